@@ -1,0 +1,54 @@
+# Needs python3 (3.11 or newer) and make; everything else is set up in .venv, once, and reused.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+PEERS  := .venv-peers/.ready
+
+.PHONY: run test test-all lint types format bench clean
+
+run: $(READY)           ## set up and run the worked demo
+	@$(BIN)/python examples/the_log.py
+
+test: $(READY) lint types   ## set up and run every everyday check
+	$(BIN)/python -m pytest -m "not slow"
+
+test-all: $(READY) lint types   ## the same with the long tests
+	$(BIN)/python -m pytest
+
+lint: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(READY) $(PEERS)   ## figures, each a ratio against a peer in the same run
+	$(BIN)/python -m bench
+
+clean:
+	rm -rf $(VENV) .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else "Antiphon needs Python 3.11 or newer; %s is %d.%d. Say which to use: make PYTHON=python3.12 ..." % (sys.executable, v[0], v[1]))'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv 2>/dev/null || echo "uv is not to be had here; pip does it, more slowly"
+	@if [ -x $(BIN)/uv ]; then \
+	  VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/uv pip install --quiet -c constraints.txt -e '.[dev]'; \
+	else \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'; \
+	fi
+	@touch $(READY)
+
+$(PEERS): $(READY)
+	@$(PYTHON) -m venv .venv-peers
+	@if [ -x $(BIN)/uv ]; then \
+	  VIRTUAL_ENV=$(abspath .venv-peers) $(BIN)/uv pip install --quiet -c constraints.txt litellm; \
+	else \
+	  .venv-peers/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt litellm; \
+	fi
+	@touch $(PEERS)

@@ -1,0 +1,29 @@
+"""`python -m bench`: print the figures and keep them in `bench/results/`. Exit code 1 if a promise does not hold."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from bench import log
+from bench.figures import Figure
+
+
+def main() -> int:
+    figures: list[Figure] = []
+    print(f"Python {platform.python_version()}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC; ours / theirs, in one run")
+    for figure in log.figures():
+        print(figure, flush=True)
+        figures.append(figure)
+    results = Path(__file__).parent / "results"
+    results.mkdir(exist_ok=True)
+    (results / f"{datetime.now(UTC):%Y%m%d-%H%M%S}.json").write_bytes(msgspec.json.encode(figures))
+    return int(any(figure.at_most is not None and figure.ratio > figure.at_most for figure in figures))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

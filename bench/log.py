@@ -1,0 +1,173 @@
+"""The log: appending, opening, memory, importing."""
+
+from __future__ import annotations
+
+import resource
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from antiphon.history import (
+    AgentHistory,
+    HistoryEntry,
+    ModelInputEntry,
+    ModelOutputEntry,
+    SqliteStore,
+    ToolCallResultsEntry,
+    encode_entry,
+)
+from antiphon.history.entries import KnownEntry
+from antiphon.parts import ToolCallRequest, ToolCallResult
+from bench.figures import Figure, best_of
+
+SIZE = 10_000
+PEERS = Path(".venv-peers/bin/python")
+
+
+def conversation(length: int) -> Iterator[HistoryEntry]:
+    """A tool conversation: question, call, result, answer, and so on."""
+    for number in range(length):
+        call = ToolCallRequest("search_web", f"call_{number // 4}", '{"query": "rain in Oslo", "limit": 5}')
+        match number % 4:
+            case 0:
+                yield ModelInputEntry.of(f"Question {number}: is it raining in Oslo, and should I take an umbrella?")
+            case 1:
+                yield ModelOutputEntry.of("Let me look.", call)
+            case 2:
+                yield ToolCallResultsEntry((ToolCallResult.of(call, "Rain, 7 °C, wind from the west. " * 6),))
+            case _:
+                yield ModelOutputEntry.of("Yes. It rains, it is 7 °C, and an umbrella would be a good idea. " * 2)
+
+
+def filled(length: int) -> AgentHistory:
+    history = AgentHistory()
+    for entry in conversation(length):
+        history.append(entry)
+    return history
+
+
+def figures() -> Iterator[Figure]:
+    yield flat_append()
+    with tempfile.TemporaryDirectory(prefix="antiphon-bench-") as folder:
+        yield from durable_append(Path(folder))
+        yield opening(Path(folder))
+    yield memory()
+    yield from importing()
+
+
+def flat_append() -> Figure:
+    """An append to a long history costs what an append to a short one does."""
+    rounds = 500
+    entry = next(conversation(1))
+    short_histories = [filled(10) for _ in range(30)]
+
+    def append_to(history: AgentHistory) -> None:
+        for _ in range(rounds):
+            history.append(entry)
+
+    clock = time.process_time
+    long, short = best_of(lambda: append_to(LONG), lambda: append_to(short_histories.pop()), runs=30, clock=clock)
+    return Figure("append at 10,000 entries, against at 10", long / rounds * 1e6, short / rounds * 1e6, "us", 1.3)
+
+
+LONG = filled(SIZE)
+
+
+def durable_append(folder: Path) -> Iterator[Figure]:
+    """Against a bare insert of the same bytes into a table of the same shape, equally durable."""
+    rounds = 400
+    entries = list(conversation(rounds))
+    bodies = [encode_entry(entry) for entry in LONG.entries[:rounds]]
+    store = SqliteStore(folder / "ours.db")
+    bare = sqlite3.connect(folder / "bare.db", isolation_level=None)
+    bare.execute("PRAGMA journal_mode = WAL")
+    bare.execute("PRAGMA synchronous = FULL")
+    bare.execute("CREATE TABLE entries (key INTEGER PRIMARY KEY, at INTEGER NOT NULL, body BLOB NOT NULL)")
+
+    def ours() -> None:
+        history = store.create()
+        for entry in entries:
+            history.append(entry)
+
+    def theirs() -> None:
+        for body in bodies:
+            bare.execute("INSERT INTO entries (at, body) VALUES (?, ?)", (1, body))
+
+    wall = best_of(ours, theirs)
+    yield Figure("durable append", wall[0] / rounds * 1e6, wall[1] / rounds * 1e6, "us", 1.5, "a bare SQLite insert")
+    cpu = best_of(ours, theirs, clock=time.process_time)
+    yield Figure(
+        "durable append, CPU", cpu[0] / rounds * 1e6, cpu[1] / rounds * 1e6, "us", None, "a bare SQLite insert"
+    )
+    bare.close()
+    store.close()
+
+
+def opening(folder: Path) -> Figure:
+    """Against reading the same rows and decoding them by hand into the same types."""
+    with SqliteStore(folder / "open.db") as store:
+        lines = [
+            b'{"antiphon":"conversation","schema":1,"id":"01m7fe1j33cp14edec7ghntwac","title":"","created":"2026-01-01T00:00:00Z",'
+            + f'"entries":{SIZE}}}'.encode()
+        ]
+        lines += [encode_entry(entry) for entry in LONG.entries[:SIZE]]
+        store.import_lines(lines)
+    decoder = msgspec.json.Decoder(KnownEntry)
+
+    def ours() -> None:
+        with SqliteStore(folder / "open.db") as store:
+            assert store.open("01m7fe1j33cp14edec7ghntwac").version == SIZE
+
+    def theirs() -> None:
+        db = sqlite3.connect(folder / "open.db")
+        entries = [decoder.decode(body) for (body,) in db.execute("SELECT body FROM entries ORDER BY key")]
+        db.close()
+        assert len(entries) == SIZE
+
+    took = best_of(ours, theirs)
+    return Figure(
+        "opening 10,000 entries", took[0] * 1e3, took[1] * 1e3, "ms", 2.0, "reading and decoding the rows by hand"
+    )
+
+
+def memory() -> Figure:
+    """What an entry takes in memory, against the JSON it is stored as."""
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    history = filled(SIZE)
+    taken = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    stored = sum(len(encode_entry(entry)) for entry in history.entries)
+    return Figure("memory per entry", taken / SIZE, stored / SIZE, "bytes", None, "its stored form")
+
+
+def importing() -> Iterator[Figure]:
+    if not PEERS.exists():
+        return
+    ours = min(import_time(sys.executable, "antiphon") for _ in range(5))
+    theirs = min(import_time(str(PEERS), "litellm") for _ in range(3))
+    yield Figure("import antiphon, CPU", ours * 1e3, theirs * 1e3, "ms", 0.1, "import litellm")
+    rooms = "antiphon; antiphon.AgentHistory, antiphon.SqliteStore, antiphon.render_live_context"
+    everything = min(import_time(sys.executable, rooms) for _ in range(5))
+    yield Figure(
+        "import antiphon and use all of the log, CPU", everything * 1e3, theirs * 1e3, "ms", 0.1, "import litellm"
+    )
+
+
+def import_time(python: str, name: str) -> float:
+    """The CPU time of a process that imports, less that of one that does nothing."""
+    return child_time(python, f"import {name}") - child_time(python, "pass")
+
+
+def child_time(python: str, code: str) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([python, "-c", code], check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime

@@ -1,0 +1,56 @@
+"""The command line: `antiphon history …`.
+
+A command is a module with `configure(parser)` and `run(arguments) -> exit code`; only the one that was asked for is loaded.
+Exit codes: 0 done, 1 not done (the reason on standard error), 2 the command was not understood.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from antiphon import __version__
+from antiphon.errors import AntiphonError
+
+COMMANDS = {
+    "history": "list, show, search, export, import, fork and delete stored conversations",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    parser = _parser(given)
+    parsed = parser.parse_args(given)
+    if parsed.command is None:
+        parser.print_help()
+        return 2
+    try:
+        code: int = import_module(f"antiphon.cli.{parsed.command}").run(parsed)
+        sys.stdout.flush()
+    except AntiphonError as error:
+        print(f"antiphon: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    except KeyboardInterrupt:
+        print(file=sys.stderr)  # noqa: T201
+        return 130
+    except BrokenPipeError:
+        # The reader of our output left (`| head`); Python would complain once more while closing it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    return code
+
+
+def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="antiphon", description="One history, every model; every call answered.")
+    parser.add_argument("--version", action="version", version=f"antiphon {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    wanted = next((word for word in given if not word.startswith("-")), None)
+    for name, summary in COMMANDS.items():
+        command = commands.add_parser(name, help=summary, description=summary.capitalize() + ".")
+        if name == wanted:
+            import_module(f"antiphon.cli.{name}").configure(command)
+    return parser

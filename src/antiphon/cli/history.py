@@ -1,0 +1,274 @@
+"""`antiphon history`: look into stored conversations, take them out, bring them in."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from antiphon.cli.terminal import harmless, styled, table, write
+from antiphon.errors import StoreError
+from antiphon.history import ConversationInfo, HistoryEntry, SearchHit, SqliteStore, encode_entry
+from antiphon.history.entries import TITLES
+from antiphon.history.transcript import entry_lines
+
+_SHOWN_LINES = 12
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--store", metavar="FILE", help="the store (default: $ANTIPHON_STORE, or the one in your data folder)"
+    )
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    listing = actions.add_parser("list", help="conversations, the latest changed first")
+    listing.add_argument("--tag", help="only those with this tag")
+    listing.add_argument("--limit", type=int, default=50, help="how many to a page (default 50)")
+    listing.add_argument("--page", type=int, default=1, help="which page (default 1)")
+    _add_json(listing)
+
+    show = actions.add_parser("show", help="the entries of a conversation")
+    _add_conversation(show)
+    show.add_argument("--effective", action="store_true", help="leave out what was rolled back")
+    show.add_argument("--full", action="store_true", help=f"whole entries, not their first {_SHOWN_LINES} lines")
+    show.add_argument("--no-pager", action="store_true", help="print even if it is longer than the screen")
+    _add_json(show)
+
+    search = actions.add_parser("search", help="entries that say something, in any language")
+    search.add_argument("query", nargs="+", help='words; "in quotes" for a phrase')
+    search.add_argument("--limit", type=int, default=20, help="how many hits (default 20)")
+    _add_json(search)
+
+    export = actions.add_parser("export", help="a conversation as JSON Lines")
+    _add_conversation(export)
+    export.add_argument("-o", "--output", metavar="FILE", help="where to (default: standard output)")
+
+    bring = actions.add_parser("import", help="take in exports, each whole or not at all")
+    bring.add_argument("files", nargs="+", metavar="FILE", help="an export; - is standard input")
+    bring.add_argument("--as-new", action="store_true", help="under a new id, beside one that is already here")
+    _add_json(bring)
+
+    fork = actions.add_parser("fork", help="a new conversation that starts like this one")
+    _add_conversation(fork)
+    fork.add_argument("--at", type=int, metavar="N", help="with its first N entries (default: all)")
+    _add_json(fork)
+
+    delete = actions.add_parser("delete", help="remove a whole conversation")
+    _add_conversation(delete)
+    delete.add_argument("--yes", action="store_true", help="without asking")
+
+    for action in (listing, show, search, export, bring, fork, delete):
+        _add_store(action)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Open the store and do what was asked."""
+    path = store_path(arguments.store)
+    makes_one = arguments.action == "import"
+    if makes_one:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"cannot make the folder {path.parent}: {error.strerror or error}") from error
+    read_only = path.exists() and not (os.access(path, os.W_OK) and os.access(path.absolute().parent, os.W_OK))
+    with SqliteStore(path, create=makes_one, read_only=read_only) as store:
+        code: int = _ACTIONS[arguments.action](store, arguments)
+    return code
+
+
+def store_path(given: str | None) -> Path:
+    """The store that is meant: the one given, the one in the environment, or the user's own."""
+    if given or (given := os.environ.get("ANTIPHON_STORE")):
+        return Path(given)
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "antiphon" / "history.db"
+
+
+def _list(store: SqliteStore, arguments: argparse.Namespace) -> int:
+    if arguments.page < 1:
+        raise StoreError(f"--page counts from 1, and it is {arguments.page}")
+    offset = (arguments.page - 1) * arguments.limit
+    found = store.list(limit=arguments.limit, offset=offset, tag=arguments.tag)
+    if arguments.json:
+        return _write_json(found)
+    total = store.count(tag=arguments.tag)
+    if not found:
+        write([f"no conversations{f' on page {arguments.page} of {total}' if total else ''} in {store.path}"])
+        return 0
+    write(table(("ID", "UPDATED", "ENTRIES", "TITLE"), [_row(info) for info in found]))
+    if total > len(found):
+        write([styled(f"{offset + 1}-{offset + len(found)} of {total}; --page {arguments.page + 1} for more", "dim")])
+    return 0
+
+
+def _show(store: SqliteStore, arguments: argparse.Namespace) -> int:
+    history = store.open(arguments.conversation)
+    info = store.info(history.id)
+    effective = {entry.sequence_number for entry in history.effective}
+    entries = history.effective if arguments.effective else history.entries
+    if arguments.json:
+        rows = ({"effective": e.sequence_number in effective, "entry": msgspec.Raw(encode_entry(e))} for e in entries)
+        return _write_json({"conversation": info, "entries": list(rows)})
+    shown_lines = None if arguments.full else _SHOWN_LINES
+    write(
+        [
+            styled(f"{info.title or '(no title)'}", "bold"),
+            styled(f"{info.id} · {info.version} entries · {_when(info.updated)}{_origin(info)}", "dim"),
+            *(line for entry in entries for line in _entry(entry, entry.sequence_number in effective, shown_lines)),
+        ],
+        paged=not arguments.no_pager,
+    )
+    return 0
+
+
+def _entry(entry: HistoryEntry, is_effective: bool, shown_lines: int | None) -> Iterator[str]:
+    title = TITLES.get(entry.kind, entry.kind)
+    time = f"{entry.timestamp.astimezone():%H:%M:%S}" if entry.timestamp else ""
+    mark = "" if is_effective or entry.kind == "rollback" else "  (rolled back)"
+    head = f"{entry.sequence_number:>5}  {title:<22} {time}{mark}"
+    yield styled(head, _COLOURS.get(entry.kind, "dim") if is_effective else "dim")
+    lines = [line for text in entry_lines(entry) for line in harmless(text).split("\n")]
+    for line in lines[:shown_lines]:
+        yield f"       {line}".rstrip() if is_effective else styled(f"       {line}".rstrip(), "dim")
+    if shown_lines is not None and len(lines) > shown_lines:
+        yield styled(f"       … {len(lines) - shown_lines} more lines (--full shows them)", "dim")
+
+
+def _search(store: SqliteStore, arguments: argparse.Namespace) -> int:
+    query = " ".join(f'"{word}"' if " " in word and '"' not in word else word for word in arguments.query)
+    hits = store.search(query, limit=arguments.limit)
+    if arguments.json:
+        return _write_json(hits)
+    if not hits:
+        write([f"nothing says {query} in {store.path}"])
+        return 1
+    rows = [
+        (hit.conversation.id, str(hit.sequence_number), TITLES.get(hit.kind, hit.kind), harmless(hit.excerpt))
+        for hit in hits
+    ]
+    write(table(("ID", "ENTRY", "KIND", "SAID"), rows))
+    return 0
+
+
+def _export(store: SqliteStore, arguments: argparse.Namespace) -> int:
+    lines = store.export_lines(arguments.conversation)
+    if arguments.output is None:
+        sys.stdout.buffer.writelines(lines)
+        return 0
+    _write_whole(Path(arguments.output), lines)
+    return 0
+
+
+def _write_whole(path: Path, lines: Iterator[bytes]) -> None:
+    """Write a file under another name and rename it, so that it is never there by half."""
+    try:
+        handle, unfinished = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.writelines(lines)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(unfinished, path)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(unfinished)
+            raise
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _import(store: SqliteStore, arguments: argparse.Namespace) -> int:
+    taken: list[ConversationInfo] = []
+    for name in arguments.files:
+        if name == "-":
+            taken.append(store.import_lines(sys.stdin.buffer, source="standard input", as_new=arguments.as_new))
+            continue
+        try:
+            with open(name, "rb") as lines:
+                taken.append(store.import_lines(lines, source=name, as_new=arguments.as_new))
+        except OSError as error:
+            raise StoreError(f"cannot read {name}: {error.strerror or error}") from error
+    if arguments.json:
+        return _write_json(taken)
+    write(f"imported {info.id}  {info.version} entries  {harmless(info.title)}" for info in taken)
+    return 0
+
+
+def _fork(store: SqliteStore, arguments: argparse.Namespace) -> int:
+    info = store.info(store.fork(arguments.conversation, arguments.at).id)
+    if arguments.json:
+        return _write_json(info)
+    write([f"{info.id}  {info.version} entries, forked from {info.parent}"])
+    return 0
+
+
+def _delete(store: SqliteStore, arguments: argparse.Namespace) -> int:
+    info = store.info(arguments.conversation)
+    if not arguments.yes:
+        if not sys.stdin.isatty():
+            raise StoreError(f"deleting {info.id} cannot be undone; say --yes if that is meant")
+        sys.stdout.write(
+            f"Delete {info.id} ({harmless(info.title)}, {info.version} entries)? It cannot be undone. [y/N] "
+        )
+        sys.stdout.flush()
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            write(["nothing was deleted"])
+            return 1
+    store.delete(info.id)
+    write([f"deleted {info.id}"])
+    return 0
+
+
+_ACTIONS = {
+    "list": _list,
+    "show": _show,
+    "search": _search,
+    "export": _export,
+    "import": _import,
+    "fork": _fork,
+    "delete": _delete,
+}
+
+_COLOURS = {"model_input": "green", "model_output": "blue", "tool_call_results": "yellow", "rollback": "red"}
+
+
+def _row(info: ConversationInfo) -> tuple[str, str, str, str]:
+    tags = f"  [{', '.join(info.tags)}]" if info.tags else ""
+    return info.id, _when(info.updated), str(info.version), harmless(f"{info.title}{_origin(info)}{tags}")
+
+
+def _hit(hit: SearchHit) -> tuple[str, str, str, str]:
+    return hit.conversation.id, str(hit.sequence_number), TITLES.get(hit.kind, hit.kind), harmless(hit.excerpt)
+
+
+def _origin(info: ConversationInfo) -> str:
+    return f" · forked from {info.parent} at {info.forked_at}" if info.parent else ""
+
+
+def _when(time: datetime) -> str:
+    return f"{time.astimezone():%Y-%m-%d %H:%M}"
+
+
+def _write_json(value: object) -> int:
+    sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+    return 0
+
+
+def _add_conversation(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("conversation", metavar="ID", help="an id, the beginning or end of one, or `last`")
+
+
+def _add_store(parser: argparse.ArgumentParser, default: object = argparse.SUPPRESS) -> None:
+    # Taken before the action and behind it: nobody remembers which.
+    told = "the store (default: $ANTIPHON_STORE, or the one in your data folder)"
+    parser.add_argument("--store", metavar="FILE", default=default, help=told)
+
+
+def _add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="for scripts")

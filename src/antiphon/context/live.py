@@ -1,0 +1,178 @@
+"""The live context: what a model sees of a history now.
+
+`render_live_context` reads a snapshot and touches nothing. In order: the system instruction with the memory notebook; a
+summary, if the history was compacted; the effective entries, as many as the window lets through; and on the last observation
+the LiveScreen, what is true only at this moment.
+
+Prefixes hold (law L9): entries are passed on as they are, never rewritten, and the one volatile thing, the LiveScreen, stands
+at the very end. So rendering a longer history gives the same beginning, until the system instruction, the notebook or the
+window's place changes, the history is compacted or rolled back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal, TypeGuard
+
+from msgspec import Struct
+
+from antiphon.context.tokens import TokenLedger
+from antiphon.context.window import Unit, units_of, window
+from antiphon.errors import ContextError
+from antiphon.history import (
+    AgentHistorySnapshot,
+    ContextEntry,
+    ContextEntryRole,
+    DecoratedContextEntry,
+    HistoryEntry,
+    LiveContextInjectedEntry,
+    ModelInputEntry,
+    ModelOutputEntry,
+    OpaqueEntry,
+    ToolCallResultsEntry,
+)
+from antiphon.parts import Part, Text, ToolCallRequest
+
+NOTEBOOK_TITLE = "[Memory Notebook]"
+SUMMARY_TITLE = "[Summary of the conversation so far]"
+
+
+class LiveContextOptions(Struct, frozen=True, kw_only=True):
+    """How to render.
+
+    `max_tokens` and `max_entries` bound the history (the LiveScreen comes on top); past a bound the window shrinks to
+    `shrink_to` of it. `notebook` says where the memory notebook stands: behind the `system` instruction, or on the
+    `screen`, where editing it disturbs no prompt cache, or nowhere.
+    """
+
+    live_screen: str | None = None
+    max_tokens: int | None = None
+    max_entries: int | None = None
+    shrink_to: float = 0.7
+    notebook: Literal["system", "screen", "none"] = "system"
+
+    def __post_init__(self) -> None:
+        for name in ("max_tokens", "max_entries"):
+            limit: int | None = getattr(self, name)
+            if limit is not None and limit < 0:
+                raise ContextError(f"{name} must not be negative, and it is {limit}; leave it out to have no limit")
+        if not 0 < self.shrink_to <= 1:
+            raise ContextError(f"shrink_to must be above 0 and at most 1, and it is {self.shrink_to}")
+
+
+class RenderedContextEntry(Struct, frozen=True):
+    """A context entry that was made for this call, not taken from the log: instructions, a summary."""
+
+    role: ContextEntryRole
+    content: tuple[Part, ...]
+    live_screen: str | None = None
+
+    @property
+    def tool_calls(self) -> tuple[ToolCallRequest, ...]:
+        return ()
+
+
+class LeftOut(Struct, frozen=True):
+    """Entries of the effective history that the model does not see, and why."""
+
+    sequence_numbers: tuple[int, ...]
+    why: Literal["window", "compaction", "written by a newer version"]
+
+
+class LiveContext(list[ContextEntry]):
+    """The rendered entries, with word of what was left out."""
+
+    def __init__(self, entries: Iterable[ContextEntry] = (), left_out: Sequence[LeftOut] = ()) -> None:
+        super().__init__(entries)
+        self.left_out = tuple(left_out)
+
+    def injected(self) -> LiveContextInjectedEntry | None:
+        """An entry that records the LiveScreen shown here, for whoever wants it in the log."""
+        for entry in reversed(self):
+            if entry.live_screen is not None:
+                decorated = entry.entry.sequence_number if isinstance(entry, DecoratedContextEntry) else 0
+                return LiveContextInjectedEntry(entry.live_screen, decorated)
+        return None
+
+
+def render_live_context(
+    snapshot: AgentHistorySnapshot, options: LiveContextOptions | None = None, *, ledger: TokenLedger | None = None
+) -> LiveContext:
+    """What a model sees of `snapshot` now. `ledger` keeps token counts from one rendering to the next."""
+    options = options or LiveContextOptions()
+    left_out: list[LeftOut] = []
+    before = _system(snapshot, options)
+    entries = [entry for entry in snapshot.effective if _is_context(entry)]
+    units = units_of(entries)
+    if snapshot.compaction is not None:
+        before.append(_titled(ContextEntryRole.MODEL_INPUT, SUMMARY_TITLE, snapshot.compaction.summary))
+        units, summarised = _after(snapshot.compaction.up_to, entries, units)
+        left_out += _left_out(summarised, entries, "compaction")
+    kept = _fitting(before, entries, units, options, ledger or TokenLedger())
+    left_out += _left_out([unit for unit in units if unit not in kept], entries, "window")
+    if opaque := tuple(entry.sequence_number for entry in snapshot.effective if isinstance(entry, OpaqueEntry)):
+        left_out.append(LeftOut(opaque, "written by a newer version"))
+    shown = [entry for unit in units if unit in kept for entry in entries[unit.start : unit.stop]]
+    return LiveContext([*before, *_with_screen(shown, _screen(snapshot, options))], left_out)
+
+
+def _is_context(entry: HistoryEntry) -> TypeGuard[ModelInputEntry | ModelOutputEntry | ToolCallResultsEntry]:
+    return isinstance(entry, ModelInputEntry | ModelOutputEntry | ToolCallResultsEntry)
+
+
+def _system(snapshot: AgentHistorySnapshot, options: LiveContextOptions) -> list[ContextEntry]:
+    texts: list[Part] = [Text(snapshot.system_instruction)] if snapshot.system_instruction else []
+    if snapshot.memory_notebook and options.notebook == "system":
+        texts.append(Text(f"{NOTEBOOK_TITLE}\n{snapshot.memory_notebook}"))
+    return [RenderedContextEntry(ContextEntryRole.SYSTEM, tuple(texts))] if texts else []
+
+
+def _screen(snapshot: AgentHistorySnapshot, options: LiveContextOptions) -> str | None:
+    if snapshot.memory_notebook and options.notebook == "screen":
+        notebook = f"{NOTEBOOK_TITLE}\n{snapshot.memory_notebook}"
+        return f"{notebook}\n\n{options.live_screen}" if options.live_screen else notebook
+    return options.live_screen or None
+
+
+def _titled(role: ContextEntryRole, title: str, text: str) -> RenderedContextEntry:
+    return RenderedContextEntry(role, (Text(f"{title}\n{text}"),))
+
+
+def _after(up_to: int, entries: Sequence[HistoryEntry], units: list[Unit]) -> tuple[list[Unit], list[Unit]]:
+    """The units that reach beyond `up_to`, and those a summary stands for. One that straddles it is shown whole."""
+    first = next((i for i, unit in enumerate(units) if entries[unit.stop - 1].sequence_number > up_to), len(units))
+    return units[first:], units[:first]
+
+
+def _fitting(
+    before: Sequence[ContextEntry],
+    entries: Sequence[ContextEntry],
+    units: Sequence[Unit],
+    options: LiveContextOptions,
+    ledger: TokenLedger,
+) -> set[Unit]:
+    kept = set(units)
+    if options.max_tokens is not None:
+        limit = max(0, options.max_tokens - sum(map(ledger.tokens_of, before)))
+        kept &= window(entries, units, ledger.tokens_of, limit=limit, shrink_to=options.shrink_to)
+    if options.max_entries is not None:
+        kept &= window(entries, units, lambda _: 1, limit=options.max_entries, shrink_to=options.shrink_to)
+    return kept
+
+
+def _left_out(
+    units: Sequence[Unit], entries: Sequence[HistoryEntry], why: Literal["window", "compaction"]
+) -> list[LeftOut]:
+    numbers = tuple(entry.sequence_number for unit in units for entry in entries[unit.start : unit.stop])
+    return [LeftOut(numbers, why)] if numbers else []
+
+
+def _with_screen(shown: Sequence[ContextEntry], screen: str | None) -> list[ContextEntry]:
+    """The entries, the last observation among them carrying the LiveScreen."""
+    if screen is None:
+        return list(shown)
+    for index in range(len(shown) - 1, -1, -1):
+        entry = shown[index]
+        if isinstance(entry, ModelInputEntry | ToolCallResultsEntry):
+            return [*shown[:index], entry.with_live_screen(screen), *shown[index + 1 :]]
+    return [*shown, RenderedContextEntry(ContextEntryRole.MODEL_INPUT, (), screen)]

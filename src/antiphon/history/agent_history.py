@@ -1,0 +1,241 @@
+"""`AgentHistory`: the append-only log of one conversation.
+
+There is one way in, `append`. It gives the entry its sequence number and time, has the journal write it (which returns when
+the entry is durable), and only then adds it to the log in memory: a failed write leaves the history as it was. Nothing is
+ever changed or removed (law L1): a rollback and a compaction are entries, a fork is a new history.
+
+One writer at a time. A second thread that appends while the first is at it is refused, as is a second process by the
+journal; both get a `WriterConflict` and lose nothing. Readers never wait: each append publishes a snapshot, in one assignment,
+and reading is reading the last one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from functools import reduce
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from antiphon.errors import NotAppendable, OutOfSequence, WriterConflict
+from antiphon.history.effective import EffectiveSpans, effective_entries
+from antiphon.history.entries import (
+    CompactionEntry,
+    HistoryEntry,
+    OpaqueEntry,
+    RollbackEntry,
+    SetMemoryNotebookEntry,
+    SetSystemInstructionEntry,
+)
+from antiphon.history.snapshot import SETTING, AgentHistorySnapshot, EntriesView, InForce
+
+E = TypeVar("E", bound=HistoryEntry)
+
+
+class Journal(Protocol):
+    """Where a history is written down. A store gives one for each conversation."""
+
+    @property
+    def conversation_id(self) -> str: ...
+
+    def write(self, entry: HistoryEntry) -> None:
+        """Make `entry` durable, or raise and leave everything as it was."""
+
+    def read(self, after: int) -> Iterable[HistoryEntry]:
+        """The entries behind number `after`."""
+
+    def fork(self, at: int) -> AgentHistory:
+        """A new conversation that starts with the first `at` entries of this one."""
+
+
+class AgentHistory:
+    """An append-only log of typed entries. Without a journal it lives in memory only."""
+
+    def __init__(self, entries: Iterable[HistoryEntry] = (), *, journal: Journal | None = None) -> None:
+        self._journal = journal
+        self._writing = threading.Lock()
+        self._log: list[HistoryEntry] = []
+        self._spans = EffectiveSpans()
+        self._effective: list[HistoryEntry] | None = self._log
+        self._in_force = InForce()
+        self._load(entries)
+        self._current = self._settle()
+
+    @property
+    def id(self) -> str:
+        """The id of the stored conversation; empty for a history in memory."""
+        return self._journal.conversation_id if self._journal else ""
+
+    @property
+    def version(self) -> int:
+        """How many entries were ever appended."""
+        return self._current.version
+
+    @property
+    def sequence_number(self) -> int:
+        """The sequence number of the last entry; the version by another name."""
+        return self._current.version
+
+    @property
+    def entries(self) -> EntriesView:
+        """Everything that was appended so far, rolled back or not."""
+        return self._current.entries
+
+    @property
+    def effective(self) -> EntriesView:
+        """The entries that count: all but the rolled back ones and the rollbacks themselves."""
+        return self._current.effective
+
+    @property
+    def system_instruction(self) -> str:
+        """The system instruction in force, or an empty string."""
+        return self._current.system_instruction
+
+    @property
+    def memory_notebook(self) -> str:
+        """What the memory notebook says, or an empty string."""
+        return self._current.memory_notebook
+
+    def snapshot(self) -> AgentHistorySnapshot:
+        """The history as it is now, to hold and read while it goes on. Copies nothing."""
+        return self._current
+
+    def append(self, entry: E) -> E:
+        """Append an entry and return it as it was stored, with its sequence number and time.
+
+        Raises `NotAppendable` for what is no entry, `OutOfSequence` for an entry that has another place in a log already,
+        and `WriterConflict` if somebody else is writing.
+        """
+        if not isinstance(entry, HistoryEntry):
+            raise NotAppendable(_not_appendable(entry))
+        self._become_writer()
+        try:
+            stamped = self._stamp(entry)
+            self._check(stamped)
+            if self._journal is not None:
+                self._journal.write(stamped)
+            self._add(stamped)
+            self._current = self._settle()
+        finally:
+            self._writing.release()
+        return stamped
+
+    def set_system_instruction(self, text: str) -> SetSystemInstructionEntry:
+        """Append what is the system instruction from here on."""
+        return self.append(SetSystemInstructionEntry(text))
+
+    def set_memory_notebook(self, content: str) -> SetMemoryNotebookEntry:
+        """Append what the memory notebook says from here on."""
+        return self.append(SetMemoryNotebookEntry(content))
+
+    def compact(self, summary: str, up_to: int) -> CompactionEntry:
+        """Append a summary that stands for the entries up to `up_to` from here on."""
+        return self.append(CompactionEntry(summary, up_to))
+
+    def rollback(self, to: int, reason: str = "") -> RollbackEntry:
+        """Append a rollback: the effective view is again what it was at version `to`. A later rollback can undo it."""
+        return self.append(RollbackEntry(to, reason))
+
+    def refresh(self) -> Sequence[HistoryEntry]:
+        """Take in what other writers appended to the stored conversation since; returns it."""
+        known = self.version
+        if self._journal is not None:
+            self._become_writer()
+            try:
+                for entry in self._journal.read(known):
+                    self._check_sequence(entry)
+                    self._add(entry)
+                self._current = self._settle()
+            finally:
+                self._writing.release()
+        return self.entries[known:]
+
+    def fork(self, at: int | None = None) -> AgentHistory:
+        """A new history that starts with the first `at` entries (all of them by default) of this one."""
+        at = self.version if at is None else at
+        if not 0 <= at <= self.version:
+            raise OutOfSequence(f"cannot fork {self._name} at {at}: it has the versions 0 to {self.version}")
+        if self._journal is not None:
+            return self._journal.fork(at)
+        return AgentHistory(self._log[:at])
+
+    def _become_writer(self) -> None:
+        if not self._writing.acquire(blocking=False):
+            raise WriterConflict(
+                f"another thread is appending to {self._name}; a history has one writer, so append from one thread or lock"
+            )
+
+    def _stamp(self, entry: E) -> E:
+        if type(entry) is OpaqueEntry:
+            return entry
+        return msgspec.structs.replace(
+            entry,
+            sequence_number=entry.sequence_number or self.version + 1,
+            timestamp=entry.timestamp or datetime.now(UTC),
+        )
+
+    def _check(self, entry: HistoryEntry) -> None:
+        self._check_sequence(entry)
+        if isinstance(entry, RollbackEntry) and not 0 <= entry.to <= self.version:
+            raise OutOfSequence(f"cannot roll {self._name} back to {entry.to}: it has the versions 0 to {self.version}")
+        if isinstance(entry, CompactionEntry) and not 0 <= entry.up_to <= self.version:
+            raise OutOfSequence(f"cannot compact {self._name} up to {entry.up_to}: it has {self.version} entries")
+
+    def _check_sequence(self, entry: HistoryEntry) -> None:
+        if entry.sequence_number != len(self._log) + 1:
+            raise OutOfSequence(
+                f"entry {entry.sequence_number} ({entry.kind}) cannot follow entry {len(self._log)} of {self._name}; "
+                "an entry that is appended anew has no sequence number yet"
+            )
+
+    def _load(self, entries: Iterable[HistoryEntry]) -> None:
+        """Add entries that were stored before, many at once: only those that change more than the log are looked at."""
+        self._log.extend(entries)
+        for number, entry in enumerate(self._log, 1):
+            if entry.sequence_number != number:
+                raise OutOfSequence(
+                    f"entry {entry.sequence_number} ({entry.kind}) of {self._name} stands where entry {number} belongs"
+                )
+            if type(entry) is RollbackEntry:
+                self._spans.roll_back(number, entry.to)
+                self._effective = None
+            elif type(entry) in SETTING:
+                self._in_force = self._in_force.after(entry)
+
+    def _add(self, entry: HistoryEntry) -> None:
+        self._log.append(entry)
+        if type(entry) is RollbackEntry:
+            self._spans.roll_back(entry.sequence_number, entry.to)
+            self._effective = None
+        elif self._effective is not None:
+            if self._effective is not self._log:
+                self._effective.append(entry)
+            self._in_force = self._in_force.after(entry)
+
+    def _settle(self) -> AgentHistorySnapshot:
+        """The snapshot of this moment. After a rollback, finds the effective view and what it leaves in force."""
+        if self._effective is None:
+            self._effective = effective_entries(self._log, self._spans.at(len(self._log)))
+            self._in_force = reduce(InForce.after, self._effective, InForce())
+        return AgentHistorySnapshot(
+            len(self._log), EntriesView(self._log), EntriesView(self._effective), self._in_force
+        )
+
+    @property
+    def _name(self) -> str:
+        return f"conversation {self.id}" if self._journal else "this history"
+
+    def __len__(self) -> int:
+        return len(self._log)
+
+    def __repr__(self) -> str:
+        return f"<AgentHistory {self.id or 'in memory'} at version {self.version}>"
+
+
+def _not_appendable(value: object) -> str:
+    name = type(value).__name__
+    if name == "DecoratedContextEntry":
+        return "a DecoratedContextEntry shows what is true only now and cannot be appended; append its `entry` if that is new"
+    return f"a history takes HistoryEntry values, not {name}"

@@ -1,0 +1,92 @@
+"""Large media, kept out of the rows of the log and stored once, by the hash of their content.
+
+In a stored entry the base64 `data` of an image, sound or document of more than `INLINE_LIMIT` characters is replaced by
+`sha256:<hex>`, which no base64 text can be. `detach` does that, `attach` undoes it; in memory, entries are always whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from typing import TypeVar
+
+from msgspec import structs
+
+from antiphon.errors import NotAppendable
+from antiphon.history.codec import encode_entry
+from antiphon.history.entries import HistoryEntry, ModelInputEntry, ModelOutputEntry, OpaqueEntry, ToolCallResultsEntry
+from antiphon.parts import Audio, Document, Image, ToolCallResult
+
+P = TypeVar("P")
+C = TypeVar("C", ModelInputEntry, ModelOutputEntry, ModelInputEntry | ModelOutputEntry, ToolCallResult)
+
+INLINE_LIMIT = 64 * 1024
+"""Media of more characters than this are stored apart."""
+
+MARK = "sha256:"
+
+_MARK_IN_STORED = b'"sha256:'
+_REFERENCE = re.compile(rb'"(sha256:[0-9a-f]{64})"')
+
+
+def digest(data: str) -> str:
+    """The name under which `data` is stored."""
+    return MARK + hashlib.sha256(data.encode()).hexdigest()
+
+
+def detach(entry: HistoryEntry) -> tuple[bytes, dict[str, str]]:
+    """The stored form of `entry`, and the attachments it refers to, by name."""
+    stored = encode_entry(entry)
+    if len(stored) <= INLINE_LIMIT and _MARK_IN_STORED not in stored:
+        return stored, {}
+    attachments: dict[str, str] = {}
+
+    def take_out(data: str) -> str:
+        if data.startswith(MARK):
+            raise NotAppendable(f"the data of a media part must be base64, not {data[:20]!r}…")
+        if len(data) <= INLINE_LIMIT:
+            return data
+        name = digest(data)
+        attachments[name] = data
+        return name
+
+    changed = _with_media(entry, take_out)
+    return (encode_entry(changed) if attachments else stored), attachments
+
+
+def attach(entry: HistoryEntry, load: Callable[[str], str]) -> HistoryEntry:
+    """The whole entry: every reference replaced by what `load` gives for it."""
+    return _with_media(entry, lambda data: load(data) if data.startswith(MARK) else data)
+
+
+def references(entry: HistoryEntry) -> set[str]:
+    """The attachments a stored entry names. Of one this version cannot read: all it seems to name."""
+    if isinstance(entry, OpaqueEntry):
+        return {name.decode() for name in _REFERENCE.findall(entry.raw)}
+    names: list[str] = []
+
+    def note(data: str) -> str:
+        names.append(data)
+        return data
+
+    _with_media(entry, note)
+    return {name for name in names if name.startswith(MARK)}
+
+
+def _with_media(entry: HistoryEntry, change: Callable[[str], str]) -> HistoryEntry:
+    if isinstance(entry, ModelInputEntry | ModelOutputEntry):
+        return _with_content(entry, change)
+    if isinstance(entry, ToolCallResultsEntry):
+        return structs.replace(entry, results=tuple(_with_content(result, change) for result in entry.results))
+    return entry
+
+
+def _with_content(value: C, change: Callable[[str], str]) -> C:
+    if not any(isinstance(part, Image | Audio | Document) for part in value.content):
+        return value
+    return structs.replace(value, content=tuple(_changed(part, change) for part in value.content))
+
+
+def _changed(part: P, change: Callable[[str], str]) -> P:
+    return structs.replace(part, data=change(part.data)) if isinstance(part, Image | Audio | Document) else part

@@ -1,0 +1,314 @@
+"""The entries of the log: everything that happened in a conversation, each as a frozen value.
+
+Two families, and the type checker keeps them apart:
+
+- every entry is a `HistoryEntry` and can be appended to a history;
+- those a model may see are also `ContextEntry`s (they have a role and content). Set-entries, debug logs, rollbacks, marks of
+  started tools are not, so they cannot reach a provider.
+
+`DecoratedContextEntry` is the mirror image: a `ContextEntry` that is no `HistoryEntry`. It carries what is true only now
+(the LiveScreen), so it is shown to the model and never written down.
+
+An entry is made without a sequence number or a time; the history gives both when it is appended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Literal, Protocol, TypeAlias
+
+from msgspec import Struct
+
+from antiphon.history.usage import TokenUsage
+from antiphon.parts import (
+    InputPart,
+    OutputPart,
+    Part,
+    Text,
+    Thinking,
+    ToolCallRequest,
+    ToolCallResult,
+    as_parts,
+    text_of,
+)
+
+
+class HistoryEntryKind(StrEnum):
+    """The kinds of entry this version knows."""
+
+    SET_SYSTEM_INSTRUCTION = "set_system_instruction"
+    SET_MEMORY_NOTEBOOK = "set_memory_notebook"
+    MODEL_INPUT = "model_input"
+    MODEL_OUTPUT = "model_output"
+    TOOL_CALL_RESULTS = "tool_call_results"
+    TOOL_CALL_STARTED = "tool_call_started"
+    HUMAN_DECISION = "human_decision"
+    LIVE_CONTEXT_INJECTED = "live_context_injected"
+    COMPACTION = "compaction"
+    ROLLBACK = "rollback"
+    DEBUG_LOG = "debug_log"
+
+
+class ContextEntryRole(StrEnum):
+    """Who speaks, in nobody's vocabulary but ours."""
+
+    SYSTEM = "system"
+    MODEL_INPUT = "model_input"
+    MODEL_OUTPUT = "model_output"
+    TOOL_RESULT = "tool_result"
+
+
+class ContextEntry(Protocol):
+    """What a model may see."""
+
+    @property
+    def role(self) -> ContextEntryRole: ...
+    @property
+    def content(self) -> tuple[Part, ...]: ...
+    @property
+    def tool_calls(self) -> tuple[ToolCallRequest, ...]: ...
+    @property
+    def live_screen(self) -> str | None: ...
+
+
+class _Stored(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, repr_omit_defaults=True, gc=False):
+    pass
+
+
+class EntryMetadata(_Stored, frozen=True, kw_only=True):
+    """What is known about an entry beside what it says."""
+
+    source: str = ""
+    duration: float | None = None
+    usage: TokenUsage | None = None
+    argument_digest: str = ""
+    error: str = ""
+    extra: dict[str, Any] | None = None
+
+
+class Origin(_Stored, frozen=True):
+    """Who produced an output: the provider, the API (a wire format) and the model. Opaque reasoning goes back only there."""
+
+    provider: str = ""
+    format: str = ""
+    model: str = ""
+
+
+class HistoryEntry(_Stored, frozen=True, kw_only=True, tag_field="kind"):
+    """One thing that happened."""
+
+    sequence_number: int = 0
+    timestamp: datetime | None = None
+    metadata: EntryMetadata | None = None
+
+    @property
+    def kind(self) -> str:
+        """The kind of the entry, as it is stored; one of `HistoryEntryKind` unless a newer version wrote it."""
+        return str(self.__struct_config__.tag)
+
+
+class SetSystemInstructionEntry(HistoryEntry, frozen=True, tag="set_system_instruction"):
+    """From here on, this is the system instruction."""
+
+    text: str
+
+
+class SetMemoryNotebookEntry(HistoryEntry, frozen=True, tag="set_memory_notebook"):
+    """From here on, this is what the memory notebook says."""
+
+    content: str
+
+
+class DebugLogEntry(HistoryEntry, frozen=True, tag="debug_log"):
+    """A note for whoever looks into the history. No model sees it."""
+
+    category: str
+    message: str
+
+
+class ModelInputEntry(HistoryEntry, frozen=True, tag="model_input"):
+    """What was put before the model. `channel`: by whom (`user`, or an operator's `system`); `raw_input`: as it was typed."""
+
+    content: tuple[InputPart, ...]
+    channel: str = "user"
+    raw_input: str | None = None
+
+    @classmethod
+    def of(cls, *content: InputPart | str, channel: str = "user") -> ModelInputEntry:
+        """An input of these parts; plain strings become `Text`."""
+        return cls(as_parts(content), channel)
+
+    @property
+    def role(self) -> ContextEntryRole:
+        return ContextEntryRole.MODEL_INPUT
+
+    @property
+    def tool_calls(self) -> tuple[ToolCallRequest, ...]:
+        return ()
+
+    @property
+    def live_screen(self) -> str | None:
+        return None
+
+    def with_live_screen(self, live_screen: str) -> DecoratedContextEntry:
+        """This input as it is shown now, with what is on the LiveScreen; the entry itself stays as it is."""
+        return DecoratedContextEntry(self, live_screen)
+
+
+class ModelOutputEntry(HistoryEntry, frozen=True, tag="model_output"):
+    """What one inference produced, in order: thinking, words and the calls it wants made."""
+
+    content: tuple[OutputPart, ...]
+    stop_reason: str = ""
+    origin: Origin | None = None
+
+    @classmethod
+    def of(cls, *content: OutputPart | str, origin: Origin | None = None) -> ModelOutputEntry:
+        """An output of these parts; plain strings become `Text`."""
+        return cls(as_parts(content), origin=origin)
+
+    @property
+    def role(self) -> ContextEntryRole:
+        return ContextEntryRole.MODEL_OUTPUT
+
+    @property
+    def tool_calls(self) -> tuple[ToolCallRequest, ...]:
+        return tuple(part for part in self.content if type(part) is ToolCallRequest)
+
+    @property
+    def live_screen(self) -> str | None:
+        return None
+
+    @property
+    def plan(self) -> str:
+        """What the model thought before it answered."""
+        return "".join(part.text for part in self.content if type(part) is Thinking)
+
+    @property
+    def response_markdown(self) -> str:
+        """What the model said."""
+        return text_of(self.content)
+
+
+class ToolCallResultsEntry(HistoryEntry, frozen=True, tag="tool_call_results"):
+    """What came of the calls of one output, in the order of its calls."""
+
+    results: tuple[ToolCallResult, ...]
+    overall_result: str = ""
+
+    @property
+    def role(self) -> ContextEntryRole:
+        return ContextEntryRole.TOOL_RESULT
+
+    @property
+    def content(self) -> tuple[Part, ...]:
+        """The results, and after them the overall result if there is one."""
+        return (*self.results, Text(self.overall_result)) if self.overall_result else self.results
+
+    @property
+    def tool_calls(self) -> tuple[ToolCallRequest, ...]:
+        return ()
+
+    @property
+    def live_screen(self) -> str | None:
+        return None
+
+    def with_live_screen(self, live_screen: str) -> DecoratedContextEntry:
+        """These results as they are shown now, with what is on the LiveScreen; the entry itself stays as it is."""
+        return DecoratedContextEntry(self, live_screen)
+
+
+class ToolCallStartedEntry(HistoryEntry, frozen=True, tag="tool_call_started"):
+    """A tool is about to run. Without a result behind it, the call may have half-run when everything stopped."""
+
+    tool_name: str
+    tool_call_id: str
+    idempotency_key: str = ""
+
+
+class HumanDecisionEntry(HistoryEntry, frozen=True, tag="human_decision"):
+    """A person allowed a call, denied it, or changed its arguments."""
+
+    tool_call_id: str
+    decision: Literal["approve", "deny", "edit"]
+    reason: str = ""
+    arguments: str | None = None
+
+
+class LiveContextInjectedEntry(HistoryEntry, frozen=True, tag="live_context_injected"):
+    """What a call was shown beyond the log: the LiveScreen, and the entry it was shown with."""
+
+    live_screen: str
+    decorated: int
+
+
+class RollbackEntry(HistoryEntry, frozen=True, tag="rollback"):
+    """The history is again what it was at version `to`; what came after it stays in the log and out of sight."""
+
+    to: int
+    reason: str = ""
+
+
+class CompactionEntry(HistoryEntry, frozen=True, tag="compaction"):
+    """A summary stands for the entries up to `up_to`. They stay in the log."""
+
+    summary: str
+    up_to: int
+
+
+class OpaqueEntry(HistoryEntry, frozen=True, tag="opaque"):
+    """An entry a newer version wrote: kept as the bytes it came in, written back as them, shown to no model."""
+
+    stored_kind: str
+    raw: bytes
+    why: str
+
+    @property
+    def kind(self) -> str:
+        return self.stored_kind
+
+
+KnownEntry: TypeAlias = (
+    SetSystemInstructionEntry
+    | SetMemoryNotebookEntry
+    | DebugLogEntry
+    | ModelInputEntry
+    | ModelOutputEntry
+    | ToolCallResultsEntry
+    | ToolCallStartedEntry
+    | HumanDecisionEntry
+    | LiveContextInjectedEntry
+    | RollbackEntry
+    | CompactionEntry
+)
+"""Every entry this version reads and writes."""
+
+Observation: TypeAlias = ModelInputEntry | ToolCallResultsEntry
+"""What a model reacts to: the entries that can carry a LiveScreen."""
+
+TITLES: Mapping[str, str] = MappingProxyType(
+    {kind.value: "".join(word.capitalize() for word in kind.value.split("_")) for kind in HistoryEntryKind}
+)
+"""The terms a reader of a history sees: `model_input` is ModelInput."""
+
+
+class DecoratedContextEntry(Struct, frozen=True):
+    """An observation with what is on the LiveScreen at this moment. It is shown, and cannot be appended."""
+
+    entry: Observation
+    live_screen: str
+
+    @property
+    def role(self) -> ContextEntryRole:
+        return self.entry.role
+
+    @property
+    def content(self) -> tuple[Part, ...]:
+        return self.entry.content
+
+    @property
+    def tool_calls(self) -> tuple[ToolCallRequest, ...]:
+        return ()

@@ -1,0 +1,129 @@
+"""A conversation as JSON Lines: something to keep, to mail, to diff, to grep.
+
+The first line says what it is and how many entries follow, then come the attachments by hash, then the entries, each as the
+exact bytes it is stored in. Because nothing is written anew, an export that is imported and exported again is the same file,
+including entries this version does not understand. Reading checks everything before anything is kept, and a complaint names
+the line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.errors import ImportRefused, StoreDamaged
+from antiphon.history.attachments import digest, references
+from antiphon.history.codec import SCHEMA, decode_entry
+from antiphon.history.entries import HistoryEntry, OpaqueEntry
+from antiphon.history.ids import is_id
+
+
+class ExportHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The first line of an export."""
+
+    antiphon: Literal["conversation"] = "conversation"
+    schema: int
+    id: str
+    title: str
+    created: datetime
+    entries: int
+    parent: str | None = None
+    forked_at: int | None = None
+    tags: tuple[str, ...] = ()
+
+
+class AttachmentLine(Struct, frozen=True):
+    """An attachment, under the name entries use for it."""
+
+    attachment: str
+    data: str
+
+
+class EntryLine(Struct, frozen=True):
+    """An entry, decoded, and the bytes it came in."""
+
+    entry: HistoryEntry
+    stored: bytes
+
+
+ExportLine: TypeAlias = ExportHead | AttachmentLine | EntryLine
+
+
+def head_line(head: ExportHead) -> bytes:
+    """The first line of an export."""
+    # The two constants that say what the file is come first and are always there, whatever omit_defaults would do.
+    return b'{"antiphon":"conversation",' + msgspec.json.encode(head)[1:] + b"\n"
+
+
+def attachment_line(name: str, data: str) -> bytes:
+    return msgspec.json.encode(AttachmentLine(name, data)) + b"\n"
+
+
+def read_export(lines: Iterable[bytes], source: str) -> Iterator[ExportLine]:
+    """The lines of an export, checked. Raises `ImportRefused` naming `source` and the line."""
+    numbered = ((number, line.strip(b"\r\n")) for number, line in enumerate(lines, 1))
+    head = _read_head(next(numbered, (1, b""))[1], source)
+    yield head
+    attached: set[str] = set()
+    version = 0
+    for number, line in numbered:
+        if not line:
+            continue
+        where = f"{source}, line {number}"
+        if line.startswith(b'{"attachment":'):
+            attachment = _read_attachment(line, where)
+            attached.add(attachment.attachment)
+            yield attachment
+        else:
+            version += 1
+            yield _read_entry(line, where, version, attached)
+    if version != head.entries:
+        raise ImportRefused(
+            f"{source} is cut short: its first line promises {head.entries} entries, and it has {version}"
+        )
+
+
+def _read_head(line: bytes, source: str) -> ExportHead:
+    try:
+        head = msgspec.json.decode(line, type=ExportHead)
+    except msgspec.DecodeError as error:
+        raise ImportRefused(
+            f"{source}, line 1: not an export of a conversation ({error}); make one with `antiphon history export`"
+        ) from error
+    if head.schema > SCHEMA:
+        raise ImportRefused(
+            f"{source} was written by a newer Antiphon (schema {head.schema}, this one reads {SCHEMA}); upgrade"
+        )
+    if not is_id(head.id):
+        raise ImportRefused(f"{source}, line 1: {head.id!r} is not the id of a conversation")
+    return head
+
+
+def _read_attachment(line: bytes, where: str) -> AttachmentLine:
+    try:
+        attachment = msgspec.json.decode(line, type=AttachmentLine)
+    except msgspec.DecodeError as error:
+        raise ImportRefused(f"{where}: not an attachment: {error}") from error
+    if digest(attachment.data) != attachment.attachment:
+        raise ImportRefused(
+            f"{where}: the attachment is damaged: its content is not what {attachment.attachment[:19]}… names"
+        )
+    return attachment
+
+
+def _read_entry(line: bytes, where: str, version: int, attached: set[str]) -> EntryLine:
+    try:
+        entry = decode_entry(line)
+    except StoreDamaged as error:
+        raise ImportRefused(f"{where}: {error}") from error
+    if entry.sequence_number != version:
+        raise ImportRefused(f"{where}: entry {entry.sequence_number} is out of sequence; entry {version} belongs here")
+    if not isinstance(entry, OpaqueEntry) and (missing := references(entry) - attached):
+        raise ImportRefused(
+            f"{where}: the entry refers to {sorted(missing)[0][:19]}…, and no such attachment came before it"
+        )
+    return EntryLine(entry, line)

@@ -1,0 +1,31 @@
+"""Ids of conversations: sorted as text they are sorted by time.
+
+48 bits of milliseconds, then 80 random bits, written as 26 characters of Crockford's base 32 (no i, l, o, u: they can be
+read out and typed). Ids made in the same millisecond of one process count up, so they too keep their order.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_RANDOM_BITS = 80
+
+_lock = threading.Lock()
+_last = 0
+
+
+def new_id() -> str:
+    """A new id, greater than every id this process made before."""
+    global _last  # the clock may stand still or go back; the ids must not
+    with _lock:
+        value = time.time_ns() // 1_000_000 << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS)
+        _last = value = max(value, _last + 1)
+    return "".join(_ALPHABET[value >> shift & 31] for shift in range(125, -1, -5))
+
+
+def is_id(text: str) -> bool:
+    """Whether `text` could be an id made here."""
+    return len(text) == 26 and not set(text) - set(_ALPHABET)

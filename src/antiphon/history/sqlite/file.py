@@ -1,0 +1,194 @@
+"""The SQLite file under the default store: who may open it, who reads, who writes, and what goes wrong in plain words.
+
+Every thread reads through a connection of its own, and in WAL mode reading never waits. Writing goes through one connection
+behind a lock; other processes wait at SQLite's lock, at most `timeout` seconds. Nothing but this module sees an
+`sqlite3.Error`, except constraint violations, which mean something to the store.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from antiphon.errors import StoreDamaged, StoreError, StoreFull, StoreLocked, StoreReadOnly
+
+_MEMORY = ":memory:"
+
+
+class SqliteFile:
+    """An open SQLite file whose header says it is ours. A new one gets `tables`."""
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        tables: str,
+        application_id: int,
+        schema: int,
+        timeout: float,
+        read_only: bool,
+        create: bool,
+    ) -> None:
+        self.path = path
+        self.read_only = read_only
+        self._timeout = timeout
+        self._application_id = application_id
+        self._schema = schema
+        self._lock = threading.RLock()
+        self._local = threading.local()
+        self._connections: list[sqlite3.Connection] = []
+        self._closed = False
+        self._check_place(create)
+        try:
+            with self.told():
+                self._writer = self._connect_writer()
+                if not self._is_ours():
+                    self._make(tables)
+        except BaseException:
+            self.close()
+            raise
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """A connection to read with; what is read in one `with` may come from several moments, each consistent."""
+        if self.path == _MEMORY:  # a database in memory belongs to its one connection
+            with self._lock, self.told():
+                yield self._writer
+            return
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        with self.told():
+            if connection is None or self._closed:
+                connection = self._local.connection = self._connect()
+            yield connection
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """A connection to write with: all of it is kept when the block ends well, and none of it otherwise."""
+        with self.writing() as db:
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                yield db
+                db.execute("COMMIT")
+            except BaseException:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """A connection on which each statement is kept, durably, by itself."""
+        if self.read_only:
+            raise StoreReadOnly(f"{self.path} was opened for reading only")
+        with self._lock, self.told():
+            yield self._writer
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            while self._connections:
+                self._connections.pop().close()
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """What SQLite complains of in the block, in our words."""
+        try:
+            yield
+        except sqlite3.IntegrityError:
+            raise
+        except sqlite3.Error as error:
+            raise self._explained(error) from error
+
+    def _connect(self) -> sqlite3.Connection:
+        if self._closed:
+            raise StoreError(f"{self.path} was closed")
+        connection = sqlite3.connect(
+            self._uri(), uri=True, timeout=self._timeout, isolation_level=None, check_same_thread=False
+        )
+        self._connections.append(connection)
+        return connection
+
+    def _connect_writer(self) -> sqlite3.Connection:
+        connection = self._connect()
+        if not self.read_only:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA fullfsync = ON")  # where an ordinary fsync does not reach the disk
+        return connection
+
+    def _uri(self) -> str:
+        if self.path == _MEMORY:
+            return "file::memory:"
+        uri = Path(self.path).absolute().as_uri()
+        if not self.read_only:
+            return f"{uri}?mode=rwc"
+        # A WAL file in a folder we cannot write is readable only if nobody else writes it; without a -wal, nobody does.
+        still = not os.access(Path(self.path).absolute().parent, os.W_OK) and not os.path.exists(f"{self.path}-wal")
+        return f"{uri}?immutable=1" if still else f"{uri}?mode=ro"
+
+    def _check_place(self, create: bool) -> None:
+        if self.path == _MEMORY:
+            return
+        folder = Path(self.path).absolute().parent
+        if os.path.isdir(self.path):
+            raise StoreError(f"{self.path} is a folder; a store is a file")
+        if not os.path.exists(self.path):
+            if not create or self.read_only:
+                raise StoreError(f"there is no store at {self.path}")
+            if not folder.is_dir():
+                raise StoreError(f"cannot make {self.path}: the folder {folder} does not exist")
+            if not os.access(folder, os.W_OK | os.X_OK):
+                raise StoreReadOnly(f"cannot make {self.path}: the folder {folder} is not writable")
+
+    def _is_ours(self) -> bool:
+        (tables,) = self._writer.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if not tables:
+            return False
+        (application_id,) = self._writer.execute("PRAGMA application_id").fetchone()
+        (schema,) = self._writer.execute("PRAGMA user_version").fetchone()
+        if application_id != self._application_id:
+            raise StoreDamaged(f"{self.path} is an SQLite database of another program; it was left as it is")
+        if schema > self._schema:
+            raise StoreError(
+                f"{self.path} was written by a newer Antiphon (schema {schema}, this one knows {self._schema}); upgrade"
+            )
+        return True
+
+    def _make(self, tables: str) -> None:
+        if self.read_only:
+            raise StoreDamaged(f"{self.path} is empty; it is no store yet")
+        with self.transaction() as db:
+            if self._is_ours():  # another process was faster
+                return
+            for statement in tables.split(";\n"):
+                db.execute(statement)
+            db.execute(f"PRAGMA application_id = {self._application_id}")
+            db.execute(f"PRAGMA user_version = {self._schema}")
+
+    def _explained(self, error: sqlite3.Error) -> StoreError:
+        match getattr(error, "sqlite_errorcode", 0) & 0xFF:  # the low byte is the kind, the rest its details
+            case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+                return StoreLocked(
+                    f"{self.path} is locked by another process (waited {self._timeout:g} s); try again when it is done"
+                )
+            case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM:
+                return StoreReadOnly(f"{self.path} cannot be written: {error}")
+            case sqlite3.SQLITE_CANTOPEN:
+                return StoreReadOnly(
+                    f"{self.path} cannot be opened: its folder or file may not be accessible to this user"
+                )
+            case sqlite3.SQLITE_FULL:
+                return StoreFull(f"{self.path}: no space left; nothing was written. Make room and try again")
+            case sqlite3.SQLITE_IOERR:
+                return StoreFull(f"{self.path}: the disk refused ({error}); nothing was written")
+            case sqlite3.SQLITE_NOTADB:
+                return StoreDamaged(f"{self.path} is not a store: it is no SQLite database. It was left as it is")
+            case sqlite3.SQLITE_CORRUPT:
+                return StoreDamaged(
+                    f"{self.path} is damaged ({error}); restore a copy, or export what can still be read"
+                )
+            case _:
+                return StoreError(f"{self.path}: {error}")

@@ -1,0 +1,124 @@
+"""The tables of the file, and the keys and rows in them.
+
+The key of an entry's row is `conversation number << 32 | sequence number`. So a conversation is one stretch of one b-tree, an
+append is a single insert, and two writers of one conversation meet in the primary key.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.history.codec import SCHEMA
+from antiphon.history.export import ExportHead
+from antiphon.history.store import ConversationInfo
+
+APPLICATION_ID = 0x414E5450  # "ANTP", in the header of every file of ours
+SHIFT = 32
+SEQUENCE = (1 << SHIFT) - 1
+
+TABLES = """
+CREATE TABLE conversations (
+    number    INTEGER PRIMARY KEY AUTOINCREMENT,  -- never used again, so a deleted conversation's writer cannot hit another
+    id        TEXT NOT NULL UNIQUE,
+    title     TEXT NOT NULL,
+    created   INTEGER NOT NULL,                   -- microseconds since 1970, as `at` below
+    parent    TEXT,
+    forked_at INTEGER,
+    tags      TEXT NOT NULL,                      -- a JSON array
+    indexed   INTEGER NOT NULL DEFAULT 0          -- how far the full-text index has come
+);
+CREATE TABLE entries (key INTEGER PRIMARY KEY, at INTEGER NOT NULL, body BLOB NOT NULL);
+CREATE TABLE attachments (name TEXT PRIMARY KEY, data TEXT NOT NULL);
+CREATE TABLE attachment_uses (number INTEGER NOT NULL, name TEXT NOT NULL, PRIMARY KEY (number, name)) WITHOUT ROWID;
+CREATE INDEX attachment_users ON attachment_uses (name);
+CREATE VIRTUAL TABLE said USING fts5 (words, tokenize = "unicode61 remove_diacritics 2");
+"""
+
+CONVERSATIONS = f"""
+SELECT c.number, c.id, c.title, c.created, c.parent, c.forked_at, c.tags, c.indexed, last.key & {SEQUENCE}, last.at
+FROM conversations c LEFT JOIN entries last ON last.key = (
+    SELECT max(key) FROM entries WHERE key > c.number << {SHIFT} AND key < (c.number + 1) << {SHIFT})
+"""
+
+LATEST_FIRST = "ORDER BY coalesce(last.at, c.created) DESC, c.number DESC"
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_tags = msgspec.json.Decoder(tuple[str, ...])
+
+
+class ConversationRow(Struct, frozen=True):
+    """A row of `CONVERSATIONS`."""
+
+    number: int
+    id: str
+    title: str
+    created: int
+    parent: str | None
+    forked_at: int | None
+    tags: str
+    indexed: int
+    last: int | None
+    updated: int | None
+
+    @property
+    def version(self) -> int:
+        return self.last or 0
+
+    @property
+    def info(self) -> ConversationInfo:
+        return ConversationInfo(
+            id=self.id,
+            title=self.title,
+            created=_time(self.created),
+            updated=_time(max(self.updated or 0, self.created)),
+            version=self.version,
+            parent=self.parent,
+            forked_at=self.forked_at,
+            tags=_tags.decode(self.tags),
+        )
+
+    @property
+    def head(self) -> ExportHead:
+        return ExportHead(
+            schema=SCHEMA,
+            id=self.id,
+            title=self.title,
+            created=_time(self.created),
+            entries=self.version,
+            parent=self.parent,
+            forked_at=self.forked_at,
+            tags=_tags.decode(self.tags),
+        )
+
+
+def rows(db: sqlite3.Connection, rest: str = "", given: tuple[object, ...] = ()) -> list[ConversationRow]:
+    """Conversations; `rest` is the rest of the query."""
+    return [ConversationRow(*row) for row in db.execute(f"{CONVERSATIONS} {rest}", given)]
+
+
+def bodies(db: sqlite3.Connection, number: int, first: int = 1, last: int = SEQUENCE) -> list[tuple[int, bytes]]:
+    """The keys and stored forms of a conversation's entries from `first` to `last`, in order."""
+    between = "SELECT key, body FROM entries WHERE key BETWEEN ? AND ? ORDER BY key"
+    return db.execute(between, keys(number, first, last)).fetchall()
+
+
+def keys(number: int, first: int = 1, last: int = SEQUENCE) -> tuple[int, int]:
+    """The first and the last key of a stretch of a conversation."""
+    return number << SHIFT | first, number << SHIFT | last
+
+
+def tags_json(tags: tuple[str, ...]) -> str:
+    return msgspec.json.encode(tags).decode()
+
+
+def microseconds(time: datetime) -> int:
+    return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND
+
+
+def _time(microseconds: int) -> datetime:
+    return _EPOCH + microseconds * _MICROSECOND

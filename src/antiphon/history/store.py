@@ -1,0 +1,103 @@
+"""What a store of histories does, whatever it is made of.
+
+A store holds conversations; a conversation is a row of facts about it and its entries, one row an entry. Appending writes
+one row and touches no other. `open` gives an `AgentHistory` whose journal is the store, so `history.append` is durable.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+from msgspec import Struct
+
+from antiphon.history.agent_history import AgentHistory
+
+
+class ConversationInfo(Struct, frozen=True, kw_only=True):
+    """The facts about a stored conversation."""
+
+    id: str
+    title: str
+    created: datetime
+    updated: datetime
+    version: int
+    parent: str | None = None
+    forked_at: int | None = None
+    tags: tuple[str, ...] = ()
+
+
+class SearchHit(Struct, frozen=True):
+    """An entry in which a search found its words."""
+
+    conversation: ConversationInfo
+    sequence_number: int
+    kind: str
+    excerpt: str
+
+
+class HistoryStore(ABC):
+    """Conversations, kept."""
+
+    @abstractmethod
+    def create(self, title: str = "", *, tags: Sequence[str] = ()) -> AgentHistory:
+        """A new, empty conversation."""
+
+    @abstractmethod
+    def open(self, conversation: str) -> AgentHistory:
+        """The history of a conversation: by its id, or the beginning or end of it if only one fits, or `last`."""
+
+    @abstractmethod
+    def info(self, conversation: str) -> ConversationInfo:
+        """The facts about a conversation."""
+
+    @abstractmethod
+    def list(self, *, limit: int = 50, offset: int = 0, tag: str | None = None) -> Sequence[ConversationInfo]:
+        """Conversations, the latest changed first."""
+
+    @abstractmethod
+    def count(self, *, tag: str | None = None) -> int:
+        """How many conversations there are."""
+
+    @abstractmethod
+    def search(self, query: str, *, limit: int = 20) -> Sequence[SearchHit]:
+        """Entries that say all the words of `query`, the best first. Words in double quotes must follow each other."""
+
+    @abstractmethod
+    def describe(
+        self, conversation: str, *, title: str | None = None, tags: Sequence[str] | None = None
+    ) -> ConversationInfo:
+        """Give a conversation another title or other tags."""
+
+    @abstractmethod
+    def fork(self, conversation: str, at: int | None = None) -> AgentHistory:
+        """A new conversation that starts with the first `at` entries of this one (all of them by default)."""
+
+    @abstractmethod
+    def delete(self, conversation: str) -> None:
+        """Remove a whole conversation, and the attachments nobody else uses. Its forks stay."""
+
+    @abstractmethod
+    def export_lines(self, conversation: str) -> Iterator[bytes]:
+        """A conversation as JSON Lines: what it is, its attachments, its entries. Each line ends with a newline."""
+
+    @abstractmethod
+    def import_lines(
+        self, lines: Iterable[bytes], *, source: str = "the export", as_new: bool = False
+    ) -> ConversationInfo:
+        """Take in an export, whole or not at all. `as_new` gives it a new id; otherwise its id must be free here."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the store."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

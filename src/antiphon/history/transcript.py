@@ -1,0 +1,81 @@
+"""An entry in a few readable lines, for people who look into a history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from antiphon.history.entries import (
+    CompactionEntry,
+    DebugLogEntry,
+    HistoryEntry,
+    HumanDecisionEntry,
+    LiveContextInjectedEntry,
+    ModelInputEntry,
+    ModelOutputEntry,
+    OpaqueEntry,
+    RollbackEntry,
+    SetMemoryNotebookEntry,
+    SetSystemInstructionEntry,
+    ToolCallResultsEntry,
+    ToolCallStartedEntry,
+)
+from antiphon.parts import (
+    Audio,
+    Document,
+    Image,
+    Native,
+    Part,
+    Refusal,
+    Text,
+    Thinking,
+    ToolCallRequest,
+    ToolCallResult,
+)
+
+
+def entry_lines(entry: HistoryEntry) -> Iterator[str]:
+    """What an entry says. A line may hold line breaks of its own."""
+    match entry:
+        case ModelInputEntry() | ModelOutputEntry() | ToolCallResultsEntry():
+            for part in entry.content:
+                yield _part(part)
+        case SetSystemInstructionEntry():
+            yield entry.text
+        case SetMemoryNotebookEntry():
+            yield entry.content
+        case DebugLogEntry():
+            yield f"{entry.category}: {entry.message}"
+        case ToolCallStartedEntry():
+            yield f"{entry.tool_name} ({entry.tool_call_id})"
+        case HumanDecisionEntry():
+            yield f"{entry.decision} {entry.tool_call_id}{': ' + entry.reason if entry.reason else ''}"
+        case LiveContextInjectedEntry():
+            yield f"on entry {entry.decorated}: {entry.live_screen}"
+        case RollbackEntry():
+            yield f"back to version {entry.to}{': ' + entry.reason if entry.reason else ''}"
+        case CompactionEntry():
+            yield f"entries 1 to {entry.up_to}: {entry.summary}"
+        case OpaqueEntry():
+            yield f"(written by a newer version: {entry.why})"
+    if entry.metadata and entry.metadata.error:
+        yield f"error: {entry.metadata.error}"
+
+
+def _part(part: Part) -> str:
+    match part:
+        case Text():
+            return part.text
+        case Thinking():
+            return f"(thinking) {part.text}"
+        case Refusal():
+            return f"(refusal) {part.text}"
+        case ToolCallRequest():
+            return f"→ {part.tool_name} {part.arguments}  ({part.tool_call_id})"
+        case ToolCallResult():
+            said = "\n".join(_part(inner) for inner in part.content)
+            return f"← {part.tool_name} {part.status}  ({part.tool_call_id})  {said}"
+        case Native():
+            return f"({part.origin} block)"
+        case Image() | Audio() | Document():
+            where = part.url or part.file_id or f"{len(part.data) * 3 // 4:,} bytes"
+            return f"({type(part).__name__.lower()} {part.media_type} {where})"

@@ -1,0 +1,1 @@
+"""The wire formats: values in, values out; nothing here opens a socket."""

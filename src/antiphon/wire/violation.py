@@ -1,0 +1,21 @@
+"""A broken rule of a provider's API, found before the provider finds it."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Violation(Struct, frozen=True):
+    """One rule that a request body breaks: its id in the rule book, where in the body, and the provider's own wording.
+
+    `advisory` marks what only some models or hosts refuse; `check_request` reports those on demand.
+    """
+
+    rule: str
+    path: str
+    message: str
+    advisory: bool = False
+
+    def __str__(self) -> str:
+        kind = "advisory" if self.advisory else "error"
+        return f"{self.path or '(body)'}: {self.rule} {kind}: {self.message}"

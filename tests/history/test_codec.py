@@ -1,0 +1,114 @@
+"""Stored entries: they come back as they were, old ones too, and those of a newer version unharmed."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+
+from antiphon.errors import NotAppendable, StoreDamaged
+from antiphon.history import (
+    AgentHistory,
+    CompactionEntry,
+    DebugLogEntry,
+    HistoryEntry,
+    HistoryEntryKind,
+    ModelInputEntry,
+    OpaqueEntry,
+    RollbackEntry,
+    SqliteStore,
+    decode_entry,
+    encode_entry,
+)
+from antiphon.history.entries import TITLES
+from antiphon.parts import Text
+from generated import entries
+
+STORED = Path(__file__).parent / "stored"
+
+
+@given(entries)
+def test_entries_round_trip(entry: HistoryEntry) -> None:
+    stamped = msgspec.structs.replace(entry, sequence_number=7, timestamp=datetime.now(UTC))
+    stored = encode_entry(stamped)
+    assert decode_entry(stored) == stamped
+    assert b"\n" not in stored
+    assert encode_entry(decode_entry(stored)) == stored
+
+
+def test_every_form_ever_stored_still_loads_and_is_written_back_the_same() -> None:
+    """One export for each schema there has been, with every kind of entry and part that it knew. Add files, change none."""
+    files = sorted(STORED.glob("schema-*.jsonl"))
+    assert [file.name for file in files] == ["schema-1.jsonl"]
+    for file in files:
+        lines = file.read_bytes().splitlines(keepends=True)
+        with SqliteStore(":memory:") as store:
+            info = store.import_lines(lines, source=file.name)
+            history = store.open(info.id)
+            assert not [entry for entry in history.entries if isinstance(entry, OpaqueEntry)]
+            assert list(store.export_lines(info.id)) == lines
+        assert {entry.kind for entry in history.entries} == {kind.value for kind in HistoryEntryKind}
+        assert [encode_entry(entry) + b"\n" for entry in history.entries] == lines[1:]
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        b'{"kind":"dream","sequence_number":1,"timestamp":"2027-01-01T00:00:00Z","of":{"sheep":[1,2.50,1e3]}}',
+        b'{"kind":"model_input","content":[{"type":"text","text":"hi"}],"mood":"good","sequence_number":1}',
+        b'{"kind":"model_input","content":[{"type":"hologram","text":"hi"}],"sequence_number":1}',
+        b'{"kind":"model_input","content":[{"type":"text","text":"hi","bold":true}],"sequence_number":1}',
+        b'{ "kind" : "debug_log", "category":1, "message":"x", "sequence_number":1 }',
+    ],
+)
+def test_what_a_newer_version_wrote_is_opaque_and_unharmed(stored: bytes, store: SqliteStore) -> None:
+    entry = decode_entry(stored)
+    assert isinstance(entry, OpaqueEntry)
+    assert entry.kind == msgspec.json.decode(stored)["kind"]
+    assert entry.sequence_number == 1
+    assert entry.why
+    assert encode_entry(entry) == stored
+    history = store.create()
+    history.append(entry)
+    history.append(ModelInputEntry.of("and on we go"))
+    lines = list(store.export_lines(history.id))
+    assert lines[1] == stored + b"\n"
+    assert store.open(history.id).entries == history.entries
+    with SqliteStore(":memory:") as other:
+        other.import_lines(lines)
+        assert list(other.export_lines(history.id)) == lines
+
+
+@pytest.mark.parametrize(
+    "stored", [b"", b"null", b"[]", b'{"kind":1}', b'{"kind":"x"}', b'{"kind":"x","sequence_nu', b"\xff"]
+)
+def test_what_is_no_entry_is_damage(stored: bytes) -> None:
+    with pytest.raises(StoreDamaged, match="not an entry"):
+        decode_entry(stored)
+
+
+def test_text_that_is_no_unicode_is_refused_before_anything_is_written(store: SqliteStore) -> None:
+    history = store.create()
+    with pytest.raises(NotAppendable, match="lone surrogate"):
+        history.append(ModelInputEntry((Text("a\ud800b"),)))
+    with pytest.raises(NotAppendable, match="JSON cannot"):
+        history.append(ModelInputEntry((Text("a", native={"x": {"y": object()}}),)))
+    assert history.version == 0
+    assert store.open(history.id).version == 0
+
+
+def test_kinds_have_the_names_readers_know() -> None:
+    assert TITLES["model_input"] == "ModelInput"
+    assert TITLES["tool_call_results"] == "ToolCallResults"
+    assert set(TITLES) == {kind.value for kind in HistoryEntryKind}
+    assert DebugLogEntry("a", "b").kind == HistoryEntryKind.DEBUG_LOG
+
+
+def test_equal_entries_are_equal_wherever_they_are() -> None:
+    left, right = AgentHistory(), AgentHistory()
+    entry = RollbackEntry(0, "mistake", timestamp=datetime(2026, 1, 1, tzinfo=UTC))
+    assert left.append(entry) == right.append(entry)
+    assert left.append(CompactionEntry("s", 1)) != right.append(CompactionEntry("t", 1))

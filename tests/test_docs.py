@@ -1,0 +1,79 @@
+"""Documentation is run: the `python` blocks of a page in order, in one namespace; `console` blocks as a user types them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+# Commands a page shows that set up or run the whole project; the tests are in the middle of that already.
+NOT_HERE = ("make ", "pip ")
+
+
+def blocks(page: Path, language: str) -> list[tuple[int, str]]:
+    text = page.read_text()
+    return [(text[: found.start()].count("\n") + 2, found[2]) for found in BLOCK.finditer(text) if found[1] == language]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
+def test_python_examples_run(page: Path, place: Path) -> None:
+    names: dict[str, object] = {"__name__": page.stem}
+    for line, code in blocks(page, "python"):
+        exec(compile("\n" * (line - 1) + code, page.name, "exec"), names)
+
+
+def commands(block: str) -> list[tuple[str, str]]:
+    """The commands of a console block, each with the output it shows."""
+    parts = re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]
+    return [(command, shown) for command, _, shown in (part.partition("\n") for part in parts)]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "console")], ids=lambda page: page.name)
+def test_console_examples_run_and_say_what_the_page_says(page: Path, place: Path) -> None:
+    (place / "talk.jsonl").write_bytes((ROOT / "tests" / "talk.jsonl").read_bytes())
+    for _, code in blocks(page, "python"):
+        exec(compile(code, page.name, "exec"), {})
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "ANTIPHON_STORE": str(place / "own.db"),
+        "COLUMNS": "120",
+        "TZ": "UTC",
+    }
+    for line, block in blocks(page, "console"):
+        for command, shown in commands(block):
+            if command.startswith(NOT_HERE):
+                continue
+            run = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=environment, check=False)
+            assert run.returncode == 0, f"{page.name}:{line}: {command}\n{run.stderr}"
+            if shown:
+                assert run.stdout == shown, f"{page.name}:{line}: {command}"
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_demo_of_make_run(place: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, ROOT / "examples" / "the_log.py"], capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    assert "it ended with signal 9" in run.stdout
+    assert "exported again, the same: True" in run.stdout
