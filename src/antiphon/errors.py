@@ -61,3 +61,7 @@ class ImportRefused(StoreError):
 
 class ContextError(AntiphonError):
     """A live context that cannot be rendered as asked."""
+
+
+class WireError(AntiphonError):
+    """A body that cannot be read in the format it was said to be in."""

@@ -100,12 +100,14 @@ class Native(_Part, frozen=True, tag="native"):
 class ToolCallRequest(_Extended, frozen=True, tag="tool_call"):
     """A model's wish to have a tool called.
 
-    `arguments` is the exact text the model wrote; `parse_arguments` reads it, and its failure is for the model to hear.
+    `arguments` is the exact text the model wrote; `parse_arguments` reads it, and its failure is for the model to hear. A
+    `freeform` call takes its text as it is: it is not meant to be JSON.
     """
 
     tool_name: str
     tool_call_id: str
     arguments: str = "{}"
+    freeform: bool = False
 
     def parse_arguments(self) -> dict[str, Any]:
         """The arguments as an object. Empty text means no arguments. Raises `ValueError` saying what is wrong with the text."""

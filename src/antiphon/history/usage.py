@@ -13,7 +13,7 @@ class TokenUsage(
     """Tokens of one call, or of many added up.
 
     The counts are inclusive, whatever the provider's habit: `prompt_tokens` has the cached ones in it, `completion_tokens`
-    the reasoning. `raw` is the provider's own object, of a single call.
+    the reasoning. `raw` is the provider's own object, of a single call, in the words of the wire format `format`.
     """
 
     prompt_tokens: int = 0
@@ -23,6 +23,7 @@ class TokenUsage(
     reasoning_tokens: int = 0
     total_tokens: int = 0
     raw: dict[str, Any] | None = None
+    format: str = ""
 
     def __add__(self, other: TokenUsage) -> TokenUsage:
         """The sum. `raw` objects of different calls do not add up, so the sum has none."""

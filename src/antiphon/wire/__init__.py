@@ -1,1 +1,43 @@
-"""The wire formats: values in, values out; nothing here opens a socket."""
+"""The wire formats: values in, values out; nothing here opens a socket.
+
+from antiphon.wire import formats
+request = formats["openai-chat"].read_request(body)
+body, losses = formats["anthropic"].write_request(request)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from antiphon.wire.delta import Assembler, ModelOutputDelta
+from antiphon.wire.format import Format, Written
+from antiphon.wire.loss import Loss, LossyTranslation
+from antiphon.wire.output import ModelOutput, ProviderError
+from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning, ToolChoice, ToolDefinition
+from antiphon.wire.violation import Violation
+
+FORMATS = ("openai-chat", "openai-responses", "anthropic", "gemini")
+
+formats: Mapping[str, Format] = MappingProxyType({name: Format(name) for name in FORMATS})
+"""Every format by name."""
+
+__all__ = [
+    "FORMATS",
+    "Assembler",
+    "Format",
+    "Loss",
+    "LossyTranslation",
+    "Message",
+    "ModelOutput",
+    "ModelOutputDelta",
+    "ModelRequest",
+    "OutputFormat",
+    "ProviderError",
+    "Reasoning",
+    "ToolChoice",
+    "ToolDefinition",
+    "Violation",
+    "Written",
+    "formats",
+]

@@ -1,0 +1,1 @@
+"""Anthropic's Messages API: requests, responses, streams and rules."""

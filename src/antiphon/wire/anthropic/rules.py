@@ -1,0 +1,384 @@
+"""The rules of Anthropic's Messages API, told before the provider tells them.
+
+`check_request` reads a body front to back and returns what it breaks: the parameters by `parameters`, each content block by
+`blocks`, and here the messages and their order. `check_sequence` looks at nothing but the message list, so that a repair can
+ask it alone. Rule ids are those of the rule book; messages are the provider's own words; paths can be followed in the body
+(`messages.3.content.0.tool_use_id`), so the union tags the provider puts into them are left out.
+
+What depends on the model is checked only when its name says for certain which generation it is. Nothing here raises: a value
+of the wrong type is a violation, and is not looked into further.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from antiphon.wire.anthropic.blocks import EXTRA, LIST, OBJECT, REQUIRED, SHAPE, check_block, extras, located
+from antiphon.wire.anthropic.parameters import PARAMETER_CHECKS, Request
+from antiphon.wire.violation import Violation
+
+MESSAGE_FIELDS = frozenset({"role", "content"})
+# A beta lets a system message set the effort from there on; the body does not show which betas are on.
+SYSTEM_FIELDS = MESSAGE_FIELDS | {"output_config"}
+ROLES = ("user", "assistant", "system")
+SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
+THINKING = ("thinking", "redacted_thinking")
+
+_STRING_CONTENT = [{"type": "text"}]
+
+
+def check_request(body: Any, *, version: str = "2023-06-01", advisories: bool = False) -> list[Violation]:
+    """The rules of the Messages API that a request body breaks; `version` is the `anthropic-version` header."""
+    if not isinstance(body, dict):
+        return [Violation("AN-01", "", OBJECT)]
+    request = Request(body, version)
+    for check in PARAMETER_CHECKS:
+        check(request)
+    _check_messages(request)
+    _check_cache_marks(request)
+    found = request.found
+    return found if advisories else [violation for violation in found if not violation.advisory]
+
+
+def _check_messages(request: Request) -> None:
+    messages = request.body.get("messages")
+    if not isinstance(messages, list):
+        request.error("AN-01", "messages", LIST if "messages" in request.body else REQUIRED)
+        return
+    if not messages:
+        request.error("AN-01", "messages", "at least one message is required")
+        return
+    if len(messages) > 100_000:
+        message = f"List should have at most 100000 items after validation, not {len(messages)}"
+        request.error("AN-01", "messages", message)
+    final = len(messages) - 1
+    for index, message in enumerate(messages):
+        _check_message(request, index, message, index == final)
+    request.found.extend(check_sequence(messages))
+    _check_ending(request, final, messages[final])
+    _check_thinking_loop(request, messages)
+    _check_system_role(request)
+    _check_cited_format(request)
+    _check_tool_history(request)
+
+
+def _check_message(request: Request, index: int, message: Any, is_final: bool) -> None:
+    if not isinstance(message, dict):
+        request.error("AN-02", f"messages.{index}", SHAPE)
+        return
+    if message.keys() != MESSAGE_FIELDS:
+        _check_message_fields(request, index, message)
+    role, content = message.get("role"), message.get("content")
+    if "role" in message and role not in ROLES:
+        request.error("AN-02", f"messages.{index}.role", "Input should be 'user', 'assistant' or 'system'")
+        return
+    if role == "system" and request.first_system is None:
+        request.first_system = index
+    if not content and (content == "" or content == []):
+        if not (is_final and role == "assistant"):
+            wanted = "all messages must have non-empty content except for the optional final assistant message"
+            request.error("AN-04", f"messages.{index}", wanted)
+    elif isinstance(content, str):
+        if content.isspace():
+            wanted = "text content blocks must contain non-whitespace text"
+            request.error("AN-05", f"messages.{index}.content", wanted)
+    elif isinstance(content, list):
+        _check_content(request, index, role or "user", content)
+    elif "content" in message:
+        request.error("AN-02", f"messages.{index}.content", SHAPE)
+
+
+def _check_message_fields(request: Request, index: int, message: dict[str, Any]) -> None:
+    for name in sorted(MESSAGE_FIELDS - message.keys()):
+        request.error("AN-02", f"messages.{index}.{name}", REQUIRED)
+    known = SYSTEM_FIELDS if message.get("role") == "system" else MESSAGE_FIELDS
+    request.found.extend(located(f"messages.{index}", extras("AN-02", message, known)))
+
+
+def _check_content(request: Request, index: int, role: str, content: list[Any]) -> None:
+    for position, block in enumerate(content):
+        faults = check_block(block, role)
+        if faults:
+            request.found.extend(located(f"messages.{index}.content.{position}", faults))
+        if not isinstance(block, dict):
+            continue
+        if "cache_control" in block:
+            request.note_cache_mark(f"messages.{index}.content.{position}", block)
+        if "citations" in block:
+            _check_citations(request, index, position, role, block)
+        kind = block.get("type")
+        if kind == "tool_use" and request.first_call is None:
+            request.first_call = index
+        elif kind == "tool_result" and isinstance(block.get("content"), list):
+            _note_inner_cache_marks(request, index, position, block["content"])
+        elif kind == "document" and role == "assistant" and request.is_new_version:
+            message = "`document` blocks are not permitted in `assistant` messages"
+            request.error("AN-28", f"messages.{index}.content.{position}", message)
+        elif kind == "image" and request.is_on_bedrock and _kind(block.get("source")) == "url":
+            request.error("AN-24", f"messages.{index}.content.{position}.source", "URL sources are not supported")
+
+
+def _check_citations(request: Request, index: int, position: int, role: str, block: dict[str, Any]) -> None:
+    citations = block["citations"]
+    if isinstance(citations, dict):
+        request.cites = request.cites or citations.get("enabled") is True
+    elif citations and role == "user" and request.is_new_version and block.get("type") == "text":
+        request.error("AN-28", f"messages.{index}.content.{position}.citations", EXTRA)
+
+
+def _note_inner_cache_marks(request: Request, index: int, position: int, content: list[Any]) -> None:
+    for inner, part in enumerate(content):
+        if isinstance(part, dict) and "cache_control" in part:
+            request.note_cache_mark(f"messages.{index}.content.{position}.content.{inner}", part)
+
+
+def _check_ending(request: Request, final: int, message: Any) -> None:
+    if not isinstance(message, dict) or message.get("role") != "assistant":
+        return
+    if _ends_in_whitespace(message.get("content")):
+        message_text = "final assistant content cannot end with trailing whitespace"
+        request.error("AN-06", f"messages.{final}", message_text)
+    is_continued = _has_server_call(message.get("content")) or request.body.get("fallback_credit_token") is not None
+    if request.is_at_least((4, 6)) and not is_continued:
+        prefill = (
+            "This model does not support assistant message prefill. The conversation must end with a user message."
+        )
+        request.error("AN-07", f"messages.{final}", prefill)
+
+
+def _ends_in_whitespace(content: Any) -> bool:
+    if isinstance(content, list) and content:
+        content = content[-1].get("text") if _kind(content[-1]) == "text" else None
+    return isinstance(content, str) and content[-1:].isspace()
+
+
+def _has_server_call(content: Any) -> bool:
+    """Whether a turn may be one the provider paused in the middle of its own tools (pause_turn)."""
+    return isinstance(content, list) and any(_kind(block) in SERVER_CALLS for block in content)
+
+
+def _kind(block: Any) -> str:
+    kind = block.get("type") if isinstance(block, dict) else None
+    return kind if isinstance(kind, str) else ""
+
+
+def _role_and_blocks(message: Any) -> tuple[str, list[Any]]:
+    if not isinstance(message, dict):
+        return "", []
+    role, content = message.get("role"), message.get("content")
+    if isinstance(content, str):
+        content = _STRING_CONTENT if content else []
+    return role if isinstance(role, str) else "", content if isinstance(content, list) else []
+
+
+def _check_thinking_loop(request: Request, messages: list[Any]) -> None:
+    """A tool loop under way that shows no thinking at all, while thinking is enabled (AN-30)."""
+    thinking = request.body.get("thinking")
+    if not isinstance(thinking, dict) or thinking.get("type") != "enabled":
+        return
+    last_call: tuple[int, str] | None = None
+    for index in range(len(messages) - 1, -1, -1):
+        role, blocks = _role_and_blocks(messages[index])
+        kinds = [_kind(block) for block in blocks]
+        if role == "user" and "tool_result" not in kinds:
+            break
+        if role == "assistant" and any(kind in THINKING for kind in kinds):
+            return
+        if role == "assistant" and last_call is None and "tool_use" in kinds:
+            last_call = index, kinds[0]
+    if last_call is not None and _role_and_blocks(messages[-1])[0] == "user":
+        _report_lost_thinking(request, *last_call)
+
+
+def _report_lost_thinking(request: Request, index: int, kind: str) -> None:
+    message = (
+        f"Expected `thinking` or `redacted_thinking`, but found `{kind[:80]}`. When `thinking` is enabled, a final "
+        "`assistant` message must start with a thinking block (preceeding the lastmost set of `tool_use` and "
+        "`tool_result` blocks)."
+    )
+    request.error("AN-30", f"messages.{index}.content.0.type", message)
+
+
+def _check_system_role(request: Request) -> None:
+    index = request.first_system
+    if index is None:
+        return
+    if request.is_before((4, 8)):
+        request.error("AN-03", f"messages.{index}", "role 'system' is not supported on this model")
+    elif request.is_at_least((5, 0), ("sonnet",)):
+        request.advise("AN-03", f"messages.{index}", "role 'system' is accepted but ignored by this model")
+
+
+def _check_cited_format(request: Request) -> None:
+    if not request.cites:
+        return
+    message = "citations are not supported together with an output format"
+    if request.body.get("output_format"):
+        request.error("AN-32", "output_format", message)
+    elif _has_format(request.body.get("output_config")):
+        request.error("AN-32", "output_config.format", message)
+
+
+def _check_tool_history(request: Request) -> None:
+    if request.first_call is not None and not request.body.get("tools") and not request.body.get("mcp_servers"):
+        advice = "a history with tool calls is refused by some hosts when no tools are given"
+        request.advise("AN-31", f"messages.{request.first_call}", advice)
+
+
+def _has_format(config: Any) -> bool:
+    return isinstance(config, dict) and bool(config.get("format"))
+
+
+def _check_cache_marks(request: Request) -> None:
+    marks = request.cache_marks
+    if len(marks) > 4:
+        message = f"A maximum of 4 blocks with cache_control may be provided. Found {len(marks)}."
+        request.error("AN-18", "", message)
+    has_short = False
+    for path, mark in marks:
+        if mark.get("ttl") != "1h":
+            has_short = True
+        elif has_short:
+            message = (
+                "a ttl='1h' cache_control block must not come after a ttl='5m' cache_control block. "
+                "Note that blocks are processed in the following order: tools, system, messages."
+            )
+            request.error("AN-18", f"{path}.cache_control.ttl", message)
+
+
+def check_sequence(messages: list[Any]) -> list[Violation]:
+    """The rules the order of messages, calls and results breaks (AN-03, AN-08 to AN-10, AN-25, AN-29)."""
+    sequence = _Sequence()
+    for index, message in enumerate(messages):
+        sequence.read(index, message)
+    sequence.end_turn("")
+    return sequence.found
+
+
+class _Sequence:
+    """The messages read so far, as turns: the provider merges messages of one role before it looks (AN-02).
+
+    System messages belong to no turn: calls before one may be answered after it.
+    """
+
+    __slots__ = (
+        "answered",
+        "calls",
+        "found",
+        "is_leading",
+        "is_split",
+        "last_kind",
+        "previous",
+        "role",
+        "seen",
+        "served",
+    )
+
+    def __init__(self) -> None:
+        self.found: list[Violation] = []
+        self.role = ""  # of the turn under way
+        self.previous = ""  # of the message before, system included
+        self.last_kind = ""  # of the block before
+        self.calls: dict[str, int] = {}  # calls of the last assistant turn not answered yet: id, message index
+        self.answered: set[str] = set()  # those of them that are
+        self.seen: set[str] = set()  # every call id so far
+        self.served: set[str] = set()  # every id of a call the provider runs itself
+        self.is_leading = False  # nothing but results yet in this user turn
+        self.is_split = False  # text after a call was reported for this turn
+
+    def read(self, index: int, message: Any) -> None:
+        role, blocks = _role_and_blocks(message)
+        if role == "system":
+            self._place_system(index)
+        else:
+            if self.previous == "system" and role != "assistant" and self.role:
+                self._report_system(index - 1, "role 'system' must precede an 'assistant' message or end the array")
+            if role != self.role:
+                self.end_turn(role)
+            for position, block in enumerate(blocks):
+                self._read_block(index, position, block)
+        self.previous = role
+
+    def _place_system(self, index: int) -> None:
+        is_served = self.last_kind in SERVER_CALLS or self.last_kind.endswith("_tool_result")
+        if index == 0:
+            self._report_system(0, "use the top-level 'system' parameter for the initial system prompt")
+        elif self.previous == "assistant" and not is_served:
+            wanted = "role 'system' must follow a 'user' message or an 'assistant' message ending in a server tool use"
+            self._report_system(index, wanted)
+
+    def _report_system(self, index: int, message: str) -> None:
+        self.found.append(Violation("AN-03", f"messages.{index}", message))
+
+    def end_turn(self, role: str) -> None:
+        """Close the turn under way before one of another role begins."""
+        is_answering = self.role == "assistant" and role == "user"
+        if not is_answering:
+            if self.calls:
+                self._report_calls("AN-08")
+            self.calls = {}
+        self.answered = set()
+        self.role = role
+        self.is_leading = is_answering
+        self.is_split = False
+
+    def _report_calls(self, rule: str) -> None:
+        message = (
+            "`tool_use` ids were found without `tool_result` blocks immediately after: "
+            f"{', '.join(self.calls)}. Each `tool_use` block must have a corresponding `tool_result` block in the next message."
+        )
+        self.found.append(Violation(rule, f"messages.{next(iter(self.calls.values()))}", message))
+
+    def _read_block(self, index: int, position: int, block: Any) -> None:
+        kind = self.last_kind = _kind(block)
+        if kind == "tool_result":
+            if self.role != "assistant":
+                self._read_result(index, position, block.get("tool_use_id"))
+            return
+        self.is_leading = False
+        if kind == "tool_use":
+            self._read_call(index, position, block.get("id"))
+        elif kind in SERVER_CALLS:
+            if isinstance(block.get("id"), str):
+                self.served.add(block["id"])
+        elif kind.endswith("_tool_result"):
+            self._read_server_result(index, position, kind, block.get("tool_use_id"))
+        elif kind == "text" and self.calls and self.role == "assistant" and not self.is_split:
+            # Refused in the one recording there is, though the rule book has it as an advisory (AN-29).
+            self._report_calls("AN-29")
+            self.is_split = True
+
+    def _read_call(self, index: int, position: int, call_id: Any) -> None:
+        if not isinstance(call_id, str) or self.role != "assistant":
+            return
+        if call_id in self.seen:
+            message = "`tool_use` ids must be unique"
+            self.found.append(Violation("AN-10", f"messages.{index}.content.{position}", message))
+        self.seen.add(call_id)
+        self.calls[call_id] = index
+
+    def _read_result(self, index: int, position: int, call_id: Any) -> None:
+        if not isinstance(call_id, str):
+            return
+        if call_id in self.answered:
+            message = f"each tool_use must have a single result. Found multiple `tool_result` blocks with id: {call_id}"
+            self.found.append(Violation("AN-10", f"messages.{index}.content.{position}", message))
+        elif call_id not in self.calls:
+            message = (
+                f"unexpected `tool_use_id` found in `tool_result` blocks: {call_id}. "
+                "Each `tool_result` block must have a corresponding `tool_use` block in the previous message."
+            )
+            self.found.append(Violation("AN-09", f"messages.{index}.content.{position}", message))
+        else:
+            self.answered.add(call_id)
+            # A result behind other content does not count: the call is reported when the turn ends (AN-08).
+            if self.is_leading:
+                del self.calls[call_id]
+
+    def _read_server_result(self, index: int, position: int, kind: str, call_id: Any) -> None:
+        if isinstance(call_id, str) and call_id not in self.served:
+            message = (
+                f"unexpected `tool_use_id` found in `{kind}` blocks: {call_id}. "
+                f"Each `{kind}` block must have a corresponding `server_tool_use` block before it."
+            )
+            self.found.append(Violation("AN-25", f"messages.{index}.content.{position}", message))

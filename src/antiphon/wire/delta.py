@@ -1,0 +1,181 @@
+"""`ModelOutputDelta`: an answer while it is being said, and `Assembler`, which puts the deltas together again.
+
+The grammar of a stream, whatever provider it came from:
+
+    stream   := Started? ( part events | UsageReported )* ( Finished+ | Failed )
+    part     := PartStarted ( PartDelta | PartExtended )* PartEnded
+
+Parts carry an `index` of their own, counted from 0 in the order in which they start; several may be open at once. What a
+`PartDelta` says is appended to the text of the part (or the arguments of a call); a `PartExtended` adds what came with it or
+behind it (a signature, citations) to its `native`. Exactly one terminal event ends a stream: `Finished` for each candidate,
+or `Failed`. A stream that is cut is `Failed`, never `Finished`.
+
+Law L6: however the bytes were cut, a reader gives the same deltas, and assembled they equal the whole response.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from msgspec import Struct, structs
+
+from antiphon.history.usage import TokenUsage
+from antiphon.parts import NativeExtras, OutputPart, ToolCallRequest
+from antiphon.wire.output import ModelOutput, ProviderError, StopReason
+
+
+class Started(Struct, frozen=True, omit_defaults=True, tag=True, gc=False):
+    """The answer begins."""
+
+    id: str = ""
+    model: str = ""
+    created: int | None = None
+    format: str = ""
+    native: NativeExtras | None = None
+
+
+class PartStarted(Struct, frozen=True, omit_defaults=True, tag=True, gc=False):
+    """A part begins: as much of it as is known. A call has its name and id, and no arguments yet (`arguments=""`)."""
+
+    index: int
+    part: OutputPart
+    candidate: int = 0
+
+
+class PartDelta(Struct, frozen=True, omit_defaults=True, tag=True, gc=False):
+    """More of a part: text of a text, thinking or refusal, arguments of a call."""
+
+    index: int
+    text: str
+
+
+class PartExtended(Struct, frozen=True, omit_defaults=True, tag=True, gc=False):
+    """What the part's `native` gains. Lists grow, everything else is replaced."""
+
+    index: int
+    native: NativeExtras
+
+
+class PartEnded(Struct, frozen=True, tag=True, gc=False):
+    """The part is whole."""
+
+    index: int
+
+
+class UsageReported(Struct, frozen=True, tag=True, gc=False):
+    """What it cost so far; the last one counts."""
+
+    usage: TokenUsage
+
+
+class Finished(Struct, frozen=True, omit_defaults=True, tag=True, gc=False):
+    """The candidate is complete."""
+
+    stop_reason: StopReason = "end"
+    stop_sequence: str | None = None
+    candidate: int = 0
+    native: NativeExtras | None = None
+
+
+class Failed(Struct, frozen=True, tag=True, gc=False):
+    """The stream ended in an error, or was cut; what was said before it is not a finished turn."""
+
+    error: ProviderError
+
+
+ModelOutputDelta: TypeAlias = (
+    Started | PartStarted | PartDelta | PartExtended | PartEnded | UsageReported | Finished | Failed
+)
+
+
+class _Open:
+    """A part under construction."""
+
+    __slots__ = ("candidate", "native", "part", "pieces")
+
+    def __init__(self, part: OutputPart, candidate: int) -> None:
+        self.part = part
+        self.candidate = candidate
+        self.pieces: list[str] = []
+        self.native: NativeExtras | None = None
+
+    def whole(self) -> OutputPart:
+        part: Any = self.part
+        changes: dict[str, Any] = {}
+        if type(part) is ToolCallRequest:
+            # A call without arguments streams nothing, or an empty string: it means an empty object.
+            changes["arguments"] = part.arguments + "".join(self.pieces) or "{}"
+        elif self.pieces:
+            changes["text"] = part.text + "".join(self.pieces)
+        if self.native:
+            changes["native"] = merged(part.native, self.native)
+        whole: OutputPart = structs.replace(part, **changes) if changes else part
+        return whole
+
+
+class Assembler:
+    """Deltas in, a `ModelOutput` out. `add` them as they come; `output` is what is known so far."""
+
+    def __init__(self) -> None:
+        self.error: ProviderError | None = None
+        self._parts: dict[int, _Open] = {}
+        self._started = Started()
+        self._usage: TokenUsage | None = None
+        self._finished: dict[int, Finished] = {}
+
+    def add(self, delta: ModelOutputDelta) -> None:
+        kind = type(delta)
+        if kind is PartDelta:
+            self._parts[delta.index].pieces.append(delta.text)  # type: ignore[union-attr]
+        elif isinstance(delta, PartStarted):
+            self._parts[delta.index] = _Open(delta.part, delta.candidate)
+        elif isinstance(delta, PartExtended):
+            open_part = self._parts[delta.index]
+            open_part.native = merged(open_part.native, delta.native)
+        elif isinstance(delta, Started):
+            self._started = delta
+        elif isinstance(delta, UsageReported):
+            self._usage = delta.usage
+        elif isinstance(delta, Finished):
+            self._finished[delta.candidate] = delta
+        elif isinstance(delta, Failed):
+            self.error = delta.error
+
+    @property
+    def is_finished(self) -> bool:
+        return bool(self._finished) and self.error is None
+
+    @property
+    def output(self) -> ModelOutput:
+        """The answer as far as it was said."""
+        candidates = sorted({0, *self._finished, *(part.candidate for part in self._parts.values())})
+        first, *others = (self._candidate(number) for number in candidates)
+        return structs.replace(first, usage=self._usage, others=tuple(others))
+
+    def _candidate(self, number: int) -> ModelOutput:
+        started = self._started
+        finished = self._finished.get(number, Finished(""))
+        ordered = sorted(index for index, part in self._parts.items() if part.candidate == number)
+        return ModelOutput(
+            parts=tuple(self._parts[index].whole() for index in ordered),
+            stop_reason=finished.stop_reason,
+            stop_sequence=finished.stop_sequence,
+            id=started.id,
+            model=started.model,
+            created=started.created,
+            format=started.format,
+            native=merged(started.native if number == 0 else None, finished.native),
+        )
+
+
+def merged(native: NativeExtras | None, more: NativeExtras | None) -> NativeExtras | None:
+    """Two native mappings as one: lists grow, everything else is replaced by the later."""
+    if not native or not more:
+        return more or native
+    result = {origin: dict(extras) for origin, extras in native.items()}
+    for origin, extras in more.items():
+        known = result.setdefault(origin, {})
+        for name, value in extras.items():
+            grows = isinstance(value, list) and isinstance(known.get(name), list)
+            known[name] = [*known[name], *value] if grows else value
+    return result

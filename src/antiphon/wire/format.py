@@ -1,0 +1,151 @@
+"""`Format`: one wire format with everything it can do, its modules loaded when they are first used.
+
+A format is a package with four modules, each of which reads and writes:
+
+    request.py    read_request(body) -> ModelRequest            write_request(request, losses, **options) -> body
+    response.py   read_response(body) -> ModelOutput            write_response(output, losses) -> body
+                  read_error(body, status) -> ProviderError     write_error(error) -> body
+    stream.py     StreamReader: feed(bytes), close() -> deltas  StreamWriter(model): write(delta), close() -> bytes
+    rules.py      check_request(body) -> violations
+
+Writers append to the list of losses they are given; strictness and decoding bytes are done here, once for all formats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from importlib import import_module
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from antiphon.errors import WireError
+from antiphon.wire.delta import ModelOutputDelta
+from antiphon.wire.loss import Loss, LossyTranslation
+from antiphon.wire.output import ModelOutput, ProviderError
+from antiphon.wire.request import ModelRequest
+from antiphon.wire.violation import Violation
+
+
+class Written(NamedTuple):
+    """A body, and what could not be said in it."""
+
+    body: dict[str, Any]
+    losses: list[Loss]
+
+
+class StreamReader(Protocol):
+    """Bytes in, deltas out, however the bytes are cut."""
+
+    def feed(self, data: bytes) -> list[ModelOutputDelta]: ...
+    def close(self) -> list[ModelOutputDelta]:
+        """The stream ended: what was held back, and `Failed` if it should not have ended here."""
+
+
+class StreamWriter(Protocol):
+    """Deltas in, the bytes of a stream out. `losses` grows with what the format cannot say."""
+
+    losses: list[Loss]
+
+    def write(self, delta: ModelOutputDelta) -> bytes: ...
+    def close(self) -> bytes:
+        """The end of the stream; an error if no terminal delta was written."""
+
+
+class Format:
+    """One wire format. Bodies may be given as bytes or as decoded JSON."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._package = f"antiphon.wire.{name.replace('-', '_')}"
+
+    def read_request(self, body: dict[str, Any] | bytes) -> ModelRequest:
+        """A request body in neutral terms. Raises `WireError` if it is none of this format."""
+        request: ModelRequest = self._request.read_request(self._decoded(body))
+        return request
+
+    def write_request(self, request: ModelRequest, *, strict: bool = False, **options: Any) -> Written:
+        """A body this format accepts, and the losses. With `strict`, a loss raises `LossyTranslation`."""
+        losses: list[Loss] = []
+        return self._checked(self._request.write_request(request, losses, **options), losses, strict)
+
+    def read_response(self, body: dict[str, Any] | bytes) -> ModelOutput:
+        """A response body in neutral terms."""
+        output: ModelOutput = self._response.read_response(self._decoded(body))
+        return output
+
+    def write_response(self, output: ModelOutput, *, strict: bool = False) -> Written:
+        """A response body as this format's clients expect it, and the losses."""
+        losses: list[Loss] = []
+        return self._checked(self._response.write_response(output, losses), losses, strict)
+
+    def read_error(self, body: Any, status: int | None = None) -> ProviderError:
+        """What an error body says; never raises, whatever the body is."""
+        error: ProviderError = self._response.read_error(body, status)
+        return error
+
+    def write_error(self, error: ProviderError) -> dict[str, Any]:
+        """An error in this format's own shape."""
+        body: dict[str, Any] = self._response.write_error(error)
+        return body
+
+    def stream_reader(self) -> StreamReader:
+        """A new reader for one stream."""
+        reader: StreamReader = self._stream.StreamReader()
+        return reader
+
+    def stream_writer(self, model: str = "") -> StreamWriter:
+        """A new writer for one stream; `model` is the name the client asked for."""
+        writer: StreamWriter = self._stream.StreamWriter(model)
+        return writer
+
+    def check_request(self, body: Any, *, advisories: bool = False, **options: Any) -> list[Violation]:
+        """The rules of the API that a body breaks; advisories on demand."""
+        violations: list[Violation] = self._rules.check_request(body, advisories=advisories, **options)
+        return violations
+
+    def _decoded(self, body: dict[str, Any] | bytes) -> dict[str, Any]:
+        value: Any = body
+        if isinstance(body, bytes | bytearray | memoryview):
+            try:
+                value = msgspec.json.decode(body)
+            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+                raise WireError(f"not JSON: {error}") from error
+        if not isinstance(value, dict):
+            raise WireError(f"a body of {self.name} is an object, not {_kind(value)}")
+        return value
+
+    def _checked(self, body: dict[str, Any], losses: list[Loss], strict: bool) -> Written:
+        if strict and losses:
+            raise LossyTranslation(losses)
+        return Written(body, losses)
+
+    @cached_property
+    def _request(self) -> Any:
+        return import_module(f"{self._package}.request")
+
+    @cached_property
+    def _response(self) -> Any:
+        return import_module(f"{self._package}.response")
+
+    @cached_property
+    def _stream(self) -> Any:
+        return import_module(f"{self._package}.stream")
+
+    @cached_property
+    def _rules(self) -> Any:
+        return import_module(f"{self._package}.rules")
+
+    def __repr__(self) -> str:
+        return f"<Format {self.name}>"
+
+
+def _kind(value: object) -> str:
+    names: Sequence[tuple[type, str]] = (
+        (list, "an array"),
+        (str, "a string"),
+        (bool, "a boolean"),
+        (type(None), "null"),
+    )
+    return next((name for kind, name in names if isinstance(value, kind)), "a number")

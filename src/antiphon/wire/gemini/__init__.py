@@ -1,0 +1,1 @@
+"""Google's Gemini generateContent API: requests, responses, streams and rules."""

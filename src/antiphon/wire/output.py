@@ -1,0 +1,61 @@
+"""`ModelOutput`: what a model answered, in nobody's format; and `ProviderError`: why it did not."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from antiphon.history.usage import TokenUsage
+from antiphon.parts import NativeExtras, OutputPart
+
+StopReason: TypeAlias = Literal[
+    "", "end", "stop_sequence", "length", "tool_calls", "content_filter", "refusal", "paused", "malformed_call", "other"
+]
+"""Why a model stopped. Empty: it was not said. The provider's own word is in the output's `native`, where it says more."""
+
+ErrorKind: TypeAlias = Literal[
+    "invalid_request",
+    "context_length",
+    "authentication",
+    "billing",
+    "permission",
+    "not_found",
+    "timeout",
+    "conflict",
+    "too_large",
+    "rate_limit",
+    "overloaded",
+    "server",
+    "stream_cut",
+    "unknown",
+]
+
+
+class ModelOutput(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
+    """One answer. `others` are further candidates of the same call, if more than one was asked for.
+
+    `format` is the wire format it was read from; that format can write it back as it came.
+    """
+
+    parts: tuple[OutputPart, ...] = ()
+    stop_reason: StopReason = ""
+    stop_sequence: str | None = None
+    id: str = ""
+    model: str = ""
+    created: int | None = None
+    usage: TokenUsage | None = None
+    others: tuple[ModelOutput, ...] = ()
+    format: str = ""
+    native: NativeExtras | None = None
+
+
+class ProviderError(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
+    """An error of a provider, whole or in the middle of a stream."""
+
+    message: str
+    kind: ErrorKind = "unknown"
+    status: int | None = None
+    code: str | None = None
+    param: str | None = None
+    native: NativeExtras | None = None

@@ -1,0 +1,110 @@
+"""`ModelRequest`: what a client asks of a model, in nobody's format.
+
+Every format reads its bodies into this and writes its bodies from this, so N formats cost N modules. Two rules keep it whole:
+
+- What all or several formats can say is a field here (None: it was not said). What only one can say goes, as it came, into
+  `native[format]` of the thing it was said about: the request, a message, a part, a tool. Writing to that format puts it
+  back; writing to another reports each of them as a `Loss`. So nothing can be dropped in silence: it is either a field that
+  a writer handles or a native extra that the writer's one general loop reports.
+- Messages are kept in the order and grouping they came in, broken or not. Making a sequence legal is `repair`'s business,
+  making a body legal in shape is the writer's.
+
+Conventions for messages. `role` is `system`, `developer`, `user`, `assistant` or `tool`. The system prompt of formats that
+keep it apart (Anthropic `system`, Gemini `systemInstruction`, Responses `instructions`) is a leading `system` message.
+A tool's answer is a `ToolCallResult` part, in a `tool` message (OpenAI) or among the parts of a `user` message (Anthropic,
+Gemini); a model's call is a `ToolCallRequest` part of an `assistant` message, at its place among the other parts. A block
+nobody else knows is a `Native` part at its place.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+
+from antiphon.parts import Native, NativeExtras, Part
+
+Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool"]
+
+
+class Message(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True, gc=False):
+    """One message. `name` is who speaks, where a format can say that."""
+
+    role: str
+    parts: tuple[Part, ...]
+    name: str | None = None
+    native: NativeExtras | None = None
+
+
+class ToolDefinition(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
+    """A tool the model may call. `parameters` is JSON Schema; a `freeform` tool takes text instead of an object."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+    freeform: bool = False
+    native: NativeExtras | None = None
+
+
+class ToolChoice(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
+    """Which tools may or must be called: `auto`, `none`, `required` (any of them), `tool` (the named one), or `allowed`
+    (only the named ones; `must_call` says whether one of them must be)."""
+
+    mode: Literal["auto", "none", "required", "tool", "allowed"]
+    names: tuple[str, ...] = ()
+    must_call: bool = False
+    native: NativeExtras | None = None
+
+
+class OutputFormat(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
+    """The shape the answer must have."""
+
+    kind: Literal["text", "json_object", "json_schema"]
+    schema: dict[str, Any] | None = None
+    name: str | None = None
+    description: str | None = None
+    strict: bool | None = None
+    native: NativeExtras | None = None
+
+
+class Reasoning(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
+    """How much the model may think. `effort` is a word (none, minimal, low, medium, high, xhigh, max), `budget_tokens` a number,
+    `enabled` a plain yes or no, `shown` how much of it comes back (`summary` words such as auto, detailed, omitted)."""
+
+    effort: str | None = None
+    budget_tokens: int | None = None
+    enabled: bool | None = None
+    shown: str | None = None
+    native: NativeExtras | None = None
+
+
+class ModelRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
+    """A request to a model. None means that it was not said."""
+
+    messages: tuple[Message, ...] = ()
+    model: str = ""
+    stream: bool | None = None
+    tools: tuple[ToolDefinition | Native, ...] = ()
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    output_format: OutputFormat | None = None
+    reasoning: Reasoning | None = None
+    max_output_tokens: int | None = None
+    stop: tuple[str, ...] | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    seed: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    candidates: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    verbosity: str | None = None
+    user: str | None = None
+    metadata: dict[str, Any] | None = None
+    service_tier: str | None = None
+    cache_key: str | None = None
+    store: bool | None = None
+    native: NativeExtras | None = None
