@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,6 +43,7 @@ class SqliteFile:
         self._local = threading.local()
         self._connections: list[sqlite3.Connection] = []
         self._closed = False
+        weakref.finalize(self, _close_all, self._connections)  # a file nobody closed is closed when nobody holds it
         self._check_place(create)
         try:
             with self.told():
@@ -89,8 +91,7 @@ class SqliteFile:
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            while self._connections:
-                self._connections.pop().close()
+            _close_all(self._connections)
 
     @contextmanager
     def told(self) -> Iterator[None]:
@@ -192,3 +193,8 @@ class SqliteFile:
                 )
             case _:
                 return StoreError(f"{self.path}: {error}")
+
+
+def _close_all(connections: list[sqlite3.Connection]) -> None:
+    while connections:
+        connections.pop().close()
