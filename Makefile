@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PEERS  := .venv-peers/.ready
 
-.PHONY: run test test-all lint types format bench clean
+.PHONY: run test test-all lint types format bench fuzz clean
 
 run: $(READY)           ## set up and run the worked demo
 	@$(BIN)/python examples/the_log.py
@@ -30,6 +30,10 @@ format: $(READY)
 bench: $(READY) $(PEERS)   ## figures, each a ratio against a peer in the same run
 	$(BIN)/python -m bench
 
+fuzz: $(READY)          ## coverage-guided fuzzing of every reader, for SECONDS (default 60)
+	@test -e $(VENV)/.fuzz || { VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/uv pip install --quiet -c constraints.txt atheris && touch $(VENV)/.fuzz; }
+	mkdir -p .fuzz && $(BIN)/python fuzz .fuzz -max_total_time=$(or $(SECONDS),60) -timeout=20 -rss_limit_mb=4096
+
 clean:
 	rm -rf $(VENV) .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
@@ -44,11 +48,11 @@ $(READY): pyproject.toml constraints.txt
 	fi
 	@touch $(READY)
 
-$(PEERS): $(READY)
-	@$(PYTHON) -m venv .venv-peers
+$(PEERS): $(READY) bench/peers.txt
+	@test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
 	@if [ -x $(BIN)/uv ]; then \
-	  VIRTUAL_ENV=$(abspath .venv-peers) $(BIN)/uv pip install --quiet -c constraints.txt litellm; \
+	  VIRTUAL_ENV=$(abspath .venv-peers) $(BIN)/uv pip install --quiet -r bench/peers.txt; \
 	else \
-	  .venv-peers/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt litellm; \
+	  .venv-peers/bin/python -m pip install --quiet --disable-pip-version-check -r bench/peers.txt; \
 	fi
 	@touch $(PEERS)

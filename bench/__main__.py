@@ -5,18 +5,19 @@ from __future__ import annotations
 import platform
 import sys
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 
 import msgspec
 
-from bench import log
+from bench import formats, log
 from bench.figures import Figure
 
 
 def main() -> int:
     figures: list[Figure] = []
     print(f"Python {platform.python_version()}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC; ours / theirs, in one run")
-    for figure in log.figures():
+    for figure in chain(log.figures(), formats.figures()):
         print(figure, flush=True)
         figures.append(figure)
     results = Path(__file__).parent / "results"

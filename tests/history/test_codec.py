@@ -83,7 +83,8 @@ def test_what_a_newer_version_wrote_is_opaque_and_unharmed(stored: bytes, store:
 
 
 @pytest.mark.parametrize(
-    "stored", [b"", b"null", b"[]", b'{"kind":1}', b'{"kind":"x"}', b'{"kind":"x","sequence_nu', b"\xff"]
+    "stored",
+    [b"", b"null", b"[]", b'{"kind":1}', b'{"kind":"x"}', b'{"kind":"x","sequence_nu', b"\xff", b'{"kind":"\xa2"}'],
 )
 def test_what_is_no_entry_is_damage(stored: bytes) -> None:
     with pytest.raises(StoreDamaged, match="not an entry"):

@@ -20,6 +20,8 @@ from antiphon.history.entries import HistoryEntry, KnownEntry, OpaqueEntry
 
 SCHEMA = 1
 
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[KnownEntry] = msgspec.json.Decoder(KnownEntry)
 
@@ -53,14 +55,14 @@ def decode_entry(stored: bytes) -> HistoryEntry:
     """The entry `stored` holds; an `OpaqueEntry` if a newer version wrote it. Raises `StoreDamaged` if it is no entry."""
     try:
         return _decoder.decode(stored)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except _UNREADABLE as error:
         return _decode_opaque(stored, error)
 
 
 def _decode_opaque(stored: bytes, problem: Exception) -> OpaqueEntry:
     try:
         head = _head_decoder.decode(stored)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except _UNREADABLE as error:
         raise StoreDamaged(f"not an entry: {error}") from error
     return OpaqueEntry(
         head.kind,

@@ -90,7 +90,7 @@ def read_export(lines: Iterable[bytes], source: str) -> Iterator[ExportLine]:
 def _read_head(line: bytes, source: str) -> ExportHead:
     try:
         head = msgspec.json.decode(line, type=ExportHead)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ImportRefused(
             f"{source}, line 1: not an export of a conversation ({error}); make one with `antiphon history export`"
         ) from error
@@ -106,7 +106,7 @@ def _read_head(line: bytes, source: str) -> ExportHead:
 def _read_attachment(line: bytes, where: str) -> AttachmentLine:
     try:
         attachment = msgspec.json.decode(line, type=AttachmentLine)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ImportRefused(f"{where}: not an attachment: {error}") from error
     if digest(attachment.data) != attachment.attachment:
         raise ImportRefused(

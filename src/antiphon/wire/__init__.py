@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from antiphon.wire.delta import Assembler, ModelOutputDelta
-from antiphon.wire.format import Format, Written
+from antiphon.wire.format import Encoded, Format, Written
 from antiphon.wire.loss import Loss, LossyTranslation
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning, ToolChoice, ToolDefinition
@@ -25,6 +25,7 @@ formats: Mapping[str, Format] = MappingProxyType({name: Format(name) for name in
 __all__ = [
     "FORMATS",
     "Assembler",
+    "Encoded",
     "Format",
     "Loss",
     "LossyTranslation",

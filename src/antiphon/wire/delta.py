@@ -104,7 +104,7 @@ class _Open:
         changes: dict[str, Any] = {}
         if type(part) is ToolCallRequest:
             # A call without arguments streams nothing, or an empty string: it means an empty object.
-            changes["arguments"] = part.arguments + "".join(self.pieces) or "{}"
+            changes["arguments"] = part.arguments + "".join(self.pieces) or ("" if part.freeform else "{}")
         elif self.pieces:
             changes["text"] = part.text + "".join(self.pieces)
         if self.native:

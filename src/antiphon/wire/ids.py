@@ -57,9 +57,9 @@ class NameMap:
 @lru_cache(maxsize=4096)
 def legal_name(name: str, longest: int) -> str:
     """A stand-in of letters, digits and underscores that begins with a letter: readable, and never another name's."""
-    plain = _NOT_PLAIN.sub("_", name).strip("_")[: longest - 12] or "tool"
-    readable = plain if plain[0].isalpha() else f"t_{plain[:-2]}"
-    return f"{readable}_{_hash(name)[:10]}"
+    plain = _NOT_PLAIN.sub("_", name).strip("_") or "tool"
+    readable = plain if plain[0].isalpha() else f"t_{plain}"
+    return f"{readable[: longest - 11]}_{_hash(name)[:10]}"
 
 
 def _hash(text: str) -> str:

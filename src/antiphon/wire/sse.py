@@ -25,57 +25,82 @@ class SseEvent(NamedTuple):
 
 
 class SseReader:
-    """Feed bytes, get the events they complete. `close` gives what a missing last blank line kept back."""
+    """Feed bytes, get the events they complete. `close` gives what a missing last blank line kept back.
+
+    Bytes are kept until a blank line ends them, and looked through once: a new chunk is searched for that line together
+    with the one byte before it.
+    """
 
     def __init__(self) -> None:
-        self._rest = b""
-        self._event = b""
-        self._data: list[bytes] = []
+        self._pending: list[bytes] = []
         self._size = 0
+        self._last = b""  # the last byte of what is pending
+        self._held = b""  # a CR that may be half of a CRLF, or the beginning of a byte order mark
         self._is_first = True
 
     def feed(self, data: bytes) -> list[SseEvent]:
-        buffer = self._rest + data if self._rest else data
-        if self._is_first:
-            if len(buffer) < 3 and b"\xef\xbb\xbf".startswith(buffer):
-                self._rest = buffer
-                return []
-            buffer = buffer.removeprefix(b"\xef\xbb\xbf")
-            self._is_first = False
-        if b"\r" in buffer:
-            # A CR at the end may be the first half of a CRLF: it waits for the next chunk.
-            held = b"\r" if buffer.endswith(b"\r") else b""
-            buffer = buffer[: len(buffer) - len(held)].replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        else:
-            held = b""
-        *lines, last = buffer.split(b"\n")
-        self._rest = last + held
-        events = self._events(lines)
-        if len(self._rest) + self._size > MAX_EVENT:
-            raise SseOverflow
+        if self._held or self._is_first or b"\r" in data:
+            data = self._cleaned(data)
+        if not data:
+            return []
+        if b"\n\n" not in (self._last + data if self._last == b"\n" else data):
+            self._pending.append(data)
+            self._size += len(data)
+            self._last = data[-1:]
+            if self._size > MAX_EVENT:
+                raise SseOverflow
+            return []
+        if self._pending:
+            data = b"".join([*self._pending, data])
+        *blocks, rest = data.split(b"\n\n")
+        self._pending = [rest] if rest else []
+        self._size = len(rest)
+        self._last = rest[-1:] if rest else b""
+        events: list[SseEvent] = []
+        for block in blocks:
+            if block.startswith(b"data: ") and b"\n" not in block:
+                events.append(_new(SseEvent, (b"", block[6:])))
+            else:
+                _read_block(block, events)
         return events
 
     def close(self) -> list[SseEvent]:
         """The last event, if the stream ended without the blank line that should follow it."""
-        rest, self._rest = self._rest.removesuffix(b"\r"), b""
-        return self._events([rest, b""] if rest else [b""])
-
-    def _events(self, lines: list[bytes]) -> list[SseEvent]:
+        rest = b"".join(self._pending) + (self._held if self._held != b"\r" else b"")
+        self._pending, self._held = [], b""
         events: list[SseEvent] = []
-        for line in lines:
-            if line.startswith(b"data:"):
-                value = line[6:] if line[5:6] == b" " else line[5:]
-                self._data.append(value)
-                self._size += len(value)
-            elif not line:
-                if self._data:
-                    joined = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
-                    events.append(SseEvent(self._event, joined))
-                    self._data = []
-                    self._size = 0
-                self._event = b""
-            elif line.startswith(b"event:"):
-                self._event = line[6:].strip()
-            elif line == b"data":
-                self._data.append(b"")
+        _read_block(rest, events)
         return events
+
+    def _cleaned(self, data: bytes) -> bytes:
+        """The data with LF at the end of every line and without a byte order mark."""
+        data, self._held = self._held + data, b""
+        if self._is_first:
+            if len(data) < 3 and _MARK.startswith(data):
+                self._held = data
+                return b""
+            data = data.removeprefix(_MARK)
+            self._is_first = False
+        if data.endswith(b"\r"):
+            self._held = b"\r"
+            data = data[:-1]
+        return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in data else data
+
+
+_new = tuple.__new__
+_MARK = b"\xef\xbb\xbf"
+
+
+def _read_block(block: bytes, events: list[SseEvent]) -> None:
+    """The event that the lines of a block make, if they hold data."""
+    name = b""
+    data: list[bytes] = []
+    for line in block.split(b"\n"):
+        if line.startswith(b"data:"):
+            data.append(line[6:] if line[5:6] == b" " else line[5:])
+        elif line.startswith(b"event:"):
+            name = line[6:].strip()
+        elif line == b"data":
+            data.append(b"")
+    if data:
+        events.append(SseEvent(name, data[0] if len(data) == 1 else b"\n".join(data)))

@@ -1,0 +1,169 @@
+"""Bodies from files and standard input, one or one a line, each with its place for whoever has to complain about it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.errors import AntiphonError, WireError
+from antiphon.wire import FORMATS
+from antiphon.wire.guess import looks_like
+
+_PROGRESS_EVERY = 0.1
+
+
+class Body(Struct, frozen=True):
+    """A decoded body and where it came from: a file, or a line of it."""
+
+    where: str
+    value: dict[str, Any]
+
+
+def add_input(parser: argparse.ArgumentParser) -> None:
+    """The arguments every command over bodies takes."""
+    parser.add_argument(
+        "files", nargs="*", metavar="FILE", help="bodies (default: standard input; - is standard input too)"
+    )
+    parser.add_argument("--jsonl", action="store_true", help="one body a line")
+    parser.add_argument("-o", "--output", metavar="FILE", help="where to (default: standard output)")
+
+
+def add_format(parser: argparse.ArgumentParser, flag: str, told: str) -> None:
+    parser.add_argument(
+        flag,
+        required=True,
+        choices=FORMATS,
+        metavar="FORMAT",
+        dest=flag.strip("-").replace("from", "source"),
+        help=f"{told}: {', '.join(FORMATS)}",
+    )
+
+
+def each_body(arguments: argparse.Namespace, work: Callable[[Body], bytes | None], format_name: str) -> int:
+    """Do `work` with every body and write what it gives, a line each; returns how many failed, each told on standard error."""
+    failed = 0
+    with _output(arguments.output) as out:
+        for where, data in _inputs(arguments):
+            try:
+                written = work(Body(where, _decoded(where, data, format_name)))
+            except AntiphonError as error:
+                failed += 1
+                text = str(error)
+                print(f"antiphon: {text if text.startswith(where) else f'{where}: {text}'}", file=sys.stderr)  # noqa: T201
+                continue
+            if written is not None:
+                out(written + b"\n")
+    return failed
+
+
+def _inputs(arguments: argparse.Namespace) -> Iterator[tuple[str, bytes]]:
+    for name in arguments.files or ["-"]:
+        source = "standard input" if name == "-" else name
+        try:
+            stream = sys.stdin.buffer if name == "-" else open(name, "rb")  # noqa: SIM115 - closed below
+        except OSError as error:
+            raise WireError(f"cannot read {name}: {error.strerror or error}") from error
+        with stream:
+            if not arguments.jsonl:
+                yield source, stream.read()
+                continue
+            size = os.fstat(stream.fileno()).st_size if name != "-" else 0
+            progress = _Progress(size)
+            for number, line in enumerate(stream, 1):
+                progress.advance(len(line))
+                if line.strip():
+                    yield f"{source}, line {number}", line
+            progress.done()
+
+
+def _decoded(where: str, data: bytes, format_name: str) -> dict[str, Any]:
+    try:
+        value = msgspec.json.decode(data)
+    except RecursionError as error:
+        raise WireError(f"{where}: nested too deeply to be a body") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        what = "empty" if not data.strip() else f"not JSON: {error}"
+        raise WireError(f"{where}: {what}") from error
+    if not isinstance(value, dict):
+        raise WireError(f"{where}: a body is a JSON object, not {type(value).__name__}")
+    for path in _duplicate_keys(data):
+        print(f"antiphon: {where}: the key {path!r} is there twice; the last one counts", file=sys.stderr)  # noqa: T201
+    guess = looks_like(value)
+    if guess is not None and guess != format_name:
+        raise WireError(f"{where}: this is no {format_name} body; it looks like {guess}")
+    return value
+
+
+def _duplicate_keys(data: bytes) -> list[str]:
+    """Keys that one object has twice. Decoders keep the last and say nothing."""
+    twice: list[str] = []
+
+    def note(pairs: list[tuple[str, Any]]) -> None:
+        keys = [key for key, _ in pairs]
+        if len(set(keys)) != len(keys):
+            twice.extend(sorted({key for key in keys if keys.count(key) > 1}))
+
+    json.loads(data, object_pairs_hook=note)
+    return twice
+
+
+class _Progress:
+    """A line on the terminal that tells how far we are; nothing where nobody looks."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._lines = self._bytes = 0
+        self._started = self._told = time.monotonic()
+        self._is_seen = sys.stderr.isatty()
+
+    def advance(self, length: int) -> None:
+        self._lines += 1
+        self._bytes += length
+        now = time.monotonic()
+        if self._is_seen and now - self._told > _PROGRESS_EVERY:
+            self._told = now
+            part = f"{self._bytes * 100 // self._size:3d}%  " if self._size else ""
+            speed = self._bytes / max(now - self._started, 1e-9) / 1e6
+            sys.stderr.write(f"\r{part}{self._lines:,} lines  {speed:.1f} MB/s\x1b[K")
+            sys.stderr.flush()
+
+    def done(self) -> None:
+        if self._is_seen and self._told != self._started:
+            sys.stderr.write("\r\x1b[K")
+
+
+class _output:  # noqa: N801 - used as a function
+    """Where results go: standard output, or a file that appears when everything is written."""
+
+    def __init__(self, name: str | None) -> None:
+        self._path = Path(name) if name else None
+        self._unfinished = self._path.with_name(f".{self._path.name}.unfinished") if self._path else None
+        self._file: Any = None
+
+    def __enter__(self) -> Callable[[bytes], object]:
+        if self._unfinished is None:
+            return sys.stdout.buffer.write
+        try:
+            self._file = open(self._unfinished, "wb")
+        except OSError as error:
+            raise WireError(f"cannot write {self._path}: {error.strerror or error}") from error
+        write: Callable[[bytes], object] = self._file.write
+        return write
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if self._file is None or self._unfinished is None or self._path is None:
+            return
+        self._file.close()
+        if error is None:
+            os.replace(self._unfinished, self._path)
+        else:
+            self._unfinished.unlink(missing_ok=True)

@@ -1,0 +1,35 @@
+"""`antiphon check`: which rules of an API its bodies break, one line a violation."""
+
+from __future__ import annotations
+
+import argparse
+
+import msgspec
+
+from antiphon.cli.bodies import Body, add_format, add_input, each_body
+from antiphon.cli.terminal import harmless
+from antiphon.wire import formats
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add_format(parser, "--format", "the format of the bodies")
+    parser.add_argument("--advisories", action="store_true", help="also what only some models or hosts refuse")
+    parser.add_argument("--json", action="store_true", help="for scripts: a JSON object a violation")
+    add_input(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    broken = 0
+
+    def check(body: Body) -> bytes | None:
+        nonlocal broken
+        violations = formats[arguments.format].check_request(body.value, advisories=arguments.advisories)
+        broken += any(not violation.advisory for violation in violations)
+        if arguments.json:
+            lines = [msgspec.json.encode({"where": body.where, **msgspec.to_builtins(found)}) for found in violations]
+        else:
+            lines = [harmless(f"{body.where}: {found}").encode() for found in violations]
+        return b"\n".join(lines) if lines else None
+
+    failed = each_body(arguments, check, arguments.format)
+    return int(broken + failed > 0)

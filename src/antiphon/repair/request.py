@@ -1,0 +1,92 @@
+"""`repair`: a request whose sequence every provider takes; and seed 001's `fix_tool_call_sequence` for plain OpenAI messages.
+
+Repair is gentle (law L5). What is legal comes back as the same object; repairing twice is repairing once; every piece of content
+a person or a tool wrote is kept; and if repair itself fails, the original goes through and the failure is logged.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from msgspec import structs
+
+from antiphon.errors import WireError
+from antiphon.repair.action import LEVELS, Action
+from antiphon.repair.foreign import recognised
+from antiphon.repair.sequence import RULES, is_legal, restore_order
+from antiphon.wire.request import Message, ModelRequest
+
+logger = logging.getLogger("antiphon.repair")
+
+
+class Repaired(NamedTuple):
+    """A request with a legal sequence, and what was done to it (nothing: it is the same object)."""
+
+    request: ModelRequest
+    actions: list[Action]
+
+
+def repair(request: ModelRequest, format: str, *, request_id: str = "") -> Repaired:  # noqa: A002 - the design's word
+    """Make the sequence of a request legal for a format. Never raises for a request; logs with `request_id`."""
+    if format not in RULES:
+        raise WireError(f"there is no format {format!r}; there are {', '.join(RULES)}")
+    try:
+        messages, actions = _repaired(request.messages, format, is_continued=_is_continued(request, format))
+    except Exception:
+        logger.exception("[%s] repair failed; the request goes through as it came", request_id)
+        return Repaired(request, [])
+    if messages is request.messages:
+        return Repaired(request, actions)
+    _log(actions, request_id)
+    return Repaired(structs.replace(request, messages=tuple(messages)), actions)
+
+
+def fix_tool_call_sequence(messages: list[dict[str, Any]], request_id: str = "") -> list[dict[str, Any]]:
+    """Repair a plain list of OpenAI messages: calls, then their results, then what interrupted them.
+
+    Legal messages come back as the same list; messages that need no change are the same dicts.
+    """
+    from antiphon.wire.openai_chat.messages import read_messages
+    from antiphon.wire.openai_chat.storage import write_messages
+
+    try:
+        neutral = read_messages(messages)
+        fixed, actions = _repaired(neutral, "openai-chat", is_continued=False)
+        if fixed is neutral:
+            return messages
+        originals = {id(message): original for message, original in zip(neutral, messages, strict=True)}
+        result: list[dict[str, Any]] = []
+        for message in fixed:
+            original = originals.get(id(message))
+            result += [original] if original is not None else write_messages([message], [])
+    except Exception:
+        logger.exception("[%s] repair failed; the messages go through as they came", request_id)
+        return messages
+    _log(actions, request_id)
+    return result
+
+
+def _repaired(
+    messages: Sequence[Message], format_name: str, *, is_continued: bool
+) -> tuple[Sequence[Message], list[Action]]:
+    actions: list[Action] = []
+    known = recognised(messages, actions)
+    rule = RULES[format_name]
+    if is_legal(known, rule, is_continued=is_continued):
+        return known, actions
+    return restore_order(known, rule, actions, keep_orphans=is_continued), actions
+
+
+def _is_continued(request: ModelRequest, format_name: str) -> bool:
+    """Whether the server keeps earlier messages that results may answer."""
+    if format_name != "openai-responses" or not request.native:
+        return False
+    extras = request.native.get("openai-responses", {})
+    return bool(extras.get("previous_response_id") or extras.get("conversation"))
+
+
+def _log(actions: Sequence[Action], request_id: str) -> None:
+    for action in actions:
+        logger.log(LEVELS[action.kind], "[%s] %s", request_id, action)

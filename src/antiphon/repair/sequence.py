@@ -1,0 +1,371 @@
+"""The one place that knows what may follow what: calls and their results, in any order they came in.
+
+Theory of operation. `is_legal` is one quick pass over the messages; what passes it is left alone, as the same object. The rest
+goes through `restore_order`, which is linear too and works in three steps:
+
+1. Every result finds its call: by id, the nearest call before it that has no result yet; else a later call (the result came
+   early); else by an alias of the id. A second result for an answered call and a result without any call are left over.
+2. The messages are written down again in their order, without the results; behind each message with calls come its results,
+   in the order of the calls. So late and early results, results split over messages and results behind an interruption all
+   come to stand where they belong, and whatever stood between stands behind them.
+3. A call still without a result gets one that says honestly that it was interrupted; what was left over is kept as text.
+
+Reorder first, restore second, synthesise last, delete never. The rules of the formats differ a little in what they take as
+legal (`SequenceRule`); what `restore_order` makes is legal for all of them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct, structs
+
+from antiphon.parts import Part, Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
+from antiphon.repair.action import Action
+from antiphon.repair.aliases import aliases_of_call, aliases_of_result
+from antiphon.wire.request import Message
+
+INTERRUPTED = "Error: this call was interrupted before it returned a result; it may or may not have run."
+
+
+class SequenceRule(Struct, frozen=True):
+    """What a format takes as a legal sequence."""
+
+    is_ordered: bool = True  # results stand behind their calls, before anything else
+    results_lead: bool = True  # in a message with results and other parts, results come first
+    assistants_merge: bool = False  # adjacent assistant messages count as one
+    ids_are_unique: bool = False  # over the whole request, not only among calls that stand together
+
+
+RULES = {
+    "openai-chat": SequenceRule(),
+    "openai-responses": SequenceRule(is_ordered=False),
+    "anthropic": SequenceRule(assistants_merge=True, ids_are_unique=True),
+    "gemini": SequenceRule(results_lead=False, assistants_merge=True),
+}
+
+
+def is_legal(messages: Sequence[Message], rule: SequenceRule, *, is_continued: bool = False) -> bool:
+    """Whether every call has exactly one result, where the format wants it. One quick pass.
+
+    `is_continued` means that the server knows earlier messages, so that a result may answer a call that is not here.
+    """
+    if not rule.is_ordered:
+        return _is_paired(messages, is_continued)
+    waiting: set[str] = set()
+    seen: set[str] = set()
+    for message in messages:
+        if message.role == "assistant":
+            if waiting and not rule.assistants_merge:
+                return False
+            for part in message.parts:
+                if type(part) is ToolCallRequest:
+                    if part.tool_call_id in waiting or part.tool_call_id in seen:
+                        return False
+                    waiting.add(part.tool_call_id)
+                elif type(part) is ToolCallResult:
+                    return False
+            if waiting and rule.ids_are_unique:
+                seen |= waiting
+        elif waiting:
+            if not _answers(message.parts, waiting, rule):
+                return False
+        else:
+            for part in message.parts:
+                if type(part) is ToolCallResult or type(part) is ToolCallRequest:
+                    return False
+    return not waiting
+
+
+def _answers(parts: tuple[Part, ...], waiting: set[str], rule: SequenceRule) -> bool:
+    """Whether a message behind calls is what may stand there; takes the calls it answers off those that wait."""
+    has_other = not parts
+    for part in parts:
+        if type(part) is ToolCallResult:
+            if part.tool_call_id not in waiting or (has_other and rule.results_lead):
+                return False
+            waiting.discard(part.tool_call_id)
+        elif type(part) is ToolCallRequest:
+            return False
+        else:
+            has_other = True
+    return not (waiting and has_other)
+
+
+def _is_paired(messages: Sequence[Message], is_continued: bool) -> bool:
+    calls: set[str] = set()
+    results: set[str] = set()
+    for message in messages:
+        for part in message.parts:
+            if type(part) is ToolCallRequest:
+                if part.tool_call_id in calls or message.role != "assistant":
+                    return False
+                calls.add(part.tool_call_id)
+            elif type(part) is ToolCallResult:
+                if part.tool_call_id in results or message.role == "assistant":
+                    return False
+                results.add(part.tool_call_id)
+    return calls <= results and (is_continued or results <= calls)
+
+
+class _Call:
+    """A call, and the result it was given."""
+
+    __slots__ = ("part", "position", "result")
+
+    def __init__(self, part: ToolCallRequest, position: int) -> None:
+        self.part = part
+        self.position = position
+        self.result: _Result | None = None
+
+
+class _Result:
+    """A result, where it stood, and the answered call it repeats, if it does."""
+
+    __slots__ = ("part", "position", "repeats", "whole")
+
+    def __init__(self, part: ToolCallResult, position: int, whole: Message | None) -> None:
+        self.part = part
+        self.position = position
+        self.whole = whole  # the message, if the result was all of it: then it can be used again as it is
+        self.repeats: _Call | None = None
+
+
+def restore_order(
+    messages: Sequence[Message], rule: SequenceRule, actions: list[Action], *, keep_orphans: bool = False
+) -> list[Message]:
+    """The messages in a sequence that every format takes, with every piece of content kept."""
+    messages = list(_with_assistants(messages, actions))
+    calls, leftover = _paired(messages, actions)
+    _make_unique(calls, everywhere=rule.ids_are_unique or not rule.is_ordered, actions=actions)
+    return list(_written(messages, calls, leftover, actions, keep_orphans))
+
+
+def _with_assistants(messages: Sequence[Message], actions: list[Action]) -> Iterator[Message]:
+    """Calls are an assistant's: where somebody else makes one, it is told as a message of its own."""
+    for position, message in enumerate(messages):
+        if message.role != "assistant" and any(type(part) is ToolCallRequest for part in message.parts):
+            calls = tuple(part for part in message.parts if type(part) is ToolCallRequest)
+            actions.append(Action("moved", position, f"a {message.role} message made calls"))
+            yield Message("assistant", calls)
+            yield structs.replace(
+                message, parts=tuple(part for part in message.parts if type(part) is not ToolCallRequest)
+            )
+        else:
+            yield message
+
+
+def _paired(messages: Sequence[Message], actions: list[Action]) -> tuple[list[_Call], list[_Result]]:
+    """The calls, each with its result if there is one, and the results that are left over. One pass for nearly all."""
+    calls: list[_Call] = []
+    lost: list[_Result] = []
+    waiting: dict[str, list[deque[_Call]]] = {}  # by id, the calls without a result, message by message
+    answered: dict[str, _Call] = {}
+    for position, message in enumerate(messages):
+        for part in message.parts:
+            if type(part) is ToolCallRequest:
+                call = _Call(part, position)
+                calls.append(call)
+                groups = waiting.setdefault(part.tool_call_id, [])
+                if groups and groups[-1][-1].position == position:
+                    groups[-1].append(call)
+                else:
+                    groups.append(deque([call]))
+            elif type(part) is ToolCallResult:
+                if message.role == "assistant":
+                    actions.append(Action("moved", position, f"an assistant message held the result of {_named(part)}"))
+                alone = len(message.parts) == 1 and message.role == "tool"
+                result = _Result(part, position, message if alone else None)
+                nearest = _take_nearest(waiting.get(part.tool_call_id))
+                if nearest is None:
+                    result.repeats = answered.get(part.tool_call_id)
+                    lost.append(result)
+                else:
+                    nearest.result = result
+                    answered[part.tool_call_id] = nearest
+    if lost:
+        lost = _found_later(waiting, lost, actions)
+        lost = _found_by_alias(calls, lost, actions)
+        lost = [result for result in lost if not _says_the_same(result, actions)]
+    return calls, lost
+
+
+def _take_nearest(groups: list[deque[_Call]] | None) -> _Call | None:
+    """The first waiting call of the last message that has one."""
+    if not groups:
+        return None
+    call = groups[-1].popleft()
+    if not groups[-1]:
+        groups.pop()
+    return call
+
+
+def _found_later(waiting: dict[str, list[deque[_Call]]], lost: list[_Result], actions: list[Action]) -> list[_Result]:
+    """Results that came before their calls are given to them."""
+    later = {name: (call for group in groups for call in group) for name, groups in waiting.items() if groups}
+    still_lost: list[_Result] = []
+    for result in lost:
+        call = next(later.get(result.part.tool_call_id, iter(())), None)
+        if call is None:
+            still_lost.append(result)
+        else:
+            call.result = result
+            actions.append(
+                Action("moved", result.position, f"the result of {_named(result.part)} came before its call")
+            )
+    return still_lost
+
+
+def _found_by_alias(calls: list[_Call], lost: list[_Result], actions: list[Action]) -> list[_Result]:
+    by_alias: dict[str, deque[_Call]] = {}
+    for call in calls:
+        if call.result is None:
+            for alias in aliases_of_call(call.part):
+                by_alias.setdefault(alias, deque()).append(call)
+    still_lost: list[_Result] = []
+    for result in lost:
+        match = next(filter(None, (_first_open(by_alias.get(alias)) for alias in aliases_of_result(result.part))), None)
+        if match is None:
+            still_lost.append(result)
+        else:
+            match.result = result
+            detail = f"{result.part.tool_call_id} is {match.part.tool_call_id} by another name"
+            actions.append(Action("renamed", result.position, detail))
+    return still_lost
+
+
+def _first_open(calls: deque[_Call] | None) -> _Call | None:
+    while calls:
+        if calls[0].result is None:
+            return calls[0]
+        calls.popleft()
+    return None
+
+
+def _says_the_same(result: _Result, actions: list[Action]) -> bool:
+    """Whether a second result of a call says nothing new; a real one takes the place of a stand-in of an earlier repair."""
+    call = result.repeats
+    if call is None or call.result is None:
+        return False
+    if result.part.content == call.result.part.content or _is_stand_in(result.part):
+        actions.append(Action("joined", result.position, f"a second, equal result of {_named(result.part)}"))
+        return True
+    if _is_stand_in(call.result.part):
+        call.result = result
+        actions.append(Action("restored", result.position, f"the real result of {_named(result.part)}"))
+        return True
+    return False
+
+
+def _is_stand_in(part: ToolCallResult) -> bool:
+    return part.content == (Text(INTERRUPTED),)
+
+
+def _make_unique(calls: list[_Call], *, everywhere: bool, actions: list[Action]) -> None:
+    """A call whose id was used before (anywhere, or in the same message) gets another; its result follows when written."""
+    used = {call.part.tool_call_id for call in calls}
+    numbers: dict[str, int] = {}
+    seen: set[tuple[int, str]] = set()
+    for call in calls:
+        name = call.part.tool_call_id
+        place = 0 if everywhere else call.position
+        if (place, name) in seen:
+            new = _unused(name, used, numbers)
+            actions.append(Action("renamed", call.position, f"the id {name} was used before; this call is {new}"))
+            call.part = structs.replace(call.part, tool_call_id=new)
+        seen.add((place, call.part.tool_call_id))
+
+
+def _unused(name: str, used: set[str], numbers: dict[str, int]) -> str:
+    number = numbers.get(name, 1) + 1
+    while f"{name}_{number}" in used:
+        number += 1
+    numbers[name] = number
+    used.add(f"{name}_{number}")
+    return f"{name}_{number}"
+
+
+def _written(
+    messages: Sequence[Message],
+    calls: list[_Call],
+    leftover: list[_Result],
+    actions: list[Action],
+    keep_orphans: bool,
+) -> Iterator[Message]:
+    calls_at: dict[int, list[_Call]] = {}
+    for call in calls:
+        calls_at.setdefault(call.position, []).append(call)
+    leftover_at: dict[int, list[_Result]] = {}
+    for result in leftover:
+        leftover_at.setdefault(result.position, []).append(result)
+    waits_until = (
+        -1
+    )  # the last position a result was taken from for the calls before: what stands before it moved behind it
+    for position, message in enumerate(messages):
+        own_calls = calls_at.get(position)
+        if own_calls:
+            yield _with_calls(message, own_calls)
+            for call in own_calls:
+                yield _answer(call, actions)
+            last = max((call.result.position for call in own_calls if call.result is not None), default=-1)
+            waits_until = max(waits_until, last)
+        rest = tuple(part for part in message.parts if type(part) is not ToolCallResult)
+        if own_calls or (not rest and message.parts):
+            pass  # written already, or nothing but results
+        elif len(rest) == len(message.parts):
+            if position < waits_until:
+                actions.append(
+                    Action("moved", position, f"a {message.role} message stood between a call and its result")
+                )
+            yield message
+        else:
+            if position < waits_until or type(message.parts[0]) is not ToolCallResult:
+                actions.append(Action("moved", position, f"parts of a {message.role} message stood before a result"))
+            yield structs.replace(message, parts=rest)
+        for result in leftover_at.get(position, ()):
+            yield _kept(result, actions, keep_orphans)
+
+
+def _with_calls(message: Message, calls: list[_Call]) -> Message:
+    """The message with its calls, renamed where that was needed; the same object where it was not."""
+    parts: list[Part] = []
+    renamed = iter(calls)
+    changed = False
+    for part in message.parts:
+        if type(part) is ToolCallRequest:
+            call = next(renamed)
+            changed |= call.part is not part
+            parts.append(call.part)
+        elif type(part) is ToolCallResult:
+            changed = True
+        else:
+            parts.append(part)
+    return structs.replace(message, parts=tuple(parts)) if changed else message
+
+
+def _answer(call: _Call, actions: list[Action]) -> Message:
+    result = call.result
+    name = call.part.tool_call_id
+    if result is None:
+        actions.append(Action("synthesised", call.position, f"{_named(call.part)} has no result"))
+        text = (Text(INTERRUPTED),)
+        return Message("tool", (ToolCallResult(call.part.tool_name, name, ToolExecutionStatus.FAILED, text),))
+    if result.part.tool_call_id == name:
+        return result.whole or Message("tool", (result.part,))
+    return Message("tool", (structs.replace(result.part, tool_call_id=name),))
+
+
+def _kept(result: _Result, actions: list[Action], keep_orphans: bool) -> Message:
+    """A result that answers no call, as words of the user: stale tool output must not gain authority."""
+    if keep_orphans:
+        return result.whole or Message("tool", (result.part,))
+    actions.append(Action("kept_as_text", result.position, f"a result of {_named(result.part)} answers no call"))
+    label = f"[result of the tool call {_named(result.part)}, which is not in this conversation]"
+    if result.part.status is not ToolExecutionStatus.SUCCESS:
+        label = f"{label} (it failed)"
+    return Message("user", (Text(label), *result.part.content))
+
+
+def _named(part: ToolCallRequest | ToolCallResult) -> str:
+    return f"{part.tool_name} ({part.tool_call_id})" if part.tool_name else part.tool_call_id

@@ -1,0 +1,183 @@
+"""Images and documents, block to part and back.
+
+A block whose source has exactly the fields its kind is known to have becomes an `Image` or a `Document`; any other stays as it
+came, as a `Native` part. Writing is stricter than reading, because the parts may come from anywhere: only what the API takes
+(AN-24) becomes a block, and everything else a loss. Three things are carried in another dress: base64 text becomes a text
+source, a data URL is split, and a media type that was not said is read off the first bytes.
+
+File ids are good at one provider only: those read here carry a mark of origin (see `native`), others are lost. A document given
+as blocks of text keeps its words as text and its own `source` as an extra, which takes the place of the written one.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any
+
+from antiphon.parts import Document, Image
+from antiphon.wire.anthropic.blocks import IMAGE_TYPES
+from antiphon.wire.anthropic.native import extras_of, is_own, mark_of_origin
+from antiphon.wire.loss import Loss
+
+PDF = "application/pdf"
+PLAIN = "text/plain"
+
+_FIRST_CHARACTERS = (
+    ("/9j/", "image/jpeg"),
+    ("iVBORw0", "image/png"),
+    ("R0lGOD", "image/gif"),
+    ("UklGR", "image/webp"),
+    ("JVBERi", PDF),
+)
+_BASE64_FIELDS = {"type", "media_type", "data"}
+
+
+def read_image(block: dict[str, Any]) -> Image | None:
+    """The image in a block, or None if it is none we know."""
+    source = block.get("source")
+    if type(source) is not dict:
+        return None
+    match source:
+        case {"type": "base64", "media_type": str(media_type), "data": str(data)} if (
+            source.keys() == _BASE64_FIELDS and media_type and data and not data.startswith("data:")
+        ):
+            return Image(media_type, data, native=extras_of(block, _IMAGE_FIELDS))
+        case {"type": "url", "url": str(url)} if len(source) == 2 and is_web(url):
+            return Image(url=url, native=extras_of(block, _IMAGE_FIELDS))
+        case {"type": "file", "file_id": str(file_id)} if len(source) == 2 and file_id:
+            return Image(file_id=file_id, native=extras_of(block, _IMAGE_FIELDS) or mark_of_origin())
+    return None
+
+
+def read_document(block: dict[str, Any]) -> Document | None:
+    """The document in a block, or None if it is none we know."""
+    source, title = block.get("source"), block.get("title") or ""
+    if type(source) is not dict or type(title) is not str:
+        return None
+    match source:
+        case {"type": "base64", "media_type": "application/pdf", "data": str(data)} if (
+            source.keys() == _BASE64_FIELDS and data and not data.startswith("data:")
+        ):
+            return Document(PDF, data, name=title, native=extras_of(block, _DOCUMENT_FIELDS))
+        case {"type": "text", "media_type": "text/plain", "data": str(text)} if (
+            source.keys() == _BASE64_FIELDS and text
+        ):
+            return Document(PLAIN, text=text, name=title, native=extras_of(block, _DOCUMENT_FIELDS))
+        case {"type": "url", "url": str(url)} if len(source) == 2 and is_web(url):
+            return Document(url=url, name=title, native=extras_of(block, _DOCUMENT_FIELDS))
+        case {"type": "file", "file_id": str(file_id)} if len(source) == 2 and file_id:
+            native = extras_of(block, _DOCUMENT_FIELDS) or mark_of_origin()
+            return Document(file_id=file_id, name=title, native=native)
+        case {"type": "content", "content": content} if words_of(content):
+            # The words go everywhere, the division into blocks goes back home.
+            return Document(PLAIN, text=words_of(content), name=title, native=extras_of(block, _CONTENT_FIELDS))
+    return None
+
+
+_IMAGE_FIELDS = frozenset({"type", "source"})
+_CONTENT_FIELDS = frozenset({"type", "title"})
+_DOCUMENT_FIELDS = _IMAGE_FIELDS | _CONTENT_FIELDS
+
+
+def words_of(content: Any) -> str:
+    """The text of a document given as blocks; empty if there is anything but text in it."""
+    if isinstance(content, str):
+        return content
+    texts: list[str] = []
+    for block in content if isinstance(content, list) else ():
+        if not isinstance(block, dict) or block.get("type") != "text" or not isinstance(block.get("text"), str):
+            return ""
+        texts.append(block["text"])
+    return "\n\n".join(texts)
+
+
+def is_web(url: str) -> bool:
+    """Whether the API could fetch this."""
+    return url.startswith(("https://", "http://"))
+
+
+def write_image(image: Image, path: str, losses: list[Loss], *, takes_urls: bool = True) -> dict[str, Any] | None:
+    """The block of an image, or None and a loss."""
+    media_type, data = _inline(image)
+    if data:
+        if media_type in IMAGE_TYPES:
+            return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
+        losses.append(Loss(path, "image", f"images of type {media_type or 'unknown'} are not taken (AN-24)"))
+        return None
+    source = _linked(image, takes_urls)
+    if source is None:
+        losses.append(Loss(path, "image", _why_unlinked(image)))
+        return None
+    return {"type": "image", "source": source}
+
+
+def write_document(
+    document: Document, path: str, losses: list[Loss], *, takes_urls: bool = True
+) -> dict[str, Any] | None:
+    """The block of a document, or None and a loss."""
+    source = _document_source(document, path, losses, takes_urls)
+    if source is None:
+        return None
+    if document.name:
+        return {"type": "document", "source": source, "title": document.name}
+    return {"type": "document", "source": source}
+
+
+def _document_source(document: Document, path: str, losses: list[Loss], takes_urls: bool) -> dict[str, Any] | None:
+    if document.text:
+        if document.media_type not in ("", PLAIN):
+            losses.append(Loss(f"{path}.media_type", document.media_type, "a text document is text/plain (AN-24)"))
+        return {"type": "text", "media_type": PLAIN, "data": document.text}
+    media_type, data = _inline(document)
+    if data:
+        return _inline_document(media_type, data, path, losses)
+    linked = _linked(document, takes_urls)
+    if linked is None:
+        losses.append(Loss(path, "document", _why_unlinked(document)))
+    return linked
+
+
+def _inline_document(media_type: str, data: str, path: str, losses: list[Loss]) -> dict[str, Any] | None:
+    if media_type == PDF:
+        return {"type": "base64", "media_type": PDF, "data": data}
+    if media_type.startswith("text/") or media_type in ("application/json", "application/xml"):
+        text = _decoded(data)
+        if text:
+            if media_type != PLAIN:
+                losses.append(Loss(f"{path}.media_type", media_type, "a text document is text/plain (AN-24)"))
+            return {"type": "text", "media_type": PLAIN, "data": text}
+    losses.append(Loss(path, "document", f"documents of type {media_type or 'unknown'} are not taken (AN-24)"))
+    return None
+
+
+def _decoded(data: str) -> str:
+    try:
+        return base64.b64decode(data, validate=True).decode()
+    except (binascii.Error, ValueError):
+        return ""
+
+
+def _inline(media: Image | Document) -> tuple[str, str]:
+    """The media type and the base64 of what is there in full, a data URL included."""
+    given = media.data or (media.url if media.url.startswith("data:") else "")
+    if given.startswith("data:"):
+        head, _, data = given[5:].partition(",")
+        media_type = head.removesuffix(";base64").partition(";")[0]
+        return (media_type or media.media_type, data) if head.endswith(";base64") else ("", "")
+    if not media.media_type:
+        return next((kind for first, kind in _FIRST_CHARACTERS if given.startswith(first)), ""), given
+    return media.media_type, given
+
+
+def _linked(media: Image | Document, takes_urls: bool) -> dict[str, Any] | None:
+    if media.file_id:
+        is_ours = is_own(media.native) or media.file_id.startswith("file_")
+        return {"type": "file", "file_id": media.file_id} if is_ours else None
+    return {"type": "url", "url": media.url} if takes_urls and is_web(media.url) else None
+
+
+def _why_unlinked(media: Image | Document) -> str:
+    if media.file_id:
+        return "a file id is good at its own provider only"
+    return "URL sources of this kind are not supported" if media.url else "it holds nothing"

@@ -1,0 +1,265 @@
+"""The messages of a request, written: messages into turns.
+
+Messages that come to the same role are one turn, and a turn is one message: results first (AN-08), calls last where text
+followed them (AN-29), everything else in its order. Text that is blank is left out, and so is a message with nothing left in
+it (AN-04, AN-05); an answer at the very end loses its trailing blanks (AN-06). A turn of one plain text is written as a string.
+Turns that become neighbours because the one between came to nothing stay two messages, which the API takes as one (AN-02): so
+what is written for a turn does not depend on what comes after it.
+
+System messages that lead are the system prompt. A later one stays where it is if the model takes that and the place is legal;
+else it slides behind the user's turn, or becomes a note in a user's turn, and says so (AN-03). The place is legal behind a
+user's turn and before the model's, and whether that one comes to anything is only known when it ends: until then the message
+waits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from antiphon.parts import Native, Text, ToolCallRequest, ToolCallResult
+from antiphon.wire.anthropic.block_writer import BlockWriter, kind_of, path_of, plain
+from antiphon.wire.anthropic.native import FORMAT, is_own
+from antiphon.wire.anthropic.target import Target
+from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.request import Message
+
+CONTINUE = "(continue)"
+NOTE = "[system note] "
+
+_SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
+
+
+class MessagesWriter:
+    """Messages in, `messages` and `system` of a body out."""
+
+    def __init__(self, target: Target, writer: BlockWriter, losses: list[Loss]) -> None:
+        self.messages: list[Any] = []
+        self.system: list[Any] = []
+        self._target = target
+        self._writer = writer
+        self._losses = losses
+        self._is_leading = True
+        self._role: str | None = None  # of the turn under way, and the rest of it:
+        self._blocks: list[Any] = []
+        self._results = 0  # that lead it
+        self._has_calls = False
+        self._is_unordered = False
+        self._waiting: list[_Waiting] = []  # system messages, until a turn of the model begins
+        self._due: list[_Waiting] = []  # those that stand before the turn under way, if that comes to anything
+
+    def write(self, messages: tuple[Message, ...]) -> None:
+        writer = self._writer
+        for index, message in enumerate(messages):
+            role = "user" if message.role == "tool" else message.role
+            if role != self._role or self._waiting:
+                if role != "user" and role != "assistant":
+                    self._add_apart(index, message)
+                    continue
+                if self._waiting or self._due:
+                    self._turn_among_waiting(role)
+                else:
+                    self._close()
+                    self._role = role
+                self._is_leading = False
+            extras = self._message_extras(index, message) if message.native or message.name is not None else None
+            blocks = self._blocks
+            for position, part in enumerate(message.parts):
+                if type(part) is Text and part.native is None:
+                    text = part.text
+                    if text and not text.isspace():
+                        blocks.append({"type": "text", "text": text})
+                        if self._has_calls:
+                            self._is_unordered = True
+                elif type(part) is ToolCallRequest:
+                    blocks.append(writer.call(part, index, position))
+                    self._has_calls = True
+                elif type(part) is ToolCallResult:
+                    if len(blocks) != self._results:
+                        self._is_unordered = True
+                    self._results += 1
+                    block, aside = writer.result(part, index, position)
+                    blocks.append(block)
+                    blocks += aside
+                else:
+                    blocks += writer.blocks(part, role, path_of(index, position))
+                    if self._has_calls:
+                        self._is_unordered = True
+            if extras:
+                self._close(extras, index)
+
+    def finish(self, has_credit: bool) -> None:
+        """End the last turn, and make the end legal (AN-01, AN-06, AN-07). `has_credit`: the last answer may be continued."""
+        self._close()
+        self._place(self._due + self._waiting)
+        if not self.messages:
+            self._losses.append(Loss("messages", "no messages", f"one is needed (AN-01): `{CONTINUE}` was added"))
+            self.messages.append({"role": "user", "content": CONTINUE})
+        last = self.messages[-1]
+        if isinstance(last, dict) and last.get("role") == "assistant":
+            self._finish_answer(last, has_credit)
+
+    def _finish_answer(self, last: dict[str, Any], has_credit: bool) -> None:
+        content = last.get("content")
+        if isinstance(content, str):
+            self.messages[-1] = {**last, "content": content.rstrip()}
+        elif isinstance(content, list) and content and kind_of(content[-1]) == "text":
+            text = content[-1].get("text")
+            if isinstance(text, str) and text[-1:].isspace():
+                reworded = self._writer.reworded(content[-1], text.rstrip())
+                self.messages[-1] = {**last, "content": [*content[:-1], reworded]}
+        is_continued = isinstance(content, list) and any(kind_of(block) in _SERVER_CALLS for block in content)
+        if not self._target.takes_prefill and not is_continued and not has_credit:
+            why = f"this model must not speak last (AN-07): `{CONTINUE}` was added"
+            self._losses.append(Loss("messages", "the answer to be continued", why))
+            self.messages.append({"role": "user", "content": CONTINUE})
+
+    def _turn_among_waiting(self, role: str) -> None:
+        """Begin a turn, if one of that role is not under way, while system messages wait for their place."""
+        if role == "assistant" or self._role != role:
+            self._close()
+        if role == "assistant":
+            self._due += self._waiting
+            self._waiting = []
+        else:
+            self._slide()
+        self._role = role
+
+    def _slide(self) -> None:
+        for item in self._due + self._waiting:
+            item.is_slid = True
+
+    def _close(self, extras: dict[str, Any] | None = None, index: int = 0) -> None:
+        """End the turn under way; `extras` are what message `index`, which stands alone, says beside its parts."""
+        role, blocks = self._role, self._blocks
+        self._role = None
+        if not blocks:
+            if extras:
+                self._lose_extras(extras, index)
+            return
+        self._blocks = []
+        if self._due and role == "assistant":
+            due, self._due = self._due, []
+            self._place(due)
+        if self._is_unordered:
+            blocks = _ordered(blocks, role)
+            self._is_unordered = False
+        self._results = 0
+        self._has_calls = False
+        message = {"role": role, "content": plain(blocks) if len(blocks) == 1 else blocks}
+        if extras:
+            message.update(extras)
+        self.messages.append(message)
+
+    def _message_extras(self, index: int, message: Message) -> dict[str, Any] | None:
+        """What a message says beside its parts. One that says something stands alone."""
+        path = f"messages[{index}]"
+        if message.name is not None:
+            self._losses.append(Loss(f"{path}.name", "name", "messages have no names here (AN-02)"))
+        native = message.native
+        if not native:
+            return None
+        lose_native(self._losses, path, native, FORMAT)
+        extras = native.get(FORMAT)
+        if extras and self._blocks:
+            role = self._role
+            self._close()
+            self._role = role
+        return extras
+
+    def _lose_extras(self, extras: dict[str, Any], index: int) -> None:
+        why = "the message it is on has no place of its own here"
+        self._losses.extend(Loss(f"messages[{index}].{name}", name, why) for name in extras)
+
+    def _add_apart(self, index: int, message: Message) -> None:
+        """A message that belongs to no turn."""
+        if message.role in ("system", "developer"):
+            self._add_system(index, message)
+            return
+        self._is_leading = False
+        self._slide()
+        for position, part in enumerate(message.parts):
+            if type(part) is Native and part.origin == FORMAT:
+                self._close()
+                self.messages.append(part.data)
+            else:
+                why = f"there is no role {message.role!r} here (AN-02)"
+                self._losses.append(Loss(path_of(index, position), type(part).__name__.lower(), why))
+
+    def _add_system(self, index: int, message: Message) -> None:
+        if self._is_leading:
+            self.system += self._writer.system_blocks(message.parts, index)
+            self._lose_extras(self._message_extras(index, message) or {}, index)
+        elif self._target.takes_system_role(is_own(message.native)):
+            self._waiting.append(_Waiting(index, message))
+        else:
+            if self._role != "user":
+                self._close()
+                self._role = "user"
+            self._blocks += self._note(index, message)
+
+    def _place(self, waiting: list[_Waiting]) -> None:
+        """System messages that have waited: here, behind the messages written so far."""
+        for item in waiting:
+            if self.messages and _may_precede_system(self.messages[-1]):
+                self._place_system(item)
+            else:
+                blocks = self._note(item.index, item.message)
+                if blocks:
+                    self.messages.append({"role": "user", "content": plain(blocks)})
+
+    def _place_system(self, item: _Waiting) -> None:
+        blocks = self._writer.system_blocks(item.message.parts, item.index)
+        extras = self._message_extras(item.index, item.message) or {}
+        if not blocks:
+            self._lose_extras(extras, item.index)
+            return
+        if item.is_slid:
+            why = "a system message stands between the user's turn and the model's: it was moved there (AN-03)"
+            self._losses.append(Loss(f"messages[{item.index}]", "place", why))
+        self.messages.append({"role": "system", "content": plain(blocks), **extras})
+
+    def _note(self, index: int, message: Message) -> list[Any]:
+        """A system message as a note in a user's turn."""
+        self._lose_extras(self._message_extras(index, message) or {}, index)
+        blocks: list[Any] = []
+        for block in self._writer.system_blocks(message.parts, index):
+            if kind_of(block) == "text" and isinstance(block.get("text"), str):
+                blocks.append(block)
+            else:
+                why = "only a system message can hold it (AN-03)"
+                self._losses.append(Loss(f"messages[{index}]", kind_of(block) or "block", why))
+        if blocks:
+            why = "no system message may stand here, or none on this model (AN-03): it became a note of the user"
+            self._losses.append(Loss(f"messages[{index}]", "system role", why))
+            blocks[0] = self._writer.reworded(blocks[0], NOTE + blocks[0]["text"])
+        return blocks
+
+
+class _Waiting:
+    """A system message that waits for its place; `is_slid` once something was said after it."""
+
+    __slots__ = ("index", "is_slid", "message")
+
+    def __init__(self, index: int, message: Message) -> None:
+        self.index = index
+        self.message = message
+        self.is_slid = False
+
+
+def _ordered(blocks: list[Any], role: str | None) -> list[Any]:
+    """Results lead a user's turn; calls end an answer if text came behind one. Sorting keeps the order otherwise."""
+    kinds = [kind_of(block) for block in blocks]
+    if role == "user":
+        return sorted(blocks, key=lambda block: kind_of(block) != "tool_result")
+    if "tool_use" in kinds and "text" in kinds[kinds.index("tool_use") :]:
+        return sorted(blocks, key=lambda block: kind_of(block) == "tool_use")
+    return blocks
+
+
+def _may_precede_system(message: Any) -> bool:
+    role = message.get("role") if isinstance(message, dict) else None
+    if role != "assistant":
+        return role in ("user", "system")
+    content = message.get("content")
+    last = kind_of(content[-1]) if isinstance(content, list) and content else ""
+    return last in _SERVER_CALLS or last.endswith("_tool_result")

@@ -1,0 +1,392 @@
+"""Requests of the Messages API, read and written.
+
+Reading goes through the body once: `_READERS` has a row for each parameter that other formats can say too; every other
+parameter, and one of these with a value of a shape we do not know, is kept as it came in `native["anthropic"]`, and put back
+last. The system prompt is a leading `system` message. Only `messages` must be there, and be a list.
+
+Writing makes whatever it is given into a body that `rules` finds nothing against, as far as the order of messages allows:
+`messages` writes the turns, `tools`, `reasoning` and `schema` their parameters, and here the rest is settled: limits, ranges,
+and the parameters that exclude each other.
+
+Normalisations: what `write_request(read_request(body))` may change in a body the API accepts.
+- Null is absent; so are an empty `model`, `tools`, `system`, `metadata` and `output_config`, and an empty title of a document,
+  list of citations, content of a result and text in one.
+- One plain text block is a string: in messages, `system` and results.
+- Neighbours of one role are one message; system messages that lead are the system prompt.
+- Blank text is left out, and messages with nothing else in them; trailing blanks of a last answer too.
+- Results lead their turn, and calls end theirs where text came behind them.
+- `is_error: false` of a result, `type: "custom"` of a tool and `input` of a call without arguments may be left out.
+- Input objects are compact JSON; `definitions` of a tool's schema are called `$defs`.
+Added without being a loss: `max_tokens` (4096, more if the thinking budget needs it) and words in an empty failed result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import structs
+
+from antiphon.errors import WireError
+from antiphon.parts import Native, NativeExtras, Part, Text
+from antiphon.wire.anthropic.block_writer import BlockWriter, plain
+from antiphon.wire.anthropic.caching import settle_marks
+from antiphon.wire.anthropic.content import read_block, read_call, read_result
+from antiphon.wire.anthropic.messages import MessagesWriter
+from antiphon.wire.anthropic.native import FORMAT, extras_of, mark_of_origin
+from antiphon.wire.anthropic.parameters import EFFORTS, SAMPLING
+from antiphon.wire.anthropic.reasoning import DEFAULT_MAX_TOKENS, may_think, read_thinking, write_reasoning
+from antiphon.wire.anthropic.schema import answer_schema
+from antiphon.wire.anthropic.target import VERSION, Target
+from antiphon.wire.anthropic.tools import name_map, read_choice, read_tool, write_choice, write_tools
+from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning
+
+LONGEST_USER = 512
+LEAST_TOP_P = 0.95
+"""Below this, `top_p` does not go with thinking."""
+
+_ROLES = frozenset({"user", "assistant", "system"})
+_MESSAGE_FIELDS = frozenset({"role", "content"})
+# No parameter of this API; and the value that says no more than to say nothing.
+_UNSAYABLE = {
+    "seed": None,
+    "verbosity": None,
+    "metadata": None,
+    "cache_key": None,
+    "store": None,
+    "presence_penalty": 0,
+    "frequency_penalty": 0,
+    "candidates": 1,
+    "logprobs": False,
+    "top_logprobs": 0,
+}
+_TIERS = {"auto": "auto", "standard_only": "standard_only", "default": "standard_only"}
+
+
+def read_request(body: dict[str, Any]) -> ModelRequest:
+    """A body of the Messages API in neutral terms."""
+    given = body.get("messages")
+    if type(given) is not list:
+        raise WireError(f"messages: a request of {FORMAT} has a list of messages, not {type(given).__name__}")
+    parameters = _Parameters()
+    for name, value in body.items():
+        if value is not None and name != "messages":
+            parameters.read(name, value)
+    messages = (*parameters.leading, *_read_messages(given))
+    native = {FORMAT: parameters.extras} if parameters.extras else None
+    return ModelRequest(messages=messages, native=native, **parameters.fields)
+
+
+def _read_messages(given: list[Any]) -> list[Message]:
+    messages: list[Message] = []
+    names: dict[str, str] = {}  # of the tools called so far, by the id of the call
+    for raw in given:
+        content = raw.get("content") if type(raw) is dict else None
+        role = raw.get("role") if content is not None else None
+        parts: tuple[Part, ...]
+        if type(role) is not str or role not in _ROLES:
+            messages.append(Message("unknown", (Native(FORMAT, raw),)))
+            continue
+        if type(content) is str:
+            parts = (Text(content),)
+        elif type(content) is list:
+            parts = tuple(_read_content(content, names))
+        else:
+            messages.append(Message("unknown", (Native(FORMAT, raw),)))
+            continue
+        if len(raw) == 2:
+            messages.append(Message(role, parts) if role != "system" else _system(parts, None))
+        else:
+            extras = extras_of(raw, _MESSAGE_FIELDS)
+            messages.append(Message(role, parts, None, extras) if role != "system" else _system(parts, extras))
+    return messages
+
+
+def _system(parts: tuple[Part, ...], extras: NativeExtras | None) -> Message:
+    return Message("system", parts, None, extras or mark_of_origin())
+
+
+def _read_content(content: list[Any], names: dict[str, str]) -> list[Part]:
+    parts: list[Part] = []
+    for block in content:
+        kind = block.get("type") if type(block) is dict else None
+        if kind == "text" and len(block) == 2 and type(block.get("text")) is str:
+            parts.append(Text(block["text"]))
+        elif kind == "tool_use":
+            call = read_call(block)
+            if call is not None:
+                names[call.tool_call_id] = call.tool_name
+            parts.append(call or Native(FORMAT, block))
+        elif kind == "tool_result":
+            call_id = block.get("tool_use_id")
+            parts.append(
+                read_result(block, names.get(call_id, "") if type(call_id) is str else "") or Native(FORMAT, block)
+            )
+        else:
+            parts.append(read_block(block))
+    return parts
+
+
+class _Parameters:
+    """The parameters of a body: those other formats know, in `fields`, and the rest, as it came, in `extras`."""
+
+    def __init__(self) -> None:
+        self.fields: dict[str, Any] = {}
+        self.extras: dict[str, Any] = {}
+        self.leading: tuple[Message, ...] = ()
+
+    def read(self, name: str, value: Any) -> None:
+        field, kinds = _PLAIN.get(name, ("", ()))
+        if type(value) in kinds:
+            self.fields[field] = value
+        elif name not in _READERS or not _READERS[name](self, value):
+            self.extras[name] = value
+
+    def _system(self, value: Any) -> bool:
+        if type(value) is str:
+            self.leading = (Message("system", (Text(value),)),) if value else ()
+            return True
+        if type(value) is list:
+            parts = tuple(part if type(part := read_block(block)) is Text else Native(FORMAT, block) for block in value)
+            self.leading = (Message("system", parts),) if parts else ()
+            return True
+        return False
+
+    def _stop(self, value: Any) -> bool:
+        if type(value) is not list or not all(type(sequence) is str for sequence in value):
+            return False
+        self.fields["stop"] = tuple(value)
+        return True
+
+    def _metadata(self, value: Any) -> bool:
+        if type(value) is not dict:
+            return False
+        rest = {name: said for name, said in value.items() if said is not None}
+        if type(rest.get("user_id")) is str:
+            self.fields["user"] = rest.pop("user_id")
+        if rest:
+            self.extras["metadata"] = rest
+        return True
+
+    def _tier(self, value: Any) -> bool:
+        if value not in ("auto", "standard_only"):
+            return False
+        self.fields["service_tier"] = value
+        return True
+
+    def _tools(self, value: Any) -> bool:
+        if type(value) is not list:
+            return False
+        self.fields["tools"] = tuple([read_tool(tool) for tool in value])
+        return True
+
+    def _choice(self, value: Any) -> bool:
+        choice = read_choice(value) if type(value) is dict else None
+        if choice is None:
+            return False
+        self.fields["tool_choice"], self.fields["parallel_tool_calls"] = choice
+        return True
+
+    def _thinking(self, value: Any) -> bool:
+        reasoning = read_thinking(value)
+        if reasoning is None:
+            return False
+        effort = self.fields["reasoning"].effort if "reasoning" in self.fields else None
+        self.fields["reasoning"] = structs.replace(reasoning, effort=effort)
+        return True
+
+    def _output_config(self, value: Any) -> bool:
+        if type(value) is not dict:
+            return False
+        rest = {name: said for name, said in value.items() if said is not None}
+        effort = rest.get("effort")
+        if type(effort) is str and effort in EFFORTS:
+            del rest["effort"]
+            known = self.fields.get("reasoning") or Reasoning(native=mark_of_origin())
+            self.fields["reasoning"] = structs.replace(known, effort=effort)
+        schema = _format_schema(rest.get("format"))
+        if schema is not None and "output_format" not in self.fields:
+            del rest["format"]
+            self.fields["output_format"] = OutputFormat("json_schema", schema)
+        if rest:
+            self.extras["output_config"] = rest
+        return True
+
+    def _output_format(self, value: Any) -> bool:
+        """The place of the format in an older beta; the mark of origin says that it stood there."""
+        schema = _format_schema(value)
+        if schema is None or "output_format" in self.fields:
+            return False
+        self.fields["output_format"] = OutputFormat("json_schema", schema, native=mark_of_origin())
+        return True
+
+
+def _format_schema(form: Any) -> dict[str, Any] | None:
+    match form:
+        case {"type": "json_schema", "schema": dict(schema)} if len(form) == 2:
+            return schema
+    return None
+
+
+_PLAIN: dict[str, tuple[str, tuple[type, ...]]] = {
+    "model": ("model", (str,)),
+    "max_tokens": ("max_output_tokens", (int,)),
+    "stream": ("stream", (bool,)),
+    "temperature": ("temperature", (int, float)),
+    "top_p": ("top_p", (int, float)),
+    "top_k": ("top_k", (int,)),
+}
+_READERS: dict[str, Callable[[_Parameters, Any], bool]] = {
+    "system": _Parameters._system,
+    "stop_sequences": _Parameters._stop,
+    "metadata": _Parameters._metadata,
+    "service_tier": _Parameters._tier,
+    "tools": _Parameters._tools,
+    "tool_choice": _Parameters._choice,
+    "thinking": _Parameters._thinking,
+    "output_config": _Parameters._output_config,
+    "output_format": _Parameters._output_format,
+}
+
+
+def write_request(request: ModelRequest, losses: list[Loss], *, version: str = VERSION) -> dict[str, Any]:
+    """A body of the Messages API; `version` is the `anthropic-version` it will be sent with."""
+    own = request.native.get(FORMAT, {}) if request.native else {}
+    target = Target(request.model, version, own.get("anthropic_version"))
+    names = name_map(request)
+    body: dict[str, Any] = {"model": request.model} if request.model else {}
+    body["max_tokens"] = _limit(request, losses)
+    if request.stream is not None:
+        body["stream"] = request.stream
+
+    blocks = BlockWriter(target, names, losses)
+    tools = write_tools(request, names, blocks.marks, losses) if request.tools else []
+    turns = MessagesWriter(target, blocks, losses)
+    turns.write(request.messages)
+    turns.finish(own.get("fallback_credit_token") is not None)
+    if turns.system:
+        body["system"] = plain(turns.system)
+    if tools:
+        body["tools"] = tools
+    body["messages"] = turns.messages
+
+    choice = write_choice(request, tools, names, target, bool(tools or own.get("mcp_servers")), losses)
+    if choice is not None:
+        body["tool_choice"] = choice
+    if request.reasoning is not None or request.output_format is not None:
+        _write_thinking_and_format(request, body, target, blocks.cites, losses)
+    _write_sampling(request, body, target, losses)
+    _write_labels(request, body, losses)
+    if blocks.marks:
+        settle_marks(body, blocks.marks, losses)
+    for name, least in _UNSAYABLE.items():
+        if getattr(request, name) not in (None, least):
+            losses.append(Loss(name, name, "the Messages API has no such parameter"))
+    if request.native:
+        lose_native(losses, "native", request.native, FORMAT)
+        _put_back(own, body)
+    return body
+
+
+def _limit(request: ModelRequest, losses: list[Loss]) -> int:
+    limit = request.max_output_tokens
+    if limit is None:
+        return DEFAULT_MAX_TOKENS
+    if limit < 0:
+        losses.append(Loss("max_output_tokens", str(limit), "the least is 0 (AN-01)"))
+        return 0
+    return limit
+
+
+def _write_thinking_and_format(
+    request: ModelRequest, body: dict[str, Any], target: Target, cites: bool, losses: list[Loss]
+) -> None:
+    config: dict[str, Any] = {}
+    if request.reasoning is not None:
+        thinking, effort = write_reasoning(request.reasoning, target, losses)
+        if thinking is not None and may_think(thinking, body, request.max_output_tokens is None, losses):
+            body["thinking"] = thinking
+        if effort is not None:
+            config["effort"] = effort
+    form = request.output_format
+    if form is not None:
+        written = _format(form, cites, losses)
+        if written is not None and form.native is not None and FORMAT in form.native:
+            body["output_format"] = written
+        elif written is not None:
+            config["format"] = written
+    if config:
+        body["output_config"] = config
+
+
+def _format(form: OutputFormat, cites: bool, losses: list[Loss]) -> dict[str, Any] | None:
+    if form.native:
+        lose_native(losses, "output_format", form.native, FORMAT)
+    if form.kind == "text":
+        return None
+    why = "an output format is its schema and nothing more here"
+    unsaid = [name for name in ("name", "description") if getattr(form, name) is not None]
+    losses.extend(Loss(f"output_format.{name}", name, why) for name in unsaid)
+    if form.strict is False:
+        losses.append(Loss("output_format.strict", "strict", "the output format is always strict"))
+    if form.kind == "json_object" or form.schema is None:
+        losses.append(Loss("output_format", form.kind, "an output format needs a schema (AN-32)"))
+    elif cites:
+        losses.append(Loss("output_format", form.kind, "it does not go with citations (AN-32)"))
+    else:
+        return {"type": "json_schema", "schema": answer_schema(form.schema, "output_format.schema", losses)}
+    return None
+
+
+def _write_sampling(request: ModelRequest, body: dict[str, Any], target: Target, losses: list[Loss]) -> None:
+    thinks = body.get("thinking", {}).get("type") in ("enabled", "adaptive")
+    for name in SAMPLING:
+        value = getattr(request, name)
+        if value is None:
+            continue
+        is_unset = value == -1 and name != "temperature"
+        is_neutral = (name == "temperature" and value == 1) or (name == "top_p" and value >= 0.99)
+        why = ""
+        if target.is_new:
+            why = "this version of the API has no such parameter (AN-28)"
+        elif thinks and not (is_unset or is_neutral or (name == "top_p" and value >= LEAST_TOP_P)):
+            # Adaptive thinking is as strict as thinking within a budget, in the API's own words.
+            why = "it does not go with thinking (AN-19)"
+        elif not (target.takes_sampling or is_unset or is_neutral):
+            why = "this model no longer takes it (AN-21)"
+        elif value != value or (name == "top_k" and value < 0 and not is_unset):
+            why = "it is out of range (AN-21)"
+        elif name != "top_k" and not is_unset and not 0 <= value <= 1:
+            body[name] = 0 if value < 0 else 1
+            losses.append(Loss(name, str(value), f"the range is 0 to 1 (AN-21): it was set to {body[name]}"))
+        else:
+            body[name] = value
+        if why:
+            losses.append(Loss(name, name, why))
+
+
+def _write_labels(request: ModelRequest, body: dict[str, Any], losses: list[Loss]) -> None:
+    if request.stop is not None:
+        body["stop_sequences"] = [sequence for sequence in request.stop if sequence and not sequence.isspace()]
+        for index, sequence in enumerate(request.stop):
+            if not sequence or sequence.isspace():
+                losses.append(Loss(f"stop[{index}]", repr(sequence), "a stop sequence must not be blank (AN-22)"))
+    if request.user is not None:
+        body["metadata"] = {"user_id": request.user[:LONGEST_USER]}
+        if len(request.user) > LONGEST_USER:
+            losses.append(Loss("user", "user", f"it was cut to {LONGEST_USER} characters (AN-23)"))
+    if request.service_tier is not None:
+        if request.service_tier in _TIERS:
+            body["service_tier"] = _TIERS[request.service_tier]
+        else:
+            losses.append(Loss("service_tier", "service_tier", f"{request.service_tier!r} is not a tier of this API"))
+
+
+def _put_back(own: dict[str, Any], body: dict[str, Any]) -> None:
+    """What only this format says, where it stood."""
+    for name, value in own.items():
+        if name in ("metadata", "output_config") and type(value) is dict and type(body.get(name)) is dict:
+            body[name] = {**body[name], **value}
+        else:
+            body[name] = value

@@ -1,0 +1,191 @@
+"""Answers of the Messages API, read and written; its errors are in `error`.
+
+An answer is text, thinking, calls, and what the provider does by itself, which stays `Native`. Why it stopped is told in
+neutral terms by the calls there are as well as by the provider's word; the word itself is kept where writing the neutral term
+would give another one. Everything else an answer says goes to `native["anthropic"]` and back.
+
+Normalisations: null is absent, a `stop_sequence` always written; a thinking block always has a signature, if only an empty
+one; empty lists of citations are absent; input objects are compact JSON. An id that is not there is made.
+
+From other formats: thinking is shown, unsigned; text that is empty is left out; a refusal is text, and the stop reason says
+what it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from antiphon.errors import WireError
+from antiphon.history.ids import new_id
+from antiphon.parts import Native, NativeExtras, OutputPart, Refusal, Text, Thinking, ToolCallRequest
+from antiphon.wire.anthropic.content import IDS, mended_input, plain_input, read_output_block
+from antiphon.wire.anthropic.error import read_error, write_error
+from antiphon.wire.anthropic.native import FORMAT, extras_of
+from antiphon.wire.anthropic.usage import read_usage, write_usage
+from antiphon.wire.ids import IdRule
+from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.output import ModelOutput, StopReason
+
+__all__ = ["read_error", "read_response", "write_error", "write_response"]
+
+MESSAGE_IDS = IdRule(r"msg_[a-zA-Z0-9_-]{1,124}", prefix="msg_")
+
+_STOPS: dict[str, StopReason] = {
+    "end_turn": "end",
+    "stop_sequence": "stop_sequence",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_use": "tool_calls",
+    "refusal": "refusal",
+    "pause_turn": "paused",
+}
+_WORDS: dict[StopReason, str] = {
+    "end": "end_turn",
+    "stop_sequence": "stop_sequence",
+    "length": "max_tokens",
+    "tool_calls": "tool_use",
+    "refusal": "refusal",
+    "content_filter": "refusal",
+    "paused": "pause_turn",
+    "malformed_call": "end_turn",
+    "other": "end_turn",
+}
+_INEXACT: tuple[StopReason, ...] = ("content_filter", "malformed_call", "other")
+RESPONSE_FIELDS = frozenset({"type", "role", "content", "id", "model", "stop_reason", "stop_sequence", "usage"})
+
+
+def read_response(body: dict[str, Any]) -> ModelOutput:
+    """An answer in neutral terms."""
+    content = body.get("content")
+    if type(content) is not list:
+        said = f": {read_error(body).message}" if body.get("type") == "error" else ""
+        raise WireError(f"content: an answer of {FORMAT} has a list of blocks, not {type(content).__name__}{said}")
+    parts = tuple([read_output_block(block) for block in content])
+    extras = (extras_of(body, RESPONSE_FIELDS) or {}).get(FORMAT, {})
+    stop, more = read_stop(body.get("stop_reason"), any(type(part) is ToolCallRequest for part in parts))
+    usage = read_usage(body.get("usage"))
+    texts = {name: _text(body, name, extras) for name in ("id", "model", "stop_sequence")}
+    for name, usual in (("type", "message"), ("role", "assistant")):
+        if body.get(name) not in (None, usual):
+            extras[name] = body[name]
+    if usage is None and body.get("usage") is not None:
+        extras["usage"] = body["usage"]
+    extras |= more
+    return ModelOutput(
+        parts=parts,
+        stop_reason=stop,
+        stop_sequence=texts["stop_sequence"],
+        id=texts["id"] or "",
+        model=texts["model"] or "",
+        usage=usage,
+        format=FORMAT,
+        native={FORMAT: extras} if extras else None,
+    )
+
+
+def _text(body: dict[str, Any], name: str, extras: dict[str, Any]) -> str | None:
+    value = body.get(name)
+    if type(value) is str:
+        return value
+    if value is not None:
+        extras[name] = value
+    return None
+
+
+def read_stop(word: Any, has_calls: bool) -> tuple[StopReason, dict[str, Any]]:
+    """Why an answer stopped, and the provider's word where it says more."""
+    if word is None:
+        return "", {}
+    stop = _STOPS.get(word, "other") if type(word) is str else "other"
+    if stop in ("end", "tool_calls"):
+        stop = "tool_calls" if has_calls else "end"
+    return stop, {} if stop != "other" and _WORDS[stop] == word else {"stop_reason": word}
+
+
+def write_response(output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
+    """An answer as clients of the Messages API expect it."""
+    is_native = output.format == FORMAT
+    content: list[Any] = []
+    for position, part in enumerate(output.parts):
+        if type(part) is Native and part.origin == FORMAT:
+            content.append(part.data)
+        else:
+            block = _block(part, is_native, f"parts[{position}]", losses)
+            if block is not None:
+                content.append(block)
+    why = "an answer has one candidate here"
+    losses.extend(Loss(f"others[{number}]", "candidate", why) for number in range(len(output.others)))
+    lose_created(output.created, losses)
+    own = lose_and_take(output.native, "native", losses)
+    has_refusal = any(type(part) is Refusal for part in output.parts)
+    return {
+        "id": message_id(output.id, is_native),
+        "type": "message",
+        "role": "assistant",
+        "model": output.model,
+        "content": content,
+        "stop_reason": write_stop(output.stop_reason, has_refusal, is_native, losses),
+        "stop_sequence": output.stop_sequence,
+        "usage": write_usage(output.usage),
+        **own,
+    }
+
+
+def message_id(given: str, is_native: bool) -> str:
+    """The id of an answer; one of another format stands behind the prefix of this one."""
+    if is_native and given:
+        return given
+    return MESSAGE_IDS.legal(f"msg_{given}") if given else f"msg_{new_id()}"
+
+
+def lose_created(created: int | None, losses: list[Loss]) -> None:
+    if created is not None:
+        losses.append(Loss("created", "created", "an answer does not tell its time here"))
+
+
+def lose_and_take(native: NativeExtras | None, path: str, losses: list[Loss]) -> dict[str, Any]:
+    """The extras of this format; those of others are lost."""
+    if not native:
+        return {}
+    lose_native(losses, path, native, FORMAT)
+    return native.get(FORMAT, {})
+
+
+def write_stop(stop: StopReason, has_refusal: bool, is_native: bool, losses: list[Loss]) -> str | None:
+    """The word for why an answer stopped."""
+    if not stop and is_native:
+        return None
+    if has_refusal and stop in ("", "end"):
+        return "refusal"
+    if stop in _INEXACT and not is_native:
+        losses.append(Loss("stop_reason", stop, f"the nearest word here is {_WORDS[stop]}"))
+    return _WORDS.get(stop, "end_turn")
+
+
+def _block(part: OutputPart, is_native: bool, path: str, losses: list[Loss]) -> dict[str, Any] | None:
+    """The block of a part, or None: it was empty, or it is lost."""
+    match part:
+        case Text() | Refusal():
+            if not part.text and not is_native:
+                lose_and_take(part.native, path, losses)
+                return None
+            return {"type": "text", "text": part.text, **lose_and_take(part.native, path, losses)}
+        case Thinking():
+            own = lose_and_take(part.native, path, losses)
+            if not part.text and not own and not is_native:
+                return None
+            return {"type": "thinking", "thinking": part.text, "signature": "", **own}
+        case ToolCallRequest():
+            given = plain_input(part)
+            block = {
+                "type": "tool_use",
+                "id": IDS.legal(part.tool_call_id),
+                "name": part.tool_name,
+                "input": mended_input(part, path, losses) if given is None else given,
+            }
+            return {**block, **lose_and_take(part.native, path, losses)}
+        case Native():
+            losses.append(Loss(path, "block", f"only {part.origin} understands it"))
+        case _:
+            losses.append(Loss(path, type(part).__name__.lower(), "an answer is text, thinking and calls here"))
+    return None

@@ -1,0 +1,181 @@
+"""JSON Schemas, bent into what the API takes.
+
+`object_schema` is for the input of tools (AN-16): the root is an object without oneOf, anyOf or allOf, shared definitions are
+called `$defs`, and the keys of the root's properties are short and plain. What is already so comes back as the same object.
+Branches of a root combinator are laid over each other: their properties side by side, required what every branch (of allOf:
+any branch) requires. A root that is no object is wrapped as the property `value`.
+
+`answer_schema` is for the output format (AN-32), which takes no bounds, no `oneOf` (written as `anyOf`) and no patterns of
+property names.
+
+Calling `definitions` by their other name loses nothing; every other change is a loss with its path in the schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from antiphon.wire.anthropic.blocks import PROPERTY_KEY
+from antiphon.wire.anthropic.parameters import UNSUPPORTED_KEYWORDS
+from antiphon.wire.ids import legal_name
+from antiphon.wire.loss import Loss
+
+COMBINATORS = ("allOf", "anyOf", "oneOf")
+FREEFORM: dict[str, Any] = {
+    "type": "object",
+    "properties": {"input": {"type": "string"}},
+    "required": ["input"],
+    "additionalProperties": False,
+}
+
+_DEEPEST = 16
+_LONGEST_KEY = 64
+_BY_NAME = ("properties", "$defs", "definitions", "patternProperties")
+_ONE_OR_MANY = ("items", "anyOf", "oneOf", "allOf", "prefixItems", "additionalProperties", "not")
+
+
+def object_schema(schema: dict[str, Any] | None, path: str, losses: list[Loss]) -> dict[str, Any]:
+    """A schema that may be the input of a tool."""
+    if schema is None:
+        return {"type": "object", "properties": {}}
+    if "definitions" in schema:
+        schema = _with_defs(schema)
+    if "$ref" in schema or any(name in schema for name in COMBINATORS):
+        schema = _flat(schema, schema.get("$defs"), path, losses)
+    if schema.get("type") != "object":
+        schema = _as_object(schema, path, losses)
+    properties = schema.get("properties")
+    if isinstance(properties, dict) and not all(map(PROPERTY_KEY.match, properties)):
+        schema = _with_plain_keys(schema, properties, path, losses)
+    return schema
+
+
+def _with_defs(schema: dict[str, Any]) -> dict[str, Any]:
+    written = msgspec.json.encode(schema).replace(b'"$ref":"#/definitions/', b'"$ref":"#/$defs/')
+    renamed: dict[str, Any] = msgspec.json.decode(written)
+    definitions, known = renamed.pop("definitions"), renamed.get("$defs")
+    if isinstance(definitions, dict):
+        renamed["$defs"] = {**definitions, **(known if isinstance(known, dict) else {})}
+    return renamed
+
+
+def _flat(schema: dict[str, Any], defs: Any, path: str, losses: list[Loss], depth: int = 0) -> dict[str, Any]:
+    """A schema without `$ref` and combinators at its root."""
+    if "$ref" in schema:
+        schema = _resolved(schema, defs, path, losses)
+    present = [name for name in COMBINATORS if name in schema]
+    if not present:
+        return schema
+    flat = {name: value for name, value in schema.items() if name not in COMBINATORS}
+    for name in present:
+        why = "a combinator at the root is not taken (AN-16): its branches were laid over each other"
+        losses.append(Loss(f"{path}.{name}", name, why))
+        given = schema[name] if isinstance(schema[name], list) and depth < _DEEPEST else []
+        branches = [_flat(branch, defs, f"{path}.{name}", losses, depth + 1) for branch in given if _is_object(branch)]
+        _overlay(flat, branches, is_all=name == "allOf")
+    return flat
+
+
+def _is_object(branch: Any) -> bool:
+    return isinstance(branch, dict) and branch.get("type", "object") == "object"
+
+
+def _resolved(schema: dict[str, Any], defs: Any, path: str, losses: list[Loss]) -> dict[str, Any]:
+    siblings = {name: value for name, value in schema.items() if name != "$ref"}
+    reference = schema["$ref"]
+    found: Any = None
+    for _ in range(_DEEPEST):
+        name = reference.removeprefix("#/$defs/") if isinstance(reference, str) else ""
+        found = defs.get(name) if isinstance(defs, dict) else None
+        if not isinstance(found, dict) or "$ref" not in found:
+            break
+        reference = found["$ref"]
+    if not isinstance(found, dict) or "$ref" in found:
+        losses.append(Loss(f"{path}.$ref", "$ref", "what the root refers to is not in the schema"))
+        return siblings
+    return {**found, **siblings}
+
+
+def _overlay(flat: dict[str, Any], branches: list[dict[str, Any]], *, is_all: bool) -> None:
+    properties = dict(flat["properties"]) if isinstance(flat.get("properties"), dict) else {}
+    for branch in branches:
+        for name, value in _members(branch).items():
+            known = properties.get(name, value)
+            properties[name] = value if known == value else {"anyOf": [known, value]}
+    needed = [_required(branch) for branch in branches]
+    shared = set().union(*needed) if is_all else set(needed[0]).intersection(*needed[1:]) if needed else set()
+    required = _required(flat)
+    required += sorted(shared - set(required))
+    flat["properties"] = properties
+    if required:
+        flat["required"] = required
+    flat.setdefault("type", "object")
+
+
+def _members(schema: dict[str, Any]) -> dict[str, Any]:
+    properties = schema.get("properties")
+    return properties if isinstance(properties, dict) else {}
+
+
+def _required(schema: dict[str, Any]) -> list[str]:
+    required = schema.get("required")
+    return [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
+
+
+def _as_object(schema: dict[str, Any], path: str, losses: list[Loss]) -> dict[str, Any]:
+    kind = schema.get("type")
+    if kind is None:
+        return {**schema, "type": "object"}
+    if isinstance(kind, list) and "object" in kind:
+        losses.append(Loss(f"{path}.type", "type", "the input of a tool is an object and nothing else (AN-16)"))
+        return {**schema, "type": "object"}
+    losses.append(Loss(path, "schema", "the input of a tool is an object (AN-16): this became its property `value`"))
+    inner = {name: value for name, value in schema.items() if name != "$defs"}
+    wrapped: dict[str, Any] = {"type": "object", "properties": {"value": inner}, "required": ["value"]}
+    return {**wrapped, "$defs": schema["$defs"]} if "$defs" in schema else wrapped
+
+
+def _with_plain_keys(
+    schema: dict[str, Any], properties: dict[str, Any], path: str, losses: list[Loss]
+) -> dict[str, Any]:
+    names = {name: name if PROPERTY_KEY.match(name) else legal_name(name, _LONGEST_KEY) for name in properties}
+    for name, plain in names.items():
+        if name != plain:
+            why = f"keys are of the form {PROPERTY_KEY.pattern[:-2]} (AN-16): the model sees {plain}"
+            losses.append(Loss(f"{path}.properties.{name}", "property key", why))
+    renamed = {**schema, "properties": {names[name]: value for name, value in properties.items()}}
+    if isinstance(schema.get("required"), list):
+        renamed["required"] = [names.get(name, name) for name in _required(schema)]
+    return renamed
+
+
+def answer_schema(schema: dict[str, Any], path: str, losses: list[Loss]) -> dict[str, Any]:
+    """A schema that may be the format of an answer."""
+    if not any(UNSUPPORTED_KEYWORDS & node.keys() for _, node in _nodes(schema, path)):
+        return schema
+    copy: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(schema))
+    for place, node in _nodes(copy, path):
+        for keyword in sorted(UNSUPPORTED_KEYWORDS & node.keys()):
+            value = node.pop(keyword)
+            if keyword == "oneOf" and "anyOf" not in node:
+                node["anyOf"] = value
+            losses.append(Loss(f"{place}.{keyword}", keyword, "the output format does not take this keyword (AN-32)"))
+    return copy
+
+
+def _nodes(schema: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every schema object inside a schema, itself first, with its path; by a stack, so that depth does no harm."""
+    stack: list[tuple[str, Any]] = [(path, schema)]
+    while stack:
+        place, node = stack.pop()
+        if isinstance(node, list):
+            stack.extend((f"{place}[{index}]", value) for index, value in enumerate(node))
+        elif isinstance(node, dict):
+            yield place, node
+            for key in _BY_NAME:
+                if isinstance(node.get(key), dict):
+                    stack.extend((f"{place}.{key}.{name}", value) for name, value in node[key].items())
+            stack.extend((f"{place}.{key}", node[key]) for key in _ONE_OR_MANY if key in node)

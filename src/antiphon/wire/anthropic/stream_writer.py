@@ -1,0 +1,382 @@
+"""Streams of the Messages API, written from the deltas of any format.
+
+The API has one block open at a time, other formats have several: the parts that start while one is open wait, with all that is
+said of them, and follow in the order in which they started. From other formats a block begins when there is something in it, so
+that empty text and hidden reasoning leave no empty blocks behind.
+
+Arguments are passed on as they come. Those that do not begin like an object are kept back and end up in `_raw`, and the text of
+a freeform call is written as the one property `input`. A signature follows the thinking it signs. What the provider's own
+blocks hold comes with their start, but the input of its calls in one delta behind it, as it streams that itself.
+
+`message_start` waits for the delta after it if that may be the usage it should hold; the usage in `message_delta` is the whole.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from antiphon.history.usage import TokenUsage
+from antiphon.parts import Native, OutputPart, Refusal, Text, Thinking, ToolCallRequest
+from antiphon.wire.anthropic.content import IDS, NO_ARGUMENTS
+from antiphon.wire.anthropic.error import write_error
+from antiphon.wire.anthropic.native import FORMAT
+from antiphon.wire.anthropic.response import lose_and_take, lose_created, message_id, write_stop
+from antiphon.wire.anthropic.usage import write_usage
+from antiphon.wire.delta import (
+    Failed,
+    Finished,
+    ModelOutputDelta,
+    PartDelta,
+    PartEnded,
+    PartExtended,
+    PartStarted,
+    Started,
+    UsageReported,
+)
+from antiphon.wire.loss import Loss
+from antiphon.wire.output import ProviderError
+
+_encode = msgspec.json.Encoder().encode
+_END = b"}}\n\n"
+# Where the extras of an answer stand in `message_delta`: these in its delta, the rest beside that.
+_IN_DELTA = ("container", "stop_details", "stop_reason", "stop_sequence", "type", "delta", "usage")
+
+
+def _event(kind: str, **fields: Any) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (kind.encode(), _encode({"type": kind, **fields}))
+
+
+class _Block:
+    """The block that is open: `start` it once there is something in it, then say it, then `end` it."""
+
+    __slots__ = ("_head", "_number", "_opening", "is_started", "losses", "out", "path")
+
+    _delta = ""
+    _field = ""
+
+    def __init__(self, opening: dict[str, Any], number: int, path: str, losses: list[Loss]) -> None:
+        self._opening = opening
+        self._number = number
+        self._head = b""
+        self.path = path
+        self.losses = losses
+        self.is_started = False
+        self.out: list[bytes] = []
+
+    def start(self) -> None:
+        if not self.is_started:
+            self.is_started = True
+            self.out.append(_event("content_block_start", index=self._number, content_block=self._opening))
+            self._head = self._head_of(self._delta, self._field)
+
+    def _head_of(self, kind: str, field: str) -> bytes:
+        start = f'{{"type":"content_block_delta","index":{self._number},"delta":{{"type":"{kind}","{field}":'
+        return b"event: content_block_delta\ndata: " + start.encode()
+
+    def say(self, text: str) -> None:
+        if text:
+            if not self.is_started:
+                self.start()
+            self.out.append(self._head + _encode(text) + _END)
+
+    def _say_as(self, kind: str, field: str, value: Any) -> None:
+        self.start()
+        self.out.append(self._head_of(kind, field) + _encode(value) + _END)
+
+    def extend(self, extras: dict[str, Any]) -> None:
+        """What this format says beside the words, while the block is open."""
+        why = "a block does not change once it has started"
+        self.losses.extend(Loss(f"{self.path}.{name}", name, why) for name in extras)
+
+    def end(self) -> None:
+        if self.is_started:
+            self.out.append(_event("content_block_stop", index=self._number))
+
+
+class _TextBlock(_Block):
+    __slots__ = ()
+    _delta, _field = "text_delta", "text"
+
+    def extend(self, extras: dict[str, Any]) -> None:
+        rest = dict(extras)
+        for citation in rest.pop("citations", ()):
+            self._say_as("citations_delta", "citation", citation)
+        super().extend(rest)
+
+
+class _ThinkingBlock(_Block):
+    __slots__ = ("_signature",)
+    _delta, _field = "thinking_delta", "thinking"
+
+    def __init__(self, opening: dict[str, Any], number: int, path: str, losses: list[Loss]) -> None:
+        super().__init__(opening, number, path, losses)
+        self._signature = ""
+
+    def extend(self, extras: dict[str, Any]) -> None:
+        rest = dict(extras)
+        self._signature = rest.pop("signature", self._signature)
+        super().extend(rest)
+
+    def end(self) -> None:
+        if self._signature:
+            self._say_as("signature_delta", "signature", self._signature)
+        super().end()
+
+
+class _CallBlock(_Block):
+    __slots__ = ("_held", "_is_object")
+    _delta, _field = "input_json_delta", "partial_json"
+
+    def __init__(self, opening: dict[str, Any], number: int, path: str, losses: list[Loss]) -> None:
+        super().__init__(opening, number, path, losses)
+        self._is_object = False
+        self._held = ""
+
+    def say(self, text: str) -> None:
+        if self._is_object:
+            super().say(text)
+            return
+        self._held += text
+        if self._held.lstrip().startswith("{"):
+            self._is_object = True
+            super().say(self._held)
+
+    def end(self) -> None:
+        if not self._is_object and self._held.strip() not in NO_ARGUMENTS:
+            why = "the input of a call must be an object (AN-12): the text is in `_raw`"
+            self.losses.append(Loss(f"{self.path}.arguments", "arguments that are no object", why))
+            super().say(_encode({"_raw": self._held}).decode())
+        super().end()
+
+
+class _FreeformBlock(_Block):
+    __slots__ = ("_is_begun",)
+    _delta, _field = "input_json_delta", "partial_json"
+
+    def __init__(self, opening: dict[str, Any], number: int, path: str, losses: list[Loss]) -> None:
+        super().__init__(opening, number, path, losses)
+        self._is_begun = False
+
+    def say(self, text: str) -> None:
+        quoted = _encode(text).decode()[1:-1]
+        super().say(quoted if self._is_begun else '{"input":"' + quoted)
+        self._is_begun = True
+
+    def end(self) -> None:
+        super().say('"}' if self._is_begun else '{"input":""}')
+        super().end()
+
+
+class StreamWriter:
+    """Deltas in, the bytes of a stream out. `model` is the name the client asked for."""
+
+    def __init__(self, model: str = "") -> None:
+        self.losses: list[Loss] = []
+        self._model = model
+        self._started: Started | None = None
+        self._is_native = False
+        self._is_announced = False
+        self._is_over = False
+        self._usage: TokenUsage | None = None
+        self._has_refusal = False
+        self._block: _Block | None = None
+        self._part = -1  # the index of the part that is the open block
+        self._number = 0  # of the next block
+        self._waiting: dict[int, list[ModelOutputDelta]] = {}
+        self._lost: set[int] = set()  # parts that are not written
+
+    def write(self, delta: ModelOutputDelta) -> bytes:
+        if type(delta) is PartDelta and delta.index == self._part and self._block is not None:
+            block = self._block
+            block.say(delta.text)
+            said = b"".join(block.out)
+            block.out.clear()
+            return said
+        if self._is_over:
+            return b""
+        out: list[bytes] = []
+        if isinstance(delta, Started):
+            self._on_started(delta, out)
+        elif isinstance(delta, UsageReported):
+            self._usage = delta.usage
+            if self._started is not None:
+                self._announce(out)
+        elif isinstance(delta, Failed):
+            self._is_over = True
+            out.append(_event("error", error=write_error(delta.error)["error"]))
+        elif isinstance(delta, Finished):
+            self._on_finished(delta, out)
+        else:
+            self._announce(out)
+            self._on_part(delta, out)
+        return b"".join(out)
+
+    def close(self) -> bytes:
+        """The end; an error if the answer was not complete."""
+        if self._is_over:
+            return b""
+        return self.write(Failed(ProviderError("the stream ended before the answer was complete", "stream_cut")))
+
+    def _on_started(self, started: Started, out: list[bytes]) -> None:
+        if self._is_announced:
+            return
+        self._started = started
+        self._is_native = started.format == FORMAT
+        if not self._is_native:
+            self._announce(out)
+
+    def _announce(self, out: list[bytes]) -> None:
+        """Write `message_start`, once."""
+        if self._is_announced:
+            return
+        self._is_announced = True
+        started, self._started = self._started or Started(), None
+        lose_created(started.created, self.losses)
+        message = {
+            "id": message_id(started.id, self._is_native),
+            "type": "message",
+            "role": "assistant",
+            "model": self._model or started.model,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": write_usage(self._usage),
+            **lose_and_take(started.native, "native", self.losses),
+        }
+        out.append(_event("message_start", message=message))
+
+    def _on_part(self, delta: PartStarted | PartDelta | PartExtended | PartEnded, out: list[bytes]) -> None:
+        index = delta.index
+        if index in self._lost:
+            return
+        if type(delta) is PartStarted:
+            if self._block is None:
+                self._open(delta, out)
+            else:
+                self._waiting[index] = [delta]
+        elif self._block is not None and index == self._part:
+            self._go_on(self._block, delta, out)
+        elif index in self._waiting:
+            self._waiting[index].append(delta)
+
+    def _go_on(self, block: _Block, delta: ModelOutputDelta, out: list[bytes]) -> None:
+        if type(delta) is PartDelta:
+            block.say(delta.text)
+        elif type(delta) is PartExtended:
+            own = lose_and_take(delta.native, block.path, self.losses)
+            if own:
+                block.extend(own)
+        elif type(delta) is PartEnded:
+            self._end_block(block, out)
+            self._follow(out)
+            return
+        out += block.out
+        block.out.clear()
+
+    def _end_block(self, block: _Block, out: list[bytes]) -> None:
+        block.end()
+        out += block.out
+        self._number += block.is_started
+        self._block = None
+        self._part = -1
+
+    def _follow(self, out: list[bytes]) -> None:
+        """Let the parts that have waited follow, until one is still open."""
+        while self._waiting and self._block is None:
+            index = next(iter(self._waiting))
+            for delta in self._waiting.pop(index):
+                self._catch_up(delta, out)
+
+    def _catch_up(self, delta: ModelOutputDelta, out: list[bytes]) -> None:
+        if type(delta) is PartStarted:
+            self._open(delta, out)
+        elif self._block is None:
+            return  # the part is lost
+        elif type(delta) is PartEnded:
+            self._end_block(self._block, out)
+        else:
+            self._go_on(self._block, delta, out)
+
+    def _open(self, delta: PartStarted, out: list[bytes]) -> None:
+        path = f"parts[{delta.index}]"
+        block = None
+        if delta.candidate:
+            self.losses.append(Loss(path, "candidate", "an answer has one candidate here"))
+        else:
+            block = self._block_of(delta.part, path)
+        if block is None:
+            self._lost.add(delta.index)
+            return
+        self._block, self._part = block, delta.index
+        out += block.out
+        block.out.clear()
+
+    def _block_of(self, part: OutputPart, path: str) -> _Block | None:
+        if isinstance(part, Native):
+            return self._native_block(part, path)
+        if not isinstance(part, Text | Refusal | Thinking | ToolCallRequest):
+            why = "an answer is text, thinking and calls here"
+            self.losses.append(Loss(path, type(part).__name__.lower(), why))
+            return None
+        own = lose_and_take(part.native, path, self.losses)
+        block: _Block
+        if isinstance(part, ToolCallRequest):
+            opening: dict[str, Any] = {"type": "tool_use", "id": IDS.legal(part.tool_call_id), "name": part.tool_name}
+            kind = _FreeformBlock if part.freeform else _CallBlock
+            block = kind({**opening, "input": {}, **own}, self._number, path, self.losses)
+            block.start()
+            if part.arguments:
+                block.say(part.arguments)
+            return block
+        later = "signature" if isinstance(part, Thinking) else "citations"
+        extras = {name: value for name, value in own.items() if name != later}
+        if isinstance(part, Thinking):
+            opening = {"type": "thinking", "thinking": "", "signature": "", **extras}
+            block = _ThinkingBlock(opening, self._number, path, self.losses)
+        else:
+            self._has_refusal = self._has_refusal or isinstance(part, Refusal)
+            block = _TextBlock({"type": "text", "text": "", **extras}, self._number, path, self.losses)
+        if self._is_native:
+            block.start()
+        block.say(part.text)
+        if later in own:
+            block.extend({later: own[later]})
+        return block
+
+    def _native_block(self, part: Native, path: str) -> _Block | None:
+        data = part.data
+        if part.origin != FORMAT or type(data) is not dict:
+            self.losses.append(Loss(path, "block", f"only {part.origin} understands it"))
+            return None
+        given = data.get("input")
+        if type(given) is dict and given and str(data.get("type")).endswith("_tool_use"):
+            block: _Block = _CallBlock({**data, "input": {}}, self._number, path, self.losses)
+            block.start()
+            block.say(_encode(given).decode())
+        else:
+            block = _Block(data, self._number, path, self.losses)
+            block.start()
+        return block
+
+    def _on_finished(self, finished: Finished, out: list[bytes]) -> None:
+        if finished.candidate:
+            return  # its parts were reported when they started
+        self._announce(out)
+        if self._block is not None:
+            self._end_block(self._block, out)
+        while self._waiting:
+            self._follow(out)
+            if self._block is not None:
+                self._end_block(self._block, out)
+        own = lose_and_take(finished.native, "native", self.losses)
+        delta = {
+            "stop_reason": write_stop(finished.stop_reason, self._has_refusal, self._is_native, self.losses),
+            "stop_sequence": finished.stop_sequence,
+            **{name: value for name, value in own.items() if name in _IN_DELTA},
+        }
+        beside = {name: value for name, value in own.items() if name not in _IN_DELTA}
+        out.append(_event("message_delta", delta=delta, usage=write_usage(self._usage), **beside))
+        out.append(_event("message_stop"))
+        self._is_over = True

@@ -1,0 +1,202 @@
+"""Tools and the choice among them, read and written.
+
+A tool with a name and an input schema is a `ToolDefinition`; everything else in the list (the provider's own tools, toolsets,
+what nobody knows) is `Native`. `type: "custom"` is what a tool is when it does not say, so it is left out.
+
+What AN-16, AN-17 and AN-33 refuse is mended: names are mapped, of two tools of one name the second is left out, `strict` is
+taken off where there are more strict tools than allowed, and a choice that cannot be made is not made. There is no choice
+among some of the tools here, so the others are left out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from antiphon.parts import Native
+from antiphon.wire.anthropic.blocks import TOOL_NAME, check_tool, optional_and_union_counts
+from antiphon.wire.anthropic.caching import Marks
+from antiphon.wire.anthropic.native import FORMAT, extras_of
+from antiphon.wire.anthropic.schema import FREEFORM, object_schema
+from antiphon.wire.anthropic.target import Target
+from antiphon.wire.ids import NameMap
+from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
+
+LONGEST_NAME = 128
+MOST_STRICT, MOST_OPTIONAL, MOST_UNIONS = 20, 24, 16
+
+_TOOL_FIELDS = frozenset({"type", "name", "description", "input_schema", "strict"})
+_CHOICE_FIELDS = frozenset({"type", "name", "disable_parallel_tool_use"})
+_MODES = {"auto": "auto", "any": "required", "tool": "tool", "none": "none"}
+_WORDS = {"auto": "auto", "required": "any", "tool": "tool", "none": "none"}
+
+
+def name_map(request: ModelRequest) -> NameMap:
+    """The names of a request's tools as this API may see them, and back."""
+    return NameMap(TOOL_NAME.match, LONGEST_NAME, [tool.name for tool in request.tools if type(tool) is ToolDefinition])
+
+
+def read_tool(tool: Any) -> ToolDefinition | Native:
+    if type(tool) is not dict or tool.get("type") not in (None, "custom"):
+        return Native(FORMAT, tool)
+    name: Any = tool.get("name")
+    description, schema = tool.get("description"), tool.get("input_schema")
+    strict = tool.get("strict")
+    is_known = type(name) is str and type(schema) is dict and (description is None or type(description) is str)
+    if not is_known or (strict is not None and type(strict) is not bool):
+        return Native(FORMAT, tool)
+    return ToolDefinition(name, description, schema, strict, native=extras_of(tool, _TOOL_FIELDS))
+
+
+def read_choice(choice: dict[str, Any]) -> tuple[ToolChoice, bool | None] | None:
+    """The choice, and whether calls may be parallel; None if it is no choice we know."""
+    kind, name, alone = choice.get("type"), choice.get("name"), choice.get("disable_parallel_tool_use")
+    mode: Any = _MODES.get(kind) if type(kind) is str else None
+    if mode is None or (alone is not None and type(alone) is not bool):
+        return None
+    if type(name) is not str if mode == "tool" else name is not None:
+        return None
+    names = () if name is None else (name,)
+    return ToolChoice(mode, names, native=extras_of(choice, _CHOICE_FIELDS)), None if alone is None else not alone
+
+
+def write_tools(request: ModelRequest, names: NameMap, marks: Marks, losses: list[Loss]) -> list[Any]:
+    """The tools of a request, in their order."""
+    written: list[Any] = []
+    taken: set[str] = set()
+    strict = _Strictness(losses)
+    allowed = _allowed(request, losses)
+    for index, tool in enumerate(request.tools):
+        path = f"tools[{index}]"
+        if isinstance(tool, Native):
+            if tool.origin != FORMAT:
+                losses.append(Loss(path, "tool", f"it is a tool of {tool.origin}"))
+                continue
+            block: Any = dict(tool.data) if type(tool.data) is dict else tool.data
+            name = _native_name(tool)
+            if allowed is not None and name not in allowed:
+                continue
+        else:
+            if allowed is not None and tool.name not in allowed:
+                continue
+            block = _tool(tool, names, path, losses)
+            name = block["name"]
+            if block.get("strict") is True:
+                strict.check(block, path)
+        if name is not None:
+            if name in taken:
+                losses.append(Loss(path, "tool", f"there is another tool {name!r} before it (AN-16)"))
+                continue
+            taken.add(name)
+        if type(block) is dict and "cache_control" in block:
+            marks.append((block, path))
+        written.append(block)
+    _load_some(written, losses)
+    return written
+
+
+def _tool(tool: ToolDefinition, names: NameMap, path: str, losses: list[Loss]) -> dict[str, Any]:
+    block: dict[str, Any] = {"name": names.legal(tool.name)}
+    if tool.description is not None:
+        block["description"] = tool.description
+    block["input_schema"] = FREEFORM if tool.freeform else object_schema(tool.parameters, f"{path}.parameters", losses)
+    if tool.strict is not None:
+        block["strict"] = tool.strict
+    if tool.native:
+        lose_native(losses, path, tool.native, FORMAT)
+        block.update(tool.native.get(FORMAT, {}))
+    return block
+
+
+def _allowed(request: ModelRequest, losses: list[Loss]) -> tuple[str, ...] | None:
+    """The names of the tools that may be called, if not all may."""
+    choice = request.tool_choice
+    if choice is None or choice.mode != "allowed" or not request.tools:
+        return None
+    declared = {_native_name(tool) if isinstance(tool, Native) else tool.name for tool in request.tools}
+    if not declared & set(choice.names):
+        losses.append(Loss("tool_choice.names", "the tools allowed", "none of them is there: all are given"))
+        return None
+    if declared - set(choice.names):
+        why = "there is no choice among some of the tools here: the others were left out"
+        losses.append(Loss("tool_choice.names", "the tools not allowed", why))
+    return choice.names
+
+
+def _native_name(tool: Native) -> str | None:
+    name = tool.data.get("name") if type(tool.data) is dict else None
+    return name if type(name) is str else None
+
+
+def _load_some(tools: list[Any], losses: list[Loss]) -> None:
+    if tools and all(type(tool) is dict and tool.get("defer_loading") is True for tool in tools):
+        del tools[0]["defer_loading"]
+        losses.append(Loss("tools[0].defer_loading", "defer_loading", "not all tools may have it (AN-33)"))
+
+
+class _Strictness:
+    """How much strictness the tools written so far have used up (AN-16)."""
+
+    def __init__(self, losses: list[Loss]) -> None:
+        self._losses = losses
+        self._tools = self._optional = self._unions = 0
+
+    def check(self, block: dict[str, Any], path: str) -> None:
+        """Take `strict` off a tool that is one too many, or refers to itself."""
+        optional, unions = optional_and_union_counts(block["input_schema"])
+        is_too_much = (
+            self._tools + 1 > MOST_STRICT
+            or self._optional + optional > MOST_OPTIONAL
+            or self._unions + unions > MOST_UNIONS
+            or any("Circular" in fault.message for fault in check_tool(block))
+        )
+        if is_too_much:
+            del block["strict"]
+            self._losses.append(Loss(f"{path}.strict", "strict", "the limits on strict tools are reached (AN-16)"))
+            return
+        self._tools += 1
+        self._optional += optional
+        self._unions += unions
+
+
+def write_choice(
+    request: ModelRequest, tools: list[Any], names: NameMap, target: Target, can_call: bool, losses: list[Loss]
+) -> dict[str, Any] | None:
+    """The choice among `tools`. `can_call` is whether there is anything to choose from, here or at an MCP server."""
+    choice, parallel = request.tool_choice, request.parallel_tool_calls
+    if choice is None and parallel is None:
+        return None
+    if not can_call:
+        why = "it needs tools (AN-17)"
+        if choice is not None:
+            losses.append(Loss("tool_choice", "tool_choice", why))
+        if parallel is not None:
+            losses.append(Loss("parallel_tool_calls", "parallel_tool_calls", why))
+        return None
+    written: dict[str, Any] = {"type": "auto"} if choice is None else _choice(choice, tools, names, losses)
+    if written["type"] in ("any", "tool") and (not target.takes_forced_choice or request.max_output_tokens == 0):
+        losses.append(Loss("tool_choice", written["type"], "a call cannot be demanded of this model (AN-17)"))
+        written = {"type": "auto"}
+    if parallel is not None:
+        if written["type"] == "none":
+            losses.append(Loss("parallel_tool_calls", "parallel_tool_calls", "no calls are to be made (AN-17)"))
+        else:
+            written["disable_parallel_tool_use"] = not parallel
+    if choice is not None and choice.native:
+        lose_native(losses, "tool_choice", choice.native, FORMAT)
+        written.update(choice.native.get(FORMAT, {}))
+    return written
+
+
+def _choice(choice: ToolChoice, tools: list[Any], names: NameMap, losses: list[Loss]) -> dict[str, Any]:
+    if choice.mode == "allowed":
+        return {"type": "any" if choice.must_call else "auto"}
+    if choice.mode != "tool":
+        return {"type": _WORDS[choice.mode]}
+    name = names.legal(choice.names[0]) if choice.names else None
+    declared = [tool.get("name") if type(tool) is dict else None for tool in tools]
+    # A toolset brings names this body does not show.
+    if name is None or (declared and None not in declared and name not in declared):
+        losses.append(Loss("tool_choice.names", "the tool chosen", "it is not among the tools (AN-17)"))
+        return {"type": "auto"}
+    return {"type": "tool", "name": name}

@@ -1,0 +1,158 @@
+"""Pictures, sound and files: `inlineData` (base64) and `fileData` (a URI), told apart by their mime type.
+
+A video is a `Document`: there is no part of its own for it. A file's name is Vertex's `displayName`, which the Gemini API
+refuses, so only a name that came as one goes back as one (a mark tells, see `spelling`). Files uploaded elsewhere, by
+`file_id`, mean nothing here.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import Any, TypeAlias
+
+from antiphon.parts import Audio, Document, Image
+from antiphon.wire.gemini.spelling import FORMAT, extras_of, fields_of, forms, mark, marked, native_of
+from antiphon.wire.loss import Loss
+
+Media: TypeAlias = Image | Audio | Document
+
+_BLOB = forms(("data", "mimeType", "displayName"))
+_FILE = forms(("fileUri", "mimeType", "displayName"))
+_DISPLAY_NAME = mark("displayName")
+_UNTYPED = mark("untyped")
+
+# How the base64 of well-known files begins.
+_BEGINNINGS = {
+    "iVBOR": "image/png",
+    "/9j/": "image/jpeg",
+    "R0lGOD": "image/gif",
+    "UklGR": "image/webp",
+    "JVBERi": "application/pdf",
+    "SUQz": "audio/mpeg",
+}
+_ENDINGS = {
+    "png": "image/png",
+    "jpg": "image/jpeg",
+    "jpeg": "image/jpeg",
+    "gif": "image/gif",
+    "webp": "image/webp",
+    "heic": "image/heic",
+    "pdf": "application/pdf",
+    "txt": "text/plain",
+    "md": "text/markdown",
+    "csv": "text/csv",
+    "html": "text/html",
+    "mp3": "audio/mpeg",
+    "wav": "audio/wav",
+    "ogg": "audio/ogg",
+    "flac": "audio/flac",
+    "mp4": "video/mp4",
+    "webm": "video/webm",
+    "mov": "video/quicktime",
+}
+_USUAL = {Image: "image/png", Audio: "audio/wav", Document: "application/pdf"}
+
+
+def read_inline_data(value: Any, extras: dict[str, Any]) -> Media | None:
+    """Media given as base64; None if it is not what it should be."""
+    if type(value) is not dict:
+        return None
+    fields, more = fields_of(value, _BLOB)
+    data, media_type = fields.get("data"), fields.get("mimeType")
+    if type(data) is not str or type(media_type) is not str or not media_type:
+        return None
+    if not data.isascii() or data.startswith("data:"):
+        return None
+    return _media(media_type, "inlineData", fields, more, extras, data=data)
+
+
+def read_file_data(value: Any, extras: dict[str, Any]) -> Media | None:
+    """Media given by a URI; None if it is not what it should be."""
+    if type(value) is not dict:
+        return None
+    fields, more = fields_of(value, _FILE)
+    uri, media_type = fields.get("fileUri"), fields.get("mimeType")
+    if type(uri) is not str or not uri or uri.startswith("data:"):
+        return None
+    if media_type is None:
+        return _media("", "fileData", fields, more, extras, url=uri)
+    if type(media_type) is not str or not media_type:
+        return None
+    return _media(media_type, "fileData", fields, more, extras, url=uri)
+
+
+def _media(
+    media_type: str, field: str, fields: dict[str, Any], more: dict[str, Any], extras: dict[str, Any], **where: str
+) -> Media:
+    name = fields.get("displayName")
+    family = media_type.partition("/")[0].lower()
+    is_document = family not in ("image", "audio")
+    is_named = is_document and type(name) is str
+    if name is not None and not is_named:
+        more["displayName"] = name
+    if more:
+        extras = {**extras, field: more}
+    marks = {**_DISPLAY_NAME} if is_named else {}
+    if not media_type:
+        marks |= _UNTYPED
+    native = native_of(extras, marks)
+    if is_document:
+        return Document(media_type, name=str(name) if is_named else "", native=native, **where)
+    kind = Image if family == "image" else Audio
+    return kind(media_type, native=native, **where)
+
+
+def write_media(part: Media, losses: list[Loss], path: str) -> dict[str, Any] | None:
+    """The part as Gemini takes it; None, and a loss, if there is nothing it could read."""
+    extras = extras_of(part.native)
+    if part.url and not part.url.startswith("data:"):
+        written: dict[str, Any] = {"fileData": {**_file_data(part), **extras.get("fileData", {})}}
+    else:
+        blob = _blob(part)
+        if blob is None:
+            losses.append(Loss(path, type(part).__name__.lower(), _why_not(part)))
+            return None
+        written = {"inlineData": {**blob, **extras.get("inlineData", {})}}
+    _write_name(part, written, losses, path)
+    written.update((name, value) for name, value in extras.items() if name not in ("inlineData", "fileData"))
+    return written
+
+
+def _why_not(part: Media) -> str:
+    if part.file_id:
+        return "a file is bound to the provider it was uploaded to"
+    return "its data is not base64" if part.data or part.url else "there is nothing in it"
+
+
+def _write_name(part: Media, written: dict[str, Any], losses: list[Loss], path: str) -> None:
+    if not isinstance(part, Document):
+        return
+    if marked(part.native, "displayName"):
+        next(iter(written.values()))["displayName"] = part.name
+    elif part.name:
+        losses.append(Loss(f"{path}.name", "name", f"{FORMAT} has no names for files"))
+
+
+def _file_data(part: Media) -> dict[str, Any]:
+    media_type = part.media_type
+    if not media_type and not marked(part.native, "untyped"):
+        media_type = _ENDINGS.get(part.url.partition("?")[0].rpartition(".")[2].lower(), "")
+    return {"fileUri": part.url, "mimeType": media_type} if media_type else {"fileUri": part.url}
+
+
+def _blob(part: Media) -> dict[str, Any] | None:
+    if isinstance(part, Document) and part.text and not part.data:
+        text = part.text.encode("utf-8", "replace")
+        return {"mimeType": part.media_type or "text/plain", "data": b64encode(text).decode()}
+    media_type, data = part.media_type, part.data or part.url
+    if data.startswith("data:"):
+        head, _, data = data.partition(",")
+        media_type = media_type or head[5:].partition(";")[0]
+    # An empty picture that came from here is Gemini's own business (L2); elsewhere it is nothing.
+    if not data.isascii() or (not data and (not media_type or part.file_id)):
+        return None
+    return {"mimeType": media_type or _guessed(part, data), "data": data}
+
+
+def _guessed(part: Media, data: str) -> str:
+    return next((kind for start, kind in _BEGINNINGS.items() if data.startswith(start)), _USUAL[type(part)])

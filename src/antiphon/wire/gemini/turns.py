@@ -1,0 +1,247 @@
+"""Messages of any origin as the turns that Gemini takes.
+
+Gemini counts turns, not messages: adjacent contents of one role become one; the results of a step stand together, before
+whatever else the user says (GM-07); the history does not begin with a call (GM-05), and does not end with the model where
+that is refused (GM-16). The first call of each step carries a signature or its stand-in (GM-10). The stand-in goes to every
+step, not only to those of the current turn, so that a turn keeps its bytes when the next one begins (L9).
+
+Calls without ids are told apart by order and name: results of such calls come in the order of the calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from antiphon.parts import Native, Text, ToolCallRequest, ToolCallResult
+from antiphon.wire.gemini.calls import MINTED, CallIds
+from antiphon.wire.gemini.content import PartWriter, Written
+from antiphon.wire.gemini.model_name import ModelTraits
+from antiphon.wire.gemini.spelling import FORMAT, extras_of, marked
+from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.request import Message
+
+BEGINNING = "(the conversation so far)"
+"""What the user is made to say where the history would begin with a call."""
+CONTINUE = "(continue)"
+"""What the user is made to say where the model would have the last word, or nobody a word at all."""
+NOTE = "[system note] "
+FUNCTION = "function"
+"""The old role of contents that hold results; also the mark of a message that had it."""
+
+_ROLES = {"user": "user", "tool": "user", "assistant": "model"}
+
+
+def write_turns(messages: Sequence[Message], start: int, writer: PartWriter, traits: ModelTraits) -> list[Any]:
+    """The contents for the messages from `start` on."""
+    turns = _Turns(writer)
+    for index in range(start, len(messages)):
+        message = messages[index]
+        if len(message.parts) == 1 and message.native is None and message.name is None:
+            (part,) = message.parts
+            role = _ROLES.get(message.role)
+            if role is not None and role != turns.role:
+                if type(part) is Text and part.native is None:
+                    turns.begin(role, [{"text": part.text}])
+                    continue
+                if type(part) is ToolCallResult:
+                    writer.message = index
+                    turns.begin_with_result(role, part)
+                    continue
+        turns.add(message, index)
+    turns.close()
+    contents = turns.contents
+    if not contents:
+        return [_said(CONTINUE)]
+    if _is_model(contents[0]):
+        return _with_users_around(contents, traits)
+    if _is_model(contents[-1]) and traits.refuses_model_ending:
+        contents.append(_said(CONTINUE))
+    return contents
+
+
+def _with_users_around(contents: list[Any], traits: ModelTraits) -> list[Any]:
+    """A history that the model begins: it may not begin with a call, nor be all there is."""
+    if any("functionCall" in part for part in contents[0]["parts"] if isinstance(part, dict)):
+        contents.insert(0, _said(BEGINNING))
+    if len(contents) == 1 or (_is_model(contents[-1]) and traits.refuses_model_ending):
+        contents.append(_said(CONTINUE))
+    return contents
+
+
+def _said(text: str) -> dict[str, Any]:
+    return {"role": "user", "parts": [{"text": text}]}
+
+
+def _is_model(content: Any) -> bool:
+    return isinstance(content, dict) and content.get("role") == "model" and isinstance(content.get("parts"), list)
+
+
+def lose_message_extras(message: Message, index: int, losses: list[Loss]) -> None:
+    """Report what a message says of itself that Gemini cannot say."""
+    if message.name is not None:
+        losses.append(Loss(f"messages[{index}].name", "name", f"{FORMAT} has no names for those who speak"))
+    if message.native is not None:
+        lose_native(losses, f"messages[{index}]", message.native, FORMAT)
+
+
+class _Turns:
+    """The contents so far. The last one is open: messages of its role are added to it."""
+
+    __slots__ = ("_calls", "_parts", "_results", "_writer", "contents", "role")
+
+    def __init__(self, writer: PartWriter) -> None:
+        self.contents: list[Any] = []
+        self._writer = writer
+        self.role = ""
+        self._parts: list[Any] = []
+        self._calls: list[ToolCallRequest] = []  # of the step that is being made or answered
+        self._results: list[ToolCallResult] = []  # in the open content, in their order
+
+    def begin(self, role: str, written: list[Any]) -> None:
+        """A new content, of another role than the one before it."""
+        if len(self._results) > 1:
+            self.close()
+        if self._results:
+            self._results = []
+        if role == "model":
+            self._calls = []
+        self.role = role
+        self._parts = written
+        self.contents.append({"role": role, "parts": written})
+
+    def begin_with_result(self, role: str, result: ToolCallResult) -> None:
+        """The same, when all that is said at first is one result."""
+        writer = self._writer
+        written = [writer.result(result, 0)]
+        aside = writer.results.aside
+        if aside:
+            written += aside
+            aside.clear()
+        self.begin(role, written)
+        self._results = [result]
+
+    def add(self, message: Message, index: int) -> None:
+        """A message: more of the open content, or a new one."""
+        writer = self._writer
+        writer.message = index
+        role = _ROLES.get(message.role)
+        native = message.native
+        extras: dict[str, Any] | None = None
+        if role is None or native is not None or message.name is not None:
+            lose_message_extras(message, index, writer.losses)
+            if role is None:
+                self._add_other(message, index)
+                return
+            extras = extras_of(native)
+            if marked(native, FUNCTION):
+                role = FUNCTION
+        is_new = role != self.role or bool(extras)
+        calls = [] if is_new and role == "model" else self._calls
+        written, results = self._written(message, calls)
+        if not written:
+            return
+        if is_new:
+            self.begin(role, written)
+            self._calls = calls
+            self._results = results
+            if extras:
+                self.contents[-1].update(extras)
+                self.role = ""  # what was said of this content is not said of the next
+        else:
+            self._join(written, results)
+
+    def _written(self, message: Message, calls: list[ToolCallRequest]) -> tuple[list[Any], list[ToolCallResult]]:
+        """The parts of a message, and the results among them; its calls are added to those of the step."""
+        writer = self._writer
+        written: list[Any] = []
+        results: list[ToolCallResult] = []
+        for position, part in enumerate(message.parts):
+            if type(part) is Text and part.native is None:
+                written.append({"text": part.text})
+            elif type(part) is ToolCallRequest:
+                written.append(writer.call(part, position, not calls))
+                calls.append(part)
+            elif type(part) is ToolCallResult:
+                written.append(writer.result(part, position))
+                results.append(part)
+            else:
+                other = writer.write(part, position)
+                if other is not None:
+                    written.append(other)
+        aside = writer.results.aside
+        if aside:
+            written += aside
+            aside.clear()
+        return written, results
+
+    def _join(self, written: list[Any], results: list[ToolCallResult]) -> None:
+        """More parts for the open content; results go to the results."""
+        if results and not _is_result(self._parts[-1]):
+            end = _end_of_results(self._parts)
+            self._parts[end:end] = [part for part in written if _is_result(part)]
+            self._parts += [part for part in written if not _is_result(part)]
+        else:
+            self._parts += written
+        self._results += results
+
+    def close(self) -> None:
+        """The open content is whole: see that the results in it can be told apart."""
+        results, self._results = self._results, []
+        if len(results) > 1 and results[0].tool_call_id.startswith(MINTED) and not _is_plain(self._calls, results):
+            _sort_results(self._parts, self._calls, results)
+
+    def _add_other(self, message: Message, index: int) -> None:
+        losses = self._writer.losses
+        if message.role == "unknown":
+            for position, part in enumerate(message.parts):
+                if isinstance(part, Native) and part.origin == FORMAT:
+                    self.close()
+                    self.contents.append(part.data)
+                    self.role = ""
+                else:
+                    losses.append(
+                        Loss(f"messages[{index}].parts[{position}]", "message", f"{FORMAT} has no such message")
+                    )
+            return
+        written, results = self._written(message, self._calls)
+        note: Written | None = next((part for part in written if isinstance(part, dict) and "text" in part), None)
+        if note is not None and message.role in ("system", "developer"):
+            written[written.index(note)] = {**note, "text": NOTE + note["text"]}
+        losses.append(
+            Loss(f"messages[{index}].role", message.role, "after the beginning only the user and the model speak")
+        )
+        if written and self.role == "user":
+            self._join(written, results)
+        elif written:
+            self.begin("user", written)
+            self._results = results
+
+
+def _is_result(part: Any) -> bool:
+    return isinstance(part, dict) and "functionResponse" in part
+
+
+def _end_of_results(parts: list[Any]) -> int:
+    end = len(parts)
+    while end and not _is_result(parts[end - 1]):
+        end -= 1
+    return end
+
+
+def _is_plain(calls: list[ToolCallRequest], results: list[ToolCallResult]) -> bool:
+    """Whether a reader without ids would give each result to its call."""
+    ids = CallIds()
+    theirs = {ids.called(call.tool_name, None): call.tool_call_id for call in calls}
+    return all(theirs.get(ids.answered(result.tool_name, None)[0]) == result.tool_call_id for result in results)
+
+
+def _sort_results(parts: list[Any], calls: list[ToolCallRequest], results: list[ToolCallResult]) -> None:
+    order = {call.tool_call_id: place for place, call in enumerate(calls)}
+    places = [place for place, part in enumerate(parts) if _is_result(part)]
+    if len(places) != len(results):
+        return  # some came as Gemini's own and stay where they are
+    written = [parts[place] for place in places]
+    in_order = sorted(range(len(written)), key=lambda number: order.get(results[number].tool_call_id, len(order)))
+    for place, number in zip(places, in_order, strict=True):
+        parts[place] = written[number]

@@ -1,0 +1,283 @@
+"""The parts of a message's content: text, images, sound, files, refusals, and Mistral's thinking.
+
+Theory of operation. A part is read into a neutral one only if it is plainly what it says: anything odd, and every type this
+module does not know, stays a `Native` part and goes back as it came. Keys beyond those a neutral part holds are kept in its
+`native`: under `openai` what the Responses API understands too, under `openai-chat` the rest. Writing is the reverse; what
+another format said about a part is reported as lost.
+
+Normalisations: `image_url` as a string is `{"url": …}`; base64 data without a file name gets one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from antiphon.parts import (
+    Audio,
+    Document,
+    Image,
+    InputPart,
+    Native,
+    NativeExtras,
+    Refusal,
+    Text,
+    Thinking,
+)
+from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.openai_chat.dialects import Dialect
+
+FORMAT = "openai-chat"
+SHARED = "openai"
+"""Extras that both of OpenAI's formats understand."""
+
+_SHARED_KEYS = ("prompt_cache_breakpoint", "detail")
+_IMAGE_KINDS = ("image/png", "image/jpeg", "image/jpg", "image/gif", "image/webp")
+_MAGIC = {"iVBOR": "image/png", "/9j/": "image/jpeg", "R0lG": "image/gif", "UklGR": "image/webp"}
+_AUDIO_KINDS = {"mp3": "audio/mpeg"}
+_AUDIO_FORMATS = {"mpeg": "mp3", "x-wav": "wav", "wave": "wav", "vnd.wave": "wav"}
+_EXTENSIONS = {"application/pdf": "pdf", "text/plain": "txt"}
+_data_url = re.compile(r"data:([a-zA-Z0-9.+-]+/[a-zA-Z0-9.+-]+);base64,").match
+_is_base64 = re.compile(r"[A-Za-z0-9+/=_\s%-]*").fullmatch
+
+ReadPart = InputPart | Refusal | Thinking
+
+
+def extras(value: dict[str, Any], *known: str) -> NativeExtras | None:
+    """What a part of the body says beyond the keys that are known."""
+    own: dict[str, Any] = {}
+    shared: dict[str, Any] = {}
+    for key, extra in value.items():
+        if key not in known and extra is not None:
+            (shared if key in _SHARED_KEYS else own)[key] = extra
+    native = {SHARED: shared} if shared else {}
+    if own:
+        native[FORMAT] = own
+    return native or None
+
+
+def own_extras(native: NativeExtras | None, losses: list[Loss], path: str) -> dict[str, Any]:
+    """What may go back into this format; the extras of other formats are lost."""
+    if not native:
+        return {}
+    lose_native(losses, path, native, FORMAT, SHARED)
+    return {**native.get(SHARED, {}), **native.get(FORMAT, {})}
+
+
+def read_content(content: list[Any]) -> list[ReadPart]:
+    return [read_part(part) for part in content]
+
+
+def read_part(part: Any) -> ReadPart:
+    if type(part) is dict:
+        if len(part) == 2 and part.get("type") == "text" and type(part.get("text")) is str:
+            return Text(part["text"])
+        kind = part.get("type")
+        reader = _READERS.get(kind) if type(kind) is str else None
+        read = reader(part) if reader is not None else None
+        if read is not None:
+            return read
+    return Native(FORMAT, part)
+
+
+def _read_text(part: dict[str, Any]) -> Text | None:
+    text = part.get("text")
+    return Text(text, native=extras(part, "type", "text")) if type(text) is str else None
+
+
+def _read_refusal(part: dict[str, Any]) -> Refusal | None:
+    text = part.get("refusal")
+    return Refusal(text, native=extras(part, "type", "refusal")) if type(text) is str else None
+
+
+def _read_image(part: dict[str, Any]) -> Image | None:
+    image: Any = part.get("image_url")
+    if type(image) is str:
+        image = {"url": image}
+    if type(image) is not dict or "detail" in part:
+        return None
+    url, native = image.get("url"), extras(part, "type", "image_url") or {}
+    if type(url) is not str:
+        return None
+    more = {key: value for key, value in image.items() if key != "url" and value is not None}
+    if type(more.get("detail")) is str:
+        native.setdefault(SHARED, {})["detail"] = more.pop("detail")
+    if more:
+        native.setdefault(FORMAT, {})["image_url"] = more
+    return picture(url, native or None)
+
+
+def picture(url: str, native: NativeExtras | None = None) -> Image | None:
+    """The image at an address: data URLs are taken apart. None if it is no address of an image."""
+    if url.startswith(("https://", "http://")):
+        return Image(url=url, native=native)
+    data = _data_url(url)
+    if data is None or not data[1].startswith("image/") or not _is_base64(url[data.end() : data.end() + 64]):
+        return None
+    return Image(data[1], url[data.end() :], native=native)
+
+
+def _read_audio(part: dict[str, Any]) -> Audio | None:
+    audio = part.get("input_audio")
+    if type(audio) is not dict or len(audio) != 2:
+        return None
+    data, name = audio.get("data"), audio.get("format")
+    if type(data) is not str or type(name) is not str:
+        return None
+    media_type = _AUDIO_KINDS.get(name, f"audio/{name}")
+    if _audio_format(media_type) != name:
+        return None
+    return Audio(media_type, data, native=extras(part, "type", "input_audio"))
+
+
+def _audio_format(media_type: str) -> str:
+    name = media_type.removeprefix("audio/")
+    return _AUDIO_FORMATS.get(name, name)
+
+
+def _read_file(part: dict[str, Any]) -> Document | None:
+    file, native = part.get("file"), extras(part, "type", "file")
+    if type(file) is not dict or not all(type(value) is str for value in file.values()):
+        return None
+    name, known = file.get("filename", ""), len(file) - ("filename" in file)
+    if "filename" in file and not name:
+        return None
+    if known == 1 and file.get("file_id"):
+        return Document(file_id=file["file_id"], name=name, native=native)
+    data = _data_url(file.get("file_data", ""))
+    if known == 1 and data is not None:
+        return Document(data[1], file["file_data"][data.end() :], name=name, native=native)
+    return None
+
+
+def _read_document_url(part: dict[str, Any]) -> Document | None:
+    url, name = part.get("document_url"), part.get("document_name")
+    if type(url) is not str or not url or type(name) not in (str, type(None)):
+        return None
+    native = extras(part, "document_url", "document_name")
+    return Document(url=url, name=name or "", native=native)  # `type` is kept: it says how to write it
+
+
+def _read_thinking(part: dict[str, Any]) -> Thinking | None:
+    pieces = part.get("thinking")
+    if type(pieces) is not list or len(pieces) != 1 or type(pieces[0]) is not dict:
+        return None
+    text = pieces[0].get("text")
+    if pieces != [{"type": "text", "text": text}] or type(text) is not str:
+        return None
+    more = {key: value for key, value in part.items() if key not in ("type", "thinking") and value is not None}
+    return Thinking(text, native={FORMAT: {"field": "thinking", **({"part": more} if more else {})}})
+
+
+def thinking_text(part: Any) -> str | None:
+    """The words of a Mistral thinking part, of one piece or many."""
+    pieces = part.get("thinking") if type(part) is dict and part.get("type") == "thinking" else None
+    if type(pieces) is not list:
+        return None
+    return "".join(piece["text"] for piece in pieces if type(piece) is dict and type(piece.get("text")) is str)
+
+
+_READERS: dict[str, Callable[[dict[str, Any]], ReadPart | None]] = {
+    "text": _read_text,
+    "refusal": _read_refusal,
+    "image_url": _read_image,
+    "input_audio": _read_audio,
+    "file": _read_file,
+    "document_url": _read_document_url,
+    "thinking": _read_thinking,
+}
+
+
+def write_part(part: Any, losses: list[Loss], path: str, dialect: Dialect) -> Any:
+    """A part of a message's content, or None if it cannot be said; its losses are reported."""
+    kind = type(part)
+    if kind is Text:
+        written: dict[str, Any] = {"type": "text", "text": part.text}
+    elif kind is Image:
+        return _write_image(part, losses, path, dialect)
+    elif kind is Document:
+        return _write_document(part, losses, path, dialect)
+    elif kind is Audio:
+        return _write_audio(part, losses, path)
+    elif kind is Native:
+        return write_native(part, losses, path)
+    elif kind is Refusal:
+        written = {"type": "refusal", "refusal": part.text}
+    else:
+        losses.append(Loss(path, kind.__name__, "it has no place in such a message"))
+        return None
+    if part.native is not None:
+        written.update(own_extras(part.native, losses, path))
+    return written
+
+
+def write_native(part: Native, losses: list[Loss], path: str) -> Any:
+    if part.origin == FORMAT:
+        return part.data
+    losses.append(Loss(path, "native", f"only {part.origin} understands this block"))
+    return None
+
+
+def _write_image(part: Image, losses: list[Loss], path: str, dialect: Dialect) -> dict[str, Any] | None:
+    more = own_extras(part.native, losses, path)
+    url = _image_address(part, dialect)
+    if url is None:
+        losses.append(Loss(path, "image", _why_no_image(part)))
+        return None
+    image = {"url": url, **more.pop("image_url", {})}
+    if "detail" in more:
+        image["detail"] = more.pop("detail")
+    return {"type": "image_url", "image_url": image, **more}
+
+
+def _image_address(part: Image, dialect: Dialect) -> str | None:
+    """A URL that OpenAI takes an image by (OC-13), if there is one."""
+    if part.data:
+        kind = part.media_type or next((kind for magic, kind in _MAGIC.items() if part.data.startswith(magic)), "")
+        legal = (kind.lower() in _IMAGE_KINDS and _is_base64(part.data[:64])) or (kind and dialect.takes_any_image)
+        return f"data:{kind};base64,{part.data}" if legal else None
+    return part.url if part.url.startswith(("https://", "http://")) else None
+
+
+def _why_no_image(part: Image) -> str:
+    if part.data:
+        return f"only png, jpeg, gif and webp are taken, not {part.media_type or 'an unknown type'} (OC-13)"
+    return "an image is taken by an http address or as data, not by a file's id" if part.file_id else "no address"
+
+
+def _write_audio(part: Audio, losses: list[Loss], path: str) -> dict[str, Any] | None:
+    more = own_extras(part.native, losses, path)
+    if not part.data:
+        losses.append(Loss(path, "audio", "sound is taken as data only"))
+        return None
+    name = _audio_format(part.media_type) or "wav"
+    return {"type": "input_audio", "input_audio": {"data": part.data, "format": name}, **more}
+
+
+def _write_document(part: Document, losses: list[Loss], path: str, dialect: Dialect) -> dict[str, Any] | None:
+    more = own_extras(part.native, losses, path)
+    if part.text:
+        text = f"{part.name}\n\n{part.text}" if part.name else part.text
+        return {"type": "text", "text": text, **more}
+    if part.data:
+        kind = part.media_type or "application/pdf"
+        name = part.name or f"document.{_EXTENSIONS.get(kind, kind.rpartition('/')[2])}"
+        file = {"filename": name, "file_data": f"data:{kind};base64,{part.data}"}
+    elif part.file_id:
+        file = {"file_id": part.file_id, **({"filename": part.name} if part.name else {})}
+    elif part.url and (dialect.takes_document_urls or more.get("type") == "document_url"):
+        named = {"document_name": part.name} if part.name else {}
+        return {**more, "type": "document_url", "document_url": part.url, **named}
+    else:
+        why = "a file is taken as data or by its id, not by an address" if part.url else "there is nothing in it"
+        losses.append(Loss(path, "document", why))
+        return None
+    return {"type": "file", "file": file, **more}
+
+
+def stable_text(value: Any) -> str:
+    """A value as text that is always the same for the same value."""
+    return value if type(value) is str else msgspec.json.encode(value, order="sorted").decode()

@@ -1,0 +1,358 @@
+"""The messages of a request, written.
+
+Theory of operation. Writing is one pass with a little state; the plain shapes are written at once, everything else takes the
+long way. A message with results among its parts becomes one tool message a result, and then a message with the rest.
+Pictures, sounds and files that stand where only a user may show them (OC-30) are held back, a marker stays in their place,
+and a user message after the run of tool messages shows them. No message is moved otherwise: a legal sequence gives a legal
+sequence, and what follows a message does not change it (L9).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from antiphon.parts import (
+    Audio,
+    Document,
+    Image,
+    Native,
+    Refusal,
+    Text,
+    Thinking,
+    ToolCallRequest,
+    ToolCallResult,
+    ToolExecutionStatus,
+)
+from antiphon.wire import openai_schema as schema
+from antiphon.wire.ids import NameMap, legal_name
+from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.openai_chat.assistant import is_drawn, undrawn, write_thinking
+from antiphon.wire.openai_chat.calls import DEPRECATED_NATIVE, LONGEST_NAME, is_deprecated, is_object, write_call
+from antiphon.wire.openai_chat.content import FORMAT, SHARED, own_extras, stable_text, write_native, write_part
+from antiphon.wire.openai_chat.dialects import Dialect
+from antiphon.wire.request import Message
+
+_SUCCESS = ToolExecutionStatus.SUCCESS
+_MEDIA = (Image, Audio, Document)
+_WIRE_ORIGINS = ("openai-chat", "openai-responses", "anthropic", "gemini", "openai")
+_SOUND = ("transcript", "expires_at")  # an answer has them; a history names the sound by its id
+_FILLER = {"role": "assistant", "content": "OK."}
+_is_speaker = re.compile(r"[^\s<|\\/>]{1,64}").fullmatch
+_NOT_SPOKEN = re.compile(r"[\s<|\\/>]+")
+
+
+class MessageWriter:
+    """Writes the messages of one request.
+
+    `takes_system` is False for models that have no system role (OC-02), `thinks` tells that the request asks for thinking.
+    """
+
+    def __init__(
+        self, losses: list[Loss], dialect: Dialect, names: NameMap, *, takes_system: bool = True, thinks: bool = False
+    ) -> None:
+        self._losses = losses
+        self._dialect = dialect
+        self._names = names
+        self._legal_id = dialect.id_rule.legal
+        self._roles = {
+            "user": "user",
+            "system": "system" if takes_system else "user",
+            "developer": ("developer" if dialect.has_developer_role else "system") if takes_system else "user",
+        }
+        self._written: list[Any] = []
+        self._held: list[Any] = []
+        self._filler = dialect.reasoning_field if dialect.needs_reasoning and thinks else None
+        self._upgraded: set[str] = set()  # ids of function calls that had to become tool calls
+
+    def write(self, messages: Sequence[Message]) -> list[Any]:
+        add, legal_id, is_name, roles = self._written.append, self._legal_id, schema.is_name, self._roles
+        repairs, known_names = self._dialect.argument_repair, set[str]()
+        fills, no_content = not self._dialect.takes_user_after_tool, self._dialect.null_content
+        for place, message in enumerate(messages):
+            role, parts = message.role, message.parts
+            if message.native is None and message.name is None and not self._held:
+                if len(parts) == 1:
+                    part: Any = parts[0]
+                    if type(part) is Text:
+                        if part.native is None and (role == "assistant" or (roles.get(role) == role and not fills)):
+                            add({"role": role, "content": part.text})
+                            continue
+                    elif type(part) is ToolCallResult and role == "tool":
+                        content = part.content
+                        if (
+                            len(content) == 1
+                            and type(content[0]) is Text
+                            and part.status is _SUCCESS
+                            and not part.tool_name
+                            and part.native is None
+                            and content[0].native is None
+                        ):
+                            call_id = legal_id(part.tool_call_id)
+                            add({"role": "tool", "tool_call_id": call_id, "content": content[0].text})
+                            continue
+                if role == "assistant":
+                    text, calls = no_content, []
+                    for part in parts:
+                        if type(part) is ToolCallRequest:
+                            name, arguments = part.tool_name, part.arguments
+                            if part.native is not None or part.freeform or (repairs and not is_object(arguments)):
+                                break
+                            if name not in known_names:
+                                if is_name(name) is None:
+                                    break
+                                known_names.add(name)
+                            called = {"name": name, "arguments": arguments}
+                            calls.append({"id": legal_id(part.tool_call_id), "type": "function", "function": called})
+                        elif type(part) is Text and text is no_content and not calls and part.native is None:
+                            text = part.text
+                        else:
+                            break
+                    else:
+                        if calls and self._filler is None:
+                            add({"role": "assistant", "content": text, "tool_calls": calls})
+                            continue
+            self._write(place, message)
+        self._show_held()
+        return self._written
+
+    def _write(self, place: int, message: Message) -> None:
+        path = f"messages[{place}]"
+        role, native = message.role, message.native
+        if native is not None:
+            lose_native(self._losses, path, native, FORMAT, SHARED)
+        if not any(type(part) is ToolCallResult for part in message.parts):
+            self._show_held()
+        if role == "assistant":
+            self._write_assistant(path, message)
+        elif role == "tool" or role in self._roles:
+            self._write_plain(path, message)
+        else:
+            self._write_unknown(path, message)
+
+    def _write_unknown(self, path: str, message: Message) -> None:
+        if len(message.parts) == 1 and isinstance(message.parts[0], Native):
+            data = write_native(message.parts[0], self._losses, path)
+            if data is not None or message.parts[0].origin == FORMAT:
+                self._written.append(data)
+            return
+        self._losses.append(Loss(f"{path}.role", "role", f"there is no role {message.role}; it speaks as user"))
+        self._write_plain(path, Message("user", message.parts, message.name, message.native))
+
+    def _speaker(self, path: str, message: Message, written: dict[str, Any]) -> None:
+        name = message.name
+        if name is None:
+            return
+        if not _is_speaker(name):
+            self._losses.append(Loss(f"{path}.name", "name", "a name has no blanks, and at most 64 letters (OC-25)"))
+            name = _NOT_SPOKEN.sub("_", name)[:64]
+        if name:
+            written["name"] = name
+
+    def _add(self, written: dict[str, Any]) -> None:
+        if written["role"] == "user" and not self._dialect.takes_user_after_tool and self._written:
+            last = self._written[-1]
+            if type(last) is dict and last.get("role") == "tool":
+                self._written.append(dict(_FILLER))
+        self._written.append(written)
+
+    def _show_held(self) -> None:
+        if self._held:
+            held, self._held = self._held, []
+            self._add({"role": "user", "content": held})
+
+    def _hold(self, path: str, part: Any, origin: str) -> str | None:
+        """Keep a picture, sound or file for a user message; what is left in its place is a marker."""
+        written = write_part(part, self._losses, path, self._dialect)
+        if written is None:
+            return None
+        if written["type"] == "text":  # a document of words stays where it is
+            return str(written["text"])
+        kind = type(part).__name__.lower()
+        self._held.append({"type": "text", "text": f"[{kind} from {origin}]"})
+        self._held.append(written)
+        return f"[{kind}: shown in the next user message]"
+
+    def _write_plain(self, path: str, message: Message) -> None:
+        """A message of a user, system or tool: results first, then the rest."""
+        extras = _extras(message)
+        content: list[Any] = []
+        role = self._roles.get(message.role, "user")
+        if role != message.role and message.role == "system":
+            self._losses.append(Loss(f"{path}.role", "role", "this model has no system role (OC-02)"))
+        answers = False
+        for index, part in enumerate(message.parts):
+            where = f"{path}.parts[{index}]"
+            if isinstance(part, ToolCallResult):
+                self._write_result(where, part, extras if not answers else {})
+                answers = True
+            elif isinstance(part, Refusal):
+                self._losses.append(Loss(where, "refusal", "only an assistant refuses; it is written as text"))
+                content.append({"type": "text", "text": part.text, **own_extras(part.native, self._losses, where)})
+            elif isinstance(part, _MEDIA) and role != "user" and not self._dialect.takes_media_anywhere:
+                marker = self._hold(where, part, f"a {role} message")
+                if marker is not None:
+                    content.append({"type": "text", "text": marker})
+            else:
+                written = write_part(part, self._losses, where, self._dialect)
+                if written is not None or (isinstance(part, Native) and part.origin == FORMAT):
+                    content.append(written)
+        if answers or message.role == "tool":
+            if not content:
+                if message.name is not None:
+                    self._losses.append(Loss(f"{path}.name", "name", "a tool's answer has no speaker"))
+                return
+            extras = {}
+        if self._held and role == "user":
+            content, self._held = [*self._held, *content], []
+        said = {"role": role, "content": _compact(content) if content else "", **extras}
+        self._speaker(path, message, said)
+        self._add(said)
+
+    def _write_result(self, path: str, part: ToolCallResult, extras: dict[str, Any]) -> None:
+        content: list[Any] = []
+        for index, piece in enumerate(part.content):
+            where = f"{path}.content[{index}]"
+            if isinstance(piece, _MEDIA) and not self._dialect.takes_media_anywhere:
+                marker = self._hold(where, piece, f"the result of {part.tool_name or part.tool_call_id or 'a call'}")
+                if marker is not None:
+                    content.append({"type": "text", "text": marker})
+            elif isinstance(piece, Native) and piece.origin not in _WIRE_ORIGINS:
+                content.append({"type": "text", "text": stable_text(piece.data)})
+            else:
+                written = write_part(piece, self._losses, where, self._dialect)
+                if written is not None or (isinstance(piece, Native) and piece.origin == FORMAT):
+                    content.append(written)
+        if part.status is not _SUCCESS:
+            self._losses.append(Loss(f"{path}.status", "status", "a failure is told in words only"))
+            _tell_failure(content)
+        if is_deprecated(part.native) and part.tool_call_id not in self._upgraded:
+            name = self._names.legal(part.tool_name)
+            said = {"role": "function", "name": name, "content": _compact(content) if content else None}
+        else:
+            said = {"role": "tool", "tool_call_id": self._legal_id(part.tool_call_id)}
+            if part.tool_name and self._dialect.names_results:
+                name = part.tool_name
+                said["name"] = name if _is_speaker(name) else legal_name(name, LONGEST_NAME)
+            said["content"] = _compact(content) if content else ""
+        if part.native is not None and part.native is not DEPRECATED_NATIVE:
+            more = own_extras(part.native, self._losses, path)
+            said.update((key, value) for key, value in more.items() if key not in DEPRECATED_NATIVE[FORMAT])
+        said.update(extras)
+        self._written.append(said)
+
+    def _write_assistant(self, path: str, message: Message) -> None:
+        losses, dialect = self._losses, self._dialect
+        said: dict[str, Any] = {"role": "assistant", "content": dialect.null_content}
+        content: list[Any] = []
+        calls: list[Any] = []
+        results: list[tuple[str, ToolCallResult]] = []
+        refusals = [part for part in message.parts if type(part) is Refusal]
+        alone = len(refusals) == 1 and refusals[0].native is None
+        function = _function_call(message)
+        text_after_call = False
+        for index, part in enumerate(message.parts):
+            where = f"{path}.parts[{index}]"
+            if isinstance(part, ToolCallRequest):
+                if part is function:
+                    said["function_call"] = {
+                        "name": self._names.legal(part.tool_name),
+                        "arguments": part.arguments,
+                    }
+                else:
+                    if is_deprecated(part.native):
+                        self._upgraded.add(part.tool_call_id)
+                    calls.append(write_call(part, losses, where, dialect, self._names))
+            elif isinstance(part, Thinking):
+                thought = write_thinking(part, said, losses, where, dialect)
+                if thought is not None:
+                    content.append(thought)
+            elif isinstance(part, Refusal) and alone:
+                said["refusal"] = part.text
+            elif isinstance(part, ToolCallResult):
+                results.append((where, part))
+            elif isinstance(part, _MEDIA):
+                self._write_shown(where, part, said, content)
+            elif isinstance(part, Native) and _is_wrapped_call(part):
+                calls.extend(part.data["tool_calls"])
+            else:
+                text_after_call = text_after_call or bool(calls)
+                written = write_part(part, losses, where, dialect)
+                if written is not None or (isinstance(part, Native) and part.origin == FORMAT):
+                    if type(part) is Text and part.native is not None:
+                        said.update(_taken_out(written, said))
+                    content.append(written)
+        if text_after_call:
+            losses.append(Loss(path, "order", "what was said between or after the calls is written before them"))
+        if content:
+            said["content"] = _compact(content)
+        elif not calls and not any(map(said.get, ("function_call", "refusal", "audio"))):
+            said["content"] = ""
+        if calls:
+            said["tool_calls"] = calls
+            if self._filler is not None:
+                said.setdefault(self._filler, "")
+        self._speaker(path, message, said)
+        said.update(_extras(message))
+        self._written.append(said)
+        for where, result in results:
+            self._write_result(where, result, {})
+
+    def _write_shown(self, path: str, part: Any, said: dict[str, Any], content: list[Any]) -> None:
+        """What an assistant showed: sound by its id, pictures as OpenRouter takes them, the rest through a user message."""
+        if isinstance(part, Audio) and part.file_id:
+            more = own_extras(part.native, self._losses, path)
+            said["audio"] = {"id": part.file_id, **{key: more[key] for key in more if key not in _SOUND}}
+            return
+        if isinstance(part, Image) and is_drawn(part):
+            written = write_part(undrawn(part), self._losses, path, self._dialect)
+            if written is not None:
+                said.setdefault("images", []).append(written)
+            return
+        if self._dialect.takes_media_anywhere:
+            written = write_part(part, self._losses, path, self._dialect)
+            if written is not None:
+                content.append(written)
+            return
+        marker = self._hold(path, part, "the assistant's answer")
+        if marker is not None:
+            content.append({"type": "text", "text": marker})
+
+
+def _extras(message: Message) -> dict[str, Any]:
+    native = message.native or {}
+    return {**native.get(SHARED, {}), **native.get(FORMAT, {})}
+
+
+def _taken_out(written: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
+    """What a text carries for its whole message: annotations. An object it was read from is dropped for its text."""
+    written.pop("content", None)
+    annotations = written.pop("annotations", None)
+    return {"annotations": said.get("annotations", []) + annotations} if annotations else {}
+
+
+def _function_call(message: Message) -> ToolCallRequest | None:
+    """The call that may be written in the deprecated way: it must be the only one."""
+    calls = [part for part in message.parts if type(part) is ToolCallRequest]
+    return calls[0] if len(calls) == 1 and is_deprecated(calls[0].native) else None
+
+
+def _is_wrapped_call(part: Native) -> bool:
+    return part.origin == FORMAT and type(part.data) is dict and len(part.data) == 1 and "tool_calls" in part.data
+
+
+def _compact(content: list[Any]) -> Any:
+    """Content as a string if it is nothing but one text."""
+    if len(content) == 1 and schema.is_plain_text(content[0], "text"):
+        return content[0]["text"]
+    return content
+
+
+def _tell_failure(content: list[Any]) -> None:
+    for place, piece in enumerate(content):
+        if type(piece) is dict and type(piece.get("text")) is str:
+            if not piece["text"].startswith("Error: "):
+                content[place] = {**piece, "text": f"Error: {piece['text']}"}
+            return
+    content.insert(0, {"type": "text", "text": "Error: the call failed"})

@@ -1,0 +1,256 @@
+"""Content parts: what stands in the `content` of a message item and in the `output` of a tool's answer.
+
+Theory of operation. A part is read by its `type` into the neutral part of its kind; what it says beyond that goes into the
+part's `native`, under "openai" where Chat Completions says it with the same word and under "openai-responses" otherwise. A
+part that cannot be read whole (unknown type, two sources of one image, a number where text should be) is kept as `Native`.
+Writing is the mirror. A part that the format cannot say is a `Loss`, and None is returned for it.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Container
+from typing import Any, TypeAlias
+
+from antiphon.parts import Audio, Document, Image, InputPart, Native, NativeExtras, Part, Refusal, Text
+from antiphon.wire.loss import Loss, lose_native
+
+FORMAT = "openai-responses"
+SHARED = "openai"
+"""The origin of extras that both OpenAI formats understand."""
+
+Body: TypeAlias = dict[str, Any]
+
+_SHARED_FIELDS = frozenset({"detail", "prompt_cache_breakpoint"})
+_base64_url = re.compile(r"data:([^;,]+);base64,").match
+_is_recording = re.compile(
+    r"https?://[^?#]+\.(mp3|wav|ogg|flac|m4a|aac|mp4|mov|avi|mkv|webm)([?#]|$)", re.IGNORECASE
+).match
+_SOUND_FORMATS = {"mp3": "audio/mpeg", "wav": "audio/wav"}
+_SOUND_TYPES = {"audio/mpeg": "mp3", "audio/mp3": "mp3", "audio/wav": "wav", "audio/x-wav": "wav"}
+_EXTENSIONS = {"application/pdf": ".pdf", "text/plain": ".txt", "text/markdown": ".md", "text/html": ".html"}
+
+
+def extras_of(given: Body, known: Container[str]) -> NativeExtras | None:
+    """What is said beyond the known fields, as native extras. Null counts as not said."""
+    own: Body = {}
+    shared: Body = {}
+    for field, value in given.items():
+        if field not in known and value is not None:
+            (shared if field in _SHARED_FIELDS else own)[field] = value
+    return natives(own, shared)
+
+
+def natives(own: Body, shared: Body) -> NativeExtras | None:
+    native: NativeExtras = {}
+    if own:
+        native[FORMAT] = own
+    if shared:
+        native[SHARED] = shared
+    return native or None
+
+
+def restore(body: Body, native: NativeExtras | None, losses: list[Loss], path: str) -> None:
+    """Put the extras back that are ours, and report the others."""
+    if native:
+        for origin in (SHARED, FORMAT):
+            if origin in native:
+                body.update(native[origin])
+        lose_native(losses, path, native, FORMAT, SHARED)
+
+
+def read_input(part: Any) -> InputPart:
+    """A part of a user's, system's or developer's message, or of a tool's answer."""
+    if type(part) is dict:
+        kind = part.get("type")
+        if type(kind) is str and kind in _READERS:
+            found = _READERS[kind](part)
+            if found is not None:
+                return found
+    return Native(FORMAT, part)
+
+
+def _read_text(part: Body) -> Text | None:
+    text = part.get("text")
+    if type(text) is not str:
+        return None
+    return Text(text) if len(part) == 2 else Text(text, native=extras_of(part, ("type", "text")))
+
+
+def _read_output_text(part: Body) -> Text | None:
+    """A model's text where a user's is expected: the API takes it (OR-23), so its type is kept."""
+    text = part.get("text")
+    return Text(text, native=extras_of(part, ("text",))) if type(text) is str else None
+
+
+def _read_image(part: Body) -> Image | None:
+    url, file_id = part.get("image_url"), part.get("file_id")
+    native = extras_of(part, ("type", "image_url", "file_id"))
+    if type(url) is str and url and file_id is None:
+        header = _base64_url(url)
+        if header and header.end() < len(url):
+            return Image(header[1], url[header.end() :], native=native)
+        return Image(url=url, native=native)
+    if type(file_id) is str and file_id and url is None:
+        return Image(file_id=file_id, native=native)
+    return None
+
+
+def _read_file(part: Body) -> Document | None:
+    sources = [field for field in ("file_data", "file_url", "file_id") if part.get(field) is not None]
+    name = part.get("filename") or ""
+    if len(sources) != 1 or type(name) is not str:
+        return None
+    source = part[sources[0]]
+    if type(source) is not str or not source:
+        return None
+    native = extras_of(part, ("type", "filename", sources[0]))
+    if sources[0] == "file_url":
+        return Document(url=source, name=name, native=native)
+    if sources[0] == "file_id":
+        return Document(file_id=source, name=name, native=native)
+    header = _base64_url(source)
+    if not header or header.end() == len(source):
+        return None
+    data = source[header.end() :]
+    text = _plain_text(data) if header[1] == "text/plain" else None
+    if text:
+        return Document("text/plain", text=text, name=name, native=native)
+    return Document(header[1], data, name=name, native=native)
+
+
+def _plain_text(data: str) -> str | None:
+    """Base64 as text, if encoding that text gives the same base64 again."""
+    try:
+        text = b64decode(data, validate=True).decode()
+    except (binascii.Error, ValueError):
+        return None
+    return text if b64encode(text.encode()).decode() == data else None
+
+
+def _read_sound(part: Body) -> Audio | None:
+    sound = part.get("input_audio")
+    if type(sound) is not dict or len(sound) != 2 or len(part) != 2:
+        return None
+    data, kind = sound.get("data"), sound.get("format")
+    if type(data) is str and data and type(kind) is str and kind in _SOUND_FORMATS:
+        # The empty extras say that it came from here, where one host may take what OpenAI refuses.
+        return Audio(_SOUND_FORMATS[kind], data, native={FORMAT: {}})
+    return None
+
+
+_READERS: dict[str, Callable[[Body], InputPart | None]] = {
+    "input_text": _read_text,
+    "output_text": _read_output_text,
+    "input_image": _read_image,
+    "input_file": _read_file,
+    "input_audio": _read_sound,
+}
+
+
+def write_input(part: Part, losses: list[Loss], path: str) -> Body | None:
+    """A part of a message that is not the model's, or of a tool's answer."""
+    body: Body | None
+    if isinstance(part, Text):
+        body = {"type": "input_text", "text": part.text}
+    elif isinstance(part, Image):
+        body = _write_image(part)
+    elif isinstance(part, Document):
+        body = _write_document(part)
+    elif isinstance(part, Audio):
+        body = _write_sound(part)
+    elif isinstance(part, Refusal):
+        body = {"type": "input_text", "text": part.text}
+        losses.append(Loss(path, "refusal", "only an assistant refuses; it is sent as text"))
+    elif isinstance(part, Native):
+        if part.origin == FORMAT:
+            block: Body = part.data
+            return block
+        losses.append(Loss(path, kind_of(part), f"only {part.origin} can say it"))
+        return None
+    else:
+        losses.append(Loss(path, type(part).__name__, "it has no place in this message"))
+        return None
+    if body is None:
+        losses.append(Loss(path, type(part).__name__.lower(), "OpenAI Responses does not take it"))
+        return None
+    restore(body, part.native, losses, path)
+    return body
+
+
+def kind_of(native: Native) -> str:
+    """What to call a native block in a loss."""
+    data = native.data
+    kind = data.get("type") if isinstance(data, dict) else None
+    return kind if isinstance(kind, str) else "block"
+
+
+def _write_image(image: Image) -> Body | None:
+    if image.data:
+        return {"type": "input_image", "image_url": f"data:{image.media_type or 'image/png'};base64,{image.data}"}
+    if image.url:
+        return {"type": "input_image", "image_url": image.url}
+    return {"type": "input_image", "file_id": image.file_id} if image.file_id else None
+
+
+def _write_document(document: Document) -> Body | None:
+    kind, data = document.media_type, document.data
+    body: Body = {"type": "input_file"}
+    if document.text and not data:
+        kind, data = kind or "text/plain", b64encode(document.text.encode()).decode()
+    if data:
+        kind = kind or "application/pdf"
+        if kind.startswith(("audio/", "video/")) or "," in kind or len(kind) > 48:
+            return None  # refused as file data (OR-05)
+        # File data needs a name (OR-05).
+        name = document.name or f"document{_EXTENSIONS.get(kind, '')}"
+        return {**body, "filename": name, "file_data": f"data:{kind};base64,{data}"}
+    if document.name:
+        body["filename"] = document.name
+    if document.url and not _is_recording(document.url):
+        return {**body, "file_url": document.url}
+    return {**body, "file_id": document.file_id} if document.file_id else None
+
+
+def _write_sound(sound: Audio) -> Body | None:
+    """Sound that was read from this format goes back to it; OpenAI refuses any other."""
+    kind = _SOUND_TYPES.get(sound.media_type)
+    if sound.native is None or FORMAT not in sound.native or kind is None:
+        return None
+    return {"type": "input_audio", "input_audio": {"data": sound.data, "format": kind}}
+
+
+_OUTPUT_TEXT = ("type", "text")
+_OFTEN_EMPTY = ("annotations", "logprobs")
+_REFUSAL = ("type", "refusal")
+
+
+def read_output(part: Any) -> Text | Refusal | None:
+    """A part of the model's own message; None if it cannot be read as one."""
+    if type(part) is not dict or "item" in part:  # that name is taken, for the fields of the item
+        return None
+    if part.get("type") == "output_text" and type(part.get("text")) is str:
+        unmarked = (part.get("annotations") == []) + (part.get("logprobs") == [])
+        if len(part) == 2 + unmarked:
+            return Text(part["text"])
+        known = [*_OUTPUT_TEXT, *(field for field in _OFTEN_EMPTY if part.get(field) == [])]
+        return Text(part["text"], native=extras_of(part, known))
+    if part.get("type") == "refusal" and type(part.get("refusal")) is str:
+        return Refusal(part["refusal"], native=extras_of(part, _REFUSAL))
+    return None
+
+
+def write_output(part: Text | Refusal, losses: list[Loss], path: str, *, whole: bool) -> Body:
+    """A part of the model's own message; `whole` parts have every field a client may look for."""
+    body: Body
+    if isinstance(part, Refusal):
+        body = {"type": "refusal", "refusal": part.text}
+    elif whole:
+        body = {"type": "output_text", "annotations": [], "logprobs": [], "text": part.text}
+    else:
+        body = {"type": "output_text", "text": part.text}
+    restore(body, part.native, losses, path)
+    body.pop("item", None)
+    return body

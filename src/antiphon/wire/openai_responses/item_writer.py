@@ -1,0 +1,384 @@
+"""Messages to input items: the writing side of `input`.
+
+Theory of operation. One pass over the messages; the plain ones (a text, a call, an answer in words) are written where they
+are met, the rest by the methods below. Ids are sent only if they came from this API and are legal, each of them once (OR-09,
+OR-10). In a turn with reasoning, all its items keep their ids or none does (OR-21): reasoning whose next item has lost its id
+is refused. Reasoning that would have neither an id nor content left is not sent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from antiphon.parts import (
+    Audio,
+    Native,
+    Part,
+    Refusal,
+    Text,
+    Thinking,
+    ToolCallRequest,
+    ToolCallResult,
+    ToolExecutionStatus,
+)
+from antiphon.wire.ids import IdRule, NameMap
+from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.openai_responses.content import FORMAT, SHARED, Body, kind_of, write_input, write_output
+from antiphon.wire.openai_responses.vocabulary import ITEM_TYPES
+from antiphon.wire.request import Message
+
+CALL_ID = IdRule(r"(?s:.{1,64})")
+MINTED = "_antiphon_"
+"""What the ids of items have in them that a writer of ours made up: no API knows them, so none is sent to one."""
+
+_SUCCESS = ToolExecutionStatus.SUCCESS
+_SPEAKERS = frozenset({"user", "system", "developer"})
+_ITEM_TYPES = frozenset(ITEM_TYPES)
+_is_item_id = re.compile(r"[a-zA-Z0-9_-]{1,64}").fullmatch
+_NO_FIELDS: Body = {}
+_NONE, _EACH, _ALL = 0, 1, 2
+"""Which ids of a turn are sent: none, each that may be, or all, which were looked at before."""
+
+
+class ItemWriter:
+    """Writes messages into `items`."""
+
+    def __init__(self, losses: list[Loss], names: NameMap) -> None:
+        self.items: list[Any] = []
+        self._losses = losses
+        self._names = names
+        self._known_names: dict[str, str] = {}
+        self._ids: set[str] = set()
+        self._freeform: set[str] = set()
+
+    def write(self, messages: Sequence[Message], start: int = 0) -> None:
+        append, legal = self.items.append, CALL_ID.legal
+        for index in range(start, len(messages)):
+            message = messages[index]
+            if message.native is None and message.name is None:
+                parts, role = message.parts, message.role
+                if len(parts) == 1:
+                    part = parts[0]
+                    if type(part) is Text:
+                        if part.native is None and (role == "assistant" or role in _SPEAKERS):
+                            append({"role": role, "content": part.text})
+                            continue
+                    elif (
+                        type(part) is ToolCallResult
+                        and part.native is None
+                        and part.status is _SUCCESS
+                        and len(part.content) == 1
+                        and part.tool_call_id not in self._freeform
+                    ):
+                        said = part.content[0]
+                        if type(said) is Text and said.native is None:
+                            call_id = legal(part.tool_call_id)
+                            append({"type": "function_call_output", "call_id": call_id, "output": said.text})
+                            continue
+                if role == "assistant":
+                    self._write_turn(parts, index)
+                    continue
+            self._write_message(message, index)
+
+    def _write_turn(self, parts: Sequence[Any], index: int, offset: int = 0) -> None:
+        """The items of one turn of the model."""
+        ids = _EACH
+        for part in parts:
+            if type(part) is Thinking:
+                ids = _ALL if self._keeps_ids(parts) else _NONE
+                break
+        said: Body | None = None
+        for place, part in enumerate(parts, offset):
+            kind = type(part)
+            if kind is ToolCallRequest:
+                said = None
+                self._write_call(part, index, place, ids)
+            elif kind is Text or kind is Refusal:
+                said = self._write_said(part, said, index, place, ids)
+            elif kind is Thinking and ids == _ALL and part.native and len(part.native) == 1 and FORMAT in part.native:
+                said = None
+                item: Body = {"type": "reasoning", "summary": []}
+                _put(item, part.native[FORMAT])
+                self.items.append(item)
+            else:
+                said = None
+                self._write_odd(part, f"messages[{index}].parts[{place}]", ids)
+
+    def _write_call(self, call: ToolCallRequest, index: int, place: int, ids: int) -> None:
+        name = self._known_names.get(call.tool_name)
+        if name is None:
+            name = self._known_names[call.tool_name] = self._names.legal(call.tool_name)
+        call_id = CALL_ID.legal(call.tool_call_id)
+        item: Body
+        if call.freeform:
+            self._freeform.add(call.tool_call_id)
+            item = {"type": "custom_tool_call", "call_id": call_id, "name": name, "input": call.arguments}
+        else:
+            arguments = call.arguments or "{}"
+            item = {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
+        native = call.native
+        if native is not None:
+            fields = native.get(FORMAT)
+            if fields is None or len(native) > 1:
+                lose_native(self._losses, f"messages[{index}].parts[{place}]", native, FORMAT, SHARED)
+            if fields:
+                if ids == _ALL:
+                    _put(item, fields)
+                else:
+                    path = f"messages[{index}].parts[{place}]"
+                    self._add_fields(item, fields, "ctc" if call.freeform else "fc", path, ids)
+        self.items.append(item)
+
+    def _write_said(self, part: Text | Refusal, said: Body | None, index: int, place: int, ids: int) -> Body:
+        """The part in a message item of its own, or in `said`, the one it continues. Returns the item."""
+        native = part.native
+        if native is None and said is None and type(part) is Text:
+            said = {"role": "assistant", "content": part.text}
+            self.items.append(said)
+            return said
+        own = native.get(FORMAT) if native is not None else None
+        fields = own.get("item") if own is not None else None
+        if said is None or fields is not None:
+            said = {"type": "message", "role": "assistant", "content": []}
+            self.items.append(said)
+            if fields:
+                if ids == _ALL:
+                    _put(said, fields)
+                else:
+                    self._add_fields(said, fields, "msg", f"messages[{index}].parts[{place}]", ids)
+        elif type(said["content"]) is str:
+            said["content"] = [{"type": "output_text", "text": said["content"]}]
+        if type(part) is Text and native is not None and fields is not None and len(native) == len(own or ()) == 1:
+            said["content"].append({"type": "output_text", "annotations": [], "text": part.text})
+        else:
+            path = f"messages[{index}].parts[{place}]"
+            said["content"].append(write_output(part, self._losses, path, whole=len(said) > 3))
+        return said
+
+    def _write_odd(self, part: Part, path: str, ids: int) -> None:
+        """What else may be among the parts of a turn."""
+        if isinstance(part, Thinking):
+            self._write_thinking(part, path, ids)
+        elif isinstance(part, Native):
+            self._write_native(part, path, ids)
+        elif isinstance(part, ToolCallResult):
+            self._write_result(part, path)
+        else:
+            kind = type(part).__name__.lower()
+            self._losses.append(Loss(path, kind, "an assistant message holds only text and refusals (OR-03)"))
+
+    def _write_thinking(self, part: Thinking, path: str, ids: int) -> None:
+        native = part.native or {}
+        fields = native.get(FORMAT)
+        if fields is None:
+            self._losses.append(Loss(path, "thinking", "reasoning goes back only to where it came from"))
+            return
+        if len(native) > 1:
+            lose_native(self._losses, path, native, FORMAT, SHARED)
+        item: Body = {"type": "reasoning", "summary": []}
+        if ids == _ALL:
+            _put(item, fields)
+        else:
+            self._add_fields(item, fields, "rs", path, ids)
+            if "id" not in item and fields.get("id") and not item.get("encrypted_content") and not item.get("content"):
+                self._losses.append(Loss(path, "thinking", "without its id nothing of it is left to send"))
+                return
+        self.items.append(item)
+
+    def _write_native(self, part: Native, path: str, ids: int = _EACH) -> None:
+        data = part.data
+        if part.origin != FORMAT:
+            self._losses.append(Loss(path, kind_of(part), f"only {part.origin} can say it"))
+            return
+        item_id = data.get("id") if type(data) is dict else None
+        if ids != _ALL and type(item_id) is str and item_id:
+            if item_id in self._ids:
+                self._losses.append(Loss(path, kind_of(part), "an item with its id was already sent (OR-10)"))
+                return
+            self._ids.add(item_id)
+        self.items.append(data)
+
+    def _write_message(self, message: Message, index: int) -> None:
+        path = f"messages[{index}]"
+        native = message.native or {}
+        fields = native.get(FORMAT)
+        lose_native(self._losses, path, native, FORMAT, SHARED)
+        if message.name is not None:
+            self._losses.append(Loss(f"{path}.name", "name", "messages of OpenAI Responses have no name"))
+        if message.role == "assistant":
+            if fields:
+                lose_native(self._losses, path, {FORMAT: fields})
+            self._write_turn(message.parts, index)
+            return
+        is_raw = message.role == "unknown" or fields == {}
+        item: Body = {"role": self._speaker(message, path), "content": []}
+        if fields:
+            item = {"type": "message", **item}
+            self._add_fields(item, fields, "msg", path, _EACH)
+        self._write_parts(message.parts, item, index, is_raw)
+        if not message.parts and message.role in _SPEAKERS:
+            self.items.append(item)
+
+    def _speaker(self, message: Message, path: str) -> str:
+        if message.role in _SPEAKERS:
+            return message.role
+        known = ("tool", "unknown")
+        if message.role not in known:
+            self._losses.append(
+                Loss(f"{path}.role", message.role, "OpenAI Responses has no such role; it is sent as user")
+            )
+        return "user"
+
+    def _write_parts(self, parts: Sequence[Part], item: Body, index: int, is_raw: bool) -> None:
+        """Parts that are not the model's: content goes into `item`, or into copies of it around what is an item itself."""
+        speaker = item["role"]
+        for place, part in enumerate(parts):
+            path = f"messages[{index}].parts[{place}]"
+            if not _is_item(part, is_raw):
+                body = write_input(part, self._losses, path)
+                if body is not None:
+                    item["content"].append(body)
+                continue
+            if item["content"]:
+                self._close(item)
+                item = {"role": speaker, "content": []}
+            if isinstance(part, ToolCallResult):
+                self._write_result(part, path)
+            else:
+                self._write_turn((part,), index, place)
+        if item["content"]:
+            self._close(item)
+
+    def _close(self, item: Body) -> None:
+        item["content"] = _in_words(item["content"])
+        self.items.append(item)
+
+    def _write_result(self, result: ToolCallResult, path: str) -> None:
+        is_freeform = result.tool_call_id in self._freeform
+        content: list[Any] = []
+        for place, part in enumerate(result.content):
+            here = f"{path}.content[{place}]"
+            if isinstance(part, Audio):
+                self._losses.append(Loss(here, "audio", "a tool cannot answer with sound (OR-05)"))
+                continue
+            body = write_input(part, self._losses, here)
+            if body is not None:
+                content.append(body)
+        if result.status != _SUCCESS:
+            content = _failed(content)
+            why = "OpenAI has no field for failure; the text says it"
+            self._losses.append(Loss(f"{path}.status", str(result.status), why))
+        item: Body = {
+            "type": "custom_tool_call_output" if is_freeform else "function_call_output",
+            "call_id": CALL_ID.legal(result.tool_call_id),
+            "output": _in_words(content),
+        }
+        if result.native is not None:
+            lose_native(self._losses, path, result.native, FORMAT, SHARED)
+            fields = result.native.get(FORMAT)
+            if fields:
+                self._add_fields(item, fields, "fc" if item["type"] == "function_call_output" else "", path, _EACH)
+        self.items.append(item)
+
+    def _add_fields(self, item: Body, fields: Body, prefix: str, path: str, ids: int) -> None:
+        """Put an item's own fields back, and its id if it may be sent."""
+        item.update(fields)
+        item_id = item.pop("id", None)
+        if item_id is None or (type(item_id) is str and MINTED in item_id):
+            return
+        if item["type"] == "custom_tool_call_output":
+            prefix = ""
+        if type(item_id) is not str or not _is_sendable(item_id, prefix):
+            why = "OpenAI did not give it, and would refuse it (OR-09)"
+        elif ids == _NONE:
+            why = "the ids of a turn with reasoning are sent all or none (OR-21)"
+        elif item_id in self._ids:
+            why = "it was already sent (OR-10)"
+        else:
+            self._ids.add(item_id)
+            item["id"] = item_id
+            return
+        self._losses.append(Loss(f"{path}.id", "id", why))
+
+    def _keeps_ids(self, parts: Sequence[Any]) -> bool:
+        """Whether every item of a turn has an id that may be sent; they count as sent then.
+
+        An id that was never there (`"id": None`) is as good as one.
+        """
+        sent: set[str] = set()
+        after_reasoning = after_text = False
+        for part in parts:
+            kind = type(part)
+            fields: Body | None
+            if kind is Native:
+                after_text = False
+                fields, prefix = (part.data if part.origin == FORMAT and type(part.data) is dict else None), ""
+            else:
+                native = part.native
+                fields = native.get(FORMAT) if native is not None else None
+                if kind is Text or kind is Refusal:
+                    fields = fields.get("item") if fields is not None else None
+                    if after_text and fields is None:
+                        continue  # it continues an item
+                    after_text, prefix = True, "msg"
+                else:
+                    after_text = False
+                    prefix = "rs" if kind is Thinking else "ctc" if kind is ToolCallRequest and part.freeform else "fc"
+            if fields is None:
+                if kind is Native or kind is Thinking:
+                    continue
+                fields = _NO_FIELDS
+            item_id = fields.get("id")
+            if item_id is None:
+                if after_reasoning and "id" not in fields:
+                    return False
+            else:
+                if type(item_id) is not str or not _is_sendable(item_id, prefix):
+                    return False
+                if item_id in sent or item_id in self._ids:
+                    return False
+                sent.add(item_id)
+            after_reasoning = kind is Thinking and item_id is not None
+        self._ids |= sent
+        return True
+
+
+def _put(item: Body, fields: Body) -> None:
+    """Put back fields whose id was looked at before."""
+    item.update(fields)
+    if item.get("id", "") is None:
+        del item["id"]
+
+
+def _is_item(part: Part, is_raw: bool) -> bool:
+    """Whether a part among someone's content is an item by itself."""
+    if isinstance(part, Native):
+        return part.origin == FORMAT and (is_raw or kind_of(part) in _ITEM_TYPES)
+    return isinstance(part, ToolCallResult | ToolCallRequest | Thinking)
+
+
+@lru_cache(maxsize=4096)
+def _is_sendable(item_id: str, prefix: str) -> bool:
+    return item_id.startswith(prefix) and _is_item_id(item_id) is not None and MINTED not in item_id
+
+
+def _in_words(content: list[Any]) -> Any:
+    """Content as a string, where it is nothing but one text."""
+    if not content:
+        return ""
+    only = content[0]
+    if len(content) == 1 and type(only) is dict and len(only) == 2 and only.get("type") == "input_text":
+        return only["text"] if type(only.get("text")) is str else content
+    return content
+
+
+def _failed(content: list[Any]) -> list[Any]:
+    """Content that says that the tool failed."""
+    first = content[0] if content else None
+    if type(first) is dict and first.get("type") == "input_text" and type(first.get("text")) is str:
+        text = first["text"]
+        return content if text.startswith("Error:") else [{**first, "text": f"Error: {text}"}, *content[1:]]
+    return [{"type": "input_text", "text": "Error: the tool failed."}, *content]

@@ -1,0 +1,369 @@
+"""Requests of OpenAI Responses.
+
+Theory of operation. Parameters that `ModelRequest` has are read into its fields if their type is right; all else (state such
+as `previous_response_id`, `include`, fields not known yet, values of a wrong type) is kept in `native` and written back. The
+conversation is read by `items` and written by `item_writer`. `instructions` is a leading system message; writing, a leading
+system message of one text becomes `instructions` again, unless it was an item before, or there is nothing else to send: every
+other system and developer message is an item, which this format takes anywhere.
+
+Reading and writing keeps what a body means. These differ in form only:
+- null is the same as absent; so are an empty `model` and empty lists of `tools`, `input`, `annotations` and `logprobs`;
+- a string is the same as one text part, and `input` as a string the same as one user message;
+- `type: "message"` may be left out; no `arguments` are the same as `{}`, an empty list of `output` parts as no text;
+- JSON is the same in any order of keys.
+What OpenAI would refuse is made legal and reported (ids, ranges, open strict schemas); ids that Antiphon made up are not sent.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from antiphon.errors import WireError
+from antiphon.parts import Text
+from antiphon.wire.ids import legal_name
+from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.openai_responses.content import FORMAT, SHARED, Body, extras_of, natives, restore
+from antiphon.wire.openai_responses.item_writer import ItemWriter
+from antiphon.wire.openai_responses.items import read_items
+from antiphon.wire.openai_responses.tools import (
+    closed,
+    name_map,
+    read_tool_choice,
+    read_tools,
+    write_tool_choice,
+    write_tools,
+)
+from antiphon.wire.openai_schema import is_name, model_family, says_json
+from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning
+
+_NUMBER = (int, float)
+_FIELDS: dict[str, tuple[str, tuple[type, ...]]] = {
+    "model": ("model", (str,)),
+    "stream": ("stream", (bool,)),
+    "parallel_tool_calls": ("parallel_tool_calls", (bool,)),
+    "max_output_tokens": ("max_output_tokens", (int,)),
+    "temperature": ("temperature", _NUMBER),
+    "top_p": ("top_p", _NUMBER),
+    "top_logprobs": ("top_logprobs", (int,)),
+    "user": ("user", (str,)),
+    "metadata": ("metadata", (dict,)),
+    "service_tier": ("service_tier", (str,)),
+    "prompt_cache_key": ("cache_key", (str,)),
+    "store": ("store", (bool,)),
+}
+_SHARED_PARAMETERS = frozenset({"safety_identifier", "prompt_cache_retention", "prompt_cache_options", "moderation"})
+_LOGPROBS = "message.output_text.logprobs"
+_SUMMARIES = ("auto", "concise", "detailed")
+_BUDGETS = {"none": 0, "minimal": 512, "low": 1024, "medium": 4096, "high": 16384, "xhigh": 32768}
+_O_SERIES_EFFORTS = {"none": "low", "minimal": "low", "low": "low", "medium": "medium", "high": "high"}
+_is_o_series = model_family("o1|o3|o3-mini|o4-mini")
+_TIERS = {"standard": "default", "standard_only": "default"}  # the words of others for the usual tier
+_LEAST_TOKENS = 16
+_ASKS_JSON = "Answer with a JSON object."
+
+
+def read_request(body: Body) -> ModelRequest:
+    """A Responses body in neutral terms."""
+    items = body.get("input")
+    if items is not None and not isinstance(items, str | list):
+        raise WireError(f"input: expected a string or an array of items, got {type(items).__name__}")
+    fields: Body = {}
+    own: Body = {}
+    shared: Body = {}
+    for name, value in body.items():
+        if value is None or name == "input":
+            continue
+        field = _FIELDS.get(name)
+        if field is not None and type(value) in field[1]:
+            fields[field[0]] = value
+        elif name in _SHARED_PARAMETERS:
+            shared[name] = value
+        else:
+            own[name] = value
+    messages: list[Message] = []
+    if type(own.get("instructions")) is str:
+        messages.append(Message("system", (Text(own.pop("instructions")),)))
+    if isinstance(items, str):
+        messages.append(Message("user", (Text(items),)))
+    elif items:
+        read_items(items, messages)
+    if own:
+        _read_parameters(own, fields)
+    identifier = shared.get("safety_identifier")
+    if type(identifier) is str and fields.setdefault("user", identifier) == identifier and "user" in body:
+        own["user"] = body["user"]  # said twice: the field stands for the other
+    return ModelRequest(messages=tuple(messages), native=natives(own, shared), **fields)
+
+
+def _read_parameters(own: Body, fields: Body) -> None:
+    """The parameters with a structure: what can be read of them moves from `own` to `fields`."""
+    tools = own.get("tools")
+    if type(tools) is list:
+        fields["tools"] = read_tools(tools)
+        del own["tools"]
+    choice = read_tool_choice(own.get("tool_choice"), fields.get("tools", ()))
+    if choice is not None:
+        fields["tool_choice"] = choice
+        del own["tool_choice"]
+    if type(own.get("reasoning")) is dict:
+        fields["reasoning"] = _read_reasoning(own.pop("reasoning"))
+    if type(own.get("text")) is dict:
+        known = len(fields)
+        rest = _read_text(own.pop("text"), fields)
+        if rest or len(fields) == known:
+            own["text"] = rest
+    include = own.get("include")
+    if type(include) is list and _LOGPROBS in include:
+        fields["logprobs"] = True
+
+
+def _read_reasoning(given: Body) -> Reasoning:
+    effort, summary = given.get("effort"), given.get("summary")
+    known = set()
+    if type(effort) is str:
+        known.add("effort")
+    if summary in _SUMMARIES:
+        known.add("summary")
+    return Reasoning(
+        effort if "effort" in known else None,
+        shown=summary if "summary" in known else None,
+        native=extras_of(given, known),
+    )
+
+
+def _read_text(given: Body, fields: Body) -> Body:
+    """The format and verbosity of the answer; returns what else there is."""
+    rest = {field: value for field, value in given.items() if value is not None}
+    if type(rest.get("verbosity")) is str:
+        fields["verbosity"] = rest.pop("verbosity")
+    wanted = rest.get("format")
+    found = _read_format(wanted) if type(wanted) is dict else None
+    if found is not None:
+        fields["output_format"] = found
+        del rest["format"]
+    return rest
+
+
+def _read_format(wanted: Body) -> OutputFormat | None:
+    kind = wanted.get("type")
+    if kind == "text" or kind == "json_object":
+        return OutputFormat(kind, native=extras_of(wanted, ("type",)))
+    types = {"schema": dict, "name": str, "description": str, "strict": bool}
+    if kind != "json_schema" or any(type(wanted.get(field)) not in (kind, type(None)) for field, kind in types.items()):
+        return None
+    if type(wanted.get("schema")) is not dict:
+        return None
+    fields = {field: wanted.get(field) for field in types}
+    return OutputFormat("json_schema", **fields, native=extras_of(wanted, ("type", *types)))
+
+
+def write_request(request: ModelRequest, losses: list[Loss], **_options: Any) -> Body:
+    """A body that OpenAI Responses accepts."""
+    native = request.native or {}
+    body: Body = {"model": request.model} if request.model else {}
+    body.update(native.get(SHARED, {}))
+    body.update(native.get(FORMAT, {}))
+    for origin, extras in native.items():
+        if origin not in (FORMAT, SHARED):
+            losses.extend(Loss(name, name, f"only {origin} can say it") for name in extras)
+    names = name_map()
+    _write_messages(request, body, ItemWriter(losses, names), losses)
+    if request.tools:
+        tools = write_tools(request.tools, names, losses)
+        if tools:
+            body["tools"] = tools
+    write_tool_choice(request, body, names, losses)
+    _write_settings(request, body, losses)
+    if request.reasoning is not None:
+        _write_reasoning(request, request.reasoning, body, losses)
+    _write_text(request, body, losses)
+    _lose_unsayable(request, losses)
+    if not body["input"] and _is_continued(body):
+        del body["input"]
+    return body
+
+
+def _write_messages(request: ModelRequest, body: Body, writer: ItemWriter, losses: list[Loss]) -> None:
+    messages = request.messages
+    instructions = _instructions(messages[0]) if messages else None
+    writer.write(messages, 0 if instructions is None else 1)
+    body["input"] = items = writer.items
+    wants_json = request.output_format is not None and _format_kind(request.output_format) == "json_object"
+    if instructions is not None:
+        # `instructions` alone are no input (OR-01), and are not searched for the word "json" (OR-17).
+        if (not items and not _is_continued(body)) or (
+            wants_json and says_json(instructions.text) and not _any_says_json(items)
+        ):
+            items.insert(0, {"role": "system", "content": instructions.text})
+        else:
+            body["instructions"] = instructions.text
+        for path, extras in (("messages[0].parts[0]", instructions.native), ("messages[0]", messages[0].native)):
+            if extras:
+                lose_native(losses, path, extras, FORMAT)
+    if wants_json and not _is_continued(body) and not _any_says_json(items):
+        items.insert(0, {"role": "developer", "content": _ASKS_JSON})
+    if not items and not _is_continued(body):
+        items.append({"role": "user", "content": ""})  # all that there was is lost; some input there must be (OR-01)
+
+
+def _instructions(message: Message) -> Text | None:
+    """The text of a leading system message that can be `instructions`."""
+    if message.role != "system" or len(message.parts) != 1 or message.name is not None:
+        return None
+    text = message.parts[0]
+    if type(text) is not Text:
+        return None
+    for native in (message.native, text.native):
+        if native and (FORMAT in native or SHARED in native):
+            return None
+    return text
+
+
+def _is_continued(body: Body) -> bool:
+    return any(body.get(name) is not None for name in ("previous_response_id", "conversation", "prompt"))
+
+
+def _any_says_json(items: list[Any]) -> bool:
+    for item in items:
+        content = (item.get("content") or item.get("output")) if isinstance(item, dict) else None
+        parts = content if isinstance(content, list) else [{"text": content}]
+        texts = [part.get("text") for part in parts if isinstance(part, dict)]
+        if any(isinstance(text, str) and says_json(text) for text in texts):
+            return True
+    return False
+
+
+def _write_settings(request: ModelRequest, body: Body, losses: list[Loss]) -> None:
+    for field in ("stream", "parallel_tool_calls", "store"):
+        value = getattr(request, field)
+        if value is not None:
+            body[field] = value
+    if request.service_tier is not None:
+        body["service_tier"] = _TIERS.get(request.service_tier, request.service_tier)
+    if request.cache_key is not None:
+        body["prompt_cache_key"] = request.cache_key
+    if request.user is not None and body.get("safety_identifier") != request.user:
+        body["user"] = request.user
+    if request.max_output_tokens is not None:
+        body["max_output_tokens"] = _clamped(
+            "max_output_tokens", request.max_output_tokens, _LEAST_TOKENS, None, losses
+        )
+    for field, highest in (("temperature", 2), ("top_p", 1), ("top_logprobs", 20)):
+        value = getattr(request, field)
+        if value is not None:
+            if math.isfinite(value):
+                body[field] = _clamped(field, value, 0, highest, losses)
+            else:
+                losses.append(Loss(field, str(value), "it is no number"))
+    if request.logprobs:
+        include = body.get("include")
+        known: list[Any] = include if isinstance(include, list) else []
+        if _LOGPROBS not in known:
+            body["include"] = [*known, _LOGPROBS]
+    if request.metadata is not None:
+        body["metadata"] = _legal_metadata(request.metadata, losses)
+
+
+def _clamped(field: str, value: float, lowest: int, highest: int | None, losses: list[Loss]) -> float:
+    legal = max(value, lowest) if highest is None else min(max(value, lowest), highest)
+    if legal != value:
+        losses.append(Loss(field, str(value), f"out of range; {legal} is sent"))
+    return legal
+
+
+def _legal_metadata(metadata: Body, losses: list[Loss]) -> Body:
+    """Metadata of at most 16 texts (OR-15)."""
+    legal: Body = {}
+    for key, value in metadata.items():
+        if len(legal) == 16 or len(key) > 64 or not isinstance(value, str) or len(value) > 512:
+            losses.append(Loss(f"metadata.{key[:64]}", key[:64], "OpenAI takes 16 texts of 512 characters"))
+        else:
+            legal[key] = value
+    return legal
+
+
+def _write_reasoning(request: ModelRequest, reasoning: Reasoning, body: Body, losses: list[Loss]) -> None:
+    written: Body = {}
+    effort = _effort(reasoning, losses)
+    if effort is not None and _is_o_series(request.model):
+        legal = _O_SERIES_EFFORTS.get(effort, "high")
+        if legal != effort:
+            losses.append(Loss("reasoning.effort", effort, f"{request.model} does not have it; {legal} is sent"))
+        effort = legal
+    if effort is not None:
+        written["effort"] = effort
+    if reasoning.shown in _SUMMARIES:
+        written["summary"] = reasoning.shown
+    elif reasoning.shown in ("summarized", "full"):
+        written["summary"] = "auto" if reasoning.shown == "summarized" else "detailed"
+    elif reasoning.shown not in (None, "omitted", "none"):  # without a summary nothing is shown
+        losses.append(Loss("reasoning.shown", str(reasoning.shown), "OpenAI has no such summary"))
+    restore(written, reasoning.native, losses, "reasoning")
+    body["reasoning"] = written
+
+
+def _effort(reasoning: Reasoning, losses: list[Loss]) -> str | None:
+    budget = reasoning.budget_tokens
+    if reasoning.effort is not None:
+        if budget is not None:
+            losses.append(Loss("reasoning.budget_tokens", str(budget), "OpenAI takes an effort, not a number"))
+        return reasoning.effort
+    if reasoning.enabled is False:
+        return "none"
+    if budget is not None and budget >= 0:
+        return next((effort for effort, most in _BUDGETS.items() if budget <= most), "max")
+    return "medium" if reasoning.enabled or budget is not None else None
+
+
+def _write_text(request: ModelRequest, body: Body, losses: list[Loss]) -> None:
+    if request.output_format is None and request.verbosity is None:
+        return
+    rest = body.get("text")
+    text: Body = dict(rest) if isinstance(rest, dict) else {}
+    if request.output_format is not None:
+        text["format"] = _write_format(request.output_format, losses)
+    if request.verbosity is not None:
+        text["verbosity"] = request.verbosity
+    body["text"] = text
+
+
+def _format_kind(wanted: OutputFormat) -> str:
+    """The kind of output that can be asked for: without a schema, any object will do."""
+    return "json_object" if wanted.kind == "json_schema" and wanted.schema is None else wanted.kind
+
+
+def _write_format(wanted: OutputFormat, losses: list[Loss]) -> Body:
+    path, kind = "output_format", _format_kind(wanted)
+    if kind != "json_schema" or wanted.schema is None:
+        body: Body = {"type": kind}
+        unsayable = [
+            field for field in ("schema", "name", "description", "strict") if getattr(wanted, field) is not None
+        ]
+        losses.extend(Loss(f"{path}.{field}", field, f"{body['type']} has none") for field in unsayable)
+    else:
+        name = wanted.name or "response"
+        body = {"type": "json_schema", "name": name if is_name(name) else legal_name(name, 64), "schema": wanted.schema}
+        if wanted.description is not None:
+            body["description"] = wanted.description
+        if wanted.strict is not None:
+            body["strict"] = wanted.strict and _may_be_strict(wanted.schema, losses)
+    restore(body, wanted.native, losses, path)
+    return body
+
+
+def _may_be_strict(schema: Body, losses: list[Loss]) -> bool:
+    kind = schema.get("type")
+    if kind is None or kind == "object" or (isinstance(kind, list) and "object" in kind):
+        return closed(schema, losses, "output_format.strict")
+    losses.append(Loss("output_format.strict", "strict", "the root of the schema is no object"))
+    return False
+
+
+def _lose_unsayable(request: ModelRequest, losses: list[Loss]) -> None:
+    for field in ("stop", "top_k", "seed", "presence_penalty", "frequency_penalty"):
+        value = getattr(request, field)
+        if value is not None:
+            losses.append(Loss(field, str(value), "OpenAI Responses does not have it (OR-18)"))
+    if request.candidates is not None and request.candidates != 1:
+        losses.append(Loss("candidates", str(request.candidates), "OpenAI Responses gives one answer (OR-18)"))

@@ -1,0 +1,218 @@
+"""Responses of OpenAI Responses.
+
+Theory of operation. The `output` is one turn of the model and is read item by item, as the items of a request are. Of the
+object around it only what a `ModelOutput` has is taken out; the rest, mostly the request's settings said back, is kept in
+`native`. `status` and `incomplete_details` become the stop reason, and are kept only where writing that reason would give
+other words.
+
+Reading and writing keeps what a body means. These differ in form only: null is the same as absent, and so are empty lists of
+`annotations` and `logprobs`; a message without a role is the assistant's; no `arguments` are the same as `{}`.
+A response that was read from another format is written with every field OpenAI's clients expect.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from antiphon.errors import WireError
+from antiphon.history.ids import new_id
+from antiphon.history.usage import TokenUsage
+from antiphon.parts import NativeExtras, OutputPart, Refusal, ToolCallRequest
+from antiphon.wire.loss import Loss
+from antiphon.wire.openai_responses.content import FORMAT, SHARED, Body
+from antiphon.wire.openai_responses.errors import read_error, write_error
+from antiphon.wire.openai_responses.items import read_model_item
+from antiphon.wire.openai_responses.output_items import write_output_items
+from antiphon.wire.output import ModelOutput, StopReason
+
+__all__ = ["read_error", "read_response", "write_error", "write_response"]
+
+_TAKEN = frozenset({"id", "object", "created_at", "model", "output", "usage", "status", "incomplete_details"})
+_CUTS: dict[str, StopReason] = {"max_output_tokens": "length", "content_filter": "content_filter"}
+_CUT_WORDS = {"length": "max_output_tokens", "content_filter": "content_filter"}
+_STATUS_REASONS: dict[Any, StopReason] = {"in_progress": "paused", "queued": "paused"}
+_UNSAYABLE = {
+    "stop_sequence": "a stop sequence counts as completed",
+    "paused": "a paused turn counts as completed",
+    "malformed_call": "a malformed call counts as completed",
+    "other": "the reason is not told",
+}
+_ALWAYS_THERE: Body = {"error": None, "incomplete_details": None, "instructions": None}
+
+
+def _defaults() -> Body:
+    """What clients look for in a response that was made elsewhere."""
+    return {
+        **_ALWAYS_THERE,
+        "background": False,
+        "max_output_tokens": None,
+        "metadata": {},
+        "parallel_tool_calls": True,
+        "previous_response_id": None,
+        "reasoning": {"effort": None, "summary": None},
+        "temperature": None,
+        "text": {"format": {"type": "text"}},
+        "tool_choice": "auto",
+        "tools": [],
+        "top_p": None,
+        "truncation": "disabled",
+    }
+
+
+def read_response(body: Body) -> ModelOutput:
+    """A Responses object in neutral terms."""
+    output = body.get("output")
+    if output is not None and type(output) is not list:
+        raise WireError(f"output: expected an array of items, got {type(output).__name__}")
+    parts: list[OutputPart] = []
+    for item in output or ():
+        read_model_item(parts, item)
+    reason = stop_reason(body, parts)
+    response_id, model = body.get("id"), body.get("model")
+    return ModelOutput(
+        parts=tuple(parts),
+        stop_reason=reason,
+        id=response_id if type(response_id) is str else "",
+        model=model if type(model) is str else "",
+        created=created_of(body),
+        usage=read_usage(body.get("usage")),
+        format=FORMAT,
+        native=response_extras(body, reason),
+    )
+
+
+def created_of(body: Body) -> int | None:
+    created = body.get("created_at")
+    return created if type(created) is int else None
+
+
+def stop_reason(body: Body, parts: Iterable[OutputPart]) -> StopReason:
+    """Why the model stopped: what was cut short by the status, the rest by what it said."""
+    status, details = body.get("status"), body.get("incomplete_details")
+    if status == "incomplete" or (status is None and details):
+        reason = details.get("reason") if type(details) is dict else None
+        return _CUTS.get(reason, "other") if type(reason) is str else "other"
+    if type(status) is str and status not in ("completed", "complete"):
+        return _STATUS_REASONS.get(status, "other")
+    kinds = {type(part) for part in parts}
+    if ToolCallRequest in kinds:
+        return "tool_calls"
+    return "refusal" if Refusal in kinds else "end"
+
+
+def response_extras(body: Body, reason: StopReason) -> NativeExtras | None:
+    """What a response says beyond the fields of a `ModelOutput`."""
+    own = {field: value for field, value in body.items() if value is not None and field not in _TAKEN}
+    said = {"status": body.get("status"), "incomplete_details": body.get("incomplete_details")}
+    if said != _status(reason):
+        own["status"] = said["status"]
+        if said["incomplete_details"] is not None:
+            own["incomplete_details"] = said["incomplete_details"]
+    for field, kind in (("id", str), ("model", str), ("created_at", int), ("usage", dict)):
+        value = body.get(field)
+        if value is not None and type(value) is not kind:
+            own[field] = value
+    if body.get("object", "response") != "response":
+        own["object"] = body["object"]
+    return {FORMAT: own} if own else None
+
+
+def _status(reason: str, items: list[Any] | None = None) -> Body:
+    """The words for a stop reason. A refusal without words of its own (given the items) can only be a filter's."""
+    if reason == "refusal" and items is not None and not any(map(_has_refusal, items)):
+        reason = "content_filter"
+    if reason in _CUT_WORDS:
+        return {"status": "incomplete", "incomplete_details": {"reason": _CUT_WORDS[reason]}}
+    return {"status": "completed", "incomplete_details": None}
+
+
+def _has_refusal(item: Any) -> bool:
+    content = item.get("content") if isinstance(item, dict) else None
+    return isinstance(content, list) and any(isinstance(part, dict) and "refusal" in part for part in content)
+
+
+def read_usage(usage: Any) -> TokenUsage | None:
+    if type(usage) is not dict:
+        return None
+    prompt, completion = usage.get("input_tokens_details"), usage.get("output_tokens_details")
+    return TokenUsage(
+        _count(usage, "input_tokens"),
+        _count(usage, "output_tokens"),
+        _count(prompt, "cached_tokens"),
+        _count(prompt, "cache_write_tokens"),
+        _count(completion, "reasoning_tokens"),
+        _count(usage, "total_tokens"),
+        usage,
+        FORMAT,
+    )
+
+
+def _count(counts: Any, field: str) -> int:
+    value = counts.get(field) if type(counts) is dict else None
+    return value if type(value) is int else 0
+
+
+def write_usage(usage: TokenUsage | None) -> Body | None:
+    if usage is None or (usage.format == FORMAT and usage.raw is not None):
+        return None if usage is None else usage.raw
+    return {
+        "input_tokens": usage.prompt_tokens,
+        "input_tokens_details": {
+            "cached_tokens": usage.cached_tokens,
+            "cache_write_tokens": usage.cache_write_tokens,
+        },
+        "output_tokens": usage.completion_tokens,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        "total_tokens": usage.total,
+    }
+
+
+def write_response(output: ModelOutput, losses: list[Loss]) -> Body:
+    """A Responses object as OpenAI's clients expect it."""
+    lose_candidates(len(output.others), losses)
+    items = write_output_items(output.parts, losses)
+    return response_body(output, items, losses)
+
+
+def lose_candidates(count: int, losses: list[Loss]) -> None:
+    losses.extend(Loss(f"others[{place}]", "candidate", "a response has one answer") for place in range(count))
+
+
+def legal_id(response_id: str, origin: str) -> str:
+    """The id a response goes by: its own, or one that looks like OpenAI's."""
+    if origin == FORMAT:
+        return response_id
+    if not response_id:
+        return f"resp_{new_id()}"
+    return response_id if response_id.startswith("resp_") else f"resp_{response_id}"
+
+
+def response_body(output: ModelOutput, items: list[Any], losses: list[Loss]) -> Body:
+    """The object around the items; `output.parts` are not looked at."""
+    native = output.native or {}
+    is_own = output.format == FORMAT
+    created = output.created
+    if created is None and not is_own:
+        created = int(time.time())
+    body: Body = {
+        "id": legal_id(output.id, output.format),
+        "object": "response",
+        "created_at": created,
+        **(_ALWAYS_THERE if is_own else _defaults()),
+        **_status(output.stop_reason, items),
+        "model": output.model,
+        "output": items,
+        "usage": write_usage(output.usage),
+    }
+    for origin in (SHARED, FORMAT):
+        body.update(native.get(origin, {}))
+    for origin, extras in native.items():
+        if origin not in (FORMAT, SHARED):
+            losses.extend(Loss(name, name, f"only {origin} can say it") for name in extras)
+    if output.stop_sequence is not None:
+        losses.append(Loss("stop_sequence", output.stop_sequence, "OpenAI Responses does not tell it"))
+    if output.stop_reason in _UNSAYABLE and "status" not in native.get(FORMAT, {}):
+        losses.append(Loss("stop_reason", output.stop_reason, _UNSAYABLE[output.stop_reason]))
+    return body

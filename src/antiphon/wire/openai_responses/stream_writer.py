@@ -1,0 +1,361 @@
+"""`StreamWriter`: deltas of any origin out as a stream of OpenAI Responses.
+
+Theory of operation. Every part is an item, except that texts which follow each other are the content of one message item, as
+they are in a whole response. Items may be open at the same time; each has its `output_index`. A message item stays open until
+something else begins, because another text may continue it. An item's id is settled when it begins and used to the end: the
+official SDK takes a changed id for another item. The final items are those that a whole response would have, and the terminal
+event repeats them all. A part the format cannot say is a loss and takes no place.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+from msgspec import structs
+
+from antiphon.history.usage import TokenUsage
+from antiphon.parts import NativeExtras, OutputPart, Refusal, Text, Thinking, ToolCallRequest
+from antiphon.wire.delta import (
+    Finished,
+    ModelOutputDelta,
+    PartDelta,
+    PartEnded,
+    PartExtended,
+    PartStarted,
+    Started,
+    UsageReported,
+    merged,
+)
+from antiphon.wire.loss import Loss
+from antiphon.wire.openai_responses.content import Body
+from antiphon.wire.openai_responses.errors import failure
+from antiphon.wire.openai_responses.output_items import (
+    ItemIds,
+    begins_item,
+    call_item,
+    item_id,
+    item_of,
+    message_item,
+    reasoning_item,
+)
+from antiphon.wire.openai_responses.response import legal_id, lose_candidates, response_body
+from antiphon.wire.output import ModelOutput, ProviderError
+
+_encode = msgspec.json.Encoder().encode
+_PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc", "custom_tool_call": "ctc"}
+
+
+class _Item:
+    """An item under way."""
+
+    __slots__ = ("final", "id", "index", "kind", "parts")
+
+    def __init__(self, index: int, kind: str, item_id: str) -> None:
+        self.index = index
+        self.kind = kind
+        self.id = item_id
+        self.parts: list[_Part] = []
+        self.final: Any = None
+
+
+class _Part:
+    """A part under way, and its place in its item."""
+
+    __slots__ = ("is_over", "item", "native", "part", "pieces", "place", "source")
+
+    def __init__(self, part: Any, item: _Item, source: int) -> None:
+        self.part = part
+        self.item = item
+        self.source = source
+        self.place = len(item.parts)
+        self.native: NativeExtras | None = part.native
+        self.pieces: list[str] = []
+        self.is_over = False
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+    def whole(self) -> Any:
+        """The part with all that was said."""
+        text = self.text
+        if isinstance(self.part, ToolCallRequest):
+            said = {"arguments": text or ("" if self.part.freeform else "{}")}
+        else:
+            said = {"text": text}
+        return structs.replace(self.part, native=self.native, **said)
+
+
+class StreamWriter:
+    """Deltas in, the bytes of one stream out."""
+
+    def __init__(self, model: str = "") -> None:
+        self.losses: list[Loss] = []
+        self._model = model
+        self._started = Started()
+        self._id = ""
+        self._ids = ItemIds()
+        self._items: list[_Item] = []
+        self._parts: dict[int, _Part] = {}
+        self._usage: TokenUsage | None = None
+        self._number = 0
+        self._is_begun = False
+        self._is_over = False
+        self._out: list[bytes] = []
+
+    def write(self, delta: ModelOutputDelta) -> bytes:
+        """The bytes that say this delta."""
+        if self._is_over:
+            return b""
+        if isinstance(delta, PartDelta):
+            self._say(delta)
+        elif isinstance(delta, Started):
+            self._begin(delta)
+        elif isinstance(delta, UsageReported):
+            self._usage = delta.usage
+        elif isinstance(delta, PartStarted):
+            self._start_part(delta)
+        elif isinstance(delta, PartExtended):
+            part = self._parts.get(delta.index)
+            if part is not None:
+                part.native = merged(part.native, delta.native)
+        elif isinstance(delta, PartEnded):
+            self._end_part(delta.index)
+        elif isinstance(delta, Finished):
+            self._finish(delta)
+        else:
+            self._fail(delta.error)
+        return self._taken()
+
+    def close(self) -> bytes:
+        """The end of the stream; a failure if nothing ended it."""
+        if not self._is_over:
+            self._fail(ProviderError("the stream ended before the response was complete", "stream_cut"))
+        return self._taken()
+
+    def _taken(self) -> bytes:
+        data = b"".join(self._out)
+        self._out.clear()
+        return data
+
+    def _emit(self, kind: str, fields: Body) -> None:
+        event = {"type": kind, "sequence_number": self._number, **fields}
+        self._number += 1
+        self._out.append(b"event: %b\ndata: %b\n\n" % (kind.encode(), _encode(event)))
+
+    def _begin(self, started: Started) -> None:
+        if self._is_begun:
+            return
+        self._is_begun = True
+        if not started.model:
+            started = structs.replace(started, model=self._model)
+        if started.created is None:
+            started = structs.replace(started, created=int(time.time()))
+        self._id = legal_id(started.id, started.format) or legal_id("", "")
+        self._started = started
+        response = self._response(ModelOutput(format=started.format), [], [])
+        response.update({"status": "in_progress", "incomplete_details": None, "usage": None})
+        self._emit("response.created", {"response": response})
+        self._emit("response.in_progress", {"response": response})
+
+    def _response(self, output: ModelOutput, items: list[Any], losses: list[Loss]) -> Body:
+        """The response object with what the start told of it."""
+        started = self._started
+        whole = structs.replace(
+            output,
+            model=started.model,
+            created=started.created,
+            format=started.format,
+            usage=self._usage,
+            native=merged(started.native, output.native),
+        )
+        return {**response_body(whole, items, losses), "id": self._id}
+
+    def _start_part(self, started: PartStarted) -> None:
+        if not self._is_begun:
+            self._begin(Started())
+        part = started.part
+        if started.candidate != 0:
+            return  # told as a loss when its candidate finishes
+        if isinstance(part, Text | Refusal):
+            self._start_text(part, started.index)
+            return
+        self._end_messages()
+        if isinstance(part, ToolCallRequest):
+            self._start_call(part, started.index)
+        elif isinstance(part, Thinking):
+            self._start_thinking(part, started.index)
+        else:
+            self._write_whole(part, started.index)
+
+    def _open(self, kind: str, part: OutputPart) -> _Item:
+        item = _Item(len(self._items), kind, item_id(part) or self._ids.new(_PREFIXES[kind]))
+        self._items.append(item)
+        return item
+
+    def _add(self, item: _Item, part: Any, index: int) -> _Part:
+        added = self._parts[index] = _Part(part, item, index)
+        item.parts.append(added)
+        return added
+
+    def _start_text(self, part: Text | Refusal, index: int) -> None:
+        last = self._items[-1] if self._items else None
+        if last is None or last.kind != "message" or last.final is not None or begins_item(part):
+            self._end_messages()
+            last = self._open("message", part)
+            item = {"id": last.id, "type": "message", "status": "in_progress", "role": "assistant", "content": []}
+            self._emit("response.output_item.added", {"output_index": last.index, "item": item})
+        added = self._add(last, part, index)
+        empty: Body = {"type": "refusal", "refusal": ""}
+        if isinstance(part, Text):
+            empty = {"type": "output_text", "annotations": [], "logprobs": [], "text": ""}
+        self._emit("response.content_part.added", {**_place(added), "part": empty})
+        self._say(PartDelta(index, part.text))
+
+    def _start_call(self, call: ToolCallRequest, index: int) -> None:
+        kind = "custom_tool_call" if call.freeform else "function_call"
+        item = self._open(kind, call)
+        self._add(item, call, index)
+        body = call_item(structs.replace(call, arguments="", native=None), item.id, [], "")
+        self._emit(
+            "response.output_item.added", {"output_index": item.index, "item": {**body, "status": "in_progress"}}
+        )
+        self._say(PartDelta(index, call.arguments))
+
+    def _start_thinking(self, thinking: Thinking, index: int) -> None:
+        item = self._open("reasoning", thinking)
+        self._add(item, thinking, index)
+        body = {"id": item.id, "type": "reasoning", "summary": []}
+        self._emit("response.output_item.added", {"output_index": item.index, "item": body})
+        self._say(PartDelta(index, thinking.text))
+
+    def _write_whole(self, part: OutputPart, index: int) -> None:
+        """A part that is not said piece by piece."""
+        for body in item_of(part, self._ids, self.losses, f"parts[{index}]"):
+            item = _Item(len(self._items), "", "")
+            item.final = body
+            self._items.append(item)
+            self._emit("response.output_item.added", {"output_index": item.index, "item": body})
+            self._emit("response.output_item.done", {"output_index": item.index, "item": body})
+
+    def _say(self, delta: PartDelta) -> None:
+        part = self._parts.get(delta.index)
+        if part is None or part.is_over or not delta.text:
+            return
+        item, text = part.item, delta.text
+        first = not part.pieces
+        part.pieces.append(text)
+        if item.kind == "message":
+            if type(part.part) is Text:
+                self._emit("response.output_text.delta", {**_place(part), "delta": text, "logprobs": []})
+            else:
+                self._emit("response.refusal.delta", {**_place(part), "delta": text})
+        elif item.kind == "reasoning":
+            if first:
+                empty = {"type": "summary_text", "text": ""}
+                self._emit("response.reasoning_summary_part.added", {**_summary(item), "part": empty})
+            self._emit("response.reasoning_summary_text.delta", {**_summary(item), "delta": text})
+        else:
+            name = "custom_tool_call_input" if item.kind == "custom_tool_call" else "function_call_arguments"
+            fields = {"item_id": item.id, "output_index": item.index, "delta": text}
+            self._emit(f"response.{name}.delta", fields)
+
+    def _end_part(self, index: int) -> None:
+        part = self._parts.get(index)
+        if part is None or part.is_over:
+            return
+        part.is_over = True
+        item = part.item
+        if item.kind == "message":
+            self._end_content(part)
+            if item is not self._items[-1]:
+                self._end_message(item)
+            return
+        whole, path = part.whole(), f"parts[{index}]"
+        if isinstance(whole, ToolCallRequest):
+            item.final = call_item(whole, item.id, self.losses, path)
+            self._end_call(item, whole)
+        else:
+            item.final = reasoning_item(whole, item.id, self.losses, path)
+            if part.pieces:
+                said = {"type": "summary_text", "text": part.text}
+                self._emit("response.reasoning_summary_text.done", {**_summary(item), "text": part.text})
+                self._emit("response.reasoning_summary_part.done", {**_summary(item), "part": said})
+        self._end_item(item)
+
+    def _end_call(self, item: _Item, call: ToolCallRequest) -> None:
+        fields: Body = {"item_id": item.id, "output_index": item.index}
+        if call.freeform:
+            self._emit("response.custom_tool_call_input.done", {**fields, "input": call.arguments})
+        else:
+            fields = {**fields, "name": call.tool_name, "arguments": call.arguments}
+            self._emit("response.function_call_arguments.done", fields)
+
+    def _end_content(self, part: _Part) -> None:
+        content = message_item([part.whole()], "", [], "")["content"][0]
+        for number, annotation in enumerate(content.get("annotations") or ()):
+            fields = {**_place(part), "annotation_index": number, "annotation": annotation}
+            self._emit("response.output_text.annotation.added", fields)
+        if type(part.part) is Text:
+            said = {"text": part.text, "logprobs": content.get("logprobs") or []}
+            self._emit("response.output_text.done", {**_place(part), **said})
+        else:
+            self._emit("response.refusal.done", {**_place(part), "refusal": part.text})
+        self._emit("response.content_part.done", {**_place(part), "part": content})
+
+    def _end_messages(self) -> None:
+        """End the message item that could have gone on, now that something else begins."""
+        if self._items and self._items[-1].kind == "message":
+            self._end_message(self._items[-1])
+
+    def _end_message(self, item: _Item) -> None:
+        if item.final is None and all(part.is_over for part in item.parts):
+            path = f"parts[{item.parts[0].source}]"
+            item.final = message_item([part.whole() for part in item.parts], item.id, self.losses, path)
+            self._end_item(item)
+
+    def _end_item(self, item: _Item) -> None:
+        item.final = {**item.final, "id": item.id}
+        self._emit("response.output_item.done", {"output_index": item.index, "item": item.final})
+
+    def _finish(self, finished: Finished) -> None:
+        if finished.candidate != 0:
+            lose_candidates(1, self.losses)
+            return
+        self._end_all()
+        items = [item.final for item in self._items]
+        output = ModelOutput(
+            stop_reason=finished.stop_reason, stop_sequence=finished.stop_sequence, native=finished.native
+        )
+        response = self._response(output, items, self.losses)
+        status = response.get("status")
+        self._emit(f"response.{status if status == 'incomplete' else 'completed'}", {"response": response})
+        self._is_over = True
+
+    def _end_all(self) -> None:
+        if not self._is_begun:
+            self._begin(Started())
+        for index in list(self._parts):
+            self._end_part(index)
+        self._end_messages()
+
+    def _fail(self, error: ProviderError) -> None:
+        """Say that it failed, with the items that were whole by then."""
+        if not self._is_begun:
+            self._begin(Started())
+        items = [item.final for item in self._items if item.final is not None]
+        response = self._response(ModelOutput(), items, [])
+        response.update({"status": "failed", "incomplete_details": None, "error": failure(error)})
+        self._emit("response.failed", {"response": response})
+        self._is_over = True
+
+
+def _place(part: _Part) -> Body:
+    item = part.item
+    return {"item_id": item.id, "output_index": item.index, "content_index": part.place}
+
+
+def _summary(item: _Item) -> Body:
+    return {"item_id": item.id, "output_index": item.index, "summary_index": 0}

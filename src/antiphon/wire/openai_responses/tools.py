@@ -1,0 +1,185 @@
+"""Tools and the choice among them.
+
+Theory of operation. Functions and custom (freeform) tools are `ToolDefinition`s; hosted tools and namespaces are `Native` and
+go back as they came. A tool with a field of the wrong type is `Native` too. `strict` has four values here, and all survive:
+true, false, not said, and null, which native extras tell that are there and empty (or name it). What OpenAI would refuse is
+made legal: names by stand-ins, a root that is no object by wrapping it, `strict` with an open schema by taking it back (both
+are losses).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from antiphon.parts import Native
+from antiphon.wire.ids import NameMap
+from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.openai_responses.content import FORMAT, SHARED, Body, extras_of, kind_of, restore
+from antiphon.wire.openai_schema import strict_problems
+from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
+
+_FUNCTION = frozenset({"type", "name", "description", "parameters", "strict"})
+_CUSTOM = frozenset({"type", "name", "description"})
+_MODES = {mode: ToolChoice(mode) for mode in ("auto", "none", "required")}
+_is_name = re.compile(r"[a-zA-Z0-9_-]{1,128}").fullmatch
+
+
+def name_map() -> NameMap:
+    """Tool names as this format takes them (OR-12). Stand-ins keep to 64, which every host takes."""
+    return NameMap(_is_name, 64)
+
+
+def read_tools(tools: list[Any]) -> tuple[ToolDefinition | Native, ...]:
+    return tuple([_read_tool(tool) or Native(FORMAT, tool) for tool in tools])
+
+
+def _read_tool(tool: Any) -> ToolDefinition | None:
+    if type(tool) is not dict or type(tool.get("name")) is not str:
+        return None
+    description = tool.get("description")
+    if description is not None and type(description) is not str:
+        return None
+    if tool.get("type") == "custom":
+        return ToolDefinition(tool["name"], description, freeform=True, native=extras_of(tool, _CUSTOM))
+    parameters, strict = tool.get("parameters"), tool.get("strict")
+    if tool.get("type") != "function" or type(strict) not in (bool, type(None)):
+        return None
+    if parameters is not None and type(parameters) is not dict:
+        return None
+    native = extras_of(tool, _FUNCTION)
+    if strict is None and "strict" in tool:
+        own = (native or {}).get(FORMAT)
+        native = {**(native or {}), FORMAT: {**own, "strict": None} if own else {}}
+    return ToolDefinition(tool["name"], description, parameters, strict, native=native)
+
+
+def write_tools(tools: Sequence[ToolDefinition | Native], names: NameMap, losses: list[Loss]) -> list[Any]:
+    written: list[Any] = []
+    for place, tool in enumerate(tools):
+        if isinstance(tool, ToolDefinition):
+            written.append(_write_tool(tool, names, losses, f"tools[{place}]"))
+        elif tool.origin == FORMAT:
+            written.append(tool.data)
+        else:
+            losses.append(Loss(f"tools[{place}]", kind_of(tool), f"only {tool.origin} has this tool"))
+    return written
+
+
+def _write_tool(tool: ToolDefinition, names: NameMap, losses: list[Loss], path: str) -> Body:
+    body: Body = {"type": "custom" if tool.freeform else "function", "name": names.legal(tool.name)}
+    if tool.description is not None:
+        body["description"] = tool.description
+    if tool.freeform:
+        for field, value in (("parameters", tool.parameters), ("strict", tool.strict)):
+            if value is not None:
+                losses.append(Loss(f"{path}.{field}", field, "a freeform tool takes text"))
+    else:
+        if tool.parameters is not None:
+            body["parameters"] = _object_schema(tool.parameters, losses, f"{path}.parameters")
+        if tool.strict is not None:
+            body["strict"] = tool.strict and closed(body.get("parameters"), losses, f"{path}.strict")
+        elif tool.native and tool.native.get(FORMAT) == {}:
+            body["strict"] = None
+    restore(body, tool.native, losses, path)
+    return body
+
+
+def _object_schema(parameters: Body, losses: list[Loss], path: str) -> Body:
+    """Parameters whose root is an object (OR-12)."""
+    kind = parameters.get("type")
+    if kind == "object" or (isinstance(kind, list) and "object" in kind):
+        return parameters
+    if kind is None:
+        return {"type": "object", **{key: value for key, value in parameters.items() if key != "type"}}
+    losses.append(Loss(path, "schema", "its root is no object; its value is asked for as the property `value`"))
+    return {"type": "object", "properties": {"value": parameters}, "required": ["value"]}
+
+
+def closed(schema: Body | None, losses: list[Loss], path: str) -> bool:
+    """Whether a schema may be strict (OR-20)."""
+    problem = next(strict_problems(schema), None) if schema is not None else None
+    if problem is not None:
+        losses.append(Loss(path, "strict", f"the schema does not allow it: {problem}"))
+    return problem is None
+
+
+def read_tool_choice(choice: Any, tools: Sequence[ToolDefinition | Native]) -> ToolChoice | None:
+    """The choice in neutral terms; None if it is one only this format has."""
+    if type(choice) is str:
+        return _MODES.get(choice)
+    if type(choice) is not dict:
+        return None
+    if choice.get("type") != "allowed_tools":
+        name = _chosen_name(choice, tools)
+        return ToolChoice("tool", (name,)) if name is not None else None
+    mode, members = choice.get("mode"), choice.get("tools")
+    if len(choice) != 3 or mode not in ("auto", "required") or type(members) is not list:
+        return None
+    names = [_chosen_name(member, tools) for member in members]
+    if None in names:
+        return None
+    return ToolChoice("allowed", tuple(str(name) for name in names), mode == "required")
+
+
+def _chosen_name(choice: Any, tools: Sequence[ToolDefinition | Native]) -> str | None:
+    """The name of a chosen tool, if `write_tool_choice` would choose it by the same words."""
+    if type(choice) is not dict or len(choice) != 2 or type(choice.get("name")) is not str:
+        return None
+    name: str = choice["name"]
+    return name if choice.get("type") == ("custom" if name in _freeform(tools) else "function") else None
+
+
+def _freeform(tools: Sequence[ToolDefinition | Native]) -> set[str]:
+    return {tool.name for tool in tools if isinstance(tool, ToolDefinition) and tool.freeform}
+
+
+def write_tool_choice(request: ModelRequest, body: Body, names: NameMap, losses: list[Loss]) -> None:
+    """Say which tools to call, as far as the tools in the body allow (OR-13)."""
+    choice = request.tool_choice
+    if choice is None:
+        return
+    if choice.native:
+        lose_native(losses, "tool_choice", choice.native, SHARED)
+    has_tools = (
+        bool(body.get("tools")) or body.get("prompt") is not None or any(_brings_tools(item) for item in body["input"])
+    )
+    if choice.mode in ("auto", "none"):
+        body["tool_choice"] = choice.mode
+        return
+    if choice.mode == "required":
+        if has_tools:
+            body["tool_choice"] = "required"
+        else:
+            losses.append(Loss("tool_choice", "required", "there are no tools"))
+        return
+    freeform = _freeform(request.tools)
+    declared = None if body.get("prompt") is not None else set(_declared(body))
+    chosen: list[Body] = []
+    for name in choice.names:
+        legal = names.legal(name)
+        if declared is None or legal in declared:
+            chosen.append({"type": "custom" if name in freeform else "function", "name": legal})
+        else:
+            losses.append(Loss("tool_choice", name, "there is no tool of that name"))
+    if choice.mode == "tool" and chosen:
+        body["tool_choice"] = chosen[0]
+    elif choice.mode == "allowed" and (chosen or not choice.names):
+        mode = "required" if choice.must_call else "auto"
+        body["tool_choice"] = {"type": "allowed_tools", "mode": mode, "tools": chosen}
+
+
+def _brings_tools(item: Any) -> bool:
+    return isinstance(item, dict) and isinstance(item.get("tools"), list)
+
+
+def _declared(body: Body) -> Iterator[str]:
+    """The names of all tools in a body: its own, those in namespaces, and those that items bring."""
+    holders: list[Any] = [body, *body["input"]]
+    for holder in holders:  # grows by the namespaces found
+        tools = holder.get("tools") if isinstance(holder, dict) else None
+        for tool in tools if isinstance(tools, list) else ():
+            if isinstance(tool, dict) and isinstance(tool.get("name"), str):
+                yield tool["name"]
+                holders.append(tool)

@@ -1,0 +1,123 @@
+"""L5: repair is gentle, whatever sequence comes in; and its part of L4: what comes out is a sequence every format takes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from antiphon.parts import Image, Native, Part, Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
+from antiphon.repair import repair
+from antiphon.repair.sequence import INTERRUPTED, RULES, is_legal
+from antiphon.wire import FORMATS, Message, ModelRequest
+
+ids = st.sampled_from(["a", "b", "c", "call_x", "fc_x", "call_x|fc_x", "a_2", ""])
+said = st.sampled_from(["hi", "stop!", "", "it rains", INTERRUPTED])
+texts = st.builds(Text, said)
+calls = st.builds(ToolCallRequest, st.sampled_from(["weather", "search"]), ids, st.sampled_from(["{}", '{"q": tr']))
+results = st.builds(
+    ToolCallResult,
+    st.sampled_from(["", "weather"]),
+    ids,
+    st.sampled_from(list(ToolExecutionStatus)),
+    st.lists(texts | st.builds(Image, st.just("image/png"), st.just("AAAA")), max_size=2).map(tuple),
+)
+pasted = st.builds(
+    Native,
+    st.just("openai-chat"),
+    st.fixed_dictionaries(
+        {"type": st.sampled_from(["tool_use", "tool_result", "x"])}, optional={"id": ids, "name": said}
+    )
+    | st.fixed_dictionaries({"type": st.just("tool_result"), "tool_use_id": ids, "content": said}),
+)
+parts: st.SearchStrategy[Part] = st.one_of(texts, calls, results, pasted)
+messages = st.builds(
+    Message, st.sampled_from(["system", "user", "assistant", "tool"]), st.lists(parts, max_size=4).map(tuple)
+)
+shaped = st.one_of(
+    st.builds(Message, st.just("assistant"), st.lists(texts | calls, min_size=1, max_size=3).map(tuple)),
+    st.builds(Message, st.just("tool"), results.map(lambda result: (result,))),
+    st.builds(Message, st.just("user"), texts.map(lambda text: (text,))),
+)
+sequences = st.lists(shaped | messages, max_size=12).map(tuple)
+
+
+def content_of(sequence: Sequence[Message]) -> Counter[object]:
+    """Every piece of content somebody wrote: words, pictures, calls by what they ask. Stand-ins and labels are ours."""
+    found: Counter[object] = Counter()
+    for message in sequence:
+        for part in message.parts:
+            if isinstance(part, ToolCallResult):
+                found.update(_written(inner) for inner in part.content)
+            elif isinstance(part, ToolCallRequest):
+                found[part.tool_name, part.arguments] += 1
+            else:
+                found[_written(part)] += 1
+    return Counter({piece: number for piece, number in found.items() if piece})
+
+
+def _written(part: object) -> object:
+    if isinstance(part, Text):
+        is_ours = part.text == INTERRUPTED or part.text.startswith("[result of the tool call")
+        return None if is_ours or not part.text else part.text
+    return repr(part)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@given(sequence=sequences)
+@settings(max_examples=400)
+def test_any_sequence_becomes_legal_and_keeps_its_content(name: str, sequence: tuple[Message, ...]) -> None:
+    request = ModelRequest(messages=sequence)
+    fixed, actions = repair(request, name)
+    rule = RULES[name]
+    assert is_legal(fixed.messages, rule)
+    assert bool(actions) or fixed is request
+
+    again, more = repair(fixed, name)
+    assert again is fixed, "repair must be idempotent"
+    assert not more
+
+    before, after = content_of(_recognised(sequence)), content_of(fixed.messages)
+    joined = sum(action.kind == "joined" for action in actions)
+    assert not set(before) - set(after), "a piece of content is gone"
+    assert sum((before - after).values()) <= 4 * joined, "more is gone than results that came twice"
+
+
+def _recognised(sequence: tuple[Message, ...]) -> Sequence[Message]:
+    from antiphon.repair.foreign import recognised
+
+    return recognised(sequence, [])
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@given(sequence=sequences)
+def test_what_is_legal_everywhere_comes_back_as_the_same_object(name: str, sequence: tuple[Message, ...]) -> None:
+    legal, _ = repair(ModelRequest(messages=sequence), "anthropic")  # the strictest
+    assert repair(legal, name).request is legal
+
+
+def test_repair_is_linear() -> None:
+    """The worst there is: one id for everything, all calls first, all results behind them. Counted, not timed."""
+    size = 3_000
+    call = ToolCallRequest("weather", "a")
+    result = ToolCallResult("weather", "a", content=(Text("rain"),))
+    assistant, tool = Message("assistant", (call,)), Message("tool", (result,))
+    looked_at = 0
+
+    class Counting(tuple[Part, ...]):
+        def __iter__(self) -> object:  # type: ignore[override]
+            nonlocal looked_at
+            looked_at += len(self)
+            return super().__iter__()
+
+    sequence = [Message("assistant", Counting((call,))) for _ in range(size)]
+    sequence += [Message("tool", Counting((result,))) for _ in range(size)]
+    assert assistant.parts == sequence[0].parts
+    assert tool.parts == sequence[-1].parts
+    fixed, actions = repair(ModelRequest(messages=tuple(sequence)), "anthropic")
+    assert len(fixed.messages) == 2 * size
+    assert sum(action.kind == "renamed" for action in actions) == size - 1
+    assert looked_at < 40 * size

@@ -1,0 +1,54 @@
+"""L9 put to use: a body joined from kept bytes is the body written whole, message after message, in every format."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import msgspec
+import pytest
+
+from antiphon.repair import repair
+from antiphon.wire import FORMATS, formats
+from antiphon.wire.growing import GrowingBody
+from corpus import accepted_requests, client_requests
+
+MODELS = {
+    "openai-chat": "gpt-4o",
+    "openai-responses": "gpt-4o",
+    "anthropic": "claude-sonnet-4-5",
+    "gemini": "gemini-2.5-flash",
+}
+
+
+@pytest.mark.parametrize("target", FORMATS)
+@pytest.mark.parametrize("source", FORMATS)
+def test_a_joined_body_is_the_whole_body(source: str, target: str) -> None:
+    wire = formats[target]
+    long = [body for body in [*accepted_requests(source), *client_requests(source)] if has_rounds(source, body)]
+    assert len(long) > 20
+    for body in islice(long, 120):
+        request = formats[source].read_request(body)
+        fixed, _ = repair(msgspec.structs.replace(request, model=MODELS[target]), target)
+        growing = GrowingBody(wire)
+        for end in range(1, len(fixed.messages) + 1):
+            shorter = msgspec.structs.replace(fixed, messages=fixed.messages[:end])
+            joined = growing.write(shorter)
+            whole, losses = wire.write_request(shorter)
+            assert msgspec.json.decode(joined) == msgspec.json.decode(msgspec.json.encode(whole))
+            assert sorted(map(str, growing.losses)) == sorted(map(str, losses))
+
+
+def has_rounds(source: str, body: dict[str, object]) -> bool:
+    listed = next((body[key] for key in ("messages", "input", "contents") if key in body), None)
+    return isinstance(listed, list) and len(listed) > 3
+
+
+def test_another_conversation_is_not_mixed_up() -> None:
+    growing = GrowingBody(formats["openai-chat"])
+    for name in ("first", "second"):
+        turns = [
+            {"role": "user", "content": f"{name} question"},
+            {"role": "assistant", "content": f"{name} answer"},
+        ] * 3
+        request = formats["openai-chat"].read_request({"model": "m", "messages": turns})
+        assert msgspec.json.decode(growing.write(request))["messages"] == turns

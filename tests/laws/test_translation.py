@@ -1,0 +1,205 @@
+"""L3, L4, L6 and L9 across formats: the recorded traffic of each, carried to every other.
+
+L2 (a format to itself) and the cuts of L6 are in `tests/wire`, with each format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from antiphon.parts import Refusal, Text, ToolCallRequest, ToolCallResult
+from antiphon.repair import repair
+from antiphon.wire import FORMATS, Assembler, Message, ModelOutput, ModelRequest, formats
+from corpus import accepted_requests, client_requests, recorded, streams
+
+PAIRS = [(source, target) for source in FORMATS for target in FORMATS]
+MODELS = {
+    "openai-chat": "gpt-4o",
+    "openai-responses": "gpt-4o",
+    "anthropic": "claude-sonnet-4-5",
+    "gemini": "gemini-2.5-flash",
+}
+
+
+def carried(body: dict[str, Any], source: str, target: str) -> tuple[ModelRequest, dict[str, Any], list[Any]]:
+    request = formats[source].read_request(body)
+    if source != target:
+        request = msgspec.structs.replace(request, model=MODELS[target])
+    fixed, _ = repair(request, target)
+    written, losses = formats[target].write_request(fixed)
+    return request, msgspec.json.decode(msgspec.json.encode(written)), losses
+
+
+def everything(name: str) -> Iterator[dict[str, Any]]:
+    yield from accepted_requests(name)
+    yield from client_requests(name)
+
+
+@pytest.mark.parametrize(("source", "target"), [pair for pair in PAIRS if pair[0] != pair[1]])
+def test_every_recorded_request_is_accepted_everywhere(
+    source: str, target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """L4, and L3 by counting words: each text of the source is in the target, or a loss speaks of its place."""
+    bodies = lost = 0
+    refused: list[str] = []
+    silent: list[str] = []
+    for body in everything(source):
+        request, written, losses = carried(body, source, target)
+        bodies += 1
+        lost += len(losses)
+        refused += [str(found) for found in formats[target].check_request(written)]
+        silent += missing_words(request, written, losses)
+    with capsys.disabled():
+        print(f"\n  {source} to {target}: {bodies} bodies, {lost} losses told", end="")
+    assert bodies > 100
+    assert refused == []
+    assert silent == []
+
+
+def missing_words(request: ModelRequest, written: dict[str, Any], losses: list[Any]) -> list[str]:
+    there = "\n".join(strings(written))
+    told = {loss.path.split(".parts")[0] for loss in losses}
+    return [
+        f"messages[{index}]: {text[:80]!r}"
+        for index, message in enumerate(request.messages)
+        for text in texts_of(message)
+        if text.strip() and text.strip() not in there and f"messages[{index}]" not in told
+    ]
+
+
+def texts_of(message: Message) -> Iterator[str]:
+    for part in message.parts:
+        if isinstance(part, Text | Refusal):
+            yield part.text
+        elif isinstance(part, ToolCallResult):
+            yield from (
+                inner.text
+                for inner in part.content
+                if isinstance(inner, Text) and not inner.text.startswith(("{", "["))
+            )
+
+
+def strings(value: Any) -> Iterator[str]:
+    """Every string in a body, those inside JSON strings too."""
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, dict):
+            stack.extend(item.values())
+        elif isinstance(item, list):
+            stack.extend(item)
+
+
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+def test_the_same_request_gives_the_same_bytes_and_a_longer_one_the_same_beginning(source: str, target: str) -> None:
+    """L9. Messages that end a request may be closed differently; what stands before them may not change."""
+    for body in list(everything(source))[:150]:
+        request = formats[source].read_request(body)
+        fixed, _ = repair(msgspec.structs.replace(request, model=MODELS[target]), target)
+        whole = msgspec.json.encode(formats[target].write_request(fixed).body)
+        assert msgspec.json.encode(formats[target].write_request(fixed).body) == whole
+        blocks = flattened(msgspec.json.decode(whole))
+        for end in turn_ends(fixed.messages):
+            shorter = msgspec.structs.replace(fixed, messages=fixed.messages[:end])
+            beginning = flattened(msgspec.json.decode(msgspec.json.encode(formats[target].write_request(shorter).body)))
+            assert blocks[: len(beginning)] == beginning
+
+
+def turn_ends(messages: tuple[Message, ...]) -> list[int]:
+    """Where a request could have ended: behind a user's words or a tool's results, before the model spoke."""
+    return [
+        index
+        for index in range(1, len(messages))
+        if messages[index].role == "assistant" and messages[index - 1].role in ("user", "tool")
+    ][:6]
+
+
+def flattened(body: dict[str, Any]) -> list[bytes]:
+    """The conversation as a flat list: every message, or every block of formats that merge messages."""
+    if "contents" in body:
+        return [
+            msgspec.json.encode((content.get("role"), part))
+            for content in body["contents"]
+            for part in content["parts"]
+        ]
+    if "input" in body:
+        items = body["input"]
+        return (
+            [msgspec.json.encode(item) for item in items] if isinstance(items, list) else [msgspec.json.encode(items)]
+        )
+    blocks: list[bytes] = []
+    for message in body.get("messages", ()):
+        content = message.get("content")
+        if isinstance(content, str) and set(message) == {"role", "content"}:
+            content = [{"type": "text", "text": content}]  # the short form of the same
+        if isinstance(content, list) and "tool_calls" not in message and message["role"] != "tool":
+            blocks += [msgspec.json.encode((message["role"], block)) for block in content]
+        else:
+            blocks.append(msgspec.json.encode(message))
+    return blocks
+
+
+@pytest.mark.parametrize(("source", "target"), [pair for pair in PAIRS if pair[0] != pair[1]])
+def test_every_recorded_response_is_carried(source: str, target: str) -> None:
+    for record in recorded(source):
+        if record["status"] != 200 or not isinstance(record["response"], dict):
+            continue
+        output = formats[source].read_response(record["response"])
+        written, losses = formats[target].write_response(output)
+        again = formats[target].read_response(msgspec.json.decode(msgspec.json.encode(written)))
+        assert said(again) == said(output) or losses, record["id"]
+        assert calls(again) == calls(output), record["id"]
+        if output.usage and again.usage:
+            assert again.usage.completion_tokens == output.usage.completion_tokens, record["id"]
+            assert again.usage.prompt_tokens == output.usage.prompt_tokens, record["id"]
+
+
+@pytest.mark.parametrize(("source", "target"), [pair for pair in PAIRS if pair[0] != pair[1]])
+def test_every_recorded_stream_is_carried(source: str, target: str) -> None:
+    """L6 across formats: written as a stream of another format and read again, it says the same."""
+    count = 0
+    for stream in streams(source):
+        first, second = Assembler(), Assembler()
+        reader, writer, other = (
+            formats[source].stream_reader(),
+            formats[target].stream_writer("m"),
+            formats[target].stream_reader(),
+        )
+        for delta in [*reader.feed(stream), *reader.close()]:
+            first.add(delta)
+            for echoed in other.feed(writer.write(delta)):
+                second.add(echoed)
+        for echoed in [*other.feed(writer.close()), *other.close()]:
+            second.add(echoed)
+        assert first.is_finished == second.is_finished
+        assert (first.error is None) == (second.error is None)
+        if first.is_finished:
+            assert said(second.output) == said(first.output) or writer.losses
+            assert calls(second.output) == calls(first.output)
+            count += 1
+    assert count > 10
+
+
+def said(output: ModelOutput) -> str:
+    return "".join(part.text for part in output.parts if isinstance(part, Text | Refusal))
+
+
+def calls(output: ModelOutput) -> list[tuple[str, object]]:
+    return [(part.tool_name, arguments(part)) for part in output.parts if isinstance(part, ToolCallRequest)]
+
+
+def arguments(call: ToolCallRequest) -> object:
+    try:
+        value = call.parse_arguments()
+    except ValueError:
+        return call.arguments
+    wrapped = [
+        value[key] for key in ("input", "_raw") if set(value) == {key}
+    ]  # freeform, or no object: carried inside one
+    return wrapped[0] if wrapped else value

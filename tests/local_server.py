@@ -1,0 +1,51 @@
+"""A small HTTP server on this machine that gives the answer it was told to give, for tests with official SDKs."""
+
+from __future__ import annotations
+
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+
+
+class LocalServer:
+    """`answer` says what the next requests get; `received` is the body of the last one."""
+
+    def __init__(self) -> None:
+        self.received = b""
+        self._answer = (500, "text/plain", b"")
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
+
+            def do_POST(self) -> None:
+                outer.received = self.rfile.read(int(self.headers["content-length"]))
+                status, kind, body = outer._answer
+                self.send_response(status)
+                self.send_header("content-type", kind)
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def answer(self, status: int, kind: str, body: bytes) -> None:
+        self._answer = (status, kind, body)
+
+    def __enter__(self) -> LocalServer:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()

@@ -1,0 +1,49 @@
+"""Which format a body looks like: sure, or silent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from antiphon.wire.guess import looks_like
+
+CORPUS = Path(__file__).parents[2].parent / "shared" / "corpus" / "recorded"
+FILES = {
+    "openai_chat": "openai-chat",
+    "openai_responses": "openai-responses",
+    "anthropic_messages": "anthropic",
+    "gemini": "gemini",
+}
+
+
+@pytest.mark.parametrize(
+    ("body", "guess"),
+    [
+        ({"messages": [{"role": "user", "content": "hi"}]}, None),
+        ({"messages": [], "system": "x"}, "anthropic"),
+        ({"messages": [{"role": "tool", "tool_call_id": "a", "content": ""}]}, "openai-chat"),
+        ({"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]}, "anthropic"),
+        ({"input": "hi"}, "openai-responses"),
+        ({"contents": []}, "gemini"),
+        ({"messages": [{"role": "tool"}], "system": "x"}, None),
+        ({}, None),
+        ([], None),
+        ({"messages": 3, "tools": 5}, None),
+        ({"messages": [1, {"content": [2, {"type": []}]}]}, None),
+    ],
+)
+def test_signs(body: Any, guess: str | None) -> None:
+    assert looks_like(body) == guess
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_recorded_bodies_are_never_taken_for_another_format(file: str) -> None:
+    path = CORPUS / f"{file}.jsonl"
+    if not path.exists():
+        pytest.skip("the recorded traffic is not here")
+    requests = [msgspec.json.decode(line)["request"] for line in path.read_bytes().splitlines()]
+    wrong = [body for body in requests if looks_like(body) not in (None, FILES[file])]
+    assert not wrong

@@ -1,0 +1,41 @@
+"""Ids and names: legal, stable, and never two for one or one for two."""
+
+from __future__ import annotations
+
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from antiphon.wire.ids import IdRule, NameMap, legal_name
+
+RULE = IdRule(r"[a-zA-Z0-9_-]{1,40}")
+is_name = re.compile(r"[a-zA-Z0-9_-]{1,64}").fullmatch
+names = st.text(max_size=90) | st.sampled_from(
+    ["foo/bar", "foo_bar", "foo.bar", "功能", "9lives", "", "x" * 65, "x" * 66]
+)
+
+
+@given(st.lists(names, unique=True, max_size=20))
+def test_different_ids_stay_different_and_legal_ones_stay_as_they_are(ids: list[str]) -> None:
+    mapped = [RULE.legal(name) for name in ids]
+    assert len(set(mapped)) == len(ids)
+    assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,40}", name) for name in mapped)
+    assert [RULE.legal(name) for name in ids] == mapped
+    assert all(RULE.legal(name) == name for name in ids if re.fullmatch(r"[a-zA-Z0-9_-]{1,40}", name))
+
+
+@given(st.lists(names, unique=True, max_size=20))
+def test_names_come_back(given_names: list[str]) -> None:
+    tools = NameMap(is_name, 64, given_names)
+    mapped = [tools.legal(name) for name in given_names]
+    assert len(set(mapped)) == len(given_names)
+    assert all(is_name(name) for name in mapped)
+    assert [tools.back(name) for name in mapped] == given_names
+    assert tools.back("never_heard_of") == "never_heard_of"
+
+
+def test_stand_ins_are_readable() -> None:
+    assert legal_name("files/read me", 64).startswith("files_read_me_")
+    assert re.fullmatch(r"[a-z]\w{1,63}", legal_name("9/" + "x" * 99, 64))
+    assert legal_name("功能", 64).startswith("tool_")
