@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from itertools import islice
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -383,7 +383,7 @@ def test_reading_an_error_never_fails(body: Any, status: int | None) -> None:
         assert encoded(write_error(error))["error"]["message"] == error.message
 
 
-@pytest.mark.parametrize("kind", ErrorKind.__args__)  # type: ignore[attr-defined]
+@pytest.mark.parametrize("kind", get_args(ErrorKind))
 def test_every_kind_of_error_can_be_told(kind: ErrorKind) -> None:
     body = write_error(ProviderError("why", kind, 418))
     assert set(body["error"]) == {"message", "type", "param", "code"}
