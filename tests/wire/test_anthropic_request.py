@@ -392,7 +392,7 @@ def test_a_later_system_message_becomes_a_note_elsewhere() -> None:
 
 def test_a_system_message_waits_for_an_answer_that_comes_to_something() -> None:
     turns, losses = messages_of(ASK, LATER, model(Text("")), ASK, model="claude-opus-4-8")
-    assert [turn["role"] for turn in turns] == ["user", "user", "system"]
+    assert [turn["role"] for turn in turns] == ["user", "system"]
     assert losses == ["messages[1]"]
 
 
@@ -421,7 +421,7 @@ def test_blank_text_is_left_out() -> None:
     turns, losses = messages_of(user(Text("", native={"anthropic": MARK, "openai": {"x": 1}})), ASK)
     assert losses == ["messages[0].parts[0].x", "messages[0].parts[0].cache_control"]
     turns, losses = messages_of(model(Text("a")), user(Text(" ")), model(Text("b ", native={"anthropic": MARK})))
-    assert [turn["content"] for turn in turns] == ["a", [text("b", **MARK)]]
+    assert [turn["content"] for turn in turns] == [[text("a"), text("b", **MARK)]]
 
 
 def test_newer_models_do_not_speak_last() -> None:
@@ -833,6 +833,7 @@ BUDGET = Reasoning(budget_tokens=2000)
         ((ASK,), {"max_output_tokens": 900}, None, ["reasoning"]),
         ((ASK,), {"tools": (TOOL,), "tool_choice": ToolChoice("required")}, None, ["reasoning"]),
         ((ASK, model(CALL), user(RESULT)), {"tools": (TOOL,)}, None, ["reasoning"]),
+        ((ASK, model(CALL), user(RESULT), model(Text("")), ASK), {"tools": (TOOL,)}, None, ["reasoning"]),
         ((ASK, model(SIGNED, CALL), user(RESULT)), {"tools": (TOOL,)}, {"type": "enabled", "budget_tokens": 2000}, []),
         (
             (ASK, model(CALL), user(RESULT), ANSWER, ASK),

@@ -3,8 +3,7 @@
 Messages that come to the same role are one turn, and a turn is one message: results first (AN-08), calls last where text
 followed them (AN-29), everything else in its order. Text that is blank is left out, and so is a message with nothing left in
 it (AN-04, AN-05); an answer at the very end loses its trailing blanks (AN-06). A turn of one plain text is written as a string.
-Turns that become neighbours because the one between came to nothing stay two messages, which the API takes as one (AN-02): so
-what is written for a turn does not depend on what comes after it.
+Turns that become neighbours because the one between came to nothing are one message, as they are for the API (AN-02).
 
 System messages that lead are the system prompt. A later one stays where it is if the model takes that and the place is legal;
 else it slides behind the user's turn, or becomes a note in a user's turn, and says so (AN-03). The place is legal behind a
@@ -140,6 +139,8 @@ class MessagesWriter:
         if self._due and role == "assistant":
             due, self._due = self._due, []
             self._place(due)
+        if extras is None and self.messages:
+            blocks = self._with_last(role, blocks)
         if self._is_unordered:
             blocks = _ordered(blocks, role)
             self._is_unordered = False
@@ -149,6 +150,19 @@ class MessagesWriter:
         if extras:
             message.update(extras)
         self.messages.append(message)
+
+    def _with_last(self, role: str | None, blocks: list[Any]) -> list[Any]:
+        """The blocks of a turn, with those of the last message before them if the turn between came to nothing."""
+        last = self.messages[-1]
+        if type(last) is not dict or last.get("role") != role or len(last) != 2:
+            return blocks
+        content = last["content"]
+        before = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        if not isinstance(before, list):
+            return blocks
+        self.messages.pop()
+        self._is_unordered = True
+        return before + blocks
 
     def _message_extras(self, index: int, message: Message) -> dict[str, Any] | None:
         """What a message says beside its parts. One that says something stands alone."""

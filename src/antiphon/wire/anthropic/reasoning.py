@@ -156,16 +156,20 @@ def may_think(thinking: dict[str, Any], body: dict[str, Any], is_limit_ours: boo
 
 
 def _is_in_unthinking_loop(messages: list[Any]) -> bool:
-    """Whether a tool loop is under way that shows no thinking at all (AN-30)."""
-    has_calls = False
+    """Whether a tool loop is under way that shows no thinking at all (AN-30). Neighbours of one role are one turn."""
+    has_calls = has_results = is_users_turn = False
     for message in reversed(messages):
         content = message.get("content") if isinstance(message, dict) else None
         kinds = [block.get("type") for block in content if isinstance(block, dict)] if isinstance(content, list) else []
         role = message.get("role") if isinstance(message, dict) else None
-        if role == "user" and "tool_result" not in kinds:
-            break
-        if role == "assistant":
+        if role == "user":
+            is_users_turn = True
+            has_results = has_results or "tool_result" in kinds
+        elif role == "assistant":
+            if is_users_turn and not has_results:
+                break
             if "thinking" in kinds or "redacted_thinking" in kinds:
                 return False
+            is_users_turn = has_results = False
             has_calls = has_calls or "tool_use" in kinds
     return has_calls
