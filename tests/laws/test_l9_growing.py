@@ -6,12 +6,16 @@ from itertools import islice
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from antiphon.parts import Text, ToolCallRequest, ToolCallResult
 from antiphon.repair import repair
-from antiphon.wire import FORMATS, formats
+from antiphon.wire import FORMATS, Message, ModelRequest, formats
 from antiphon.wire.growing import GrowingBody
 from corpus import accepted_requests, client_requests
 
+said = st.sampled_from(["hi", "bye ", " ", "", "\n", "yo"])
 MODELS = {
     "openai-chat": "gpt-4o",
     "openai-responses": "gpt-4o",
@@ -41,6 +45,33 @@ def test_a_joined_body_is_the_whole_body(source: str, target: str) -> None:
 def has_rounds(source: str, body: dict[str, object]) -> bool:
     listed = next((body[key] for key in ("messages", "input", "contents") if key in body), None)
     return isinstance(listed, list) and len(listed) > 3
+
+
+turns = st.lists(
+    st.one_of(
+        st.builds(Message, st.sampled_from(["user", "assistant", "system"]), said.map(lambda text: (Text(text),))),
+        st.integers(0, 10**9).map(lambda number: ToolCallRequest("weather", f"call_{number}", "{}")),
+    ),
+    max_size=10,
+)
+
+
+@pytest.mark.parametrize("target", FORMATS)
+@given(turns=turns)
+@settings(max_examples=150)
+def test_blank_turns_and_empty_answers_change_nothing(target: str, turns: list[Message | ToolCallRequest]) -> None:
+    messages: list[Message] = []
+    for turn in turns:
+        if isinstance(turn, Message):
+            messages.append(turn)
+        else:
+            messages += [Message("assistant", (turn,)), Message("tool", (ToolCallResult.of(turn, "rain"),))]
+    fixed, _ = repair(ModelRequest(model=MODELS[target], messages=tuple(messages)), target)
+    growing = GrowingBody(formats[target])
+    for end in range(len(fixed.messages) + 1):
+        shorter = msgspec.structs.replace(fixed, messages=fixed.messages[:end])
+        joined = growing.write(shorter)
+        assert msgspec.json.decode(joined) == formats[target].write_request(shorter).body
 
 
 def test_another_conversation_is_not_mixed_up() -> None:

@@ -341,6 +341,8 @@ def test_odd_messages_are_kept() -> None:
     body, losses = written(read)
     assert body["messages"] == [*odd, said]
     assert losses == []
+    neighbours = [{"role": "assistant", "x": 1}, {"role": "assistant", "content": "a"}]
+    assert written(read_request({"messages": neighbours}))[0]["messages"] == neighbours
 
 
 def test_the_system_prompt_leads() -> None:

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from antiphon.parts import NativeExtras, Part, Text, ToolCallRequest
+from antiphon.parts import NativeExtras, Part, Text, ToolCallRequest, ToolCallResult
 from antiphon.wire.format import Format
 from antiphon.wire.loss import Loss
 from antiphon.wire.request import Message, ModelRequest
@@ -126,19 +126,18 @@ def _leading(messages: Sequence[Message]) -> tuple[Message, ...]:
 def _last_answer(messages: Sequence[Message], known: int) -> int:
     """Where the last answer begins behind somebody else's message; `known` if there is none beyond it."""
     for index in range(len(messages) - 1, max(known, 1), -1):
-        if (
-            messages[index].role == "assistant"
-            and messages[index - 1].role in ("user", "tool")
-            and _speaks(messages[index])
-        ):
+        before, answer = messages[index - 1], messages[index]
+        is_border = answer.role == "assistant" and before.role in ("user", "tool")
+        if is_border and _speaks(before) and _speaks(answer):
             return index
     return known
 
 
 def _speaks(message: Message) -> bool:
-    """Whether every format writes something for an answer; where one does not, the messages around it may become one."""
+    """Whether every format writes something for a message; where one does not, the messages around it may become one."""
     return any(
-        type(part) is ToolCallRequest or (type(part) is Text and not part.text.isspace() and part.text != "")
+        type(part) in (ToolCallRequest, ToolCallResult)
+        or (type(part) is Text and part.text and not part.text.isspace())
         for part in message.parts
     )
 

@@ -156,7 +156,7 @@ class MessagesWriter:
         last = self.messages[-1]
         if type(last) is not dict or last.get("role") != role or len(last) != 2:
             return blocks
-        content = last["content"]
+        content = last.get("content")
         before = [{"type": "text", "text": content}] if isinstance(content, str) else content
         if not isinstance(before, list):
             return blocks
