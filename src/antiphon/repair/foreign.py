@@ -31,22 +31,21 @@ def recognised(messages: Sequence[Message], actions: list[Action]) -> Sequence[M
     """The messages with foreign blocks read; the same object if there are none."""
     changed: list[Message] | None = None
     for position, message in enumerate(messages):
-        for part in message.parts:
-            if type(part) is Native and _is_foreign(part):
-                break
-        else:
+        if not any(is_foreign(part) for part in message.parts):
             continue
-        parts = tuple(_read(part) if type(part) is Native and _is_foreign(part) else part for part in message.parts)
-        if parts != message.parts:
-            changed = list(messages) if changed is None else changed
-            changed[position] = structs.replace(message, parts=parts)
-            actions.append(Action("recognised", position, "blocks of another format"))
+        changed = list(messages) if changed is None else changed
+        parts = tuple(_read(part) if type(part) is Native and is_foreign(part) else part for part in message.parts)
+        changed[position] = structs.replace(message, parts=parts)
+        actions.append(Action("recognised", position, "blocks of another format"))
     return messages if changed is None else changed
 
 
-def _is_foreign(part: Native) -> bool:
-    data = part.data
-    return isinstance(data, dict) and part.origin in _FOREIGN and data.get("type") in _FOREIGN[part.origin]
+def is_foreign(part: Part) -> bool:
+    """Whether a part is a block of another format that can be read as what it is."""
+    if type(part) is not Native or not isinstance(part.data, dict) or part.origin not in _FOREIGN:
+        return False
+    kind = part.data.get("type")
+    return isinstance(kind, str) and kind in _FOREIGN[part.origin] and _read(part) is not part
 
 
 def _read(part: Native) -> Part:

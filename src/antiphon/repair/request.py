@@ -72,9 +72,11 @@ def _repaired(
     messages: Sequence[Message], format_name: str, *, is_continued: bool
 ) -> tuple[Sequence[Message], list[Action]]:
     actions: list[Action] = []
-    known = recognised(messages, actions)
     rule = RULES[format_name]
-    if is_legal(known, rule, is_continued=is_continued):
+    if is_legal(messages, rule, is_continued=is_continued):
+        return messages, actions
+    known = recognised(messages, actions)
+    if known is not messages and is_legal(known, rule, is_continued=is_continued):
         return known, actions
     return restore_order(known, rule, actions, keep_orphans=is_continued), actions
 

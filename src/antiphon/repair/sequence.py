@@ -24,6 +24,7 @@ from msgspec import Struct, structs
 from antiphon.parts import Part, Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.repair.action import Action
 from antiphon.repair.aliases import aliases_of_call, aliases_of_result
+from antiphon.repair.foreign import is_foreign
 from antiphon.wire.request import Message
 
 INTERRUPTED = "Error: this call was interrupted before it returned a result; it may or may not have run."
@@ -47,9 +48,10 @@ RULES = {
 
 
 def is_legal(messages: Sequence[Message], rule: SequenceRule, *, is_continued: bool = False) -> bool:
-    """Whether every call has exactly one result, where the format wants it. One quick pass.
+    """Whether every call has exactly one result, where the format wants it, and no block of another format is among them.
 
-    `is_continued` means that the server knows earlier messages, so that a result may answer a call that is not here.
+    One quick pass: most parts are text, and text is looked at once. `is_continued` means that the server knows earlier
+    messages, so that a result may answer a call that is not here.
     """
     if not rule.is_ordered:
         return _is_paired(messages, is_continued)
@@ -60,11 +62,13 @@ def is_legal(messages: Sequence[Message], rule: SequenceRule, *, is_continued: b
             if waiting and not rule.assistants_merge:
                 return False
             for part in message.parts:
+                if type(part) is Text:
+                    continue
                 if type(part) is ToolCallRequest:
                     if part.tool_call_id in waiting or part.tool_call_id in seen:
                         return False
                     waiting.add(part.tool_call_id)
-                elif type(part) is ToolCallResult:
+                elif type(part) is ToolCallResult or is_foreign(part):
                     return False
             if waiting and rule.ids_are_unique:
                 seen |= waiting
@@ -73,7 +77,9 @@ def is_legal(messages: Sequence[Message], rule: SequenceRule, *, is_continued: b
                 return False
         else:
             for part in message.parts:
-                if type(part) is ToolCallResult or type(part) is ToolCallRequest:
+                if type(part) is not Text and (
+                    type(part) is ToolCallResult or type(part) is ToolCallRequest or is_foreign(part)
+                ):
                     return False
     return not waiting
 
@@ -86,7 +92,7 @@ def _answers(parts: tuple[Part, ...], waiting: set[str], rule: SequenceRule) -> 
             if part.tool_call_id not in waiting or (has_other and rule.results_lead):
                 return False
             waiting.discard(part.tool_call_id)
-        elif type(part) is ToolCallRequest:
+        elif type(part) is ToolCallRequest or is_foreign(part):
             return False
         else:
             has_other = True
@@ -106,6 +112,8 @@ def _is_paired(messages: Sequence[Message], is_continued: bool) -> bool:
                 if part.tool_call_id in results or message.role == "assistant":
                     return False
                 results.add(part.tool_call_id)
+            elif type(part) is not Text and is_foreign(part):
+                return False
     return calls <= results and (is_continued or results <= calls)
 
 
