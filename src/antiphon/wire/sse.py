@@ -60,6 +60,10 @@ class SseReader:
         for block in blocks:
             if block.startswith(b"data: ") and b"\n" not in block:
                 events.append(_new(SseEvent, (b"", block[6:])))
+                continue
+            name, _, value = block.partition(b"\ndata: ")
+            if value and name.startswith(b"event: ") and b"\n" not in value and b"\n" not in name:
+                events.append(_new(SseEvent, (name[7:].strip(), value)))
             else:
                 _read_block(block, events)
         return events

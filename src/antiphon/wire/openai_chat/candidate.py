@@ -74,6 +74,15 @@ class Candidate:
         self._sound: dict[str, Any] = {}
         self._sound_pieces: list[str] = []
 
+    @property
+    def is_saying_text(self) -> bool:
+        """Whether a text is under way, as part `open_number`, and the end was not spoken of."""
+        return self._open is Text and self.word is None
+
+    @property
+    def open_number(self) -> int:
+        return self._open_number
+
     def read(self, choice: dict[str, Any], out: Deltas) -> None:
         """Take one choice of one chunk."""
         delta = choice.get("delta")

@@ -15,12 +15,13 @@ order in which they began.
 from __future__ import annotations
 
 from itertools import count
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
+from msgspec import Struct
 
 from antiphon.history.usage import TokenUsage
-from antiphon.wire.delta import Failed, ModelOutputDelta, Started, UsageReported
+from antiphon.wire.delta import Failed, ModelOutputDelta, PartDelta, Started, UsageReported
 from antiphon.wire.openai_chat.candidate import Candidate
 from antiphon.wire.openai_chat.content import FORMAT
 from antiphon.wire.openai_chat.errors import read_error
@@ -33,6 +34,34 @@ __all__ = ["StreamReader", "StreamWriter"]
 
 _KNOWN = frozenset(("id", "object", "created", "model", "choices", "usage", "obfuscation", "p"))
 _MOST_STRAY = 65536
+
+
+class _PlainDelta(Struct, forbid_unknown_fields=True, gc=False):
+    content: str
+
+
+class _PlainChoice(Struct, forbid_unknown_fields=True, gc=False):
+    delta: _PlainDelta
+    index: Literal[0] = 0
+    finish_reason: None = None
+    logprobs: None = None
+
+
+class _PlainChunk(Struct, forbid_unknown_fields=True, gc=False):
+    """A chunk that is more of a text and nothing else: what most are, told while decoding."""
+
+    choices: tuple[_PlainChoice]
+    id: str = ""
+    object: str = ""
+    created: int = 0
+    model: str = ""
+    system_fingerprint: str | None = None
+    service_tier: str | None = None
+    obfuscation: str | None = None
+    usage: None = None
+
+
+_decode_plain = msgspec.json.Decoder(_PlainChunk).decode
 
 
 class StreamReader:
@@ -49,6 +78,7 @@ class StreamReader:
         self._is_started = False
         self._is_over = False
         self._stray: bytes | None = b""
+        self._speaker: Candidate | None = None  # the only candidate, while it is saying plain text
 
     def feed(self, data: bytes) -> list[ModelOutputDelta]:
         """The deltas that these bytes complete."""
@@ -63,6 +93,21 @@ class StreamReader:
             self._fail(out, ProviderError("an event of the stream is too long", "server"))
             return out
         for event in events:
+            if self._speaker is not None and not event.event:
+                try:
+                    chunk = _decode_plain(event.data)
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                    self._speaker = (
+                        None  # something else is said; until text is said again, nothing is taken for granted
+                    )
+                else:
+                    known = self._extras.get
+                    if chunk.system_fingerprint == known("system_fingerprint") and chunk.service_tier == known(
+                        "service_tier"
+                    ):
+                        if content := chunk.choices[0].delta.content:
+                            out.append(PartDelta(self._speaker.open_number, content))
+                        continue
             if not self._has_ended():
                 self._read(event, out)
         return out
@@ -150,6 +195,7 @@ class StreamReader:
             repeats = "input_sensitive" in self._extras  # MiniMax
             candidate = self._candidates[number] = Candidate(number, self._numbers, repeats=repeats)
         candidate.read(choice, out)
+        self._speaker = candidate if number == 0 and candidate.is_saying_text and len(self._candidates) == 1 else None
         if self._usage is None and type(choice.get("usage")) is dict:  # Moonshot
             self._report(choice["usage"], out)
 
