@@ -224,7 +224,7 @@ def finish_parameters(request: ModelRequest, body: dict[str, Any], losses: list[
         if type(options) in (dict, type(None)):
             body["stream_options"] = {"include_usage": True, **(options or {})}
     refused: list[Any] = []
-    schema.check_limits(refused, "OC-26", body, rules._MODEL_LIMITS)
+    schema.check_limits(refused, "OC-26", body, rules.MODEL_LIMITS)
     for violation in refused:
         if violation.path in own:
             continue

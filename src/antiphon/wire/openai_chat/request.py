@@ -19,7 +19,7 @@ from antiphon.wire.openai_chat.dialects import Dialect, dialect_named
 from antiphon.wire.openai_chat.message_writer import MessageWriter
 from antiphon.wire.openai_chat.messages import read_messages
 from antiphon.wire.openai_chat.parameters import asks_to_think, finish_parameters, read_parameters, write_parameters
-from antiphon.wire.openai_chat.rules import _takes_no_system, _texts
+from antiphon.wire.openai_chat.rules import takes_no_system, texts_of
 from antiphon.wire.openai_chat.tools import (
     read_choice,
     read_function_choice,
@@ -78,7 +78,7 @@ def write_request(request: ModelRequest, losses: list[Loss], dialect: str | Dial
     body: dict[str, Any] = {}
     if request.model:
         body["model"] = request.model
-    takes_system = not _takes_no_system(request.model)
+    takes_system = not takes_no_system(request.model)
     thinks = asks_to_think(request.reasoning)
     writer = MessageWriter(losses, host, names, takes_system=takes_system, thinks=thinks)
     body["messages"] = messages = writer.write(request.messages)
@@ -97,4 +97,4 @@ def _opens_with_json(messages: list[Any]) -> bool:
     """Whether JSON is spoken of up to the first question: what comes later may not change the beginning (L9)."""
     roles = [message.get("role") if type(message) is dict else None for message in messages]
     first = roles.index("user") + 1 if "user" in roles else len(messages)
-    return any(map(schema.says_json, _texts(messages[:first])))
+    return any(map(schema.says_json, texts_of(messages[:first])))

@@ -43,13 +43,13 @@ RANGES = {
 
 _CONTENT_SUBSTITUTES = ("tool_calls", "function_call", "refusal", "audio")
 _FUNCTION_RULES = schema.FunctionRules("OC-15", "OC-08", "OC-16", "OC-17", 64)
-_takes_no_system = schema.model_family("o1-mini|o1-preview")
+takes_no_system = schema.model_family("o1-mini|o1-preview")
 _thinks = schema.model_family("o1|o3|o3-mini|o4-mini|gpt-5|gpt-5-mini|gpt-5-nano")
 _thinks_without_stop = schema.model_family("o3|o4-mini|gpt-5|gpt-5-mini|gpt-5-nano")
 _thinks_never = schema.model_family(r"gpt-3\.5-turbo|gpt-4|gpt-4-turbo|gpt-4o|gpt-4o-mini|gpt-4\.1(-mini|-nano)?")
 _searches_never = schema.model_family(r"gpt-4o|gpt-4o-mini|gpt-4\.1(-mini|-nano)?")
 _NOT_TAKEN = "Unsupported parameter: '{}' is not supported with this model."
-_MODEL_LIMITS = (
+MODEL_LIMITS = (
     ("max_tokens", _thinks, _NOT_TAKEN.format("max_tokens") + " Use 'max_completion_tokens' instead."),
     ("stop", _thinks_without_stop, _NOT_TAKEN.format("stop")),
     ("reasoning_effort", _thinks_never, "Unrecognized request argument supplied: reasoning_effort"),
@@ -148,7 +148,7 @@ def _check_messages(found: Found, body: dict[str, Any], messages: list[Any]) -> 
     if not messages:
         found.append(schema.empty_array("OC-01", "messages"))
     model = body.get("model")
-    system_roles = ("system", "developer") if isinstance(model, str) and _takes_no_system(model) else ()
+    system_roles = ("system", "developer") if isinstance(model, str) and takes_no_system(model) else ()
     for index, message in enumerate(messages):
         if not isinstance(message, dict):
             found.append(wrong_type("OC-01", f"messages[{index}]", "an object", message))
@@ -336,7 +336,7 @@ def _chosen_name(tool: Any) -> str:
 
 def _check_settings(found: Found, body: dict[str, Any]) -> None:
     schema.check_ranges(found, "OC-20", body, RANGES)
-    schema.check_limits(found, "OC-26", body, _MODEL_LIMITS)
+    schema.check_limits(found, "OC-26", body, MODEL_LIMITS)
     _check_stop(found, body.get("stop"))
     stream, options = body.get("stream"), body.get("stream_options")
     if stream is not None and not isinstance(stream, bool):
@@ -374,7 +374,7 @@ def _check_response_format(found: Found, body: dict[str, Any]) -> None:
         if require(found, "OC-24", path, wanted.get("json_schema"), dict, "an object"):
             schema.check_output_schema(found, "OC-24", "OC-17", path, wanted["json_schema"], schema_needed=False)
     elif kind == "json_object":
-        if not any(schema.says_json(text) for text in _texts(body.get("messages"))):
+        if not any(schema.says_json(text) for text in texts_of(body.get("messages"))):
             text = "must contain the word 'json' in some form, to use 'response_format' of type 'json_object'."
             found.append(Violation("OC-24", "messages", f"'messages' {text}"))
     elif kind != "text":
@@ -382,7 +382,7 @@ def _check_response_format(found: Found, body: dict[str, Any]) -> None:
         found.append(unsupported("OC-24", "response_format.type", kind, kinds))
 
 
-def _texts(messages: Any) -> Iterator[str]:
+def texts_of(messages: Any) -> Iterator[str]:
     for message in messages if isinstance(messages, list) else ():
         content = message.get("content") if isinstance(message, dict) else None
         if isinstance(content, str):
