@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from antiphon.parts import Native, Text, Thinking, ToolCallRequest
 from antiphon.wire.anthropic.content import read_output_block
@@ -63,6 +64,20 @@ class _Block:
         self.held = ""  # arguments that came with the start of a call, in case no others come
 
 
+class _PlainDelta(Struct, forbid_unknown_fields=True, gc=False, tag="text_delta", tag_field="type"):
+    text: str
+
+
+class _PlainEvent(Struct, forbid_unknown_fields=True, gc=False, tag="content_block_delta", tag_field="type"):
+    """An event that is more of a text and nothing else: what most are, told while decoding."""
+
+    index: int
+    delta: _PlainDelta
+
+
+_decode_text = msgspec.json.Decoder(_PlainEvent).decode
+
+
 class StreamReader:
     """Bytes of a stream in, deltas out."""
 
@@ -73,6 +88,7 @@ class StreamReader:
         self._is_started = False
         self._is_over = False
         self._has_calls = False
+        self._speaks_text = False
         self._usage: dict[str, Any] = {}
         self._stop_word: Any = None
         self._stop_sequence: str | None = None
@@ -103,6 +119,17 @@ class StreamReader:
         for event in events:
             if self._is_over:
                 return
+            if self._speaks_text:
+                try:
+                    plain = _decode_text(event.data)
+                except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+                    self._speaks_text = False  # until text is said again, nothing is taken for granted
+                else:
+                    block = self._open.get(plain.index)
+                    if block is not None and block.kind is Text:
+                        if plain.delta.text:
+                            deltas.append(PartDelta(block.index, plain.delta.text))
+                        continue
             try:
                 data = _decode(event.data)
             except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -178,6 +205,7 @@ class StreamReader:
             _grow(block, delta)
         elif kind == "text_delta" and block.kind is Text:
             text = delta.get("text")
+            self._speaks_text = True
             if type(text) is str and text:
                 deltas.append(PartDelta(block.index, text))
         elif kind == "input_json_delta" and block.kind is ToolCallRequest:
