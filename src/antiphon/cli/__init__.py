@@ -35,10 +35,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code: int = import_module(f"antiphon.cli.{parsed.command}").run(parsed)
         sys.stdout.flush()
     except AntiphonError as error:
-        print(f"antiphon: {error}", file=sys.stderr)  # noqa: T201
+        print(f"antiphon: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print(file=sys.stderr)  # noqa: T201
+        print(file=sys.stderr)
         return 130
     except BrokenPipeError:
         # The reader of our output left (`| head`); Python would complain once more while closing it.

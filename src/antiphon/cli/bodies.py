@@ -58,7 +58,7 @@ def each_body(arguments: argparse.Namespace, work: Callable[[Body], bytes | None
             except AntiphonError as error:
                 failed += 1
                 text = str(error)
-                print(f"antiphon: {text if text.startswith(where) else f'{where}: {text}'}", file=sys.stderr)  # noqa: T201
+                print(f"antiphon: {text if text.startswith(where) else f'{where}: {text}'}", file=sys.stderr)
                 continue
             if written is not None:
                 out(written + b"\n")
@@ -96,7 +96,7 @@ def _decoded(where: str, data: bytes, format_name: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise WireError(f"{where}: a body is a JSON object, not {type(value).__name__}")
     for path in _duplicate_keys(data):
-        print(f"antiphon: {where}: the key {path!r} is there twice; the last one counts", file=sys.stderr)  # noqa: T201
+        print(f"antiphon: {where}: the key {path!r} is there twice; the last one counts", file=sys.stderr)
     guess = looks_like(value)
     if guess is not None and guess != format_name:
         raise WireError(f"{where}: this is no {format_name} body; it looks like {guess}")

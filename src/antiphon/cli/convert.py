@@ -95,4 +95,4 @@ def _tell_losses(arguments: argparse.Namespace, where: str, losses: list[Loss]) 
 
 
 def _tell(line: str) -> None:
-    print(harmless(line), file=sys.stderr)  # noqa: T201
+    print(harmless(line), file=sys.stderr)

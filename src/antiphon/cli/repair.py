@@ -68,4 +68,4 @@ def _told(part: Part) -> str:
 
 
 def _tell(line: str) -> None:
-    print(harmless(line) if not line.startswith("\x1b") else line, file=sys.stderr)  # noqa: T201
+    print(harmless(line) if not line.startswith("\x1b") else line, file=sys.stderr)

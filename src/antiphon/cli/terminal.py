@@ -70,7 +70,7 @@ def write(lines: Iterable[str], *, paged: bool = False) -> None:
     """Print lines; on a terminal, long output through the user's pager."""
     if not (paged and sys.stdout.isatty()):
         for line in lines:
-            print(line)  # noqa: T201
+            print(line)
         return
     text = "\n".join(lines) + "\n"
     pager = os.environ.get("PAGER", "less")
