@@ -164,6 +164,22 @@ def test_export_and_import_make_the_same_file_again(path: Path, history: AgentHi
     assert [name.name for name in tmp_path.iterdir() if name.name.startswith(".")] == []
 
 
+def test_links_and_pipes_are_written_to_and_not_replaced(path: Path, history: AgentHistory, tmp_path: Path) -> None:
+    pipe, file, link = tmp_path / "pipe", tmp_path / "talk.jsonl", tmp_path / "link.jsonl"
+    os.mkfifo(pipe)
+    reader = subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE)
+    assert antiphon("history", "export", "last", "-o", pipe, "--store", path)[0] == 0
+    through_pipe = reader.communicate(timeout=30)[0]
+    assert pipe.is_fifo()
+    file.write_text("old")
+    link.symlink_to(file)
+    assert antiphon("history", "export", "last", "-o", link, "--store", path)[0] == 0
+    assert link.is_symlink()
+    assert file.read_bytes() == through_pipe
+    code, _, err = antiphon("history", "export", "last", "-o", tmp_path, "--store", path)
+    assert (code, err) == (1, f"antiphon: cannot write {tmp_path}: Is a directory\n")
+
+
 def test_fork_and_delete(path: Path, history: AgentHistory) -> None:
     fork = json_of("history", "fork", history.id, "--at", "4", "--store", path)
     assert (fork["parent"], fork["forked_at"], fork["version"]) == (history.id, 4, 4)

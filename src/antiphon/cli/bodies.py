@@ -8,12 +8,14 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from antiphon.cli.whole_file import whole_file
 from antiphon.errors import AntiphonError, WireError
 from antiphon.wire import FORMATS
 from antiphon.wire.guess import looks_like
@@ -141,29 +143,11 @@ class _Progress:
             sys.stderr.write("\r\x1b[K")
 
 
-class _output:  # noqa: N801 - used as a function
+@contextmanager
+def _output(name: str | None) -> Iterator[Callable[[bytes], object]]:
     """Where results go: standard output, or a file that appears when everything is written."""
-
-    def __init__(self, name: str | None) -> None:
-        self._path = Path(name) if name else None
-        self._unfinished = self._path.with_name(f".{self._path.name}.unfinished") if self._path else None
-        self._file: Any = None
-
-    def __enter__(self) -> Callable[[bytes], object]:
-        if self._unfinished is None:
-            return sys.stdout.buffer.write
-        try:
-            self._file = open(self._unfinished, "wb")
-        except OSError as error:
-            raise WireError(f"cannot write {self._path}: {error.strerror or error}") from error
-        write: Callable[[bytes], object] = self._file.write
-        return write
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if self._file is None or self._unfinished is None or self._path is None:
-            return
-        self._file.close()
-        if error is None:
-            os.replace(self._unfinished, self._path)
-        else:
-            self._unfinished.unlink(missing_ok=True)
+    if name is None:
+        yield sys.stdout.buffer.write
+        return
+    with whole_file(Path(name)) as file:
+        yield file.write

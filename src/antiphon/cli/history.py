@@ -5,15 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
 import msgspec
 
 from antiphon.cli.terminal import harmless, styled, table, write
+from antiphon.cli.whole_file import whole_file
 from antiphon.errors import StoreError
 from antiphon.history import ConversationInfo, HistoryEntry, SearchHit, SqliteStore, encode_entry
 from antiphon.history.entries import TITLES
@@ -161,26 +160,9 @@ def _export(store: SqliteStore, arguments: argparse.Namespace) -> int:
     if arguments.output is None:
         sys.stdout.buffer.writelines(lines)
         return 0
-    _write_whole(Path(arguments.output), lines)
+    with whole_file(Path(arguments.output)) as file:
+        file.writelines(lines)
     return 0
-
-
-def _write_whole(path: Path, lines: Iterator[bytes]) -> None:
-    """Write a file under another name and rename it, so that it is never there by half."""
-    try:
-        handle, unfinished = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.writelines(lines)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(unfinished, path)
-        except BaseException:
-            with suppress(FileNotFoundError):
-                os.unlink(unfinished)
-            raise
-    except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def _import(store: SqliteStore, arguments: argparse.Namespace) -> int:
