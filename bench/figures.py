@@ -23,11 +23,31 @@ class Figure(Struct, frozen=True):
     def ratio(self) -> float:
         return self.ours / self.theirs
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether what was promised holds; nothing was, then it does."""
+        return self.at_most is None or self.ratio <= self.at_most
+
     def __str__(self) -> str:
-        kept = self.at_most is None or self.ratio <= self.at_most
-        promise = f"  (at most {self.at_most:g}: {'yes' if kept else 'NO'})" if self.at_most is not None else ""
+        promise = f"  (at most {self.at_most:g}: {'yes' if self.is_kept else 'NO'})" if self.at_most is not None else ""
         times = f"{self.ours:>9.2f} / {self.theirs:>9.2f} {self.unit:<5} = {self.ratio:6.3f}x"
         return f"{self.name:<46} {times}{promise}  {self.against}"
+
+
+def not_measured(name: str, why: str) -> str:
+    """A line of the report for what could not be measured."""
+    return f"{name:<46} not measured: {why}"
+
+
+def best(work: Callable[[], object], *, runs: int) -> float:
+    """The shortest CPU time of several runs, in seconds."""
+    shortest = float("inf")
+    for _ in range(runs):
+        gc.collect()
+        started = time.process_time()
+        work()
+        shortest = min(shortest, time.process_time() - started)
+    return shortest
 
 
 def best_of(
@@ -38,11 +58,11 @@ def best_of(
     clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[float, float]:
     """The shortest time of each, in seconds, taken in turns."""
-    best = [float("inf"), float("inf")]
+    shortest = [float("inf"), float("inf")]
     for _ in range(runs):
         for side, work in enumerate((ours, theirs)):
             gc.collect()
             started = clock()
             work()
-            best[side] = min(best[side], clock() - started)
-    return best[0], best[1]
+            shortest[side] = min(shortest[side], clock() - started)
+    return shortest[0], shortest[1]

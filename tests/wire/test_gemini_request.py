@@ -729,3 +729,12 @@ def test_what_was_written_is_read_back(request_: ModelRequest) -> None:
     again, losses = write(read_request(body))
     assert losses == []
     assert again == body
+
+
+def test_base64_in_the_alphabet_of_urls_is_what_others_take_too() -> None:
+    body = {
+        "contents": [{"role": "user", "parts": [{"inlineData": {"mimeType": "image/png", "data": "iVBORw-_-w=="}}]}]
+    }
+    (part,) = read_request(body).messages[0].parts
+    assert isinstance(part, Image)
+    assert part.data == "iVBORw+/+w=="

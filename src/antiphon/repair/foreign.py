@@ -31,7 +31,10 @@ def recognised(messages: Sequence[Message], actions: list[Action]) -> Sequence[M
     """The messages with foreign blocks read; the same object if there are none."""
     changed: list[Message] | None = None
     for position, message in enumerate(messages):
-        if not any(is_foreign(part) for part in message.parts):
+        for part in message.parts:
+            if type(part) is Native and is_foreign(part):
+                break
+        else:
             continue
         changed = list(messages) if changed is None else changed
         parts = tuple(_read(part) if type(part) is Native and is_foreign(part) else part for part in message.parts)

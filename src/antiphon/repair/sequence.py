@@ -120,12 +120,14 @@ def _is_paired(messages: Sequence[Message], is_continued: bool) -> bool:
 class _Call:
     """A call, and the result it was given."""
 
-    __slots__ = ("part", "position", "result")
+    __slots__ = ("before", "behind", "part", "position", "result")
 
-    def __init__(self, part: ToolCallRequest, position: int) -> None:
+    def __init__(self, part: ToolCallRequest, position: int, before: _Call | None) -> None:
         self.part = part
         self.position = position
         self.result: _Result | None = None
+        self.before = before  # of the calls with its id that wait, the one of an earlier message
+        self.behind: deque[_Call] | None = None  # and those of the same message, if this is the first
 
 
 class _Result:
@@ -144,14 +146,23 @@ def restore_order(
     messages: Sequence[Message], rule: SequenceRule, actions: list[Action], *, keep_orphans: bool = False
 ) -> list[Message]:
     """The messages in a sequence that every format takes, with every piece of content kept."""
-    messages = list(_with_assistants(messages, actions))
-    calls, leftover = _paired(messages, actions)
-    _make_unique(calls, everywhere=rule.ids_are_unique or not rule.is_ordered, actions=actions)
-    return list(_written(messages, calls, leftover, actions, keep_orphans))
+    messages = _with_assistants(messages, actions)
+    calls, leftover, holders = _paired(messages, actions)
+    is_renamed = _make_unique(calls, everywhere=rule.ids_are_unique or not rule.is_ordered, actions=actions)
+    return _written(messages, calls, leftover, holders, actions, is_renamed=is_renamed, keep_orphans=keep_orphans)
 
 
-def _with_assistants(messages: Sequence[Message], actions: list[Action]) -> Iterator[Message]:
+def _with_assistants(messages: Sequence[Message], actions: list[Action]) -> Sequence[Message]:
     """Calls are an assistant's: where somebody else makes one, it is told as a message of its own."""
+    for message in messages:
+        if message.role != "assistant":
+            for part in message.parts:
+                if type(part) is ToolCallRequest:
+                    return list(_with_more_assistants(messages, actions))
+    return messages
+
+
+def _with_more_assistants(messages: Sequence[Message], actions: list[Action]) -> Iterator[Message]:
     for position, message in enumerate(messages):
         if message.role != "assistant" and any(type(part) is ToolCallRequest for part in message.parts):
             calls = tuple(part for part in message.parts if type(part) is ToolCallRequest)
@@ -164,28 +175,37 @@ def _with_assistants(messages: Sequence[Message], actions: list[Action]) -> Iter
             yield message
 
 
-def _paired(messages: Sequence[Message], actions: list[Action]) -> tuple[list[_Call], list[_Result]]:
-    """The calls, each with its result if there is one, and the results that are left over. One pass for nearly all."""
+def _paired(messages: Sequence[Message], actions: list[Action]) -> tuple[list[_Call], list[_Result], set[int]]:
+    """The calls, each with its result if there is one, the results that are left over, and where there were results.
+
+    One pass for nearly all.
+    """
     calls: list[_Call] = []
     lost: list[_Result] = []
-    waiting: dict[str, list[deque[_Call]]] = {}  # by id, the calls without a result, message by message
+    waiting: dict[str, _Call] = {}  # by id, the first call without a result of the last message that has one
     answered: dict[str, _Call] = {}
+    holders: set[int] = set()
     for position, message in enumerate(messages):
         for part in message.parts:
+            if type(part) is Text:
+                continue
             if type(part) is ToolCallRequest:
-                call = _Call(part, position)
+                last = waiting.get(part.tool_call_id)
+                call = _Call(part, position, last)
                 calls.append(call)
-                groups = waiting.setdefault(part.tool_call_id, [])
-                if groups and groups[-1][-1].position == position:
-                    groups[-1].append(call)
+                if last is None or last.position != position:
+                    waiting[part.tool_call_id] = call
+                elif last.behind is None:
+                    last.behind = deque((call,))
                 else:
-                    groups.append(deque([call]))
+                    last.behind.append(call)
             elif type(part) is ToolCallResult:
+                holders.add(position)
                 if message.role == "assistant":
                     actions.append(Action("moved", position, f"an assistant message held the result of {_named(part)}"))
                 alone = len(message.parts) == 1 and message.role == "tool"
                 result = _Result(part, position, message if alone else None)
-                nearest = _take_nearest(waiting.get(part.tool_call_id))
+                nearest = _take_nearest(waiting, part.tool_call_id)
                 if nearest is None:
                     result.repeats = answered.get(part.tool_call_id)
                     lost.append(result)
@@ -193,35 +213,44 @@ def _paired(messages: Sequence[Message], actions: list[Action]) -> tuple[list[_C
                     nearest.result = result
                     answered[part.tool_call_id] = nearest
     if lost:
-        lost = _found_later(waiting, lost, actions)
+        lost = _found_later(calls, lost, actions)
         lost = _found_by_alias(calls, lost, actions)
         lost = [result for result in lost if not _says_the_same(result, actions)]
-    return calls, lost
+    return calls, lost, holders
 
 
-def _take_nearest(groups: list[deque[_Call]] | None) -> _Call | None:
+def _take_nearest(waiting: dict[str, _Call], name: str) -> _Call | None:
     """The first waiting call of the last message that has one."""
-    if not groups:
+    call = waiting.get(name)
+    if call is None:
         return None
-    call = groups[-1].popleft()
-    if not groups[-1]:
-        groups.pop()
+    if call.behind:
+        following = waiting[name] = call.behind.popleft()
+        following.before, following.behind = call.before, call.behind
+    elif call.before is not None:
+        waiting[name] = call.before
+    else:
+        del waiting[name]
     return call
 
 
-def _found_later(waiting: dict[str, list[deque[_Call]]], lost: list[_Result], actions: list[Action]) -> list[_Result]:
+def _found_later(calls: list[_Call], lost: list[_Result], actions: list[Action]) -> list[_Result]:
     """Results that came before their calls are given to them."""
-    later = {name: (call for group in groups for call in group) for name, groups in waiting.items() if groups}
+    names = {result.part.tool_call_id for result in lost}
+    later: dict[str, deque[_Call]] = {}
+    for call in calls:
+        if call.result is None and call.part.tool_call_id in names:
+            later.setdefault(call.part.tool_call_id, deque()).append(call)
     still_lost: list[_Result] = []
     for result in lost:
-        call = next(later.get(result.part.tool_call_id, iter(())), None)
-        if call is None:
-            still_lost.append(result)
-        else:
-            call.result = result
+        waiting = later.get(result.part.tool_call_id)
+        if waiting:
+            waiting.popleft().result = result
             actions.append(
                 Action("moved", result.position, f"the result of {_named(result.part)} came before its call")
             )
+        else:
+            still_lost.append(result)
     return still_lost
 
 
@@ -270,9 +299,14 @@ def _is_stand_in(part: ToolCallResult) -> bool:
     return part.content == (Text(INTERRUPTED),)
 
 
-def _make_unique(calls: list[_Call], *, everywhere: bool, actions: list[Action]) -> None:
-    """A call whose id was used before (anywhere, or in the same message) gets another; its result follows when written."""
+def _make_unique(calls: list[_Call], *, everywhere: bool, actions: list[Action]) -> bool:
+    """A call whose id was used before (anywhere, or in the same message) gets another; its result follows when written.
+
+    Returns whether there may be such a call.
+    """
     used = {call.part.tool_call_id for call in calls}
+    if len(used) == len(calls):
+        return False
     numbers: dict[str, int] = {}
     seen: set[tuple[int, str]] = set()
     for call in calls:
@@ -283,6 +317,7 @@ def _make_unique(calls: list[_Call], *, everywhere: bool, actions: list[Action])
             actions.append(Action("renamed", call.position, f"the id {name} was used before; this call is {new}"))
             call.part = structs.replace(call.part, tool_call_id=new)
         seen.add((place, call.part.tool_call_id))
+    return True
 
 
 def _unused(name: str, used: set[str], numbers: dict[str, int]) -> str:
@@ -298,45 +333,53 @@ def _written(
     messages: Sequence[Message],
     calls: list[_Call],
     leftover: list[_Result],
+    holders: set[int],
     actions: list[Action],
+    *,
+    is_renamed: bool,
     keep_orphans: bool,
-) -> Iterator[Message]:
+) -> list[Message]:
+    """The messages without the results, and each call's result behind it; `holders` are the messages that had results."""
+    written: list[Message] = []
+    add = written.append
     calls_at: dict[int, list[_Call]] = {}
     for call in calls:
-        calls_at.setdefault(call.position, []).append(call)
+        at = calls_at.get(call.position)
+        if at is None:
+            calls_at[call.position] = [call]
+        else:
+            at.append(call)
     leftover_at: dict[int, list[_Result]] = {}
     for result in leftover:
         leftover_at.setdefault(result.position, []).append(result)
-    waits_until = (
-        -1
-    )  # the last position a result was taken from for the calls before: what stands before it moved behind it
+    waits_until = -1  # where the last result for a call so far was taken from: what stands before it moved behind it
     for position, message in enumerate(messages):
         own_calls = calls_at.get(position)
-        if own_calls:
-            yield _with_calls(message, own_calls)
+        if own_calls is not None:
+            add(_with_calls(message, own_calls) if is_renamed or position in holders else message)
             for call in own_calls:
-                yield _answer(call, actions)
-            last = max((call.result.position for call in own_calls if call.result is not None), default=-1)
-            waits_until = max(waits_until, last)
-        rest = tuple(part for part in message.parts if type(part) is not ToolCallResult)
-        if own_calls or (not rest and message.parts):
-            pass  # written already, or nothing but results
-        elif len(rest) == len(message.parts):
+                add(_answer(call, actions))
+                if call.result is not None and call.result.position > waits_until:
+                    waits_until = call.result.position
+        elif position not in holders:
             if position < waits_until:
-                actions.append(
-                    Action("moved", position, f"a {message.role} message stood between a call and its result")
-                )
-            yield message
+                detail = f"a {message.role} message stood between a call and its result"
+                actions.append(Action("moved", position, detail))
+            add(message)
         else:
-            if position < waits_until or type(message.parts[0]) is not ToolCallResult:
-                actions.append(Action("moved", position, f"parts of a {message.role} message stood before a result"))
-            yield structs.replace(message, parts=rest)
-        for result in leftover_at.get(position, ()):
-            yield _kept(result, actions, keep_orphans)
+            rest = tuple([part for part in message.parts if type(part) is not ToolCallResult])
+            if rest:
+                if position < waits_until or type(message.parts[0]) is not ToolCallResult:
+                    detail = f"parts of a {message.role} message stood before a result"
+                    actions.append(Action("moved", position, detail))
+                add(structs.replace(message, parts=rest))
+        if leftover_at:
+            written.extend(_kept(result, actions, keep_orphans) for result in leftover_at.get(position, ()))
+    return written
 
 
 def _with_calls(message: Message, calls: list[_Call]) -> Message:
-    """The message with its calls, renamed where that was needed; the same object where it was not."""
+    """The message with its calls, renamed where that was needed, and no results; the same object where it was so."""
     parts: list[Part] = []
     renamed = iter(calls)
     changed = False

@@ -113,6 +113,9 @@ class _Open:
         return whole
 
 
+_UNFINISHED = Finished("")
+
+
 class Assembler:
     """Deltas in, a `ModelOutput` out. `add` them as they come; `output` is what is known so far."""
 
@@ -122,6 +125,7 @@ class Assembler:
         self._started = Started()
         self._usage: TokenUsage | None = None
         self._finished: dict[int, Finished] = {}
+        self._has_candidates = False
 
     def add(self, delta: ModelOutputDelta) -> None:
         kind = type(delta)
@@ -129,6 +133,7 @@ class Assembler:
             self._parts[delta.index].pieces.append(delta.text)  # type: ignore[union-attr]
         elif isinstance(delta, PartStarted):
             self._parts[delta.index] = _Open(delta.part, delta.candidate)
+            self._has_candidates |= delta.candidate > 0
         elif isinstance(delta, PartExtended):
             open_part = self._parts[delta.index]
             open_part.native = merged(open_part.native, delta.native)
@@ -138,6 +143,7 @@ class Assembler:
             self._usage = delta.usage
         elif isinstance(delta, Finished):
             self._finished[delta.candidate] = delta
+            self._has_candidates |= delta.candidate > 0
         elif isinstance(delta, Failed):
             self.error = delta.error
 
@@ -148,21 +154,28 @@ class Assembler:
     @property
     def output(self) -> ModelOutput:
         """The answer as far as it was said."""
-        candidates = sorted({0, *self._finished, *(part.candidate for part in self._parts.values())})
-        first, *others = (self._candidate(number) for number in candidates)
-        return structs.replace(first, usage=self._usage, others=tuple(others))
+        if not self._has_candidates:
+            return self._candidate(0, [self._parts[index] for index in sorted(self._parts)], ())
+        numbers = {0, *self._finished, *(part.candidate for part in self._parts.values())}
+        others = tuple(self._candidate(number, self._parts_of(number), ()) for number in sorted(numbers) if number)
+        return self._candidate(0, self._parts_of(0), others)
 
-    def _candidate(self, number: int) -> ModelOutput:
+    def _parts_of(self, candidate: int) -> list[_Open]:
+        ordered = (self._parts[index] for index in sorted(self._parts))
+        return [part for part in ordered if part.candidate == candidate]
+
+    def _candidate(self, number: int, parts: list[_Open], others: tuple[ModelOutput, ...]) -> ModelOutput:
         started = self._started
-        finished = self._finished.get(number, Finished(""))
-        ordered = sorted(index for index, part in self._parts.items() if part.candidate == number)
+        finished = self._finished.get(number, _UNFINISHED)
         return ModelOutput(
-            parts=tuple(self._parts[index].whole() for index in ordered),
+            parts=tuple([part.whole() for part in parts]),
             stop_reason=finished.stop_reason,
             stop_sequence=finished.stop_sequence,
             id=started.id,
             model=started.model,
             created=started.created,
+            usage=self._usage if number == 0 else None,
+            others=others,
             format=started.format,
             native=merged(started.native if number == 0 else None, finished.native),
         )

@@ -1,12 +1,13 @@
 """`Format`: one wire format with everything it can do, its modules loaded when they are first used.
 
-A format is a package with four modules, each of which reads and writes:
+A format is a package with four modules, each of which reads and writes, and one that reads what is plain quickly:
 
     request.py    read_request(body) -> ModelRequest            write_request(request, losses, **options) -> body
     response.py   read_response(body) -> ModelOutput            write_response(output, losses) -> body
                   read_error(body, status) -> ProviderError     write_error(error) -> body
     stream.py     StreamReader: feed(bytes), close() -> deltas  StreamWriter(model): write(delta), close() -> bytes
     rules.py      check_request(body) -> violations
+    plain.py      read_plain(bytes) -> ModelRequest, the same as read_request would give, or None
 
 Writers append to the list of losses they are given; strictness and decoding bytes are done here, once for all formats.
 """
@@ -42,8 +43,9 @@ class Encoded(NamedTuple):
     losses: list[Loss]
 
 
+_BYTES = (bytes, bytearray, memoryview)
 _EMBEDDING = ("anthropic", "gemini")
-"""The formats that write a call's arguments as an object: composed bodies hold them as raw JSON."""
+"""The formats that write a call's arguments as an object: composed bodies hold them as raw JSON, in structs."""
 
 
 class StreamReader(Protocol):
@@ -73,7 +75,8 @@ class Format:
 
     def read_request(self, body: dict[str, Any] | bytes) -> ModelRequest:
         """A request body in neutral terms. Raises `WireError` if it is none of this format."""
-        request: ModelRequest = self._request.read_request(self._decoded(body))
+        plain = self._plain.read_plain(body) if isinstance(body, _BYTES) else None
+        request: ModelRequest = self._request.read_request(self._decoded(body)) if plain is None else plain
         return request
 
     def write_request(self, request: ModelRequest, *, strict: bool = False, **options: Any) -> Written:
@@ -91,7 +94,7 @@ class Format:
         return Encoded(msgspec.json.encode(body), losses)
 
     def compose_request(self, request: ModelRequest, **options: Any) -> Written:
-        """A body for `msgspec.json.encode` alone: it may hold `msgspec.Raw` where JSON is put in as it is."""
+        """A body for `msgspec.json.encode` alone: it may hold structs, and `msgspec.Raw` where JSON is put in as it is."""
         losses: list[Loss] = []
         return Written(self._request.write_request(request, losses, **options), losses)
 
@@ -134,17 +137,16 @@ class Format:
         return writer
 
     def check_request(self, body: Any, *, advisories: bool = False, **options: Any) -> list[Violation]:
-        """The rules of the API that a body breaks; advisories on demand."""
+        """The rules of the API that a body breaks; advisories on demand. Whatever the JSON is, it is looked at."""
+        if isinstance(body, bytes | bytearray | memoryview):
+            body = _json(body)
         violations: list[Violation] = self._rules.check_request(body, advisories=advisories, **options)
         return violations
 
     def _decoded(self, body: dict[str, Any] | bytes) -> dict[str, Any]:
         value: Any = body
-        if isinstance(body, bytes | bytearray | memoryview):
-            try:
-                value = msgspec.json.decode(body)
-            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-                raise WireError(f"not JSON: {error}") from error
+        if isinstance(body, _BYTES):
+            value = _json(body)
         if not isinstance(value, dict):
             raise WireError(f"a body of {self.name} is an object, not {_kind(value)}")
         return value
@@ -152,6 +154,10 @@ class Format:
     @cached_property
     def _request(self) -> Any:
         return import_module(f"{self._package}.request")
+
+    @cached_property
+    def _plain(self) -> Any:
+        return import_module(f"{self._package}.plain")
 
     @cached_property
     def _response(self) -> Any:
@@ -167,6 +173,13 @@ class Format:
 
     def __repr__(self) -> str:
         return f"<Format {self.name}>"
+
+
+def _json(data: bytes | bytearray | memoryview) -> Any:
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise WireError(f"not JSON: {error}") from error
 
 
 def _kind(value: object) -> str:

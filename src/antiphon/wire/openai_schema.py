@@ -15,6 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from antiphon.wire.remembered import Remembered
 from antiphon.wire.violation import Violation
 
 Found = list[Violation]
@@ -320,6 +321,12 @@ def strict_problems(schema: dict[str, Any]) -> Iterator[str]:
         problem = _open_object(node) if _is_object(node) else None
         if problem is not None:
             yield f"In context={_written(context)}, {problem}"
+
+
+@Remembered
+def strict_problem(schema: dict[str, Any]) -> str | None:
+    """The first thing that keeps a schema from strict mode."""
+    return next(strict_problems(schema), None)
 
 
 def _is_object(node: dict[str, Any]) -> bool:

@@ -59,3 +59,5 @@ class ProviderError(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=
     code: str | None = None
     param: str | None = None
     native: NativeExtras | None = None
+    retry_after: float | None = None
+    """How many seconds the provider asks to wait before the next try, where it said."""

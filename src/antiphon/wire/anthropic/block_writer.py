@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import Struct
+
 from antiphon.parts import (
     Audio,
     Document,
@@ -35,10 +37,28 @@ from antiphon.wire.loss import Loss, lose_native
 NO_OUTPUT = "(no output)"
 
 _SUCCESS = ToolExecutionStatus.SUCCESS
+_legal_id = IDS.legal
+
+
+class CallBlock(Struct, gc=False, tag="tool_use", tag_field="type"):
+    """A call, as most are: made and encoded in less time than a dictionary."""
+
+    id: str
+    name: str
+    input: Any
+
+
+class ResultBlock(Struct, gc=False, tag="tool_result", tag_field="type"):
+    """A result in words, as most are."""
+
+    tool_use_id: str
+    content: str
 
 
 def kind_of(block: Any) -> str:
     """The type of a block; empty if it has none."""
+    if isinstance(block, Struct):
+        return str(block.__struct_config__.tag)
     kind = block.get("type") if isinstance(block, dict) else None
     return kind if isinstance(kind, str) else ""
 
@@ -67,30 +87,35 @@ class BlockWriter:
         self._legal_names: dict[str, str] = {}
         self._losses = losses
 
-    def call(self, part: ToolCallRequest, index: int, position: int) -> dict[str, Any]:
+    def call(self, part: ToolCallRequest, index: int, position: int) -> CallBlock | dict[str, Any]:
         given = plain_input(part)
         if given is None:
             given = mended_input(part, path_of(index, position), self._losses)
         name = self._legal_names.get(part.tool_name) or self._legal_name(part.tool_name)
-        block = {"type": "tool_use", "id": IDS.legal(part.tool_call_id), "name": name, "input": given}
-        if part.native is not None:
-            self.extend(block, part.native, path_of(index, position))
+        if part.native is None:
+            return CallBlock(_legal_id(part.tool_call_id), name, given)
+        block = {"type": "tool_use", "id": _legal_id(part.tool_call_id), "name": name, "input": given}
+        self.extend(block, part.native, path_of(index, position))
         return block
 
     def _legal_name(self, name: str) -> str:
         legal = self._legal_names[name] = self._names.legal(name)
         return legal
 
-    def result(self, result: ToolCallResult, index: int, position: int) -> tuple[dict[str, Any], list[Any]]:
-        """The block of a result, and those that may not stand in it."""
-        block: dict[str, Any] = {"type": "tool_result", "tool_use_id": IDS.legal(result.tool_call_id)}
+    def add_result(self, blocks: list[Any], result: ToolCallResult, index: int, position: int) -> None:
+        """Append the block of a result, and those that may not stand in it."""
         parts = result.content
-        aside: list[Any] = []
         failed = result.status is not _SUCCESS and result.status != _SUCCESS
-        if len(parts) == 1 and type(parts[0]) is Text and parts[0].native is None:
-            block["content"] = parts[0].text
+        said = parts[0] if len(parts) == 1 else None
+        if type(said) is Text and said.native is None and result.native is None and not failed:
+            blocks.append(ResultBlock(_legal_id(result.tool_call_id), said.text))
+            return
+        block: dict[str, Any] = {"type": "tool_result", "tool_use_id": _legal_id(result.tool_call_id)}
+        blocks.append(block)
+        if type(said) is Text and said.native is None:
+            block["content"] = said.text
         elif parts:
-            content = self._result_content(parts, failed, aside, path_of(index, position))
+            content = self._result_content(parts, failed, blocks, path_of(index, position))
             if content:
                 block["content"] = plain(content)
         if failed:
@@ -98,7 +123,6 @@ class BlockWriter:
             block["is_error"] = True
         if result.native is not None:
             self.extend(block, result.native, path_of(index, position))
-        return block, aside
 
     def _result_content(self, parts: tuple[ResultPart, ...], failed: bool, aside: list[Any], path: str) -> list[Any]:
         content: list[Any] = []

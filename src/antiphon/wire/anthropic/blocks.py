@@ -354,7 +354,7 @@ def _custom_tool_faults(tool: dict[str, Any]) -> Iterator[Violation]:
     else:
         yield from located("input_schema", _input_schema_faults(tool["input_schema"]))
     if tool.get("strict") is True:
-        yield from _recursion_faults(tool.get("input_schema"))
+        yield from recursion_faults(tool.get("input_schema"))
 
 
 def _input_schema_faults(schema: Any) -> Iterator[Violation]:
@@ -402,7 +402,8 @@ def optional_and_union_counts(schema: Any) -> tuple[int, int]:
     return optional, unions
 
 
-def _recursion_faults(schema: Any) -> Iterator[Violation]:
+def recursion_faults(schema: Any) -> Iterator[Violation]:
+    """What in a strict tool's schema refers to itself (AN-16)."""
     definitions = schema.get("$defs") if isinstance(schema, dict) else None
     if not isinstance(definitions, dict):
         return

@@ -31,6 +31,7 @@ from antiphon.parts import (
 )
 from antiphon.wire.anthropic.media import read_document, read_image
 from antiphon.wire.anthropic.native import FORMAT, extras_of
+from antiphon.wire.arguments import object_of
 from antiphon.wire.ids import IdRule
 from antiphon.wire.loss import Loss
 
@@ -38,8 +39,7 @@ NO_ARGUMENTS = ("{}", "", "null")
 IDS = IdRule(r"[a-zA-Z0-9_-]{1,64}", prefix="toolu_")
 
 _encode = msgspec.json.Encoder().encode
-_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_SUCCESS, _FAILED = ToolExecutionStatus.SUCCESS, ToolExecutionStatus.FAILED
+SUCCESS, FAILED = ToolExecutionStatus.SUCCESS, ToolExecutionStatus.FAILED
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _TEXT_FIELDS = frozenset({"type", "text"})
 _THINKING_FIELDS = frozenset({"type", "thinking", "signature"})
@@ -92,16 +92,16 @@ def read_result(block: dict[str, Any], tool_name: str = "") -> ToolCallResult | 
     elif given is None:
         content = ()
     elif type(given) is list:
-        content = tuple([_read_result_part(part) for part in given])
+        content = tuple([read_result_part(part) for part in given])
     else:
         return None
-    status = _FAILED if failed else _SUCCESS
+    status = FAILED if failed else SUCCESS
     if len(block) == 2 + (given is not None) + (failed is not None):
         return ToolCallResult(tool_name, call_id, status, content)
     return ToolCallResult(tool_name, call_id, status, content, native=extras_of(block, _RESULT_FIELDS))
 
 
-def _read_result_part(block: Any) -> ResultPart:
+def read_result_part(block: Any) -> ResultPart:
     part = read_block(block)
     return part if isinstance(part, Text | Image | Document) else Native(FORMAT, block)
 
@@ -136,11 +136,7 @@ def plain_input(call: ToolCallRequest) -> Any:
         return {"input": text}
     if text in NO_ARGUMENTS:
         return {}
-    try:
-        _object(text)
-        return msgspec.Raw(text)
-    except (msgspec.DecodeError, RecursionError, UnicodeError):
-        return None
+    return object_of(text)
 
 
 def mended_input(call: ToolCallRequest, path: str, losses: list[Loss]) -> Any:

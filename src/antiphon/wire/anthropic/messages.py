@@ -49,7 +49,9 @@ class MessagesWriter:
     def write(self, messages: tuple[Message, ...]) -> None:
         writer = self._writer
         for index, message in enumerate(messages):
-            role = "user" if message.role == "tool" else message.role
+            role = message.role
+            if role == "tool":
+                role = "user"
             if role != self._role or self._waiting:
                 if role != "user" and role != "assistant":
                     self._add_apart(index, message)
@@ -57,28 +59,29 @@ class MessagesWriter:
                 if self._waiting or self._due:
                     self._turn_among_waiting(role)
                 else:
-                    self._close()
+                    if self._blocks:
+                        self._close()
                     self._role = role
                 self._is_leading = False
-            extras = self._message_extras(index, message) if message.native or message.name is not None else None
+            extras = None
+            if message.native is not None or message.name is not None:
+                extras = self._message_extras(index, message)
             blocks = self._blocks
             for position, part in enumerate(message.parts):
-                if type(part) is Text and part.native is None:
+                if type(part) is ToolCallResult:
+                    if len(blocks) != self._results:
+                        self._is_unordered = True
+                    self._results += 1
+                    writer.add_result(blocks, part, index, position)
+                elif type(part) is ToolCallRequest:
+                    blocks.append(writer.call(part, index, position))
+                    self._has_calls = True
+                elif type(part) is Text and part.native is None:
                     text = part.text
                     if text and not text.isspace():
                         blocks.append({"type": "text", "text": text})
                         if self._has_calls:
                             self._is_unordered = True
-                elif type(part) is ToolCallRequest:
-                    blocks.append(writer.call(part, index, position))
-                    self._has_calls = True
-                elif type(part) is ToolCallResult:
-                    if len(blocks) != self._results:
-                        self._is_unordered = True
-                    self._results += 1
-                    block, aside = writer.result(part, index, position)
-                    blocks.append(block)
-                    blocks += aside
                 else:
                     blocks += writer.blocks(part, role, path_of(index, position))
                     if self._has_calls:
@@ -140,22 +143,22 @@ class MessagesWriter:
             due, self._due = self._due, []
             self._place(due)
         if extras is None and self.messages:
-            blocks = self._with_last(role, blocks)
+            last = self.messages[-1]
+            if type(last) is dict and last.get("role") == role and len(last) == 2:
+                blocks = self._with_last(last, blocks)
         if self._is_unordered:
             blocks = _ordered(blocks, role)
             self._is_unordered = False
         self._results = 0
         self._has_calls = False
-        message = {"role": role, "content": plain(blocks) if len(blocks) == 1 else blocks}
+        is_text = len(blocks) == 1 and type(blocks[0]) is dict
+        message = {"role": role, "content": plain(blocks) if is_text else blocks}
         if extras:
             message.update(extras)
         self.messages.append(message)
 
-    def _with_last(self, role: str | None, blocks: list[Any]) -> list[Any]:
-        """The blocks of a turn, with those of the last message before them if the turn between came to nothing."""
-        last = self.messages[-1]
-        if type(last) is not dict or last.get("role") != role or len(last) != 2:
-            return blocks
+    def _with_last(self, last: dict[str, Any], blocks: list[Any]) -> list[Any]:
+        """The blocks of a turn behind those of the last message, of the same role: the turn between came to nothing."""
         content = last.get("content")
         before = [{"type": "text", "text": content}] if isinstance(content, str) else content
         if not isinstance(before, list):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from antiphon.wire.anthropic.block_writer import kind_of
 from antiphon.wire.anthropic.native import is_own, mark_of_origin
 from antiphon.wire.anthropic.parameters import EFFORTS
 from antiphon.wire.anthropic.target import Target
@@ -160,7 +161,7 @@ def _is_in_unthinking_loop(messages: list[Any]) -> bool:
     has_calls = has_results = is_users_turn = False
     for message in reversed(messages):
         content = message.get("content") if isinstance(message, dict) else None
-        kinds = [block.get("type") for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+        kinds = [kind_of(block) for block in content] if isinstance(content, list) else []
         role = message.get("role") if isinstance(message, dict) else None
         if role == "user":
             is_users_turn = True

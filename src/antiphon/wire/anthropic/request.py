@@ -69,13 +69,17 @@ def read_request(body: dict[str, Any]) -> ModelRequest:
     given = body.get("messages")
     if type(given) is not list:
         raise WireError(f"messages: a request of {FORMAT} has a list of messages, not {type(given).__name__}")
+    return request_of(_read_messages(given), {name: value for name, value in body.items() if name != "messages"})
+
+
+def request_of(messages: list[Message], rest: dict[str, Any]) -> ModelRequest:
+    """The request of messages that are read, and of the rest of their body."""
     parameters = _Parameters()
-    for name, value in body.items():
-        if value is not None and name != "messages":
+    for name, value in rest.items():
+        if value is not None:
             parameters.read(name, value)
-    messages = (*parameters.leading, *_read_messages(given))
     native = {FORMAT: parameters.extras} if parameters.extras else None
-    return ModelRequest(messages=messages, native=native, **parameters.fields)
+    return ModelRequest(messages=(*parameters.leading, *messages), native=native, **parameters.fields)
 
 
 def _read_messages(given: list[Any]) -> list[Message]:

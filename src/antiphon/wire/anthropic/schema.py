@@ -14,6 +14,7 @@ Calling `definitions` by their other name loses nothing; every other change is a
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -31,24 +32,30 @@ FREEFORM: dict[str, Any] = {
     "additionalProperties": False,
 }
 
+_BENT = frozenset({*COMBINATORS, "$ref", "definitions"})
 _DEEPEST = 16
 _LONGEST_KEY = 64
 _BY_NAME = ("properties", "$defs", "definitions", "patternProperties")
 _ONE_OR_MANY = ("items", "anyOf", "oneOf", "allOf", "prefixItems", "additionalProperties", "not")
 
 
+@lru_cache(maxsize=4096)
+def _is_plain_key(key: str) -> bool:
+    return PROPERTY_KEY.match(key) is not None
+
+
 def object_schema(schema: dict[str, Any] | None, path: str, losses: list[Loss]) -> dict[str, Any]:
     """A schema that may be the input of a tool."""
     if schema is None:
         return {"type": "object", "properties": {}}
-    if "definitions" in schema:
-        schema = _with_defs(schema)
-    if "$ref" in schema or any(name in schema for name in COMBINATORS):
+    if not _BENT.isdisjoint(schema):
+        if "definitions" in schema:
+            schema = _with_defs(schema)
         schema = _flat(schema, schema.get("$defs"), path, losses)
     if schema.get("type") != "object":
         schema = _as_object(schema, path, losses)
     properties = schema.get("properties")
-    if isinstance(properties, dict) and not all(map(PROPERTY_KEY.match, properties)):
+    if isinstance(properties, dict) and not all(map(_is_plain_key, properties)):
         schema = _with_plain_keys(schema, properties, path, losses)
     return schema
 

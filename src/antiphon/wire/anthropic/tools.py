@@ -13,13 +13,14 @@ from __future__ import annotations
 from typing import Any
 
 from antiphon.parts import Native
-from antiphon.wire.anthropic.blocks import TOOL_NAME, check_tool, optional_and_union_counts
+from antiphon.wire.anthropic.blocks import TOOL_NAME, optional_and_union_counts, recursion_faults
 from antiphon.wire.anthropic.caching import Marks
 from antiphon.wire.anthropic.native import FORMAT, extras_of
 from antiphon.wire.anthropic.schema import FREEFORM, object_schema
 from antiphon.wire.anthropic.target import Target
 from antiphon.wire.ids import NameMap
 from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.remembered import Remembered
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
 
 LONGEST_NAME = 128
@@ -134,6 +135,12 @@ def _load_some(tools: list[Any], losses: list[Loss]) -> None:
         losses.append(Loss("tools[0].defer_loading", "defer_loading", "not all tools may have it (AN-33)"))
 
 
+@Remembered
+def _looked_into(schema: dict[str, Any]) -> tuple[int, int, bool]:
+    """What counts for the strictness of a tool: its optional parameters, those of several types, whether it is circular."""
+    return *optional_and_union_counts(schema), any(recursion_faults(schema))
+
+
 class _Strictness:
     """How much strictness the tools written so far have used up (AN-16)."""
 
@@ -143,12 +150,12 @@ class _Strictness:
 
     def check(self, block: dict[str, Any], path: str) -> None:
         """Take `strict` off a tool that is one too many, or refers to itself."""
-        optional, unions = optional_and_union_counts(block["input_schema"])
+        optional, unions, is_circular = _looked_into(block["input_schema"])
         is_too_much = (
             self._tools + 1 > MOST_STRICT
             or self._optional + optional > MOST_OPTIONAL
             or self._unions + unions > MOST_UNIONS
-            or any("Circular" in fault.message for fault in check_tool(block))
+            or is_circular
         )
         if is_too_much:
             del block["strict"]

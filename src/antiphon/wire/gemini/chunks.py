@@ -1,8 +1,9 @@
 """The JSON objects of a stream, out of bytes that may be cut anywhere.
 
 With `alt=sse` a stream is server-sent events; without it, one JSON array that grows. The first byte that is not white space
-tells which: `[` or `{` begins JSON, anything else events. In the array, an object ends where its braces close; strings are passed
-over by one match each, and no byte is looked at twice. An array that was not closed was cut.
+tells which: `[` or `{` begins JSON, anything else events. In the array, an object ends where its braces close. One written on
+several lines is told by its last line, one that is there from end to end by one match, and any other is followed string by
+string; no byte is looked at more than a few times. An array that was not closed was cut.
 
 Between events a server that fails writes its error as bare JSON, without `data:`; `rest` gives what followed the last event.
 """
@@ -11,12 +12,27 @@ from __future__ import annotations
 
 import re
 
+import msgspec
+
 from antiphon.wire.sse import MAX_EVENT, SseOverflow, SseReader
 
 _BOM = b"\xef\xbb\xbf"
 _SPACE = b" \t\r\n"
 _BETWEEN = re.compile(rb"[\s,]*+")
 _TO_BRACE = re.compile(rb'[^"{}]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"{}]*+)*+', re.DOTALL)
+_DEEPEST = 8  # of the objects that are passed over in one match: chunks of text have four levels
+
+
+def _object_pattern(levels: int) -> bytes:
+    """An object with at most so many levels of objects in it. Nothing is tried twice, so what does not match costs no more."""
+    inner = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"' + (b"|" + _object_pattern(levels - 1) if levels else b"")
+    return rb'\{[^"{}]*+(?:(?:' + inner + rb')[^"{}]*+)*+\}'
+
+
+_LAST_LINE = b"\n}"
+_BEFORE = b" \t\r\n,"
+_pass_over = msgspec.json.Decoder(msgspec.Raw).decode
+_OBJECT = re.compile(_object_pattern(_DEEPEST), re.DOTALL)
 _TO_QUOTE = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _MARGIN = 8  # bytes before a chunk that tell whether it begins a line
 _OPEN, _CLOSE, _QUOTE, _ARRAY, _ARRAY_END = b'{}"[]'
@@ -61,10 +77,10 @@ class ChunkReader:
         return [event.data for event in events]
 
     def close(self) -> list[bytes]:
-        """What a missing blank line kept back."""
+        """What a missing line kept back."""
         if isinstance(self._kind, SseReader):
             return [event.data for event in self._kind.close()]
-        return []
+        return [] if self._kind is None else self._kind.feed(b"", is_last=True)
 
     @property
     def is_whole(self) -> bool:
@@ -111,7 +127,7 @@ class _ArrayReader:
     def is_whole(self) -> bool:
         return self._depth == 0 and (self._is_closed or not self._is_array)
 
-    def feed(self, data: bytes) -> list[bytes]:
+    def feed(self, data: bytes, *, is_last: bool = False) -> list[bytes]:
         buffer = self._buffer
         buffer += data
         if self._is_array is None:
@@ -119,9 +135,22 @@ class _ArrayReader:
             self._at = 1 if self._is_array else 0
         found: list[bytes] = []
         start = 0
+        has_lines = False if is_last else None  # None: it is not known yet
         while self._depth or self._next_object():
             if not self._depth:
                 start = self._at
+                if has_lines is None:
+                    has_lines = self._take_lines(found)
+                    if self._at > start:
+                        start = self._at
+                        continue
+                whole = _OBJECT.match(buffer, start)
+                if whole is not None:
+                    found.append(whole[0])
+                    start = self._at = whole.end()
+                    continue
+                if has_lines:
+                    break  # the last line of this one is still to come, and will tell where it ends
             if not self._to_end():
                 break
             found.append(bytes(buffer[start : self._at]))
@@ -131,6 +160,23 @@ class _ArrayReader:
         if len(buffer) > MAX_EVENT:
             raise SseOverflow
         return found
+
+    def _take_lines(self, found: list[bytes]) -> bool:
+        """Take the objects that are written on several lines, as Google writes them: the last line is a brace alone.
+
+        That it is the last is a guess until the text is known to be JSON; a beginning of an object never is. Returns whether
+        there were some, and nothing else.
+        """
+        *pieces, _ = bytes(self._buffer[self._at :]).split(_LAST_LINE)
+        for piece in pieces:
+            whole = piece.lstrip(_BEFORE) + _LAST_LINE
+            try:
+                _pass_over(whole)
+            except (msgspec.DecodeError, RecursionError):
+                return False
+            found.append(whole)
+            self._at += len(piece) + len(_LAST_LINE)
+        return bool(pieces)
 
     def _next_object(self) -> bool:
         """Go to the next object; False if it is not there yet."""

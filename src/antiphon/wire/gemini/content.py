@@ -24,10 +24,10 @@ from antiphon.parts import (
     ToolCallRequest,
     ToolCallResult,
 )
-from antiphon.wire.gemini.calls import MINTED, STAND_IN, CallIds, encode, read_call, write_call
+from antiphon.wire.gemini.calls import MINTED, STAND_IN, CallIds, WrittenCall, encode, read_call, write_call
 from antiphon.wire.gemini.declarations import FUNCTION_NAME
 from antiphon.wire.gemini.media import read_file_data, read_inline_data, write_media
-from antiphon.wire.gemini.results import ResultWriter, read_plain_result, read_result
+from antiphon.wire.gemini.results import ResultWriter, WrittenResult, read_plain_result, read_result, write_words
 from antiphon.wire.gemini.rules import DATA_FIELDS, OTHER_PART_FIELDS
 from antiphon.wire.gemini.spelling import FORMAT, extras_of, fields_of, forms, mark, marked
 from antiphon.wire.ids import NameMap
@@ -48,25 +48,26 @@ def read_part(part: Any, calls: CallIds) -> Part:
     """One part of a content. Never raises."""
     if type(part) is not dict:
         return Native(FORMAT, part)
-    call = part.get("functionCall")
-    if type(call) is dict:
-        read: Part | None = _read_plain_call(part, call, calls)
-        if read is not None:
-            return read
-    elif len(part) == 1:
-        result = part.get("functionResponse")
-        if type(result) is dict:
-            read = read_plain_result(result, calls)
-            if read is not None:
-                return read
+    read: Part | None = None
+    if len(part) == 1 and "text" in part:
+        if type(part["text"]) is str:
+            return Text(part["text"])
+    elif "functionCall" in part:
+        read = _read_plain_call(part, part["functionCall"], calls)
+    elif "functionResponse" in part and len(part) == 1:
+        read = read_plain_result(part["functionResponse"], calls)
+    if read is not None:
+        return read
     try:
         return _read_fields(part, calls) or Native(FORMAT, part)
     except (RecursionError, UnicodeEncodeError):
         return Native(FORMAT, part)
 
 
-def _read_plain_call(part: Written, call: dict[str, Any], calls: CallIds) -> ToolCallRequest | None:
+def _read_plain_call(part: Written, call: Any, calls: CallIds) -> ToolCallRequest | None:
     """The usual call: a name, an object, perhaps an id and a signature. None if it is not that."""
+    if type(call) is not dict:
+        return None
     name, args, call_id = call.get("name"), call.get("args"), call.get("id")
     if type(name) is not str or not name or type(args) is not dict:
         return None
@@ -75,10 +76,12 @@ def _read_plain_call(part: Written, call: dict[str, Any], calls: CallIds) -> Too
             return None
     elif len(call) != 2:
         return None
-    signature = part.get("thoughtSignature")
-    if len(part) != (1 if signature is None else 2) or (signature is not None and type(signature) is not str):
-        return None
-    native = {FORMAT: {"thoughtSignature": signature}} if signature is not None else None
+    native = None
+    if len(part) != 1:
+        signature = part.get("thoughtSignature")
+        if len(part) != 2 or type(signature) is not str:
+            return None
+        native = {FORMAT: {"thoughtSignature": signature}}
     try:
         arguments = encode(args).decode()
     except (RecursionError, UnicodeEncodeError):
@@ -152,7 +155,7 @@ class PartWriter:
         self._signature = STAND_IN if signs_calls else ""
         self._called: dict[str, str] = {}
         self._legal: dict[str, str] = {}
-        self._writers: dict[type, Callable[[Any, int], Written | None]] = {
+        self._writers: dict[type, Callable[[Any, int], WrittenCall | WrittenResult | Written | None]] = {
             Text: self._text,
             Thinking: self._thinking,
             Refusal: self._refusal,
@@ -164,32 +167,38 @@ class PartWriter:
             Native: self._native,
         }
 
-    def write(self, part: Part, position: int) -> Written | None:
+    def write(self, part: Part, position: int) -> WrittenCall | WrittenResult | Written | None:
         """A part at its place in the message; None if nothing of it is left."""
         return self._writers[type(part)](part, position)
 
     def path(self, position: int) -> str:
         return f"messages[{self.message}].parts[{position}]" if self._is_request else f"parts[{position}]"
 
-    def call(self, call: ToolCallRequest, position: int, is_first: bool = False) -> Written:
+    def call(self, call: ToolCallRequest, position: int, is_first: bool = False) -> WrittenCall | Written:
         """A call; the first of a step must be signed."""
         name = self._legal.get(call.tool_name) or self._name(call.tool_name)
         self._called[call.tool_call_id] = name
-        losses = len(self.losses)
-        part = write_call(call, name, self.losses, self._signature if is_first else "")
+        losses = self.losses
+        before = len(losses)
+        part = write_call(call, name, losses, self._signature if is_first else "")
         if call.native is not None:
-            lose_native(self.losses, "", call.native, FORMAT)
-        if len(self.losses) > losses:
-            self._locate(losses, position)
+            lose_native(losses, "", call.native, FORMAT)
+        if len(losses) > before:
+            self._locate(before, position)
         return part
 
-    def result(self, result: ToolCallResult, position: int) -> Written:
+    def result(self, result: ToolCallResult, position: int) -> WrittenResult | Written:
         """A result, named as its call is."""
         tool_name = result.tool_name
         if tool_name:
             name = self._legal.get(tool_name) or self._name(tool_name)
         else:
             name = self._called.get(result.tool_call_id, UNKNOWN_TOOL)
+        content = result.content
+        if result.native is None and len(content) == 1:
+            (said,) = content
+            if type(said) is Text and said.native is None:
+                return write_words(result, name, said.text)
         losses = len(self.losses)
         part = self.results.write(result, name)
         if result.native is not None:

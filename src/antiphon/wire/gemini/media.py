@@ -3,6 +3,9 @@
 A video is a `Document`: there is no part of its own for it. A file's name is Vertex's `displayName`, which the Gemini API
 refuses, so only a name that came as one goes back as one (a mark tells, see `spelling`). Files uploaded elsewhere, by
 `file_id`, mean nothing here.
+
+Google takes base64 in the alphabet of URLs too, and its own SDK sends it. Nobody else takes that: it is read into the standard
+one, and goes back as it came (another mark).
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ _BLOB = forms(("data", "mimeType", "displayName"))
 _FILE = forms(("fileUri", "mimeType", "displayName"))
 _DISPLAY_NAME = mark("displayName")
 _UNTYPED = mark("untyped")
+_URL_SAFE = mark("urlSafe")
+_TO_STANDARD, _TO_URL_SAFE = str.maketrans("-_", "+/"), str.maketrans("+/", "-_")
 
 # How the base64 of well-known files begins.
 _BEGINNINGS = {
@@ -95,6 +100,10 @@ def _media(
     marks = {**_DISPLAY_NAME} if is_named else {}
     if not media_type:
         marks |= _UNTYPED
+    data = where.get("data", "")
+    if "-" in data or "_" in data:
+        marks |= _URL_SAFE
+        where["data"] = data.translate(_TO_STANDARD)
     native = native_of(extras, marks)
     if is_document:
         return Document(media_type, name=str(name) if is_named else "", native=native, **where)
@@ -151,7 +160,8 @@ def _blob(part: Media) -> dict[str, Any] | None:
     # An empty picture that came from here is Gemini's own business (L2); elsewhere it is nothing.
     if not data.isascii() or (not data and (not media_type or part.file_id)):
         return None
-    return {"mimeType": media_type or _guessed(part, data), "data": data}
+    written = data.translate(_TO_URL_SAFE) if marked(part.native, "urlSafe") else data
+    return {"mimeType": media_type or _guessed(part, data), "data": written}
 
 
 def _guessed(part: Media, data: str) -> str:

@@ -48,6 +48,15 @@ def read_request(body: dict[str, Any]) -> ModelRequest:
         if contents is not None and type(contents) is not dict:
             raise WireError(f"contents: an array is expected, not {type(contents).__name__}")
         contents = [] if contents is None else [contents]
+    return _request(_read_contents(contents), fields, native)
+
+
+def request_of(messages: list[Message], rest: dict[str, Any]) -> ModelRequest:
+    """The request of contents that are read, and of the rest of their body."""
+    return _request(messages, *fields_of(rest, _BODY))
+
+
+def _request(messages: list[Message], fields: dict[str, Any], native: dict[str, Any]) -> ModelRequest:
     values: dict[str, Any] = {}
     marks: NativeExtras = {}
     system = _read_system(fields.pop("systemInstruction", None), native)
@@ -56,10 +65,8 @@ def read_request(body: dict[str, Any]) -> ModelRequest:
             read_generation(value, values, native, marks)
         elif not _read_parameter(name, value, values, native):
             native[name] = value
-    messages = _read_contents(contents)
-    if system is not None:
-        messages.insert(0, system)
-    return ModelRequest(messages=tuple(messages), native=native_of(native, marks), **values)
+    leading = () if system is None else (system,)
+    return ModelRequest(messages=(*leading, *messages), native=native_of(native, marks), **values)
 
 
 def _read_parameter(name: str, value: Any, values: dict[str, Any], native: dict[str, Any]) -> bool:
@@ -133,15 +140,8 @@ def _read_contents(contents: list[Any]) -> list[Message]:
         if role == "assistant" and before != "assistant":
             calls.new_step()
         before = role
-        read: list[Part] = []
-        for part in parts:
-            if type(part) is dict and len(part) == 1:
-                text = part.get("text")
-                if type(text) is str:
-                    read.append(Text(text))
-                    continue
-            read.append(read_part(part, calls))
-        messages.append(Message(role, tuple(read), None, native))
+        read = (read_part(parts[0], calls),) if len(parts) == 1 else tuple([read_part(part, calls) for part in parts])
+        messages.append(Message(role, read, None, native))
     return messages
 
 

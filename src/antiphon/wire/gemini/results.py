@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, Struct, UnsetType
 
 from antiphon.parts import (
     Audio,
@@ -36,23 +37,28 @@ _EMPTY = mark("empty")
 _NO_ID = mark("no-id")
 
 _decode = msgspec.json.Decoder().decode
+_BLANK = " \t\r\n"
+MAY_BE_OBJECT = "{" + _BLANK
+"""How a text begins that may be an object; an empty one is among them."""
 _SUCCESS = ToolExecutionStatus.SUCCESS
 _FAILED = ToolExecutionStatus.FAILED
 
 
-def read_plain_result(value: dict[str, Any], calls: CallIds) -> ToolCallResult | None:
+def read_plain_result(value: Any, calls: CallIds) -> ToolCallResult | None:
     """The usual result: a name, an output in words, perhaps an id. None, and nothing done, if it is not that."""
-    name, response, given = value.get("name"), value.get("response"), value.get("id")
-    if type(name) is not str or not name or type(response) is not dict or len(response) != 1:
+    if type(value) is not dict:
+        return None
+    response, given = value.get("response"), value.get("id")
+    if type(response) is not dict or len(response) != 1:
         return None
     text = response.get("output")
-    if type(text) is not str or text[:1] in "{ \t\r\n" or len(value) != (2 if given is None else 3):
+    if type(text) is not str or text[:1] in MAY_BE_OBJECT or len(value) != (2 if given is None else 3):
         return None
-    if given is not None and (type(given) is not str or not given or given.startswith(MINTED)):
+    if given is not None and (type(given) is not str or given.startswith(MINTED)):
         return None
-    if not calls.is_next(name, given):
-        return None
-    return ToolCallResult(name, calls.answered(name, given)[0], _SUCCESS, (Text(text),))
+    name: Any = value.get("name")
+    call_id = calls.take_next(name, given)
+    return ToolCallResult(name, call_id, _SUCCESS, (Text(text),)) if call_id is not None else None
 
 
 def read_result(value: Any, extras: dict[str, Any], calls: CallIds) -> ToolCallResult | None:
@@ -102,7 +108,7 @@ def read_response_object(response: dict[str, Any]) -> tuple[ToolExecutionStatus,
 
 def object_in(text: str) -> dict[str, Any] | None:
     """The JSON object that a text is, if it is one."""
-    if text[:1] != "{" and not text.lstrip(" \t\r\n").startswith("{"):
+    if text[:1] not in MAY_BE_OBJECT or not text.lstrip(_BLANK).startswith("{"):
         return None
     try:
         value = _decode(text)
@@ -129,6 +135,43 @@ def _read_inner(part: Any) -> ResultPart:
     return Native(FORMAT, part)
 
 
+class _Output(Struct, gc=False):
+    output: str
+
+
+class _Response(Struct, gc=False):
+    id: str | UnsetType
+    name: str
+    response: Any
+
+
+class WrittenResult(Struct, gc=False, rename="camel"):
+    """A part that is a result in words, as most are: made and encoded in less time than a dictionary."""
+
+    function_response: _Response
+
+
+def is_result(part: Any) -> bool:
+    """Whether a written part is a result."""
+    return type(part) is WrittenResult or (isinstance(part, dict) and "functionResponse" in part)
+
+
+def write_words(result: ToolCallResult, name: str, text: str) -> WrittenResult:
+    """A result as a part that says `text`, and nothing beside it."""
+    call_id = result.tool_call_id
+    is_named = call_id and not call_id.startswith(MINTED)
+    is_plain = result.status is _SUCCESS and text[:1] not in MAY_BE_OBJECT
+    response = _Output(text) if is_plain else _response_of(result, text)
+    return WrittenResult(_Response(call_id if is_named else UNSET, name, response))
+
+
+def _response_of(result: ToolCallResult, text: str) -> Any:
+    if result.status is not _SUCCESS and result.status != _SUCCESS:
+        return {"error": text}
+    value = object_in(text)
+    return _Output(text) if value is None else value
+
+
 class ResultWriter:
     """Writes results; what a model takes beside them only as a part of the user's is left in `aside`."""
 
@@ -141,24 +184,11 @@ class ResultWriter:
 
     def write(self, result: ToolCallResult, name: str) -> dict[str, Any]:
         """A result as a part. Paths of losses begin at the result."""
-        content, call_id = result.content, result.tool_call_id
-        media: list[dict[str, Any]] | None = None
-        if len(content) == 1 and type(content[0]) is Text and content[0].native is None:
-            text = content[0].text
-        else:
-            text, media = self._split(content)
-        response: Any
-        if result.status != _SUCCESS:
-            response = {"error": text}
-        else:
-            response = object_in(text)
-            if response is None:
-                response = {"output": text}
-        function: dict[str, Any]
-        if call_id and not call_id.startswith(MINTED):
-            function = {"id": call_id, "name": name, "response": response}
-        else:
-            function = {"name": name, "response": response}
+        text, media = self._split(result.content)
+        call_id = result.tool_call_id
+        function: dict[str, Any] = {"id": call_id} if call_id and not call_id.startswith(MINTED) else {}
+        function["name"] = name
+        function["response"] = _response_of(result, text)
         if media:
             function["parts"] = media
         part: dict[str, Any] = {"functionResponse": function}

@@ -46,6 +46,7 @@ from antiphon.wire.gemini.content import read_part
 from antiphon.wire.gemini.declarations import get
 from antiphon.wire.gemini.failure import read_error
 from antiphon.wire.gemini.partial_call import PartialCall
+from antiphon.wire.gemini.plain_chunk import NOTHING, plain_chunk
 from antiphon.wire.gemini.response import output_part
 from antiphon.wire.gemini.spelling import FORMAT, extras_of, fields_of
 from antiphon.wire.gemini.stream_writer import StreamWriter
@@ -127,9 +128,10 @@ class StreamReader:
         self._calls = CallIds()
         self._candidates: dict[int, _Candidate] = {}
         self._parts = 0
-        self._usage: dict[str, Any] | None = None
+        self._usage: Any = None  # as it was decoded, or its bytes
         self._reported: dict[str, Any] | None = None
         self._about: dict[str, Any] = {}
+        self._speaker: _Candidate | None = None  # the only candidate, while it is saying text
 
     def feed(self, data: bytes) -> list[ModelOutputDelta]:
         """The deltas these bytes complete."""
@@ -164,6 +166,8 @@ class StreamReader:
 
     def _read_all(self, chunks: list[bytes]) -> None:
         for data in chunks:
+            if self._speaker is not None and self._read_plain(data, self._speaker):
+                continue
             if data == b"[DONE]":  # what some proxies append
                 continue
             try:
@@ -178,6 +182,26 @@ class StreamReader:
                     self._read(one)
                 if self._has_ended:
                     return
+            only = self._candidates.get(0) if len(self._candidates) == 1 else None
+            self._speaker = only if only is not None and only.open >= 0 else None
+
+    def _read_plain(self, data: bytes, speaker: _Candidate) -> bool:
+        """Read a chunk that is more of the open text; False, and nothing done, if it is not that."""
+        chunk = plain_chunk(data)
+        if chunk is None:
+            return False
+        (part,) = chunk.candidates[0].content.parts
+        if part.thought is not speaker.is_thought:
+            return False
+        if chunk.usage_metadata is not NOTHING:
+            usage = bytes(chunk.usage_metadata)
+            if not usage.startswith(b"{") or self._reported is None:
+                return False
+            self._usage = usage
+        speaker.is_finished = False
+        if part.text:
+            self._deltas.append(PartDelta(speaker.open, part.text))
+        return True
 
     def _read(self, chunk: dict[str, Any]) -> None:
         if chunk.get("error") is not None:
@@ -217,6 +241,11 @@ class StreamReader:
         self._about.update(unknown)
 
     def _report_usage(self) -> None:
+        if isinstance(self._usage, bytes):
+            try:
+                self._usage = _decode(self._usage)
+            except (msgspec.DecodeError, RecursionError):  # a number beyond all numbers: nobody can count with it
+                self._usage = None
         if self._usage is not None and self._usage is not self._reported:
             self._deltas.append(UsageReported(read_usage(self._usage)))
             self._reported = self._usage

@@ -11,7 +11,10 @@ in an entry of its own; empty `allowedFunctionNames` are absent.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
+
+import msgspec
 
 from antiphon.parts import Native, NativeExtras
 from antiphon.wire.gemini.content import PartWriter
@@ -19,6 +22,7 @@ from antiphon.wire.gemini.declarations import MODES, listed
 from antiphon.wire.gemini.schema import NUMBERS, PLAIN, UPPER, read_schema, write_schema
 from antiphon.wire.gemini.spelling import FORMAT, extras_of, fields_of, forms, mark, marked, native_of
 from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.remembered import Remembered
 from antiphon.wire.request import ToolChoice, ToolDefinition
 
 FREEFORM_SCHEMA: dict[str, Any] = {
@@ -29,8 +33,21 @@ FREEFORM_SCHEMA: dict[str, Any] = {
 }
 """What a freeform tool takes where there are none: its text, in an object."""
 
+
+def _lowered(schema: dict[str, Any]) -> tuple[bytes, str | None]:
+    """A Schema as JSON Schema, encoded, and the style it came in."""
+    read, style = read_schema(schema)
+    return msgspec.json.encode(read), style
+
+
+def _raised(style: str, schema: dict[str, Any]) -> bytes:
+    return msgspec.json.encode(write_schema(schema, style))
+
+
 STYLES = {style: mark(f"schema:{style}") for style in (PLAIN, UPPER, NUMBERS)}
 
+_LOWERED = Remembered(_lowered)
+_RAISED = {style: Remembered(partial(_raised, style)) for style in STYLES}
 _TOOL = forms(("functionDeclarations",))
 _DECLARATION = forms(("name", "description", "parameters", "parametersJsonSchema", "response", "responseJsonSchema"))
 _CALLING = forms(("mode", "allowedFunctionNames"))
@@ -53,6 +70,10 @@ def read_tools(tools: Any) -> tuple[ToolDefinition | Native, ...]:
 
 def _read_declaration(declaration: Any) -> ToolDefinition | Native:
     if type(declaration) is dict:
+        name, description = declaration.get("name"), declaration.get("description")
+        schema = declaration.get("parametersJsonSchema")
+        if type(name) is type(description) is str and type(schema) is dict and len(declaration) == 3:
+            return ToolDefinition(name, description, schema)
         fields, extras = fields_of(declaration, _DECLARATION)
         name, description = fields.pop("name", None), fields.pop("description", None)
         if type(name) is str and type(description) in (str, type(None)):
@@ -73,7 +94,11 @@ def _read_parameters(fields: dict[str, Any]) -> tuple[dict[str, Any] | None, Nat
     own = fields.get("parameters")
     if type(own) is not dict:
         return None, None
-    schema, style = read_schema(own)
+    try:
+        lowered, style = _LOWERED(own)
+    except (ValueError, RecursionError):  # it cannot be written down again
+        return own, None
+    schema = msgspec.json.decode(lowered)
     if style is None:
         return schema, None
     del fields["parameters"]
@@ -129,6 +154,10 @@ def _write_declaration(tool: ToolDefinition, names: set[str], writer: PartWriter
     written: dict[str, Any] = {"name": name}
     if tool.description is not None:
         written["description"] = tool.description
+    if tool.native is None and not tool.freeform:
+        if tool.parameters is not None:
+            written["parametersJsonSchema"] = tool.parameters
+        return written
     extras = extras_of(tool.native)
     if tool.freeform:
         written["parametersJsonSchema"] = FREEFORM_SCHEMA
@@ -137,7 +166,7 @@ def _write_declaration(tool: ToolDefinition, names: set[str], writer: PartWriter
         if style is None:
             written["parametersJsonSchema"] = tool.parameters
         else:
-            written["parameters"] = write_schema(tool.parameters, style)
+            written["parameters"] = msgspec.Raw(_RAISED[style](tool.parameters))
     written.update(extras)
     return written
 

@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from antiphon.parts import Native, Text, ToolCallRequest, ToolCallResult
-from antiphon.wire.gemini.calls import MINTED, CallIds
+from antiphon.parts import Native, Part, Text, ToolCallRequest, ToolCallResult
+from antiphon.wire.gemini.calls import MINTED, CallIds, is_call
 from antiphon.wire.gemini.content import PartWriter, Written
 from antiphon.wire.gemini.model_name import ModelTraits
+from antiphon.wire.gemini.results import is_result
 from antiphon.wire.gemini.spelling import FORMAT, extras_of, marked
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.request import Message
@@ -37,18 +38,12 @@ def write_turns(messages: Sequence[Message], start: int, writer: PartWriter, tra
     turns = _Turns(writer)
     for index in range(start, len(messages)):
         message = messages[index]
-        if len(message.parts) == 1 and message.native is None and message.name is None:
-            (part,) = message.parts
-            role = _ROLES.get(message.role)
-            if role is not None and role != turns.role:
-                if type(part) is Text and part.native is None:
-                    turns.begin(role, [{"text": part.text}])
-                    continue
-                if type(part) is ToolCallResult:
-                    writer.message = index
-                    turns.begin_with_result(role, part)
-                    continue
-        turns.add(message, index)
+        role = _ROLES.get(message.role)
+        writer.message = index
+        if role is None or message.native is not None or message.name is not None:
+            turns.add_odd(message, index, role)
+        else:
+            turns.add(role, message.parts)
     turns.close()
     contents = turns.contents
     if not contents:
@@ -62,7 +57,7 @@ def write_turns(messages: Sequence[Message], start: int, writer: PartWriter, tra
 
 def _with_users_around(contents: list[Any], traits: ModelTraits) -> list[Any]:
     """A history that the model begins: it may not begin with a call, nor be all there is."""
-    if any("functionCall" in part for part in contents[0]["parts"] if isinstance(part, dict)):
+    if any(map(is_call, contents[0]["parts"])):
         contents.insert(0, _said(BEGINNING))
     if len(contents) == 1 or (_is_model(contents[-1]) and traits.refuses_model_ending):
         contents.append(_said(CONTINUE))
@@ -98,73 +93,63 @@ class _Turns:
         self._calls: list[ToolCallRequest] = []  # of the step that is being made or answered
         self._results: list[ToolCallResult] = []  # in the open content, in their order
 
-    def begin(self, role: str, written: list[Any]) -> None:
+    def add(self, role: str, parts: tuple[Part, ...]) -> None:
+        """Parts that somebody says: more of the open content, or a new one."""
+        if role == self.role:
+            written, results = self._written(parts, self._calls)
+            if written:
+                self._join(written, results)
+            return
+        calls = [] if role == "model" else self._calls
+        written, results = self._written(parts, calls)
+        if written:
+            self._begin(role, written, results)
+            self._calls = calls
+
+    def add_odd(self, message: Message, index: int, role: str | None) -> None:
+        """A message that says something of itself, or that neither the user nor the model says."""
+        lose_message_extras(message, index, self._writer.losses)
+        if role is None:
+            self._add_other(message, index)
+            return
+        if marked(message.native, FUNCTION):
+            role = FUNCTION
+        extras = extras_of(message.native)
+        if not extras:
+            self.add(role, message.parts)
+            return
+        before, count = self.role, len(self.contents)
+        self.role = ""  # what is said of this content is not said of the one before
+        self.add(role, message.parts)
+        if len(self.contents) == count:
+            self.role = before
+        else:
+            self.contents[-1].update(extras)
+            self.role = ""  # nor of the next
+
+    def _begin(self, role: str, written: list[Any], results: list[ToolCallResult]) -> None:
         """A new content, of another role than the one before it."""
         if len(self._results) > 1:
             self.close()
-        if self._results:
-            self._results = []
-        if role == "model":
-            self._calls = []
         self.role = role
         self._parts = written
+        self._results = results
         self.contents.append({"role": role, "parts": written})
 
-    def begin_with_result(self, role: str, result: ToolCallResult) -> None:
-        """The same, when all that is said at first is one result."""
-        writer = self._writer
-        written = [writer.result(result, 0)]
-        aside = writer.results.aside
-        if aside:
-            written += aside
-            aside.clear()
-        self.begin(role, written)
-        self._results = [result]
-
-    def add(self, message: Message, index: int) -> None:
-        """A message: more of the open content, or a new one."""
-        writer = self._writer
-        writer.message = index
-        role = _ROLES.get(message.role)
-        native = message.native
-        extras: dict[str, Any] | None = None
-        if role is None or native is not None or message.name is not None:
-            lose_message_extras(message, index, writer.losses)
-            if role is None:
-                self._add_other(message, index)
-                return
-            extras = extras_of(native)
-            if marked(native, FUNCTION):
-                role = FUNCTION
-        is_new = role != self.role or bool(extras)
-        calls = [] if is_new and role == "model" else self._calls
-        written, results = self._written(message, calls)
-        if not written:
-            return
-        if is_new:
-            self.begin(role, written)
-            self._calls = calls
-            self._results = results
-            if extras:
-                self.contents[-1].update(extras)
-                self.role = ""  # what was said of this content is not said of the next
-        else:
-            self._join(written, results)
-
-    def _written(self, message: Message, calls: list[ToolCallRequest]) -> tuple[list[Any], list[ToolCallResult]]:
-        """The parts of a message, and the results among them; its calls are added to those of the step."""
+    def _written(self, parts: tuple[Part, ...], calls: list[ToolCallRequest]) -> tuple[list[Any], list[ToolCallResult]]:
+        """Parts as they are written, and the results among them; the calls are added to those of the step."""
         writer = self._writer
         written: list[Any] = []
         results: list[ToolCallResult] = []
-        for position, part in enumerate(message.parts):
-            if type(part) is Text and part.native is None:
-                written.append({"text": part.text})
+        for position, part in enumerate(parts):
+            if type(part) is ToolCallResult:
+                written.append(writer.result(part, position))
+                results.append(part)
             elif type(part) is ToolCallRequest:
                 written.append(writer.call(part, position, not calls))
                 calls.append(part)
-            elif type(part) is ToolCallResult:
-                written.append(writer.result(part, position))
-                results.append(part)
+            elif type(part) is Text and part.native is None:
+                written.append({"text": part.text})
             else:
                 other = writer.write(part, position)
                 if other is not None:
@@ -177,10 +162,10 @@ class _Turns:
 
     def _join(self, written: list[Any], results: list[ToolCallResult]) -> None:
         """More parts for the open content; results go to the results."""
-        if results and not _is_result(self._parts[-1]):
+        if results and not is_result(self._parts[-1]):
             end = _end_of_results(self._parts)
-            self._parts[end:end] = [part for part in written if _is_result(part)]
-            self._parts += [part for part in written if not _is_result(part)]
+            self._parts[end:end] = [part for part in written if is_result(part)]
+            self._parts += [part for part in written if not is_result(part)]
         else:
             self._parts += written
         self._results += results
@@ -204,7 +189,7 @@ class _Turns:
                         Loss(f"messages[{index}].parts[{position}]", "message", f"{FORMAT} has no such message")
                     )
             return
-        written, results = self._written(message, self._calls)
+        written, results = self._written(message.parts, self._calls)
         note: Written | None = next((part for part in written if isinstance(part, dict) and "text" in part), None)
         if note is not None and message.role in ("system", "developer"):
             written[written.index(note)] = {**note, "text": NOTE + note["text"]}
@@ -214,17 +199,12 @@ class _Turns:
         if written and self.role == "user":
             self._join(written, results)
         elif written:
-            self.begin("user", written)
-            self._results = results
-
-
-def _is_result(part: Any) -> bool:
-    return isinstance(part, dict) and "functionResponse" in part
+            self._begin("user", written, results)
 
 
 def _end_of_results(parts: list[Any]) -> int:
     end = len(parts)
-    while end and not _is_result(parts[end - 1]):
+    while end and not is_result(parts[end - 1]):
         end -= 1
     return end
 
@@ -238,7 +218,7 @@ def _is_plain(calls: list[ToolCallRequest], results: list[ToolCallResult]) -> bo
 
 def _sort_results(parts: list[Any], calls: list[ToolCallRequest], results: list[ToolCallResult]) -> None:
     order = {call.tool_call_id: place for place, call in enumerate(calls)}
-    places = [place for place, part in enumerate(parts) if _is_result(part)]
+    places = [place for place, part in enumerate(parts) if is_result(part)]
     if len(places) != len(results):
         return  # some came as Gemini's own and stay where they are
     written = [parts[place] for place in places]

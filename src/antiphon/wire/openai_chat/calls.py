@@ -16,6 +16,7 @@ import msgspec
 
 from antiphon.parts import Native, NativeExtras, ToolCallRequest
 from antiphon.wire import openai_schema as schema
+from antiphon.wire.arguments import object_of
 from antiphon.wire.ids import NameMap
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_chat.content import FORMAT, extras, own_extras
@@ -26,8 +27,6 @@ DEPRECATED = "function_call"
 """The mark of a call, result, tool or choice that was said in the words of the deprecated function API."""
 DEPRECATED_NATIVE: NativeExtras = {FORMAT: {DEPRECATED: True}}
 LONGEST_NAME = 64
-
-_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def is_deprecated(native: NativeExtras | None) -> bool:
@@ -42,11 +41,7 @@ def name_map(request: ModelRequest) -> NameMap:
 
 def is_object(arguments: str) -> bool:
     """Whether arguments are the JSON text of an object."""
-    try:
-        _OBJECT.decode(arguments)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return False
-    return True
+    return object_of(arguments) is not None
 
 
 def read_calls(calls: list[Any]) -> list[ToolCallRequest | Native]:

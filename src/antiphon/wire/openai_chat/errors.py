@@ -39,7 +39,10 @@ _KINDS: tuple[tuple[ErrorKind, str], ...] = (
     ("overloaded", r"overloaded|at capacity|service unavailable|temporarily unavailable"),
     ("permission", r"permission|forbidden|access denied|not supported in your (country|region)"),
     ("timeout", r"timed out|timeout"),
-    ("invalid_request", r"invalid_request|content_filter|tool_use_failed"),
+    (
+        "invalid_request",
+        r"invalid_request|content_filter|tool_use_failed|is not supported|requires --\S+ flag|cannot use both",
+    ),
 )
 _STATUSES: dict[int, ErrorKind] = {
     400: "invalid_request",

@@ -18,6 +18,7 @@ from antiphon.parts import (
     Document,
     Image,
     Native,
+    Part,
     Refusal,
     Text,
     Thinking,
@@ -64,6 +65,7 @@ class MessageWriter:
         self._written: list[Any] = []
         self._held: list[Any] = []
         self._filler = dialect.reasoning_field if dialect.needs_reasoning and thinks else None
+        self._speakers: dict[str, str] = {}  # tools whose answers are named, by the names they have here
         self._upgraded: set[str] = set()  # ids of function calls that had to become tool calls
 
     def write(self, messages: Sequence[Message]) -> list[Any]:
@@ -72,27 +74,13 @@ class MessageWriter:
         fills, no_content = not self._dialect.takes_user_after_tool, self._dialect.null_content
         for place, message in enumerate(messages):
             role, parts = message.role, message.parts
-            if message.native is None and message.name is None and not self._held:
-                if len(parts) == 1:
-                    part: Any = parts[0]
-                    if type(part) is Text:
-                        if part.native is None and (role == "assistant" or (roles.get(role) == role and not fills)):
-                            add({"role": role, "content": part.text})
-                            continue
-                    elif type(part) is ToolCallResult and role == "tool":
-                        content = part.content
-                        if (
-                            len(content) == 1
-                            and type(content[0]) is Text
-                            and part.status is _SUCCESS
-                            and not part.tool_name
-                            and part.native is None
-                            and content[0].native is None
-                        ):
-                            call_id = legal_id(part.tool_call_id)
-                            add({"role": "tool", "tool_call_id": call_id, "content": content[0].text})
-                            continue
-                if role == "assistant":
+            if message.native is None and message.name is None and not self._held and parts:
+                part: Any = parts[0]
+                if type(part) is Text and len(parts) == 1:
+                    if part.native is None and (role == "assistant" or (roles.get(role) == role and not fills)):
+                        add({"role": role, "content": part.text})
+                        continue
+                elif role == "assistant":
                     text, calls = no_content, []
                     for part in parts:
                         if type(part) is ToolCallRequest:
@@ -113,9 +101,36 @@ class MessageWriter:
                         if calls and self._filler is None:
                             add({"role": "assistant", "content": text, "tool_calls": calls})
                             continue
+                elif type(part) is ToolCallResult and (role == "tool" or role == "user") and self._write_answers(parts):
+                    continue
             self._write(place, message)
         self._show_held()
         return self._written
+
+    def _write_answers(self, parts: tuple[Part, ...]) -> bool:
+        """Write a message of nothing but results in words; False, and nothing done, if it is not that."""
+        legal_id, speakers, names_results, answers = (self._legal_id, self._speakers, self._dialect.names_results, [])
+        for part in parts:
+            if type(part) is not ToolCallResult or part.native is not None or part.status is not _SUCCESS:
+                return False
+            content = part.content
+            if len(content) != 1:
+                return False
+            (piece,) = content
+            if type(piece) is not Text or piece.native is not None:
+                return False
+            name, said = part.tool_name, {"role": "tool", "tool_call_id": legal_id(part.tool_call_id)}
+            if name and names_results:
+                said["name"] = speakers.get(name) or self._speaking(name)
+            said["content"] = piece.text
+            answers.append(said)
+        self._written += answers
+        return True
+
+    def _speaking(self, tool_name: str) -> str:
+        """The name of a tool as the speaker of its answers."""
+        name = self._speakers[tool_name] = tool_name if _is_speaker(tool_name) else legal_name(tool_name, LONGEST_NAME)
+        return name
 
     def _write(self, place: int, message: Message) -> None:
         path = f"messages[{place}]"
@@ -233,8 +248,7 @@ class MessageWriter:
         else:
             said = {"role": "tool", "tool_call_id": self._legal_id(part.tool_call_id)}
             if part.tool_name and self._dialect.names_results:
-                name = part.tool_name
-                said["name"] = name if _is_speaker(name) else legal_name(name, LONGEST_NAME)
+                said["name"] = self._speaking(part.tool_name)
             said["content"] = _compact(content) if content else ""
         if part.native is not None and part.native is not DEPRECATED_NATIVE:
             more = own_extras(part.native, self._losses, path)

@@ -32,9 +32,11 @@ def read_messages(messages: list[Any]) -> tuple[Message, ...]:
             role, content, size = message.get("role"), message.get("content"), len(message)
             if role == "tool":
                 call_id = message.get("tool_call_id")
-                if size == 3 and type(content) is str and type(call_id) is str:
-                    add(Message("tool", (ToolCallResult("", call_id, _SUCCESS, (Text(content),)),)))
-                    continue
+                if type(content) is str and type(call_id) is str:
+                    name = message.get("name", "") if size == 4 else ""
+                    if size == 3 or (name and type(name) is str):
+                        add(Message("tool", (ToolCallResult(name, call_id, _SUCCESS, (Text(content),)),)))
+                        continue
             elif type(content) is str and size == 2 and (role == "user" or role == "assistant" or role == "system"):
                 add(Message(role, (Text(content),)))
                 continue

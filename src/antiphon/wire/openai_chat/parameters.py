@@ -291,7 +291,7 @@ def _is_closed(wanted: dict[str, Any] | None) -> bool:
         return True
     root = wanted.get("type")
     is_object = root in (None, "object") if not isinstance(root, list) else "object" in root
-    return is_object and not any(schema.strict_problems(wanted))
+    return is_object and schema.strict_problem(wanted) is None
 
 
 def asks_to_think(reasoning: Reasoning | None) -> bool:

@@ -27,7 +27,7 @@ from antiphon.wire.openai_chat.tools import (
     read_tools,
     write_tools,
 )
-from antiphon.wire.request import ModelRequest
+from antiphon.wire.request import Message, ModelRequest
 
 _SHARED_KEYS = ("safety_identifier", "prompt_cache_retention", "prompt_cache_options", "moderation")
 _JSON_NOTE = {"role": "system", "content": "Answer with a JSON object."}
@@ -38,10 +38,14 @@ def read_request(body: dict[str, Any]) -> ModelRequest:
     messages = body.get("messages")
     if type(messages) is not list:
         raise WireError(f"messages: a chat request holds an array of messages, not {schema.kind_of(messages)}")
-    fields: dict[str, Any] = {"messages": read_messages(messages)}
+    return request_of(read_messages(messages), {key: value for key, value in body.items() if key != "messages"})
+
+
+def request_of(messages: tuple[Message, ...], rest: dict[str, Any]) -> ModelRequest:
+    """The request of messages that are read, and of the rest of their body."""
+    fields: dict[str, Any] = {"messages": messages}
     native: dict[str, Any] = {}
-    read_parameters(body, fields, native)
-    del native["messages"]
+    read_parameters(rest, fields, native)
     _read_tools(fields, native)
     shared = {key: native.pop(key) for key in _SHARED_KEYS if key in native}
     if shared or native:

@@ -28,6 +28,8 @@ FREEFORM_SCHEMA = {
     "required": ["input"],
     "additionalProperties": False,
 }
+_FUNCTION_FIELDS = frozenset({"name", "description", "parameters", "strict"})
+_CUSTOM_FIELDS = frozenset({"name", "description"})
 _WORDS = {"auto": "auto", "none": "none", "required": "required", "any": "required"}
 
 
@@ -54,9 +56,10 @@ def _read_tool(tool: Any) -> ToolDefinition | None:
     kind = tool.get("type", "function")
     if kind not in ("function", "custom") or type(tool.get(kind)) is not dict:
         return None
-    return _read_declared(
-        tool[kind], kind, {key: value for key, value in tool.items() if key not in ("type", kind) and value is not None}
-    )
+    more: dict[str, Any] = {}
+    if len(tool) > 2 or "type" not in tool:
+        more = {key: value for key, value in tool.items() if key not in ("type", kind) and value is not None}
+    return _read_declared(tool[kind], kind, more)
 
 
 def _read_declared(function: dict[str, Any], kind: str, more: dict[str, Any]) -> ToolDefinition | None:
@@ -66,9 +69,10 @@ def _read_declared(function: dict[str, Any], kind: str, more: dict[str, Any]) ->
         return None
     if type(parameters) not in (dict, type(None)) or type(strict) not in (bool, type(None)):
         return None
-    known = ("name", "description", "parameters", "strict") if kind == "function" else ("name", "description")
-    inner = {key: value for key, value in function.items() if key not in known and value is not None}
-    own = {**more, kind: inner} if inner else more
+    known, own = (_FUNCTION_FIELDS if kind == "function" else _CUSTOM_FIELDS), more
+    if not function.keys() <= known:
+        inner = {key: value for key, value in function.items() if key not in known and value is not None}
+        own = {**more, kind: inner} if inner else more
     if kind == "custom":
         return ToolDefinition(name, description, freeform=True, native={FORMAT: own} if own else None)
     return ToolDefinition(name, description, parameters, strict, native={FORMAT: own} if own else None)
@@ -140,7 +144,7 @@ def _write_function(
             parameters = _rooted(parameters, losses, path)
         function["parameters"] = parameters
     if tool.strict is not None:
-        if tool.strict and dialect.enforces_schemas and any(schema.strict_problems(parameters or {})):
+        if tool.strict and dialect.enforces_schemas and schema.strict_problem(parameters or {}) is not None:
             losses.append(Loss(f"{path}.strict", "strict", "its schema is not closed (OC-17)"))
         else:
             function["strict"] = tool.strict

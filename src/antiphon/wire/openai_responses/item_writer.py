@@ -55,33 +55,38 @@ class ItemWriter:
         self._freeform: set[str] = set()
 
     def write(self, messages: Sequence[Message], start: int = 0) -> None:
-        append, legal = self.items.append, CALL_ID.legal
+        append = self.items.append
         for index in range(start, len(messages)):
             message = messages[index]
             if message.native is None and message.name is None:
                 parts, role = message.parts, message.role
-                if len(parts) == 1:
-                    part = parts[0]
-                    if type(part) is Text:
-                        if part.native is None and (role == "assistant" or role in _SPEAKERS):
-                            append({"role": role, "content": part.text})
-                            continue
-                    elif (
-                        type(part) is ToolCallResult
-                        and part.native is None
-                        and part.status is _SUCCESS
-                        and len(part.content) == 1
-                        and part.tool_call_id not in self._freeform
-                    ):
-                        said = part.content[0]
-                        if type(said) is Text and said.native is None:
-                            call_id = legal(part.tool_call_id)
-                            append({"type": "function_call_output", "call_id": call_id, "output": said.text})
-                            continue
+                part = parts[0] if parts else None
+                if type(part) is Text and len(parts) == 1:
+                    if part.native is None and (role == "assistant" or role in _SPEAKERS):
+                        append({"role": role, "content": part.text})
+                        continue
+                elif type(part) is ToolCallResult and self._write_answers(parts):
+                    continue
                 if role == "assistant":
                     self._write_turn(parts, index)
                     continue
             self._write_message(message, index)
+
+    def _write_answers(self, parts: Sequence[Part]) -> bool:
+        """Write a message of nothing but results in words; False, and nothing done, if it is not that."""
+        legal, freeform, answers = CALL_ID.legal, self._freeform, []
+        for part in parts:
+            if type(part) is not ToolCallResult or part.native is not None or part.status is not _SUCCESS:
+                return False
+            content, call_id = part.content, part.tool_call_id
+            if len(content) != 1 or call_id in freeform:
+                return False
+            (said,) = content
+            if type(said) is not Text or said.native is not None:
+                return False
+            answers.append({"type": "function_call_output", "call_id": legal(call_id), "output": said.text})
+        self.items += answers
+        return True
 
     def _write_turn(self, parts: Sequence[Any], index: int, offset: int = 0) -> None:
         """The items of one turn of the model."""

@@ -68,11 +68,28 @@ def read_request(body: Body) -> ModelRequest:
     items = body.get("input")
     if items is not None and not isinstance(items, str | list):
         raise WireError(f"input: expected a string or an array of items, got {type(items).__name__}")
+    rest = {name: value for name, value in body.items() if name != "input"}
+    messages = instructions_of(rest)
+    if isinstance(items, str):
+        messages.append(Message("user", (Text(items),)))
+    elif items:
+        read_items(items, messages)
+    return request_of(messages, rest)
+
+
+def instructions_of(rest: Body) -> list[Message]:
+    """The message that a body begins with outside of its items, if it has one."""
+    given = rest.get("instructions")
+    return [Message("system", (Text(given),))] if type(given) is str else []
+
+
+def request_of(messages: list[Message], rest: Body) -> ModelRequest:
+    """The request of messages that are read, the instructions among them, and of the rest of their body."""
     fields: Body = {}
     own: Body = {}
     shared: Body = {}
-    for name, value in body.items():
-        if value is None or name == "input":
+    for name, value in rest.items():
+        if value is None or (name == "instructions" and type(value) is str):
             continue
         field = _FIELDS.get(name)
         if field is not None and type(value) in field[1]:
@@ -81,18 +98,11 @@ def read_request(body: Body) -> ModelRequest:
             shared[name] = value
         else:
             own[name] = value
-    messages: list[Message] = []
-    if type(own.get("instructions")) is str:
-        messages.append(Message("system", (Text(own.pop("instructions")),)))
-    if isinstance(items, str):
-        messages.append(Message("user", (Text(items),)))
-    elif items:
-        read_items(items, messages)
     if own:
         _read_parameters(own, fields)
     identifier = shared.get("safety_identifier")
-    if type(identifier) is str and fields.setdefault("user", identifier) == identifier and "user" in body:
-        own["user"] = body["user"]  # said twice: the field stands for the other
+    if type(identifier) is str and fields.setdefault("user", identifier) == identifier and "user" in rest:
+        own["user"] = rest["user"]  # said twice: the field stands for the other
     return ModelRequest(messages=tuple(messages), native=natives(own, shared), **fields)
 
 

@@ -17,7 +17,7 @@ from antiphon.parts import Native
 from antiphon.wire.ids import NameMap
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.openai_responses.content import FORMAT, SHARED, Body, extras_of, kind_of, restore
-from antiphon.wire.openai_schema import strict_problems
+from antiphon.wire.openai_schema import strict_problem
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
 
 _FUNCTION = frozenset({"type", "name", "description", "parameters", "strict"})
@@ -99,7 +99,7 @@ def _object_schema(parameters: Body, losses: list[Loss], path: str) -> Body:
 
 def closed(schema: Body | None, losses: list[Loss], path: str) -> bool:
     """Whether a schema may be strict (OR-20)."""
-    problem = next(strict_problems(schema), None) if schema is not None else None
+    problem = strict_problem(schema) if schema is not None else None
     if problem is not None:
         losses.append(Loss(path, "strict", f"the schema does not allow it: {problem}"))
     return problem is None

@@ -1,0 +1,111 @@
+"""The peers beside us: other libraries' own functions on the same bodies and streams, in the same run.
+
+Each library runs in a process of its own, by the Python of `.venv-peers`, and tells its CPU times as JSON (see `peers_process`);
+between the processes we measure ourselves, so that what disturbs one disturbs the other. Like is compared with like: a decoded
+body in and the target's body out for requests, bytes in and the whole answer out for streams. So JSON itself, which takes most
+of a translation of ours, is counted for nobody; and a library that has no reader of the source is timed for its writer alone.
+
+What cannot be measured says so, and why.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from antiphon.repair import repair
+from antiphon.wire import formats
+from bench.figures import Figure, best, not_measured
+from bench.formats import assembler, bodies
+from bench.streams import EVENTS, GEMINI_ARRAY, WORDS, streams
+
+PYTHON = Path(".venv-peers/bin/python")
+LIBRARIES = ("any-llm", "litellm", "langchain", "pydantic-ai", "openai", "anthropic", "google-genai")
+ANSWER = "The key was dropped because `Settings` was built from the known fields only."
+NOTES = {"pydantic-ai": " (its own messages in, tools left out)", "langchain": " (messages and tools only)"}
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """A piece of work as a peer tells it."""
+
+    task: str
+    seconds: float | None = None
+    why: str = ""
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What a peer's process tells."""
+
+    library: str
+    version: str
+    work: list[Piece]
+
+
+def figures() -> Iterator[Figure | str]:
+    if not PYTHON.exists():
+        yield not_measured("the peers", "there is no .venv-peers: `make bench` builds it")
+        return
+    with tempfile.TemporaryDirectory(prefix="antiphon-bench-") as name:
+        folder = Path(name)
+        ours = _work(folder)
+        best_so_far = {task: best(work, runs=10) for task, work in ours.items()}
+        told: list[Told] = []
+        for library in LIBRARIES:
+            answer = _asked(library, folder)
+            if isinstance(answer, str):
+                yield answer
+                continue
+            told.append(answer)
+            for piece in answer.work:
+                best_so_far[piece.task] = min(best_so_far[piece.task], best(ours[piece.task], runs=10))
+    for answer in told:
+        for piece in answer.work:
+            yield _figure(answer, piece, best_so_far[piece.task])
+
+
+def _figure(told: Told, piece: Piece, ours: float) -> Figure | str:
+    is_stream = piece.task.startswith("assembling")
+    task = piece.task.replace("assembling", f"assembling {EVENTS} events,") if is_stream else f"{piece.task}, decoded"
+    if piece.seconds is None:
+        return not_measured(f"{task}: {told.library} {told.version}", piece.why)
+    note = "" if is_stream else NOTES.get(told.library, "")
+    return Figure(task, ours * 1e3, piece.seconds * 1e3, "ms", 1.0, f"{told.library} {told.version}{note}")
+
+
+def _work(folder: Path) -> dict[str, Callable[[], Any]]:
+    """Write the bodies and streams for the peers; what we do with them, by the name of the task."""
+    data, told = bodies(), {name: stream for name, stream in streams().items() if name != GEMINI_ARRAY}
+    (folder / "answer.txt").write_text(ANSWER)
+    (folder / "words.txt").write_text("".join(WORDS))
+    for name, body in data.items():
+        (folder / f"{name}.json").write_bytes(body)
+    for name, stream in told.items():
+        (folder / f"{name}.stream").write_bytes(stream)
+    work: dict[str, Callable[[], Any]] = {f"assembling {name}": assembler(name, told[name]) for name in told}
+    for source in formats:
+        for target in formats:
+            work[f"{source} to {target}"] = _converter(source, target, msgspec.json.decode(data[source]))
+    return work
+
+
+def _converter(source: str, target: str, body: Any) -> Callable[[], Any]:
+    read, compose = formats[source].read_request, formats[target].compose_request
+    return lambda: compose(repair(read(body), target).request)
+
+
+def _asked(library: str, folder: Path) -> Told | str:
+    command = [str(PYTHON), "-m", "bench.peers_process", library, str(folder)]
+    try:
+        done = subprocess.run(command, check=False, capture_output=True, timeout=150)
+    except subprocess.TimeoutExpired:
+        return not_measured(library, "its process took more than 150 seconds")
+    try:
+        return msgspec.json.decode(done.stdout.strip().rpartition(b"\n")[2], type=Told)
+    except msgspec.DecodeError:
+        said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        return not_measured(library, said[:200] or f"its process ended with {done.returncode}")

@@ -1,0 +1,84 @@
+"""`python -m bench.peers_process <library> <folder>`: what one other library takes for the work in a folder, as JSON.
+
+It is run by the Python of `.venv-peers`, so it uses nothing but the standard library and that one. `<format>.json` in the folder
+are the bodies, `<format>.stream` the streams, `words.txt` what the streams say. Each piece of work is checked once and then timed
+on its own, in CPU seconds, the best of many; the time it takes is bounded. A piece that fails says why and stops nothing.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from bench.peers_conversion import CONVERSIONS
+from bench.peers_streams import STREAMS
+
+PACKAGES = {"any-llm": "any-llm-sdk", "langchain": "langchain-core", "pydantic-ai": "pydantic-ai-slim"}
+MOST_RUNS, MOST_SECONDS = 40, 2.0
+
+
+def main(library: str, folder: Path) -> None:
+    warnings.simplefilter("ignore")
+    logging.disable(logging.CRITICAL)
+    told = {"library": library, "version": version(PACKAGES.get(library, library)), "work": list(work(library, folder))}
+    # The libraries print as they please; what is for us is the last line.
+    sys.stdout.write("\n" + json.dumps(told) + "\n")
+    sys.stdout.flush()
+    os._exit(0)  # some leave threads behind that would wait
+
+
+def work(library: str, folder: Path) -> Iterator[dict[str, Any]]:
+    """Each piece of work with its `seconds`, or with `why` there are none."""
+    for task, prepare in CONVERSIONS.get(library, {}).items():
+        data = (folder / f"{task.partition(' ')[0]}.json").read_bytes()
+        expected = (folder / "answer.txt").read_text()
+        try:
+            convert = prepare(json.loads(data))
+            _check(expected in _shown(convert(json.loads(data))), "the last answer is not in what it wrote")
+            yield {"task": task, "seconds": _best(convert, lambda data=data: json.loads(data))}  # type: ignore[misc]
+        except Exception as error:
+            yield {"task": task, "why": f"{type(error).__name__}: {error}"[:200]}
+    for name, prepare_stream in STREAMS.get(library, {}).items():
+        task = f"assembling {name}"
+        try:
+            assemble = prepare_stream((folder / f"{name}.stream").read_bytes())
+            _check(assemble() == (folder / "words.txt").read_text(), "the words are not those of the stream")
+            yield {"task": task, "seconds": _best(lambda _, assemble=assemble: assemble(), lambda: None)}  # type: ignore[misc]
+        except Exception as error:
+            yield {"task": task, "why": f"{type(error).__name__}: {error}"[:200]}
+
+
+def _check(holds: bool, why: str) -> None:
+    if not holds:
+        raise ValueError(why)
+
+
+def _shown(value: Any) -> str:
+    """What was written, as text to look for words in."""
+    return json.dumps(value, ensure_ascii=False, default=lambda other: getattr(other, "model_dump", other.__repr__)())
+
+
+def _best(timed: Callable[[Any], Any], given: Callable[[], Any]) -> float:
+    best, until = float("inf"), time.process_time() + MOST_SECONDS
+    for run in range(MOST_RUNS):
+        value = given()
+        gc.collect()
+        started = time.process_time()
+        timed(value)
+        best = min(best, time.process_time() - started)
+        if run >= 2 and time.process_time() > until:
+            break
+    return best
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

@@ -1,0 +1,20 @@
+"""The arguments of a call, which are text and should be the JSON of an object.
+
+Formats that hold an object there put the text into their bodies as it is, so it must be known to be one; nothing needs to know
+what is in it. So it is passed over and not decoded: no object is built that nobody looks at.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+_pass_over = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+def object_of(arguments: str) -> msgspec.Raw | None:
+    """The text as JSON to be put into a body, or None if it is not the JSON of an object."""
+    try:
+        raw = _pass_over(arguments)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+    return raw if arguments.startswith("{") or arguments.lstrip(" \t\r\n").startswith("{") else None

@@ -1,0 +1,100 @@
+"""Chat Completions requests of plain messages, read as they are decoded (see `wire.plain`).
+
+Plain is: words, calls of functions and results in words, with no other field. A message of content parts is read part by part.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import UNSET, Struct, UnsetType
+
+from antiphon.parts import Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
+from antiphon.wire.openai_chat.content import read_content
+from antiphon.wire.openai_chat.request import request_of
+from antiphon.wire.openai_chat.rules import ARGUMENTS
+from antiphon.wire.plain import PlainDecoder
+from antiphon.wire.request import Message, ModelRequest
+
+_SUCCESS = ToolExecutionStatus.SUCCESS
+_HOSTS_ARGUMENTS = ("enable_thinking", "reasoning", "thinking", "top_k")
+
+
+class _Function(Struct, forbid_unknown_fields=True, gc=False):
+    name: str
+    arguments: str
+
+
+class _Call(Struct, forbid_unknown_fields=True, gc=False):
+    id: str
+    type: Literal["function"]
+    function: _Function
+
+
+class _Answer(Struct, forbid_unknown_fields=True, gc=False, tag_field="role", tag="assistant"):
+    content: str | None = None
+    tool_calls: list[_Call] | UnsetType = UNSET
+
+
+class _Result(Struct, forbid_unknown_fields=True, gc=False, tag_field="role", tag="tool"):
+    tool_call_id: str
+    content: str
+    name: str | UnsetType = UNSET
+
+
+class _Question(Struct, forbid_unknown_fields=True, gc=False, tag_field="role", tag="user"):
+    content: str | list[Any]
+
+
+class _System(Struct, forbid_unknown_fields=True, gc=False, tag_field="role", tag="system"):
+    content: str | list[Any]
+
+
+class _Developer(Struct, forbid_unknown_fields=True, gc=False, tag_field="role", tag="developer"):
+    content: str | list[Any]
+
+
+_Entry = _Answer | _Result | _Question | _System | _Developer
+_ROLES: dict[type, str] = {_Question: "user", _System: "system", _Developer: "developer"}
+_DECODER: PlainDecoder[_Entry] = PlainDecoder("messages", _Entry, {*ARGUMENTS, *_HOSTS_ARGUMENTS})
+
+
+def read_plain(data: bytes) -> ModelRequest | None:
+    """A plain body in neutral terms; None if it is not plain."""
+    decoded = _DECODER.decode(data)
+    if decoded is None:
+        return None
+    entries, rest = decoded
+    messages = _messages(entries)
+    return request_of(messages, rest) if messages is not None else None
+
+
+def _messages(entries: list[_Entry]) -> tuple[Message, ...] | None:
+    messages: list[Message] = []
+    add = messages.append
+    for entry in entries:
+        content: Any = entry.content
+        if type(entry) is _Result:
+            name = entry.name
+            if name is UNSET:
+                name = ""
+            elif not name:
+                return None
+            add(Message("tool", (ToolCallResult(name, entry.tool_call_id, _SUCCESS, (Text(content),)),)))
+        elif type(entry) is _Answer:
+            calls = entry.tool_calls
+            if calls is not UNSET and calls:
+                parts: list[Any] = [] if content is None else [Text(content)]
+                for call in calls:
+                    function = call.function
+                    parts.append(ToolCallRequest(function.name, call.id, function.arguments))
+                add(Message("assistant", tuple(parts)))
+            elif calls is UNSET and content is not None:
+                add(Message("assistant", (Text(content),)))
+            else:
+                return None
+        elif type(content) is str:
+            add(Message(_ROLES[type(entry)], (Text(content),)))
+        else:
+            add(Message(_ROLES[type(entry)], tuple(read_content(content))))
+    return tuple(messages)

@@ -1,0 +1,83 @@
+"""What is remembered of schemas, and arguments that are passed over: the same answers as looking each time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from antiphon.wire import ModelRequest, formats
+from antiphon.wire.arguments import object_of
+from antiphon.wire.remembered import Remembered
+
+SCHEMA = {"type": "OBJECT", "properties": {"city": {"type": "STRING", "nullable": True}}}
+
+
+def test_a_schema_is_looked_into_once() -> None:
+    looked: list[Any] = []
+
+    def look(schema: Any) -> int:
+        looked.append(schema)
+        return len(schema)
+
+    count = Remembered(look)
+    assert [count(dict(SCHEMA)) for _ in range(3)] == [2, 2, 2]
+    assert len(looked) == 1
+    assert count({**SCHEMA, "title": "Where"}) == 3
+
+
+@pytest.mark.parametrize("schema", [{"description": "x" * 40_000}, {"default": object()}])
+def test_what_is_long_or_no_json_is_looked_into_each_time(schema: dict[str, Any]) -> None:
+    looked: list[Any] = []
+    count = Remembered(looked.append)
+    count(schema)
+    count(schema)
+    assert looked == [schema, schema]
+
+
+def test_requests_do_not_share_the_schemas_of_their_tools() -> None:
+    """A schema that somebody changes must not come back in another request."""
+    body = {"contents": [], "tools": [{"functionDeclarations": [{"name": "weather", "parameters": SCHEMA}]}]}
+    data = msgspec.json.encode(body)
+
+    def parameters(request: ModelRequest) -> dict[str, Any]:
+        (tool,) = msgspec.to_builtins(request.tools)
+        found: dict[str, Any] = tool["parameters"]
+        return found
+
+    first = formats["gemini"].read_request(data)
+    kept = parameters(first)
+    first.tools[0].parameters.clear()  # type: ignore[union-attr]
+    second = formats["gemini"].read_request(data)
+    assert parameters(second) == kept == {"type": "object", "properties": {"city": {"type": ["string", "null"]}}}
+    assert formats["gemini"].write_request(second).body["tools"] == body["tools"]
+
+
+@pytest.mark.parametrize("text", ["{}", ' {"a": 1} ', '{"é": [{"b": null}]}', '{"a": 1, "a": 2}'])
+def test_the_json_of_an_object_is_passed_over(text: str) -> None:
+    raw = object_of(text)
+    assert raw is not None
+    assert msgspec.json.decode(raw) == msgspec.json.decode(text)
+
+
+DEEP = '{"a":' + "[" * 5_000 + "]" * 5_000 + "}"
+NO_OBJECTS = [
+    "",
+    " ",
+    "null",
+    "[1]",
+    '"{}"',
+    "1",
+    "{",
+    '{"a":}',
+    '{"a": 1} x',
+    '{"a": NaN}',
+    '{"a": "\\ud800"}',
+    "{\ud800}",
+]
+
+
+@pytest.mark.parametrize("text", [*NO_OBJECTS, DEEP])
+def test_what_is_no_object_is_none(text: str) -> None:
+    assert object_of(text) is None
