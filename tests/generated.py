@@ -18,6 +18,7 @@ from antiphon.history import (
     SetMemoryNotebookEntry,
     SetSystemInstructionEntry,
     TokenUsage,
+    ToolCallFinishedEntry,
     ToolCallResultsEntry,
     ToolCallStartedEntry,
 )
@@ -84,6 +85,7 @@ side_entries: st.SearchStrategy[HistoryEntry] = st.one_of(
     st.builds(SetMemoryNotebookEntry, said),
     st.builds(DebugLogEntry, said, said),
     st.builds(ToolCallStartedEntry, said, call_ids),
+    st.builds(ToolCallFinishedEntry, results),
     st.builds(HumanDecisionEntry, call_ids, st.sampled_from(["approve", "deny", "edit"]), said),
     st.builds(LiveContextInjectedEntry, said, st.integers(0, 9)),
 )

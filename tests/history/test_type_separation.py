@@ -8,7 +8,7 @@ from pathlib import Path
 
 PRELUDE = """
 from antiphon.history import *
-from antiphon.parts import Text
+from antiphon.parts import Text, ToolCallResult
 
 def send(context: list[ContextEntry]) -> None: ...
 def show(entry: ContextEntry) -> None: ...
@@ -34,6 +34,7 @@ WRONG = {
     "show(RollbackEntry(1))": '"RollbackEntry"; expected "ContextEntry"',
     "show(CompactionEntry('s', 1))": '"CompactionEntry"; expected "ContextEntry"',
     "show(ToolCallStartedEntry('t', 'c'))": '"ToolCallStartedEntry"; expected "ContextEntry"',
+    "show(ToolCallFinishedEntry(ToolCallResult('t', 'c')))": '"ToolCallFinishedEntry"; expected "ContextEntry"',
     "show(LiveContextInjectedEntry('s', 1))": '"LiveContextInjectedEntry"; expected "ContextEntry"',
     "show(HumanDecisionEntry('c', 'approve'))": '"HumanDecisionEntry"; expected "ContextEntry"',
     "send(list(history.entries))": 'expected "Iterable[ContextEntry]"',

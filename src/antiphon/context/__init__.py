@@ -4,6 +4,7 @@ from antiphon.context.live import (
     LeftOut,
     LiveContext,
     LiveContextOptions,
+    LiveContextRenderer,
     RenderedContextEntry,
     render_live_context,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "LeftOut",
     "LiveContext",
     "LiveContextOptions",
+    "LiveContextRenderer",
     "LocalTokenizer",
     "RenderedContextEntry",
     "ReportedUsage",

@@ -11,8 +11,8 @@ window's place changes, the history is compacted or rolled back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Literal, TypeGuard
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any, Literal, TypeGuard
 
 from msgspec import Struct
 
@@ -24,6 +24,7 @@ from antiphon.history import (
     ContextEntry,
     ContextEntryRole,
     DecoratedContextEntry,
+    EntriesView,
     HistoryEntry,
     LiveContextInjectedEntry,
     ModelInputEntry,
@@ -80,19 +81,68 @@ class LeftOut(Struct, frozen=True):
 
 
 class LiveContext(list[ContextEntry]):
-    """The rendered entries, with word of what was left out."""
+    """The rendered entries, with word of what was left out.
 
-    def __init__(self, entries: Iterable[ContextEntry] = (), left_out: Sequence[LeftOut] = ()) -> None:
+    `memo` is a place where whoever turns contexts into something keeps it for the next context of the same conversation; a
+    `LiveContextRenderer` hands it on from one to the next.
+    """
+
+    def __init__(
+        self,
+        entries: Iterable[ContextEntry] = (),
+        left_out: Sequence[LeftOut] = (),
+        memo: dict[Hashable, Any] | None = None,
+        screen: str | None = None,
+    ) -> None:
         super().__init__(entries)
         self.left_out = tuple(left_out)
+        self.screen = screen
+        self.memo: dict[Hashable, Any] = {} if memo is None else memo
 
     def injected(self) -> LiveContextInjectedEntry | None:
         """An entry that records the LiveScreen shown here, for whoever wants it in the log."""
-        for entry in reversed(self):
-            if entry.live_screen is not None:
-                decorated = entry.entry.sequence_number if isinstance(entry, DecoratedContextEntry) else 0
-                return LiveContextInjectedEntry(entry.live_screen, decorated)
-        return None
+        if self.screen is None:
+            return None
+        decorated = (
+            entry.entry.sequence_number for entry in reversed(self) if isinstance(entry, DecoratedContextEntry)
+        )
+        return LiveContextInjectedEntry(self.screen, next(decorated, 0))
+
+
+class LiveContextRenderer:
+    """Renders one history again and again, and looks only at what is new.
+
+    What it gives equals `render_live_context`. As long as nothing bounds the context (no limits, no compaction) and nothing was
+    rolled back, a rendering costs what was appended since the last one, and a copy of a list.
+    """
+
+    def __init__(self, ledger: TokenLedger | None = None) -> None:
+        self.memo: dict[Hashable, Any] = {}
+        self._ledger = ledger or TokenLedger()
+        self._seen: EntriesView | None = None
+        self._shown: list[ContextEntry] = []
+        self._opaque: list[int] = []
+
+    def render(self, snapshot: AgentHistorySnapshot, options: LiveContextOptions | None = None) -> LiveContext:
+        """What a model sees of `snapshot` now."""
+        options = options or LiveContextOptions()
+        if snapshot.compaction is not None or options.max_tokens is not None or options.max_entries is not None:
+            rendered = render_live_context(snapshot, options, ledger=self._ledger)
+            rendered.memo = self.memo
+            return rendered
+        effective = snapshot.effective
+        if self._seen is None or not effective.continues(self._seen):
+            self._seen, self._shown, self._opaque = None, [], []
+        for entry in effective.since(len(self._seen or ())):
+            if _is_context(entry):
+                self._shown.append(entry)
+            elif isinstance(entry, OpaqueEntry):
+                self._opaque.append(entry.sequence_number)
+        self._seen = effective
+        left_out = (LeftOut(tuple(self._opaque), "written by a newer version"),) if self._opaque else ()
+        screen = _screen(snapshot, options)
+        shown = self._shown if screen is None else _with_screen(self._shown, screen)
+        return LiveContext([*_system(snapshot, options), *shown], left_out, self.memo, screen)
 
 
 def render_live_context(
@@ -113,7 +163,8 @@ def render_live_context(
     if opaque := tuple(entry.sequence_number for entry in snapshot.effective if isinstance(entry, OpaqueEntry)):
         left_out.append(LeftOut(opaque, "written by a newer version"))
     shown = [entry for unit in units if unit in kept for entry in entries[unit.start : unit.stop]]
-    return LiveContext([*before, *_with_screen(shown, _screen(snapshot, options))], left_out)
+    screen = _screen(snapshot, options)
+    return LiveContext([*before, *_with_screen(shown, screen)], left_out, screen=screen)
 
 
 def _is_context(entry: HistoryEntry) -> TypeGuard[ModelInputEntry | ModelOutputEntry | ToolCallResultsEntry]:

@@ -21,6 +21,7 @@ from antiphon.history.entries import (
     RollbackEntry,
     SetMemoryNotebookEntry,
     SetSystemInstructionEntry,
+    ToolCallFinishedEntry,
     ToolCallResultsEntry,
     ToolCallStartedEntry,
 )
@@ -58,6 +59,7 @@ __all__ = [
     "SetSystemInstructionEntry",
     "SqliteStore",
     "TokenUsage",
+    "ToolCallFinishedEntry",
     "ToolCallResultsEntry",
     "ToolCallStartedEntry",
     "decode_entry",

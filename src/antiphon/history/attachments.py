@@ -15,7 +15,14 @@ from msgspec import structs
 
 from antiphon.errors import NotAppendable
 from antiphon.history.codec import encode_entry
-from antiphon.history.entries import HistoryEntry, ModelInputEntry, ModelOutputEntry, OpaqueEntry, ToolCallResultsEntry
+from antiphon.history.entries import (
+    HistoryEntry,
+    ModelInputEntry,
+    ModelOutputEntry,
+    OpaqueEntry,
+    ToolCallFinishedEntry,
+    ToolCallResultsEntry,
+)
 from antiphon.parts import Audio, Document, Image, ToolCallResult
 
 P = TypeVar("P")
@@ -79,6 +86,8 @@ def _with_media(entry: HistoryEntry, change: Callable[[str], str]) -> HistoryEnt
         return _with_content(entry, change)
     if isinstance(entry, ToolCallResultsEntry):
         return structs.replace(entry, results=tuple(_with_content(result, change) for result in entry.results))
+    if isinstance(entry, ToolCallFinishedEntry):
+        return structs.replace(entry, result=_with_content(entry.result, change))
     return entry
 
 

@@ -45,6 +45,7 @@ class HistoryEntryKind(StrEnum):
     MODEL_OUTPUT = "model_output"
     TOOL_CALL_RESULTS = "tool_call_results"
     TOOL_CALL_STARTED = "tool_call_started"
+    TOOL_CALL_FINISHED = "tool_call_finished"
     HUMAN_DECISION = "human_decision"
     LIVE_CONTEXT_INJECTED = "live_context_injected"
     COMPACTION = "compaction"
@@ -229,6 +230,12 @@ class ToolCallStartedEntry(HistoryEntry, frozen=True, tag="tool_call_started"):
     idempotency_key: str = ""
 
 
+class ToolCallFinishedEntry(HistoryEntry, frozen=True, tag="tool_call_finished"):
+    """One of several calls came to its end while others still run or wait. The results of all follow as one entry."""
+
+    result: ToolCallResult
+
+
 class HumanDecisionEntry(HistoryEntry, frozen=True, tag="human_decision"):
     """A person allowed a call, denied it, or changed its arguments."""
 
@@ -279,6 +286,7 @@ KnownEntry: TypeAlias = (
     | ModelOutputEntry
     | ToolCallResultsEntry
     | ToolCallStartedEntry
+    | ToolCallFinishedEntry
     | HumanDecisionEntry
     | LiveContextInjectedEntry
     | RollbackEntry

@@ -63,6 +63,14 @@ class EntriesView(Sequence[HistoryEntry]):
             raise IndexError(f"there is no entry at index {index} among {self._length}")
         return self._log[index if index >= 0 else index + self._length]
 
+    def since(self, start: int) -> list[HistoryEntry]:
+        """The entries behind the first `start`, at the cost of those alone."""
+        return self._log[start : self._length]
+
+    def continues(self, earlier: EntriesView) -> bool:
+        """Whether this is the same log as `earlier`, at the same length or longer."""
+        return self._log is earlier._log and self._length >= earlier._length
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
 

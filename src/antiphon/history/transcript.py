@@ -16,6 +16,7 @@ from antiphon.history.entries import (
     RollbackEntry,
     SetMemoryNotebookEntry,
     SetSystemInstructionEntry,
+    ToolCallFinishedEntry,
     ToolCallResultsEntry,
     ToolCallStartedEntry,
 )
@@ -47,6 +48,8 @@ def entry_lines(entry: HistoryEntry) -> Iterator[str]:
             yield f"{entry.category}: {entry.message}"
         case ToolCallStartedEntry():
             yield f"{entry.tool_name} ({entry.tool_call_id})"
+        case ToolCallFinishedEntry():
+            yield _part(entry.result)
         case HumanDecisionEntry():
             yield f"{entry.decision} {entry.tool_call_id}{': ' + entry.reason if entry.reason else ''}"
         case LiveContextInjectedEntry():
