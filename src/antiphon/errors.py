@@ -55,6 +55,16 @@ class StoreDamaged(StoreError):
     """The file is damaged, or is not ours."""
 
 
+class UnknownResponse(StoreError):
+    """No kept response, or item of one, has that id. `code` and `param` are what OpenAI's clients look for."""
+
+    def __init__(self, message: str, *, status: int = 404, code: str | None = None, param: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.param = param
+
+
 class ImportRefused(StoreError):
     """An export that cannot be imported; nothing of it was."""
 
@@ -65,3 +75,96 @@ class ContextError(AntiphonError):
 
 class WireError(AntiphonError):
     """A body that cannot be read in the format it was said to be in."""
+
+
+class ScriptError(AntiphonError):
+    """A scripted model was given something it cannot say."""
+
+
+class ScriptExhausted(ScriptError):
+    """A scripted model was called once more than it has turns."""
+
+
+class RoutingError(AntiphonError):
+    """The name of a model that leads to no provider, or routes that lead nowhere."""
+
+
+class PlanRefused(StoreError):
+    """A plan, or a change of one, that cannot be kept; nothing was changed."""
+
+
+class UnknownPlan(PlanRefused):
+    """No plan has that id."""
+
+
+class PlanChanged(PlanRefused):
+    """Somebody else changed the plan since it was read."""
+
+
+class DocumentsUnreadable(AntiphonError):
+    """A folder of documents that cannot be searched."""
+
+
+class InvalidTool(AntiphonError):
+    """A tool that cannot be offered: a signature no schema can say, settings that contradict each other, a name taken twice."""
+
+
+class ToolError(AntiphonError):
+    """Raised by a tool to tell the model what went wrong. With `retry=False` it is not tried again."""
+
+    def __init__(self, message: str, *, retry: bool = True) -> None:
+        super().__init__(message)
+        self.retry = retry
+
+
+class InvalidArguments(ToolError):
+    """Arguments a tool does not take. The message is written for the model that wrote them; `problems` are its single lines."""
+
+    def __init__(self, message: str, problems: tuple[str, ...] = ()) -> None:
+        super().__init__(message, retry=False)
+        self.problems = problems
+
+
+class McpUnavailable(AntiphonError):
+    """An MCP server that cannot be started, reached or understood."""
+
+
+class ConversationError(AntiphonError):
+    """Something a conversation was asked for that it cannot do."""
+
+
+class ProviderSetupError(AntiphonError):
+    """A provider that cannot be set up as it was asked for."""
+
+
+class UnknownProvider(ProviderSetupError):
+    """No provider has that name."""
+
+
+class CredentialError(AntiphonError):
+    """A credential that cannot be read or used. The message never holds it."""
+
+
+class NoUsableCredential(CredentialError):
+    """Every credential rests, is refused or is switched off. `soonest` is in how many seconds one may be tried again."""
+
+    def __init__(self, message: str, soonest: float | None = None, kind: str = "permission") -> None:
+        super().__init__(message)
+        self.soonest = soonest
+        self.kind = kind
+
+
+class TransportError(AntiphonError):
+    """An exchange over the network that did not come to its end. `code` is a word for what happened."""
+
+    def __init__(self, message: str, code: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class MediaRefused(AntiphonError):
+    """Media behind an address that was not fetched. The message is for the client: it tells nothing of our own network."""
+
+
+class ServeRefused(AntiphonError):
+    """The gateway cannot begin to serve."""

@@ -1,0 +1,50 @@
+"""Sending: who can be asked for the next turn, and with which credentials. Each name is imported when it is first used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from antiphon.providers.call import Attempt, CallReport, ModelCallFailed, ProviderCallOptions
+    from antiphon.providers.client import ProviderClient
+    from antiphon.providers.credentials import CredentialPool
+    from antiphon.providers.http import HttpProviderClient, provider
+    from antiphon.providers.router import ProviderRouter
+    from antiphon.providers.scripted import FunctionModel, ScriptedModel
+
+_HOMES = {
+    "Attempt": "call",
+    "CallReport": "call",
+    "CredentialPool": "credentials",
+    "FunctionModel": "scripted",
+    "HttpProviderClient": "http",
+    "ModelCallFailed": "call",
+    "ProviderCallOptions": "call",
+    "ProviderClient": "client",
+    "ProviderRouter": "router",
+    "ScriptedModel": "scripted",
+    "provider": "http",
+}
+
+__all__ = [
+    "Attempt",
+    "CallReport",
+    "CredentialPool",
+    "FunctionModel",
+    "HttpProviderClient",
+    "ModelCallFailed",
+    "ProviderCallOptions",
+    "ProviderClient",
+    "ProviderRouter",
+    "ScriptedModel",
+    "provider",
+]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOMES:
+            raise AttributeError(f"module 'antiphon.providers' has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(f"antiphon.providers.{_HOMES[name]}"), name)
+        return value

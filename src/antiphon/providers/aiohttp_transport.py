@@ -1,0 +1,302 @@
+"""`AiohttpTransport`: requests over real sockets, by aiohttp.
+
+One session for each running event loop: its connections are reused by every call made there. A client may be used from one loop
+after the other (each `asyncio.run` is a new one), so a session must end with its loop. It is held by an asynchronous generator
+that was started in the loop: a loop that is shut down properly closes its asynchronous generators while it still runs, and this
+one closes its session then. What is left of a loop that was closed without that is cleared away before the next begins.
+
+What is ours and not aiohttp's: certificates and proxies are taken from the environment (never `.netrc`, which would send
+somebody else's password along), cookies are not kept, and redirects are followed only within the same origin, so that a key never
+travels to another host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import ssl
+import warnings
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urljoin, urlsplit
+from weakref import WeakSet
+
+from msgspec import structs
+
+from antiphon import __version__
+from antiphon.errors import ProviderSetupError, TransportError
+from antiphon.providers.transport import HttpRequest, HttpResponse
+
+if TYPE_CHECKING:
+    import aiohttp
+
+_JOINED = 256 * 1024
+"""Pieces of a body are joined up to this size: copying is cheaper than a system call for each."""
+_KEPT_ALIVE = 60.0
+_MOST_REDIRECTS = 3
+_REDIRECTS = (307, 308)  # those that keep the method and the body
+
+
+class _Held(NamedTuple):
+    """What belongs to one event loop."""
+
+    session: aiohttp.ClientSession
+    generator: AsyncGenerator[aiohttp.ClientSession, None]
+    running: WeakSet[aiohttp.ClientResponse]
+    """Responses that may still be read: closing a session does not wake those who wait for their next byte."""
+
+
+class AiohttpTransport:
+    """Sends requests over sockets. `environ` is where proxies and certificates are looked for."""
+
+    def __init__(self, environ: Mapping[str, str] | None = None) -> None:
+        self._environ = os.environ if environ is None else environ
+        self._sessions: dict[asyncio.AbstractEventLoop, _Held] = {}
+        self._proxies = _proxies(self._environ)
+
+    async def send(self, request: HttpRequest) -> HttpResponse:
+        """Send it and wait for the head of the response."""
+        held = self._sessions.get(asyncio.get_running_loop())
+        if held is None or held.session.closed:
+            held = await self._begin()
+        for _ in range(_MOST_REDIRECTS + 1):
+            response = await self._ask(held, request)
+            location = response.headers.get("location")
+            if response.status not in _REDIRECTS or not location:
+                return response
+            target = urljoin(request.url, location)
+            if _origin(target) != _origin(request.url):
+                return response
+            await response.aclose()
+            request = structs.replace(request, url=target)
+        raise TransportError(f"{request.host} redirects in a circle; check the base URL", "redirect_loop")
+
+    async def aclose(self) -> None:
+        """Close the connections of this loop, and of others as far as they can be reached."""
+        here = asyncio.get_running_loop()
+        for loop, held in list(self._sessions.items()):
+            if loop is here:
+                await held.generator.aclose()
+            elif loop.is_running():
+                asyncio.run_coroutine_threadsafe(_closed(held.generator), loop)
+        self._let_go_of_the_dead()
+
+    async def _ask(self, held: _Held, request: HttpRequest) -> HttpResponse:
+        import aiohttp
+
+        timeouts = request.timeouts
+        headers = dict(request.headers)
+        try:
+            response = await held.session.request(
+                request.method,
+                request.url,
+                data=_data(request.body, headers),
+                headers=headers,
+                proxy=self._proxy(request.url),
+                ssl=self._certificates if request.url.startswith("https:") else True,
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(total=timeouts.total, connect=timeouts.connect, sock_read=timeouts.read),
+            )
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise _failure(error, request) from None
+        held.running.add(response)
+        return _Response(response, request)
+
+    async def _begin(self) -> _Held:
+        self._let_go_of_the_dead()
+        running: WeakSet[aiohttp.ClientResponse] = WeakSet()
+        generator = self._session_of_a_loop(running)
+        held = self._sessions[asyncio.get_running_loop()] = _Held(await anext(generator), generator, running)
+        return held
+
+    async def _session_of_a_loop(
+        self, running: WeakSet[aiohttp.ClientResponse]
+    ) -> AsyncGenerator[aiohttp.ClientSession, None]:
+        try:
+            import aiohttp
+        except ImportError:
+            raise ProviderSetupError(
+                "speaking to a provider over HTTP needs aiohttp; install it with: pip install aiohttp"
+            ) from None
+        loop = asyncio.get_running_loop()
+        session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEPT_ALIVE),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"User-Agent": f"antiphon/{__version__}"},
+        )
+        try:
+            while True:
+                yield session
+        finally:
+            self._sessions.pop(loop, None)
+            for response in list(running):
+                response.close()
+            await session.close()
+
+    @cached_property
+    def _certificates(self) -> ssl.SSLContext | bool:
+        """Whom to trust; read when it is first needed, for that takes a while."""
+        return _certificates(self._environ) or True
+
+    def _let_go_of_the_dead(self) -> None:
+        """Close what belongs to loops that were closed without a word. They can do nothing any more, so garbage collection
+        closes the sockets; here and now, and not at some moment when it would look like somebody else's leak."""
+        dead = [loop for loop in list(self._sessions) if loop.is_closed()]  # other threads may begin one
+        if not dead:
+            return
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            for loop in dead:
+                self._sessions.pop(loop).session.detach()
+            gc.collect()
+
+    def _proxy(self, url: str) -> str | None:
+        parts = urlsplit(url)
+        proxy = self._proxies.get(parts.scheme) or self._proxies.get("all")
+        if proxy is None or _needs_none(parts.hostname or "", parts.port, self._proxies.get("no", "")):
+            return None
+        if not proxy.startswith(("http://", "https://")):
+            if "://" in proxy:
+                raise TransportError(
+                    "the proxy of the environment is none that speaks HTTP; set another", "proxy_failed"
+                )
+            return f"http://{proxy}"
+        return proxy
+
+    def __repr__(self) -> str:
+        return f"<AiohttpTransport with {len(self._sessions)} sessions>"
+
+
+class _Response:
+    """aiohttp's response behind our own face."""
+
+    def __init__(self, response: aiohttp.ClientResponse, request: HttpRequest) -> None:
+        self.status = response.status
+        self.headers: Mapping[str, str] = {name.lower(): value for name, value in response.headers.items()}
+        self._response = response
+        self._request = request
+
+    @property
+    def body(self) -> AsyncIterator[bytes]:
+        return self
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        import aiohttp
+
+        try:
+            data = await self._response.content.readany()
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise _failure(error, self._request, is_begun=True) from None
+        if not data:
+            raise StopAsyncIteration
+        return data
+
+    async def aclose(self) -> None:
+        self._response.close()
+
+
+async def _closed(generator: AsyncGenerator[Any, None]) -> None:
+    await generator.aclose()
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port
+
+
+def _data(body: Sequence[bytes], headers: dict[str, str]) -> Any:
+    """The body as aiohttp takes it: small ones joined, large ones piece by piece under a length that is known."""
+    size = sum(map(len, body))
+    if size <= _JOINED:
+        return b"".join(body)
+    headers["Content-Length"] = str(size)
+    return _pieces(body)
+
+
+async def _pieces(body: Sequence[bytes]) -> AsyncIterator[bytes]:
+    for piece in _gathered(body):
+        yield piece
+
+
+def _gathered(body: Sequence[bytes]) -> Iterator[bytes]:
+    """The same bytes in fewer pieces: small neighbours joined, large pieces as they are."""
+    waiting: list[bytes] = []
+    size = 0
+    for piece in body:
+        if waiting and size + len(piece) > _JOINED:
+            yield waiting[0] if len(waiting) == 1 else b"".join(waiting)
+            waiting, size = [], 0
+        waiting.append(piece)
+        size += len(piece)
+    if waiting:
+        yield waiting[0] if len(waiting) == 1 else b"".join(waiting)
+
+
+def _proxies(environ: Mapping[str, str]) -> dict[str, str]:
+    """Proxies by scheme, and the hosts that need none (`no`)."""
+    found: dict[str, str] = {}
+    for name in ("http", "https", "all", "no"):
+        value = environ.get(f"{name}_proxy")
+        # In a CGI program this variable is a header that anybody can send.
+        if value is None and not (name == "http" and "REQUEST_METHOD" in environ):
+            value = environ.get(f"{name.upper()}_PROXY")
+        if value:
+            found[name] = value
+    return found
+
+
+def _needs_none(host: str, port: int | None, exempt: str) -> bool:
+    """Whether NO_PROXY names the host, a domain it is in, or everything."""
+    names = [name.strip().lower().lstrip(".") for name in exempt.split(",") if name.strip()]
+    full = f"{host}:{port}" if port else host
+    return any(name == "*" or f".{place}".endswith(f".{name}") for name in names for place in (host, full))
+
+
+def _certificates(environ: Mapping[str, str]) -> ssl.SSLContext | None:
+    """A context that trusts what the environment names; None where it names nothing."""
+    file = environ.get("SSL_CERT_FILE") or environ.get("REQUESTS_CA_BUNDLE") or None
+    folder = environ.get("SSL_CERT_DIR") or None
+    if file is not None and os.path.isdir(file):
+        file, folder = None, file
+    if file is None and folder is None:
+        return None
+    try:
+        return ssl.create_default_context(cafile=file, capath=folder)
+    except (OSError, ssl.SSLError) as error:
+        raise ProviderSetupError(
+            f"the certificates in {file or folder} cannot be read ({error.strerror or 'no certificates'}); "
+            "correct SSL_CERT_FILE, SSL_CERT_DIR or REQUESTS_CA_BUNDLE"
+        ) from None
+
+
+def _failure(error: Exception, request: HttpRequest, *, is_begun: bool = False) -> TransportError:
+    """What happened, in our words: the library's may hold addresses with passwords in them."""
+    import aiohttp
+
+    host, timeouts = request.host, request.timeouts
+    if isinstance(error, aiohttp.ConnectionTimeoutError):
+        return TransportError(f"no connection to {host} within {timeouts.connect} s", "connect_timeout")
+    if isinstance(error, aiohttp.SocketTimeoutError):
+        return TransportError(f"{host} said nothing for {timeouts.read} s", "read_timeout")
+    if isinstance(error, TimeoutError):
+        return TransportError(f"{host} did not finish within {timeouts.total} s", "total_timeout")
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return TransportError(f"the name {host} cannot be resolved; check the base URL and the network", "dns_failed")
+    if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError):
+        return TransportError(
+            f"the certificate of {host} is not trusted; for one of your own set SSL_CERT_FILE", "tls_failed"
+        )
+    if isinstance(error, aiohttp.ClientProxyConnectionError | aiohttp.ClientHttpProxyError):
+        return TransportError(f"the proxy for {host} cannot be used; check HTTP_PROXY and HTTPS_PROXY", "proxy_failed")
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return TransportError(f"cannot connect to {host}: {error.os_error.strerror or 'refused'}", "connection_failed")
+    if isinstance(error, ValueError) and not isinstance(error, OSError):
+        return TransportError(f"the address at {host} is no URL; check the base URL", "invalid_url")
+    if is_begun:
+        return TransportError(f"{host} closed the connection before the answer ended", "connection_lost")
+    return TransportError(f"{host} closed the connection without an answer", "connection_lost")

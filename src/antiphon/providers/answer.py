@@ -1,0 +1,118 @@
+"""`AnswerReader`: the body of a response, whatever it turns out to be, as deltas.
+
+A stream was asked for, but the first byte tells what came: an event stream, one whole JSON body (from hosts that do not stream,
+or an error in a 200), or a page of HTML (from a proxy, or a wrong address). Nothing here opens a socket. However the body ends,
+the last delta is a terminal one; `close` says which where the bytes alone do not.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from antiphon.errors import TransportError, WireError
+from antiphon.providers.unfolding import unfolded
+from antiphon.wire import Format
+from antiphon.wire.delta import Failed, Finished, ModelOutputDelta
+from antiphon.wire.format import StreamReader
+from antiphon.wire.output import ErrorKind, ProviderError
+
+MOST_WHOLE = 64 * 1024 * 1024
+"""A body that is not streamed and longer than this is no answer."""
+_BLANK = b" \t\r\n\xef\xbb\xbf"
+_TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
+_TAGS = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.IGNORECASE | re.DOTALL)
+_LONGEST_PAGE = 200
+_CUT = ProviderError("the answer ended before it began", "stream_cut")
+_TIMEOUTS = frozenset({"connect_timeout", "read_timeout", "total_timeout"})
+_STREAMS_JSON = frozenset({"gemini"})  # its streams may be one growing array, which its reader knows
+
+
+class AnswerReader:
+    """Bytes of a body in, deltas out. `is_over` when the terminal delta was given; `is_events` unless something else came."""
+
+    def __init__(self, wire: Format) -> None:
+        self.is_over = False
+        self.is_events = True
+        self._wire = wire
+        self._stream: StreamReader | None = None
+        self._whole: list[bytes] = []
+        self._size = 0
+
+    def feed(self, data: bytes) -> list[ModelOutputDelta]:
+        """The deltas that these bytes complete."""
+        if self._stream is not None:
+            return self._noted(self._stream.feed(data))
+        self._whole.append(data)
+        self._size += len(data)
+        if self._size > MOST_WHOLE:
+            return self._noted([Failed(ProviderError("the answer is longer than any answer may be", "server"))])
+        first = self._whole[0].lstrip(_BLANK)[:1]
+        if not first:
+            self._whole = [b"".join(self._whole)]
+            first = self._whole[0].lstrip(_BLANK)[:1]
+        self.is_events = first not in (b"{", b"[", b"<")
+        if not first or first == b"<" or (first in b"{[" and self._wire.name not in _STREAMS_JSON):
+            return []
+        self._stream = self._wire.stream_reader()
+        gathered, self._whole = b"".join(self._whole), []
+        return self._noted(self._stream.feed(gathered))
+
+    def close(self, trouble: TransportError | None = None) -> list[ModelOutputDelta]:
+        """The body ended, or `trouble` ended it: what was held back, and the terminal delta."""
+        deltas = self._stream.close() if self._stream is not None else self._read_whole(b"".join(self._whole))
+        if not deltas or not isinstance(deltas[-1], Finished | Failed):
+            deltas.append(Failed(_CUT))
+        if trouble is not None and isinstance(deltas[-1], Failed):
+            deltas[-1] = Failed(failure_of(trouble, "stream_cut"))
+        return self._noted(deltas)
+
+    def _noted(self, deltas: list[ModelOutputDelta]) -> list[ModelOutputDelta]:
+        if deltas and isinstance(deltas[-1], Finished | Failed):
+            self.is_over = True
+        return deltas
+
+    def _read_whole(self, data: bytes) -> list[ModelOutputDelta]:
+        data = data.strip(_BLANK)
+        if not data:
+            return [Failed(_CUT)]
+        if data.startswith(b"<"):
+            return [Failed(ProviderError(page_words(data, None), "server", code="not_an_answer"))]
+        try:
+            body = msgspec.json.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return [Failed(ProviderError("the answer is not JSON", "server", code="not_an_answer"))]
+        if isinstance(body, dict) and not body.get("error"):
+            try:
+                return list(unfolded(self._wire.read_response(body)))
+            except WireError:
+                pass
+        return [Failed(self._error(body))]
+
+    def _error(self, body: Any) -> ProviderError:
+        """The error in a body that came with a status of success."""
+        error = self._wire.read_error(body)
+        return msgspec.structs.replace(error, kind="server") if error.kind == "unknown" else error
+
+
+def failure_of(trouble: TransportError, otherwise: ErrorKind = "server") -> ProviderError:
+    """A trouble of the network as an error of the provider."""
+    return ProviderError(str(trouble), "timeout" if trouble.code in _TIMEOUTS else otherwise, code=trouble.code)
+
+
+def refusal_of(wire: Format, status: int, data: bytes) -> ProviderError:
+    """The error in a body that came with a status of failure."""
+    if data.lstrip(_BLANK).startswith(b"<"):
+        return msgspec.structs.replace(wire.read_error(b"", status), message=page_words(data, status))
+    return wire.read_error(data, status)
+
+
+def page_words(data: bytes, status: int | None) -> str:
+    """What a page says, in a line."""
+    text = data[:65_536].decode("utf-8", "replace")
+    title = _TITLE.search(text)
+    words = " ".join(_TAGS.sub(" ", title[1] if title else text).split())[:_LONGEST_PAGE]
+    came = f"status {status} and a page" if status else "a page"
+    return f"the host answered with {came} instead of an answer: {words or 'it is empty'}; check the base URL"

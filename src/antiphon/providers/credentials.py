@@ -1,0 +1,186 @@
+"""`CredentialPool`: several keys of one provider, each used while it is good for something.
+
+What is held against a key, and when it may be tried again, is the state machine of `credential_key`: healthy, cooling until,
+exhausted, invalid, disabled, and half-open with one probe at a time; by key, and by key and model. The pool chooses:
+
+- Among the usable keys the choice is smooth weighted round robin: in any stretch of calls each has its share.
+- Where none is usable, the secrets of refused keys are read again: one that was replaced where it comes from is a new key.
+- Where still none is, the error says why for each, and when the soonest may be tried.
+
+Time comes from the clock that was given, secrets leave only in a `Lease`, and every method may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from itertools import count
+
+from antiphon.errors import CredentialError, NoUsableCredential
+from antiphon.providers.credential_key import CredentialStatus, Key, Waits
+from antiphon.providers.secret import Credential, masked, scrubbed
+from antiphon.wire.output import ErrorKind, ProviderError
+
+_MOST_HOPEFUL: tuple[ErrorKind, ...] = ("rate_limit", "billing", "authentication", "permission")
+
+
+class Lease:
+    """A key lent for one call. Report what came of it: `succeeded`, `failed`, or `release` if it was given up."""
+
+    __slots__ = ("_key", "_model", "_number", "_pool", "is_probe", "secret")
+
+    def __init__(self, pool: CredentialPool, key: Key, model: str, number: int, *, is_probe: bool) -> None:
+        self._pool = pool
+        self._key = key
+        self._model = model
+        self._number = number
+        self.is_probe = is_probe
+        self.secret = key.secret
+
+    @property
+    def name(self) -> str:
+        """What reports call the key: its name, or its masked form."""
+        return self._key.name
+
+    def succeeded(self) -> None:
+        """The provider answered."""
+        with self._pool.lock:
+            self._key.on_success(self._model, self._number, self._pool.clock())
+
+    def failed(self, error: ProviderError) -> None:
+        """The provider refused, or could not be reached."""
+        pool = self._pool
+        error = scrubbed(error, (self.secret, *pool.secrets))
+        if self.secret != self._key.secret:  # replaced in the meantime: the new one has done nothing
+            self.release()
+            return
+        with pool.lock:
+            self._key.on_failure(self._model, self._number, pool.latest, pool.clock(), error)
+
+    def release(self) -> None:
+        """Nothing was learned; a probe gives its place to the next. Harmless after the other two."""
+        with self._pool.lock:
+            self._key.on_release(self._model, self._number)
+
+    def __repr__(self) -> str:
+        return f"<Lease of {self.name}>"
+
+
+class CredentialPool:
+    """Keys of one provider, taken in turn. `keys` are secrets (literal, `env:NAME`, `file:PATH`) or `Credential`s."""
+
+    def __init__(
+        self,
+        keys: Iterable[str | Credential],
+        *,
+        waits: Waits | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self.clock = clock
+        self.lock = threading.Lock()
+        self.latest = 0
+        """The number of the latest call."""
+        self._environ = environ
+        self._keys: list[Key] = []
+        for given in keys:
+            credential = Credential(secret=given) if isinstance(given, str) else given
+            secret = credential.read(environ)
+            name = self._free_name(credential.name or masked(secret))
+            self._keys.append(Key(credential, secret, name, waits or Waits()))
+        if not self._keys:
+            raise CredentialError("a pool needs at least one key; for a provider without keys, give no pool")
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __repr__(self) -> str:
+        return f"CredentialPool({', '.join(key.name for key in self._keys)})"
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Every secret, for whoever has to take them out of what is shown."""
+        return tuple(key.secret for key in self._keys)
+
+    def acquire(self, model: str = "") -> Lease:
+        """The next usable key for `model`. Raises `NoUsableCredential`, which says when one will be."""
+        with self.lock:
+            now = self.clock()
+            usable = self._usable(model, now)
+            if not usable and self._read_again():
+                usable = self._usable(model, now)
+            if not usable:
+                raise self._none_usable(model, now)
+            key = _next_in_turn(usable)
+            self.latest += 1
+            is_probe = key.lend(model, self.latest, now)
+            return Lease(self, key, model, self.latest, is_probe=is_probe)
+
+    def disable(self, name: str) -> None:
+        """Use the key of that name no more."""
+        with self.lock:
+            self._named(name).is_disabled = True
+
+    def enable(self, name: str) -> None:
+        """Use the key of that name again, and hold nothing against it."""
+        with self.lock:
+            self._named(name).forget_troubles()
+
+    def status(self) -> list[CredentialStatus]:
+        """What is known of each key."""
+        with self.lock:
+            now = self.clock()
+            return [key.status(now) for key in self._keys]
+
+    def _usable(self, model: str, now: float) -> list[Key]:
+        free = ((key, key.free_at(model)) for key in self._keys)
+        return [key for key, at in free if at is not None and at <= now]
+
+    def _read_again(self) -> bool:
+        """Look whether refused keys were replaced where they come from; whether any was."""
+        is_any = False
+        for key in self._keys:
+            if key.is_invalid and not key.is_disabled and key.credential.is_elsewhere:
+                try:
+                    secret = key.credential.read(self._environ)
+                except CredentialError:
+                    continue
+                if secret != key.secret:
+                    key.secret, is_any = secret, True
+                    key.name = key.credential.name or self._free_name(masked(secret))
+                    key.forget_troubles()
+        return is_any
+
+    def _none_usable(self, model: str, now: float) -> NoUsableCredential:
+        told = "; ".join(f"{key.name} {key.trouble(model, now)}" for key in self._keys)
+        times = [at for key in self._keys if (at := key.free_at(model)) is not None]
+        soonest = max(0.0, min(times) - now) if times else None
+        ahead = "replace a key, or enable it again" if soonest is None else f"the soonest is free in {soonest:.1f} s"
+        kinds = {key.kind() for key in self._keys}
+        return NoUsableCredential(
+            f"no key can be used{f' for {model}' if model else ''}: {told}; {ahead}",
+            soonest,
+            next(kind for kind in _MOST_HOPEFUL if kind in kinds),
+        )
+
+    def _named(self, name: str) -> Key:
+        for key in self._keys:
+            if key.name == name:
+                return key
+        known = ", ".join(key.name for key in self._keys)
+        raise CredentialError(f"no key is called {name!r}; there are: {known}")
+
+    def _free_name(self, name: str) -> str:
+        taken = {key.name for key in self._keys}
+        others = (f"{name} #{number}" for number in count(2))
+        return name if name not in taken else next(other for other in others if other not in taken)
+
+
+def _next_in_turn(keys: list[Key]) -> Key:
+    """Smooth weighted round robin: everybody gains its weight, the first in line pays for all."""
+    for key in keys:
+        key.turn += key.credential.weight
+    chosen = max(keys, key=lambda key: key.turn)
+    chosen.turn -= sum(key.credential.weight for key in keys)
+    return chosen

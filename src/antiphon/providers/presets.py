@@ -1,0 +1,322 @@
+"""`Preset`: where a provider is and how it wants to be spoken to, as data; `PRESETS` holds those we know by name.
+
+A preset is a row, not a class: the address its own SDK takes as base URL, the path behind it, the header that carries the key,
+the dialect of its format, and the environment variables its SDK reads. A new host is a new row, or the row `compatible` with a
+base URL of one's own. Nothing here opens a socket or reads the environment.
+
+Addresses. `path` follows the base URL; `{model}` and `{api_version}` in it are filled in for each call. A base URL that already
+ends with how the path begins (`…/v1` before `/v1/messages`) is taken as it was meant. Where the shape of the base URL decides
+(Azure), the first of `paths` whose expression matches it is used instead.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+from urllib.parse import quote, urlsplit
+
+from msgspec import Struct
+
+from antiphon.errors import ProviderSetupError, UnknownProvider
+
+AuthStyle: TypeAlias = Literal["bearer", "x-api-key", "x-goog-api-key", "api-key", "none"]
+
+
+class Preset(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One provider: address, authentication, format and dialect."""
+
+    name: str
+    format: str = "openai-chat"
+    base_url: str = ""
+    """As the provider's own SDK takes it. Empty: it has to be given."""
+    path: str = "/chat/completions"
+    paths: tuple[tuple[str, str], ...] = ()
+    auth: AuthStyle = "bearer"
+    headers: tuple[tuple[str, str], ...] = ()
+    dialect: str | None = None
+    key_variables: tuple[str, ...] = ()
+    bearer_variables: tuple[str, ...] = ()
+    """Variables whose key is sent as a bearer token, whatever `auth` says."""
+    base_url_variables: tuple[str, ...] = ()
+    header_variables: tuple[tuple[str, str], ...] = ()
+    """Headers that are sent where a variable is set: (header, variable)."""
+    api_version: str = ""
+    api_version_variables: tuple[str, ...] = ()
+    needs_key: bool = True
+    models: tuple[str, ...] = ()
+    """Names of models, as globs, that are this provider's without saying so."""
+
+    def address(self, base_url: str, model: str, api_version: str = "") -> str:
+        """The URL to post a call of `model` to."""
+        base, _, query = base_url.partition("?")
+        base = base.rstrip("/")
+        path = next((path for pattern, path in self.paths if re.search(pattern, base)), self.path)
+        path, _, own_query = path.partition("?")
+        path = _without_overlap(base, path)
+        filled = path.format(model=quote(model.removeprefix("models/"), safe="/:@"))
+        queries = [query, own_query.format(api_version=quote(api_version or self.api_version))]
+        return base + filled + "".join(sign + part for sign, part in zip("?&", filter(None, queries), strict=False))
+
+
+def _without_overlap(base: str, path: str) -> str:
+    """The path less the segments with which the base already ends."""
+    segments = path.split("/")
+    for count in range(len(segments) - 1, 1, -1):
+        beginning = "/".join(segments[:count])
+        if "{" not in beginning and base.endswith(beginning):
+            return path[len(beginning) :]
+    return path
+
+
+def plain_base_url(base_url: str, name: str) -> str:
+    """A base URL that can be used and shown, or an error that says what is wrong with it.
+
+    Ollama's variable holds `host:port` alone; a server that listens everywhere is spoken to on this machine.
+    """
+    text = base_url.strip()
+    if text and "://" not in text:
+        text = f"http://{text}"
+    text = text.replace("://0.0.0.0", "://127.0.0.1", 1)
+    try:
+        parts = urlsplit(text)
+        is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_usable = False
+    if not is_usable:
+        raise ProviderSetupError(f"{name}: the base URL is no http or https address; give one like https://host/v1")
+    if parts.username is not None or parts.password is not None:
+        raise ProviderSetupError(
+            f"{name}: the base URL holds a user name or a password; take it out and give it in headers or keys"
+        )
+    return text
+
+
+_OPENAI_HEADERS = (("OpenAI-Organization", "OPENAI_ORG_ID"), ("OpenAI-Project", "OPENAI_PROJECT_ID"))
+_DEPLOYMENT = "/deployments/{model}/chat/completions?api-version={api_version}"
+
+_ROWS = (
+    Preset(
+        name="openai",
+        base_url="https://api.openai.com/v1",
+        dialect="openai",
+        key_variables=("OPENAI_API_KEY",),
+        base_url_variables=("OPENAI_BASE_URL",),
+        header_variables=_OPENAI_HEADERS,
+        models=("gpt-*", "chatgpt-*", "o1*", "o3*", "o4*"),
+    ),
+    Preset(
+        name="openai-responses",
+        format="openai-responses",
+        base_url="https://api.openai.com/v1",
+        path="/responses",
+        key_variables=("OPENAI_API_KEY",),
+        base_url_variables=("OPENAI_BASE_URL",),
+        header_variables=_OPENAI_HEADERS,
+        models=("codex-*", "*-codex", "*-deep-research"),
+    ),
+    Preset(
+        name="anthropic",
+        format="anthropic",
+        base_url="https://api.anthropic.com",
+        path="/v1/messages",
+        auth="x-api-key",
+        headers=(("anthropic-version", "2023-06-01"),),
+        key_variables=("ANTHROPIC_API_KEY",),
+        bearer_variables=("ANTHROPIC_AUTH_TOKEN",),
+        base_url_variables=("ANTHROPIC_BASE_URL",),
+        models=("claude-*",),
+    ),
+    Preset(
+        name="gemini",
+        format="gemini",
+        base_url="https://generativelanguage.googleapis.com",
+        path="/v1beta/models/{model}:streamGenerateContent?alt=sse",
+        auth="x-goog-api-key",
+        key_variables=("GOOGLE_API_KEY", "GEMINI_API_KEY"),
+        base_url_variables=("GOOGLE_GEMINI_BASE_URL",),
+        models=("gemini-*", "gemma-*"),
+    ),
+    Preset(
+        name="azure-openai",
+        path=f"/openai{_DEPLOYMENT}",
+        paths=(
+            (r"/openai/v1$", "/chat/completions"),
+            (r"/openai/deployments/[^/]+$", "/chat/completions?api-version={api_version}"),
+            (r"/openai$", _DEPLOYMENT),
+        ),
+        auth="api-key",
+        dialect="azure",
+        key_variables=("AZURE_OPENAI_API_KEY",),
+        bearer_variables=("AZURE_OPENAI_AD_TOKEN",),
+        base_url_variables=("AZURE_OPENAI_ENDPOINT",),
+        api_version="2024-10-21",
+        api_version_variables=("OPENAI_API_VERSION",),
+    ),
+    Preset(
+        name="vllm",
+        base_url="http://localhost:8000/v1",
+        dialect="vllm",
+        key_variables=("VLLM_API_KEY",),
+        base_url_variables=("VLLM_BASE_URL",),
+        needs_key=False,
+    ),
+    Preset(
+        name="ollama",
+        base_url="http://localhost:11434",
+        path="/v1/chat/completions",
+        dialect="ollama",
+        key_variables=("OLLAMA_API_KEY",),
+        base_url_variables=("OLLAMA_HOST",),
+        needs_key=False,
+    ),
+    Preset(
+        name="llamacpp",
+        base_url="http://localhost:8080",
+        path="/v1/chat/completions",
+        dialect="llamacpp",
+        key_variables=("LLAMA_API_KEY",),
+        base_url_variables=("LLAMACPP_BASE_URL",),
+        needs_key=False,
+    ),
+    Preset(
+        name="volcengine",
+        base_url="https://ark.cn-beijing.volces.com/api/v3",
+        dialect="volcengine",
+        key_variables=("ARK_API_KEY",),
+        base_url_variables=("ARK_BASE_URL",),
+        models=("doubao-*",),
+    ),
+    Preset(
+        name="codebuddy",
+        base_url="https://www.codebuddy.ai/v2",
+        headers=(("X-Requested-With", "XMLHttpRequest"), ("X-Product", "SaaS")),
+        dialect="codebuddy",
+        key_variables=("CODEBUDDY_API_KEY",),
+        base_url_variables=("CODEBUDDY_BASE_URL",),
+    ),
+    Preset(
+        name="deepseek",
+        base_url="https://api.deepseek.com",
+        dialect="deepseek",
+        key_variables=("DEEPSEEK_API_KEY",),
+        base_url_variables=("DEEPSEEK_BASE_URL",),
+        models=("deepseek-*",),
+    ),
+    Preset(
+        name="mistral",
+        base_url="https://api.mistral.ai",
+        path="/v1/chat/completions",
+        dialect="mistral",
+        key_variables=("MISTRAL_API_KEY",),
+        base_url_variables=("MISTRAL_BASE_URL",),
+        models=("mistral-*", "ministral-*", "magistral-*", "codestral-*", "devstral-*", "pixtral-*"),
+    ),
+    Preset(
+        name="openrouter",
+        base_url="https://openrouter.ai/api/v1",
+        dialect="openrouter",
+        key_variables=("OPENROUTER_API_KEY",),
+        base_url_variables=("OPENROUTER_BASE_URL",),
+    ),
+    Preset(
+        name="groq",
+        base_url="https://api.groq.com",
+        path="/openai/v1/chat/completions",
+        dialect="groq",
+        key_variables=("GROQ_API_KEY",),
+        base_url_variables=("GROQ_BASE_URL",),
+    ),
+    Preset(
+        name="xai",
+        base_url="https://api.x.ai/v1",
+        dialect="xai",
+        key_variables=("XAI_API_KEY",),
+        base_url_variables=("XAI_BASE_URL",),
+        models=("grok-*",),
+    ),
+    Preset(
+        name="zai",
+        base_url="https://api.z.ai/api/paas/v4",
+        dialect="zai",
+        key_variables=("ZAI_API_KEY",),
+        base_url_variables=("ZAI_BASE_URL",),
+        models=("glm-*",),
+    ),
+    Preset(
+        name="moonshot",
+        base_url="https://api.moonshot.ai/v1",
+        dialect="moonshot",
+        key_variables=("MOONSHOT_API_KEY",),
+        base_url_variables=("MOONSHOT_BASE_URL",),
+        models=("kimi-*", "moonshot-*"),
+    ),
+    Preset(
+        name="alibaba",
+        base_url="https://dashscope.aliyuncs.com/compatible-mode/v1",
+        dialect="alibaba",
+        key_variables=("DASHSCOPE_API_KEY",),
+        base_url_variables=("DASHSCOPE_BASE_URL",),
+        models=("qwen-*", "qwen2*", "qwen3*", "qwq-*"),
+    ),
+    Preset(
+        name="gemini-openai",
+        base_url="https://generativelanguage.googleapis.com/v1beta/openai",
+        dialect="google",
+        key_variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+    ),
+    Preset(
+        name="together",
+        base_url="https://api.together.xyz/v1",
+        dialect="together",
+        key_variables=("TOGETHER_API_KEY",),
+        base_url_variables=("TOGETHER_BASE_URL",),
+    ),
+    Preset(
+        name="cerebras",
+        base_url="https://api.cerebras.ai",
+        path="/v1/chat/completions",
+        dialect="cerebras",
+        key_variables=("CEREBRAS_API_KEY",),
+        base_url_variables=("CEREBRAS_BASE_URL",),
+    ),
+    Preset(
+        name="perplexity",
+        base_url="https://api.perplexity.ai",
+        dialect="perplexity",
+        key_variables=("PERPLEXITY_API_KEY", "PPLX_API_KEY"),
+        base_url_variables=("PERPLEXITY_BASE_URL",),
+        models=("sonar", "sonar-*"),
+    ),
+    Preset(
+        name="huggingface",
+        base_url="https://router.huggingface.co/v1",
+        dialect="huggingface",
+        key_variables=("HF_TOKEN",),
+    ),
+    Preset(
+        name="copilot",
+        base_url="https://api.githubcopilot.com",
+        dialect="copilot",
+        key_variables=("GITHUB_COPILOT_TOKEN",),
+    ),
+    Preset(name="compatible", dialect="compatible", needs_key=False),
+)
+
+PRESETS: Mapping[str, Preset] = MappingProxyType({preset.name: preset for preset in _ROWS})
+"""Every described provider by name."""
+
+
+def preset_named(name: str) -> Preset:
+    """The preset of that name."""
+    try:
+        return PRESETS[name]
+    except KeyError:
+        near = difflib.get_close_matches(name, PRESETS, n=3)
+        meant = f" Did you mean {' or '.join(near)}?" if near else ""
+        raise UnknownProvider(
+            f"no provider is called {name!r}.{meant} There are: {', '.join(PRESETS)}; "
+            "any other host that speaks Chat Completions is 'compatible' with a base_url"
+        ) from None

@@ -1,0 +1,338 @@
+"""Models without a network: `ScriptedModel` says what it was told to say, `FunctionModel` what a function makes of the context.
+
+Both are `ProviderClient`s like any other, for tests and for documentation that runs. Each turn may be given in the shape that is
+shortest for it: text, a part or parts, a whole `ModelOutput`, a list of deltas, or an error. Everything a test does not say
+follows from what it does say: ids from the number of the turn and the length of the context, the stop reason from whether there
+are calls, usage from characters. Nothing is random and nothing is taken from the clock, so a test sees the same stream each time.
+
+A list of deltas is played as it is. One that has no terminal event is a stream that was cut, and ends as one.
+
+A turn costs microseconds whatever the length of the context: of a context that grew since the last turn only what is new is
+counted. `chunk_size=None` says every text in one piece.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import aclosing
+from typing import Any, TypeAlias, get_args
+
+import msgspec
+from msgspec import Struct, structs
+
+from antiphon.context.tokens import CHARACTERS_PER_TOKEN, CharacterEstimate
+from antiphon.errors import ScriptError, ScriptExhausted
+from antiphon.history import ContextEntry, ContextEntryRole, Origin
+from antiphon.history.usage import TokenUsage
+from antiphon.parts import OutputPart, Text, ToolCallRequest, as_parts, text_of
+from antiphon.providers.call import Attempt, ProviderCallOptions
+from antiphon.providers.client import ProviderClient
+from antiphon.providers.unfolding import unfolded, unfolded_part
+from antiphon.wire.delta import (
+    Failed,
+    Finished,
+    ModelOutputDelta,
+    PartDelta,
+    PartEnded,
+    PartStarted,
+    Started,
+    UsageReported,
+)
+from antiphon.wire.output import ModelOutput, ProviderError
+
+Item: TypeAlias = str | OutputPart | ModelOutputDelta
+"""A piece of an answer. An answer is made of texts and parts, or of deltas, not of both."""
+
+Said: TypeAlias = str | OutputPart | Sequence[Item] | ModelOutput | ProviderError | Failed
+"""An answer, in whatever shape is shortest."""
+
+Turn: TypeAlias = Said | Callable[[Sequence[ContextEntry], ProviderCallOptions], Said | Awaitable[Said]]
+"""One turn of a script: an answer, or what makes one of the context and the options."""
+
+ModelFunction: TypeAlias = Callable[
+    [Sequence[ContextEntry], ProviderCallOptions], Said | Awaitable[Said] | AsyncIterator[Item]
+]
+
+_DELTAS = get_args(ModelOutputDelta)
+_PARTS = get_args(OutputPart)
+_CUT = ProviderError("the stream ended without a terminal event", "stream_cut")
+
+
+class ScriptedCall(Struct, frozen=True):
+    """One call a scripted model got: the context as it was, and the options."""
+
+    context: tuple[ContextEntry, ...]
+    options: ProviderCallOptions
+
+
+def call(tool_name: str, /, **arguments: Any) -> ToolCallRequest:
+    """A call of a tool, for a script: `call("weather", city="Oslo")`. It gets its id when it is played."""
+    return ToolCallRequest(tool_name, "", msgspec.json.encode(arguments).decode())
+
+
+class ScriptedModel(ProviderClient):
+    """A model that says its turns, one for each call, in order.
+
+    `calls` is what it was asked, unless `record` is off. `turns_left` says how much of the script is still to come.
+    """
+
+    def __init__(self, *turns: Turn, name: str = "scripted", chunk_size: int | None = 12, record: bool = True) -> None:
+        self.name = name
+        self.calls: list[ScriptedCall] = []
+        self._turns = turns
+        self._played = 0
+        self._chunk_size = _checked(chunk_size)
+        self._record = record
+        self._meter = _Meter()
+
+    @property
+    def turns_left(self) -> int:
+        """How many turns were not played yet."""
+        return len(self._turns) - self._played
+
+    async def call_model(
+        self, context: Sequence[ContextEntry], options: ProviderCallOptions
+    ) -> AsyncIterator[ModelOutputDelta]:
+        number = self._played
+        if number >= len(self._turns):
+            raise ScriptExhausted(
+                f"the script of {self.name!r} has {_counted(number, 'turn')}, all played, and it was called once more: "
+                f"{_asked(context)}. Give ScriptedModel another turn, or find out why there was one call more"
+            )
+        self._played = number + 1
+        if self._record:
+            self.calls.append(ScriptedCall(tuple(context), options))
+        turn: Any = self._turns[number]
+        if callable(turn):
+            turn = turn(context, options)
+            if inspect.isawaitable(turn):
+                turn = await turn
+        for delta in _deltas(turn, _Answer(self, context, options, number + 1, self._meter), self._chunk_size):
+            yield delta
+
+
+class FunctionModel(ProviderClient):
+    """A model that is a function of the context and the options.
+
+    The function, sync or async, gives back any answer a script may hold, or is an async generator of text, of parts or of
+    deltas, and then its answer is streamed as it comes.
+    """
+
+    def __init__(self, function: ModelFunction, name: str = "function", *, chunk_size: int | None = 12) -> None:
+        self.name = name
+        self._function = function
+        self._called = 0
+        self._chunk_size = _checked(chunk_size)
+        self._meter = _Meter()
+
+    async def call_model(
+        self, context: Sequence[ContextEntry], options: ProviderCallOptions
+    ) -> AsyncIterator[ModelOutputDelta]:
+        self._called += 1
+        answer = _Answer(self, context, options, self._called, self._meter)
+        said: Any = self._function(context, options)
+        if inspect.isawaitable(said):
+            said = await said
+        if isinstance(said, AsyncIterator):
+            streamed = _streamed(said, answer, self._chunk_size)
+            async with aclosing(streamed):
+                async for delta in streamed:
+                    yield delta
+            return
+        for delta in _deltas(said, answer, self._chunk_size):
+            yield delta
+
+
+class _Meter:
+    """Counts the tokens of a context, and of one that grew since the last time only what is new."""
+
+    def __init__(self) -> None:
+        self._estimate = CharacterEstimate()
+        self._length = 0
+        self._last: ContextEntry | None = None
+        self._tokens = 0
+
+    def tokens(self, context: Sequence[ContextEntry]) -> int:
+        length = len(context)
+        if self._length == 0 or length < self._length or context[self._length - 1] is not self._last:
+            self._length = self._tokens = 0
+        for entry in context[self._length :]:
+            self._tokens += self._estimate.count(entry)
+        self._length = length
+        self._last = context[-1] if length else None
+        return self._tokens
+
+
+class _Answer:
+    """What one answer is to be told with: who says it, to what, for the how many-th time."""
+
+    def __init__(
+        self,
+        model: ProviderClient,
+        context: Sequence[ContextEntry],
+        options: ProviderCallOptions,
+        number: int,
+        meter: _Meter,
+    ) -> None:
+        self.provider = model.name
+        self.model = options.model or model.name
+        self.place = f"{len(context)}_{number}"
+        self.report = options.report
+        self.report.origin = Origin(self.provider, "", self.model)
+        self._context = context
+        self._meter = meter
+        self._calls = 0
+
+    @property
+    def id(self) -> str:
+        return f"{self.provider}_{self.place}"
+
+    def with_id(self, part: OutputPart) -> OutputPart:
+        """The part; a call that has no id yet has one now."""
+        if type(part) is not ToolCallRequest:
+            return part
+        self._calls += 1
+        # The length of the context keeps the ids of a resumed history apart, the turn those after a rollback.
+        return part if part.tool_call_id else structs.replace(part, tool_call_id=f"call_{self.place}_{self._calls}")
+
+    def usage(self, characters: int) -> TokenUsage:
+        return TokenUsage(self._meter.tokens(self._context), -int(-characters // CHARACTERS_PER_TOKEN))
+
+    def attempted(self, error: ProviderError | None) -> None:
+        self.report.attempts.append(Attempt(provider=self.provider, model=self.model, error=error))
+
+
+def _deltas(said: Any, answer: _Answer, chunk_size: int | None) -> Iterable[ModelOutputDelta]:
+    if isinstance(said, ModelOutput):
+        output = said
+    elif isinstance(said, str):
+        output = ModelOutput(parts=(Text(said),))
+    elif isinstance(said, _PARTS):
+        output = ModelOutput(parts=(said,))
+    elif isinstance(said, ProviderError):
+        return _played((Failed(said),), answer)
+    elif isinstance(said, Failed):
+        return _played((said,), answer)
+    elif isinstance(said, list | tuple):
+        if said and isinstance(said[0], _DELTAS):
+            return _played(said, answer)
+        output = ModelOutput(parts=as_parts(said))
+    else:
+        raise ScriptError(
+            f"{answer.provider!r} was given {said!r} to say; give text, parts, a ModelOutput, deltas or a ProviderError"
+        )
+    answer.attempted(None)
+    return unfolded(_completed(output, answer), chunk_size)
+
+
+def _completed(output: ModelOutput, answer: _Answer) -> ModelOutput:
+    """The output with everything a provider would have said of it, where the script did not."""
+    parts = tuple(map(answer.with_id, output.parts))
+    has_calls = any(type(part) is ToolCallRequest for part in parts)
+    return structs.replace(
+        output,
+        parts=parts,
+        stop_reason=output.stop_reason or ("tool_calls" if has_calls else "end"),
+        id=output.id or answer.id,
+        model=output.model or answer.model,
+        usage=output.usage or answer.usage(sum(map(_characters, parts))),
+    )
+
+
+def _characters(part: Any) -> int:
+    return len(part.arguments) if type(part) is ToolCallRequest else len(getattr(part, "text", ""))
+
+
+def _played(deltas: Sequence[ModelOutputDelta], answer: _Answer) -> Sequence[ModelOutputDelta]:
+    last = deltas[-1]
+    if isinstance(last, Finished):
+        answer.attempted(None)
+        return deltas
+    if isinstance(last, Failed):
+        answer.attempted(last.error)
+        return deltas
+    answer.attempted(_CUT)
+    return (*deltas, Failed(_CUT))
+
+
+async def _streamed(
+    items: AsyncIterator[Item], answer: _Answer, chunk_size: int | None
+) -> AsyncGenerator[ModelOutputDelta, None]:
+    """What a generator says, as it comes: its own deltas as they are, or those of its texts and parts."""
+    try:
+        first = await anext(items, "")
+        told = _own(first, items, answer) if isinstance(first, _DELTAS) else _woven(first, items, answer, chunk_size)
+        async with aclosing(told):
+            async for delta in told:
+                yield delta
+    finally:
+        if isinstance(items, AsyncGenerator):
+            await items.aclose()
+
+
+async def _own(first: Item, items: AsyncIterator[Item], answer: _Answer) -> AsyncGenerator[ModelOutputDelta, None]:
+    delta: Any = first
+    yield delta
+    async for delta in items:
+        yield delta
+    for ending in _played((delta,), answer)[1:]:
+        yield ending
+
+
+async def _woven(
+    first: Item, items: AsyncIterator[Item], answer: _Answer, chunk_size: int | None
+) -> AsyncGenerator[ModelOutputDelta, None]:
+    yield Started(answer.id, answer.model)
+    index = -1
+    characters = 0
+    is_open = has_calls = False
+    item: Any = first
+    while True:
+        if not isinstance(item, str):
+            if is_open:
+                yield PartEnded(index)
+                is_open = False
+            index += 1
+            part = answer.with_id(item)
+            for delta in unfolded_part(index, part, chunk_size):
+                yield delta
+            has_calls |= type(part) is ToolCallRequest
+            characters += _characters(part)
+        elif item:
+            if not is_open:
+                index += 1
+                yield PartStarted(index, Text(""))
+                is_open = True
+            yield PartDelta(index, item)
+            characters += len(item)
+        try:
+            item = await anext(items)
+        except StopAsyncIteration:
+            break
+    if is_open:
+        yield PartEnded(index)
+    answer.attempted(None)
+    yield UsageReported(answer.usage(characters))
+    yield Finished("tool_calls" if has_calls else "end")
+
+
+def _checked(chunk_size: int | None) -> int | None:
+    if chunk_size is not None and chunk_size < 1:
+        raise ScriptError(f"chunk_size must be at least 1, and it is {chunk_size}; None says every text in one piece")
+    return chunk_size
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _asked(context: Sequence[ContextEntry]) -> str:
+    """What the last entry of a context asks, in a few words."""
+    if not context:
+        return "with an empty context"
+    entry = context[-1]
+    if entry.role is ContextEntryRole.TOOL_RESULT:
+        names = ", ".join(str(getattr(part, "tool_name", "")) for part in entry.content if hasattr(part, "tool_name"))
+        return f"after {_counted(len(entry.content), 'result')} of tools ({names})"
+    return f"after {entry.role.value} {text_of(entry.content)[:80]!r}"

@@ -1,0 +1,96 @@
+"""Secrets: where a credential's secret is read from, how it is shown, and how it is taken out of what is shown.
+
+A secret is a literal, or a place it is read from: `env:NAME` or `file:PATH`. It leaves this package only in the header of a
+request. Law L10: whoever shows something that a provider said (an error, a log line, a report) sends it through `scrubbed`
+first, for some providers repeat a refused key in full.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct, structs
+
+from antiphon.errors import CredentialError
+from antiphon.wire.output import ProviderError
+
+HIDDEN = "…"
+_LONG_ENOUGH = 12
+"""A shorter secret is shown by nothing: four of its characters would be too many."""
+_SHORTEST_SCRUBBED = 4
+"""Anything shorter would be found in every word, and is no secret."""
+
+
+class Credential(Struct, frozen=True, kw_only=True):
+    """A key and how it is used: `name` is what reports call it, `weight` its share of the calls."""
+
+    secret: str
+    """The secret itself, or `env:NAME` or `file:PATH`."""
+    name: str = ""
+    weight: int = 1
+
+    def __post_init__(self) -> None:
+        if self.weight < 1:
+            raise CredentialError(f"the weight of {self.shown} is {self.weight}; it must be at least 1")
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the secret is read from somewhere, where it may change."""
+        return self.secret.startswith(("env:", "file:"))
+
+    @property
+    def shown(self) -> str:
+        """What may be shown of it: the name, the place, or the masked secret."""
+        return self.name or (self.secret if self.is_elsewhere else masked(self.secret))
+
+    def read(self, environ: Mapping[str, str] | None = None) -> str:
+        """The secret. Raises `CredentialError` where there is none."""
+        kind, _, place = self.secret.partition(":") if self.is_elsewhere else ("", "", "")
+        secret = self.secret
+        if kind == "env":
+            secret = (os.environ if environ is None else environ).get(place, "")
+            if not secret.strip():
+                raise CredentialError(f"the environment variable {place} is not set; it should hold a key")
+        elif kind == "file":
+            try:
+                secret = Path(place).expanduser().read_text()
+            except (OSError, UnicodeDecodeError) as error:
+                reason = error.strerror if isinstance(error, OSError) else "it is no text"
+                raise CredentialError(f"the key in {place} cannot be read: {reason}") from None
+        secret = secret.strip()
+        if not secret:
+            raise CredentialError(f"the key {self.shown} is empty")
+        if not (secret.isascii() and secret.isprintable()):
+            raise CredentialError(f"the key {self.shown} holds characters that no header can carry; copy it again")
+        return secret
+
+    def __repr__(self) -> str:
+        return f"Credential({self.shown})"
+
+
+def masked(secret: str) -> str:
+    """A secret as it may be shown: `sk-…wxyz`, and nothing at all of a short one."""
+    if len(secret) < _LONG_ENOUGH:
+        return HIDDEN
+    return f"{'sk-' if secret.startswith('sk-') else ''}{HIDDEN}{secret[-4:]}"
+
+
+def scrubbed(error: ProviderError, secrets: Iterable[str]) -> ProviderError:
+    """The error without the secrets; the same object where there are none in it."""
+    found = [secret for secret in secrets if len(secret) >= _SHORTEST_SCRUBBED]
+    if not found:
+        return error
+    text = msgspec.json.encode(error).decode()
+    clean = text
+    for secret in found:
+        # As JSON the secret may be escaped; without its quotes it is what stands inside the text.
+        clean = clean.replace(msgspec.json.encode(secret).decode()[1:-1], masked(secret))
+    if clean == text:
+        return error
+    try:
+        return msgspec.json.decode(clean, type=ProviderError)
+    except msgspec.DecodeError:  # a secret that was also a word of the structure
+        return structs.replace(error, message="the provider's words held a secret, and are not shown", native=None)

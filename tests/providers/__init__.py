@@ -1,0 +1,1 @@
+"""Tests of the providers, and the server that they speak to."""

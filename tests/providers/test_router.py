@@ -1,0 +1,325 @@
+"""The router: names lead where they say, nothing is shown twice, and every attempt is written down."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from antiphon.errors import RoutingError
+from antiphon.history import ContextEntry, Origin, TokenUsage
+from antiphon.parts import Text, Thinking
+from antiphon.providers.call import ProviderCallOptions
+from antiphon.providers.choice import default_model
+from antiphon.providers.client import ProviderClient
+from antiphon.providers.router import FALLS_OVER, ProviderRouter
+from antiphon.providers.routes import Route, Target
+from antiphon.providers.scripted import FunctionModel, ScriptedModel, Turn, call
+from antiphon.wire.delta import (
+    Failed,
+    Finished,
+    ModelOutputDelta,
+    PartDelta,
+    PartStarted,
+    Started,
+    UsageReported,
+)
+from antiphon.wire.loss import Loss
+from antiphon.wire.output import ErrorKind, ModelOutput, ProviderError
+from providers.collected import Endless, assembled, left
+from providers.spoken import QUESTION, said
+
+
+def asked(router: ProviderRouter, model: str) -> tuple[list[ModelOutputDelta], ProviderCallOptions]:
+    options = ProviderCallOptions(model=model, request_id="r-1")
+
+    async def collect() -> list[ModelOutputDelta]:
+        async with router:
+            return await said(router, options)
+
+    return asyncio.run(collect()), options
+
+
+def router(
+    *, routes: Sequence[Route] = (), roles: dict[str, str] | None = None, fallbacks: Sequence[str] = ()
+) -> ProviderRouter:
+    mine = {"mine": ScriptedModel("mine"), "yours": ScriptedModel("yours")}
+    return ProviderRouter(mine, routes=routes, roles=roles or {}, fallbacks=fallbacks)
+
+
+ROUTES = [
+    Route("claude-*", ["anthropic/claude-sonnet-5", "openai/gpt-5.5"]),
+    Route("fast", ["mine/small", "mine/small", "claude-haiku-4-5"]),
+    Route("everything/*", ["openrouter/*"]),
+]
+ROLES = {"planner": "claude-opus", "executor": "mine/m", "reviewer": "executor"}
+
+NAMES: list[tuple[str, list[str]]] = [
+    ("mine/m", ["mine/m"]),
+    ("mine/with/slashes", ["mine/with/slashes"]),
+    ("openrouter/openai/gpt-4o", ["openrouter/openai/gpt-4o"]),
+    ("mine", ["mine"]),
+    ("offline/plain", ["offline/plain"]),
+    ("offline", ["offline"]),
+    ("claude-opus", ["anthropic/claude-sonnet-5", "openai/gpt-5.5"]),
+    ("anthropic/claude-opus", ["anthropic/claude-opus"]),
+    ("fast", ["mine/small", "anthropic/claude-haiku-4-5"]),
+    ("everything/x", ["openrouter/everything/x"]),
+    ("gpt-5.5", ["openai/gpt-5.5"]),
+    ("gpt-5-codex", ["openai-responses/gpt-5-codex"]),
+    ("o3-mini", ["openai/o3-mini"]),
+    ("gemini-3.5-flash", ["gemini/gemini-3.5-flash"]),
+    ("smollm2-135m", ["local/smollm2-135m"]),
+    ("planner", ["anthropic/claude-sonnet-5", "openai/gpt-5.5"]),
+    ("reviewer", ["mine/m"]),
+]
+
+
+@pytest.mark.parametrize(("name", "targets"), NAMES)
+def test_names_lead_where_they_say(name: str, targets: list[str]) -> None:
+    assert [str(target) for target in router(routes=ROUTES, roles=ROLES).resolve(name)] == targets
+
+
+def test_fallbacks_come_last_and_nobody_is_asked_twice() -> None:
+    with_fallbacks = router(routes=ROUTES, fallbacks=["openai/gpt-5.5", "offline/plain"])
+    assert [str(target) for target in with_fallbacks.resolve("claude-x")] == [
+        "anthropic/claude-sonnet-5",
+        "openai/gpt-5.5",
+        "offline/plain",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("antropic/claude-sonnet-5", r"no provider 'antropic'.*mean anthropic.*providers: mine, yours"),
+        ("plannr", r"'plannr'.*mean planner.*roles: executor, planner"),
+        ("nonesuch", r"no provider is known.*routes: claude-\*"),
+        ("", "no model was named"),
+    ],
+)
+def test_a_name_that_leads_nowhere_is_told_what_there_is(name: str, words: str) -> None:
+    with pytest.raises(RoutingError, match=words):
+        router(routes=ROUTES, roles=ROLES).resolve(name)
+
+
+def test_roles_in_a_circle_are_refused() -> None:
+    with pytest.raises(RoutingError, match="planner -> reviewer -> planner"):
+        router(roles={"planner": "reviewer", "reviewer": "planner"}).resolve("planner")
+
+
+@pytest.mark.parametrize("targets", ["openai/gpt-5", []])
+def test_a_route_needs_a_list_of_targets(targets: Sequence[str]) -> None:
+    with pytest.raises(RoutingError, match="give a pattern and a list"):
+        Route("claude-*", targets)
+
+
+@given(st.text(max_size=20))
+def test_any_name_resolves_or_is_refused_politely(name: str) -> None:
+    with suppress(RoutingError):
+        assert router(routes=ROUTES, roles=ROLES).resolve(name)
+
+
+NEXT = Route("m", ["mine/a", "yours/b"])
+
+
+def failing(turn: Turn) -> ProviderRouter:
+    return ProviderRouter(
+        {"mine": ScriptedModel(turn, name="mine"), "yours": ScriptedModel("Yes.", name="yours")}, routes=[NEXT]
+    )
+
+
+NOTHING_SHOWN: list[tuple[str, Turn]] = [
+    ("an error", ProviderError("down", "server")),
+    ("an error behind the start", [Started("x"), Failed(ProviderError("down", "overloaded"))]),
+    ("a cut stream", [Started("x"), PartStarted(0, Text("")), UsageReported(TokenUsage(1, 1))]),
+    ("a piece of no words", [PartStarted(0, Text("")), PartDelta(0, ""), Failed(ProviderError("down", "timeout"))]),
+    ("an empty answer", ModelOutput(stop_reason="end")),
+    ("an answer of no words", ""),
+    ("an empty thought", [Thinking("")]),
+]
+
+
+@pytest.mark.parametrize(("case", "turn"), NOTHING_SHOWN)
+def test_the_next_is_asked_as_long_as_nothing_was_shown(case: str, turn: Turn) -> None:
+    deltas, options = asked(failing(turn), "m")
+    whole = assembled(deltas)
+    assert whole.output.parts == (Text("Yes."),)
+    assert whole.is_finished
+    assert sum(isinstance(delta, Started) for delta in deltas) == 1
+    assert options.report.origin == Origin("yours", "", "b")
+    first, second = options.report.attempts
+    assert (first.provider, first.model, second.provider, second.error) == ("mine", "a", "yours", None)
+    assert first.error is not None
+
+
+SHOWN: list[tuple[str, list[ModelOutputDelta]]] = [
+    ("text", [Started(), PartStarted(0, Text("")), PartDelta(0, "It")]),
+    ("whole text", [PartStarted(0, Text("It"))]),
+    ("thinking", [PartStarted(0, Thinking("")), PartDelta(0, "Hm")]),
+    ("a call's start", [PartStarted(0, call("weather"))]),
+]
+
+
+@pytest.mark.parametrize(("case", "deltas"), SHOWN)
+def test_a_failure_after_something_was_shown_is_passed_on(case: str, deltas: list[ModelOutputDelta]) -> None:
+    error = ProviderError("reset", "stream_cut")
+    told, options = asked(failing([*deltas, Failed(error)]), "m")
+    assert told == [*deltas, Failed(error)]
+    assert options.report.origin == Origin("mine", "", "a")
+    assert [attempt.error for attempt in options.report.attempts] == [error]
+
+
+@pytest.mark.parametrize("kind", FALLS_OVER)
+def test_which_errors_are_worth_asking_somebody_else(kind: ErrorKind) -> None:
+    deltas, _ = asked(failing(ProviderError("no", kind)), "m")
+    assert assembled(deltas).is_finished == (kind != "invalid_request")
+
+
+def test_a_context_too_long_is_tried_with_another_model_only() -> None:
+    too_long = ProviderError("too many tokens", "context_length")
+    mine = ScriptedModel(too_long)
+    yours = ScriptedModel("Fits.")
+    same = ProviderRouter({"mine": mine, "yours": yours}, routes=[Route("m", ["mine/a", "yours/a", "yours/b"])])
+    deltas, _ = asked(same, "m")
+    assert assembled(deltas).output.parts == (Text("Fits."),)
+    assert [made.options.model for made in yours.calls] == ["b"]
+
+
+def test_if_nobody_answers_the_last_failure_is_told() -> None:
+    last = ProviderError("second", "server")
+    both = ProviderRouter(
+        {"mine": ScriptedModel(ProviderError("first", "server")), "yours": ScriptedModel(last)}, routes=[NEXT]
+    )
+    deltas, options = asked(both, "m")
+    assert deltas == [Failed(last)]
+    assert [attempt.error.message for attempt in options.report.attempts if attempt.error] == ["first", "second"]
+
+
+def test_an_empty_answer_of_the_last_is_an_answer() -> None:
+    deltas, _ = asked(ProviderRouter({"mine": ScriptedModel(ModelOutput(stop_reason="end"))}), "mine/a")
+    assert assembled(deltas).is_finished
+
+
+@pytest.mark.parametrize("stop_reason", ["content_filter", "refusal", "length"])
+def test_an_answer_that_says_why_it_is_empty_is_not_asked_for_elsewhere(stop_reason: str) -> None:
+    deltas, options = asked(failing([Started(), Finished(stop_reason)]), "m")  # type: ignore[arg-type]
+    assert assembled(deltas).output.stop_reason == stop_reason
+    assert options.report.origin.provider == "mine"
+
+
+class Silent(ProviderClient):
+    """Somebody else's client, which writes nothing into reports and forgets to end its streams."""
+
+    name = "silent"
+
+    def __init__(self) -> None:
+        self.is_closed = False
+
+    async def call_model(
+        self, context: Sequence[ContextEntry], options: ProviderCallOptions
+    ) -> AsyncIterator[ModelOutputDelta]:
+        options.report.losses.append(Loss("messages[0]", "a thing", "of an answer nobody saw"))
+        yield Started()
+
+    async def aclose(self) -> None:
+        self.is_closed = True
+
+
+def test_a_client_that_says_little_is_written_down_too() -> None:
+    silent = Silent()
+    both = ProviderRouter({"mine": silent, "yours": ScriptedModel("Yes.", name="yours")}, routes=[NEXT])
+    deltas, options = asked(both, "m")
+    assert assembled(deltas).output.parts == (Text("Yes."),)
+    assert [attempt.provider for attempt in options.report.attempts] == ["mine", "yours"]
+    assert options.report.attempts[0].error is not None
+    assert options.report.attempts[0].error.kind == "stream_cut"
+    assert options.report.losses == []
+    assert silent.is_closed
+
+
+def test_a_cut_behind_something_shown_is_told() -> None:
+    async def half(context: Sequence[ContextEntry], options: ProviderCallOptions) -> AsyncIterator[ModelOutputDelta]:
+        yield PartStarted(0, Text("It"))
+
+    class Half(Silent):
+        def call_model(
+            self, context: Sequence[ContextEntry], options: ProviderCallOptions
+        ) -> AsyncIterator[ModelOutputDelta]:
+            return half(context, options)
+
+    deltas, _ = asked(ProviderRouter({"mine": Half()}), "mine/a")
+    assert isinstance(deltas[-1], Failed)
+    assert sum(isinstance(delta, Failed | Finished) for delta in deltas) == 1
+
+
+def test_the_same_context_object_reaches_the_provider() -> None:
+    seen = []
+
+    def answer(context: Sequence[ContextEntry], options: ProviderCallOptions) -> str:
+        seen.append(context)
+        return "Yes."
+
+    asked(ProviderRouter({"mine": FunctionModel(answer)}), "mine/a")
+    assert seen[0] is QUESTION
+
+
+def test_leaving_closes_the_provider_that_answers() -> None:
+    endless = Endless()
+    assert left(ProviderRouter({"mine": endless.model}), ProviderCallOptions(model="mine/a"), endless)
+
+
+def test_one_conversation_plans_here_and_executes_there() -> None:
+    planner, executor = ScriptedModel("A plan."), ScriptedModel("Done.")
+    both = ProviderRouter({"p": planner, "e": executor}, roles={"planner": "p/big", "executor": "e/small"})
+    assert assembled(asked(both, "planner")[0]).output.parts == (Text("A plan."),)
+    assert assembled(asked(both, "executor")[0]).output.parts == (Text("Done."),)
+    assert planner.calls[0].options.model == "big"
+
+
+def test_a_provider_that_cannot_be_set_up_is_a_failed_attempt() -> None:
+    route = Route("m", ["anthropic/claude-sonnet-5", "mine/a"])
+    deltas, options = asked(ProviderRouter({"mine": ScriptedModel("Yes.")}, routes=[route], environ={}), "m")
+    assert assembled(deltas).output.parts == (Text("Yes."),)
+    error = options.report.attempts[0].error
+    assert error is not None
+    assert error.kind == "authentication"
+    assert "ANTHROPIC_API_KEY" in error.message
+
+
+CHOICES = [
+    ({}, "offline/plain", "not a language model"),
+    ({"ANTHROPIC_API_KEY": "canary"}, "anthropic/claude-sonnet-5", "ANTHROPIC_API_KEY is set"),
+    ({"OPENAI_API_KEY": "canary", "GEMINI_API_KEY": "canary"}, "openai/gpt-5.5", "also there: gemini/"),
+    ({"OPENAI_API_KEY": " "}, "offline/plain", "OPENAI_API_KEY"),
+    ({"OLLAMA_HOST": "127.0.0.1:11434"}, "ollama/llama3.2", "OLLAMA_HOST is set"),
+    ({"OLLAMA_HOST": "x", "MISTRAL_API_KEY": "canary"}, "mistral/mistral-large-latest", "MISTRAL_API_KEY"),
+    ({"ANTIPHON_MODEL": "mine/x", "OPENAI_API_KEY": "canary"}, "mine/x", "named by ANTIPHON_MODEL"),
+]
+
+
+@pytest.mark.parametrize(("environ", "model", "words"), CHOICES)
+def test_the_environment_chooses_and_says_so(environ: dict[str, str], model: str, words: str) -> None:
+    choice = default_model(environ)
+    assert choice.model == model
+    assert words in str(choice)
+    assert "canary" not in str(choice)
+    assert "\n" not in str(choice)
+    assert ProviderRouter({"mine": ScriptedModel()}).resolve(choice.model) == [Target(*model.split("/", 1))]
+
+
+def test_a_router_of_the_environment_needs_no_name() -> None:
+    deltas, options = asked(ProviderRouter.from_environment({}), "")
+    assert assembled(deltas).is_finished
+    assert options.report.origin == Origin("offline", "", "plain")
+
+
+def test_providers_are_built_from_the_environment_that_was_given() -> None:
+    given = ProviderRouter.from_environment({"MISTRAL_API_KEY": "canary", "MISTRAL_BASE_URL": "http://127.0.0.1:9"})
+    assert "127.0.0.1:9" in repr(given.client("mistral"))
+    assert given.client("mistral") is given.client("mistral")
+    asyncio.run(given.aclose())
