@@ -1,0 +1,168 @@
+"""`PlanStore`: plans in an SQLite file, for any number of threads and processes.
+
+A change is read, made and written in one transaction that holds SQLite's write lock from its first statement. So changes of
+one plan come one after the other and none is lost, whoever makes them; a caller who decided by what it read before may say
+which `version` that was, and is refused (`PlanChanged`) when the plan has moved on. A process killed in a write leaves the
+file as it was before.
+
+A call that comes with a `key` happens once. What it answered is kept beside the plans, under a digest of the key and of all
+that was asked; the same call again gets the same answer and changes nothing. After a week the answer is forgotten.
+
+Everything goes through one connection behind the file's lock: tools run in threads that come and go, and a connection for
+each would outlive its thread.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sqlite3
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from antiphon.errors import PlanChanged, StoreDamaged, UnknownPlan
+from antiphon.history.sqlite.file import SqliteFile
+from antiphon.tools.builtin.plan import Plan, PlanChange, PlanStatus, TaskDraft, changed_plan, new_plan, now_in_seconds
+
+_APPLICATION_ID = 0x414E5450 + 1
+_SCHEMA = 1
+_TABLES = """
+CREATE TABLE plans (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,  -- never used again, so an old call cannot hit a new plan
+    body   BLOB NOT NULL                       -- the plan as JSON
+);
+CREATE TABLE answered (
+    digest BLOB PRIMARY KEY,
+    at     INTEGER NOT NULL,                   -- seconds since 1970
+    body   BLOB NOT NULL                       -- the plan the call gave
+) WITHOUT ROWID;
+CREATE INDEX answered_at ON answered (at);
+"""
+_REMEMBERED = 7 * 24 * 3600
+_PLAN_NUMBER = re.compile(r"(?:plan)?[\s_#-]*(\d{1,18})", re.IGNORECASE | re.ASCII)
+
+
+class PlanStore:
+    """Plans, kept. `:memory:` keeps them until the store is closed."""
+
+    def __init__(self, path: str | os.PathLike[str] = ":memory:", *, timeout: float = 10.0) -> None:
+        """Open the file, or make it. `timeout`: how long to wait for another process's lock."""
+        self.path = os.fspath(path)
+        self._file = SqliteFile(
+            self.path,
+            tables=_TABLES,
+            application_id=_APPLICATION_ID,
+            schema=_SCHEMA,
+            timeout=timeout,
+            read_only=False,
+            create=True,
+        )
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def create(self, title: str, goal: str = "", tasks: Sequence[str | TaskDraft] = (), *, key: str = "") -> Plan:
+        """Make a plan and keep it. Raises `PlanRefused` for one that cannot be."""
+
+        def made(db: sqlite3.Connection) -> Plan:
+            number = db.execute("INSERT INTO plans (body) VALUES ('')").lastrowid
+            plan = new_plan(f"plan-{number}", title, goal, tasks, now_in_seconds())
+            db.execute("UPDATE plans SET body = ? WHERE number = ?", (_encoded(plan), number))
+            return plan
+
+        return self._once(key, ("create", title, goal, tasks), made)
+
+    def list(self, status: PlanStatus | None = None) -> Sequence[Plan]:
+        """The plans in the order they were made."""
+        with self._file.writing() as db:
+            bodies = db.execute("SELECT body FROM plans ORDER BY number").fetchall()
+        plans = [_decoded(body) for (body,) in bodies]
+        return [plan for plan in plans if status in (None, plan.status)]
+
+    def get(self, plan_id: str) -> Plan:
+        """The plan with that id. Raises `UnknownPlan`."""
+        with self._file.writing() as db:
+            return _found(db, plan_id)[1]
+
+    def update(self, plan_id: str, change: PlanChange, *, expected_version: int | None = None, key: str = "") -> Plan:
+        """Change a plan and return what it is then. Raises `PlanRefused`, `UnknownPlan` or `PlanChanged`."""
+
+        def updated(db: sqlite3.Connection) -> Plan:
+            number, plan = _found(db, plan_id)
+            if expected_version not in (None, plan.version):
+                raise PlanChanged(
+                    f"nothing was changed: {plan.id} has version {plan.version} by now, not {expected_version}; "
+                    "read it again with get_plan and decide anew"
+                )
+            after = changed_plan(plan, change, now_in_seconds())
+            db.execute("UPDATE plans SET body = ? WHERE number = ?", (_encoded(after), number))
+            return after
+
+        return self._once(key, ("update", plan_id, change, expected_version), updated)
+
+    def delete(self, plan_id: str, *, key: str = "") -> Plan:
+        """Forget a plan, and return what it was. Raises `UnknownPlan`."""
+
+        def deleted(db: sqlite3.Connection) -> Plan:
+            number, plan = _found(db, plan_id)
+            db.execute("DELETE FROM plans WHERE number = ?", (number,))
+            return plan
+
+        return self._once(key, ("delete", plan_id), deleted)
+
+    def _once(self, key: str, asked: tuple[Any, ...], work: Callable[[sqlite3.Connection], Plan]) -> Plan:
+        with self._file.transaction() as db:
+            if not key:
+                return work(db)
+            digest = hashlib.sha256(msgspec.json.encode((key, asked))).digest()
+            known = db.execute("SELECT body FROM answered WHERE digest = ?", (digest,)).fetchone()
+            if known:
+                return _decoded(known[0])
+            plan = work(db)
+            now = int(now_in_seconds().timestamp())
+            db.execute("DELETE FROM answered WHERE at < ?", (now - _REMEMBERED,))
+            db.execute("INSERT INTO answered (digest, at, body) VALUES (?, ?, ?)", (digest, now, _encoded(plan)))
+            return plan
+
+
+def _found(db: sqlite3.Connection, plan_id: str) -> tuple[int, Plan]:
+    number = _PLAN_NUMBER.fullmatch(plan_id.strip())
+    row = number and db.execute("SELECT number, body FROM plans WHERE number = ?", (int(number[1]),)).fetchone()
+    if not row:
+        raise UnknownPlan(_unknown(db, plan_id))
+    return row[0], _decoded(row[1])
+
+
+def _unknown(db: sqlite3.Connection, plan_id: str) -> str:
+    (count,) = db.execute("SELECT count(*) FROM plans").fetchone()
+    newest = [
+        _decoded(body) for (body,) in db.execute("SELECT body FROM plans ORDER BY number DESC LIMIT 10").fetchall()
+    ]
+    if not newest:
+        return f"there is no plan {plan_id[:40]!r}: there are no plans yet; create_plan makes one"
+    known = ", ".join(f"{plan.id} ({plan.title})" for plan in reversed(newest))
+    more = f" and {count - len(newest)} older ones; list_plans shows all" if count > len(newest) else ""
+    return f"there is no plan {plan_id[:40]!r}; the plans are {known}{more}"
+
+
+def _encoded(plan: Plan) -> bytes:
+    return msgspec.json.encode(plan)
+
+
+def _decoded(body: bytes) -> Plan:
+    try:
+        return msgspec.json.decode(body, type=Plan)
+    except msgspec.DecodeError as error:
+        raise StoreDamaged(f"a plan in the store cannot be read ({error}); restore a copy of the file") from error

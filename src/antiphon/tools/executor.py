@@ -1,0 +1,337 @@
+"""`ToolExecutor`: calls in, results out: one for each call, in the order of the calls, whatever the tools do.
+
+The way of a call: `started` is told; the tool is looked up; the arguments are read and validated; a remembered answer is
+taken if there is one; the tool runs, bounded in time, again if its effect allows that; what it returned becomes parts of a
+bounded size; `finished` is told. Every failure on that way is a result whose text is for the model: what went wrong, and what
+it can do. Two things are raised instead: being cancelled, and an observer that fails.
+
+Calls run side by side, at most `max_parallel` of one execution, and no more of one tool than its `concurrency` allows. Async
+tools run on the event loop, so one that computes without ever awaiting holds up everything and cannot be timed out: make it a
+plain function, which runs in a thread. A thread cannot be stopped: at its deadline such a call is answered, and the answer
+says that the work may be going on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec import structs
+
+from antiphon.errors import ToolError
+from antiphon.parts import ToolCallRequest, ToolCallResult, ToolExecutionStatus
+from antiphon.tools.bounded import Ending, bounded
+from antiphon.tools.cache import ResultCache
+from antiphon.tools.context import ToolContext
+from antiphon.tools.outcome import CallObserver, CallOutcome
+from antiphon.tools.problems import shown_text
+from antiphon.tools.registry import ToolRegistry
+from antiphon.tools.results import as_result, exception_text, shortened, size_of
+from antiphon.tools.tool import Tool
+from antiphon.tools.validation import not_json
+
+logger = logging.getLogger("antiphon.tools")
+
+FIRST_DELAY = 0.2
+LONGEST_DELAY = 5.0
+NAMES_LISTED = 50
+
+
+class ToolExecutor:
+    """Runs the calls of a model. `state` reaches tools as `ToolContext.state`; `on_call` gets the measures of each call.
+
+    `grace` is how long an async tool may take to clean up after it was stopped.
+    """
+
+    def __init__(
+        self,
+        registry: ToolRegistry,
+        *,
+        max_parallel: int = 8,
+        max_result_chars: int = 100_000,
+        cache: ResultCache | None = None,
+        state: Any = None,
+        on_call: Callable[[CallOutcome], None] | None = None,
+        grace: float = 2.0,
+    ) -> None:
+        if max_parallel < 1 or max_result_chars < 1:
+            raise ValueError(
+                f"max_parallel and max_result_chars must be at least 1: {max_parallel}, {max_result_chars}"
+            )
+        self.registry = registry
+        self.max_parallel = max_parallel
+        self.max_result_chars = max_result_chars
+        self.cache = ResultCache() if cache is None else cache
+        self.state = state
+        self.on_call = on_call
+        self.grace = grace
+
+    async def execute(
+        self,
+        calls: Sequence[ToolCallRequest],
+        *,
+        observer: CallObserver | None = None,
+        conversation_id: str = "",
+        round: int = 0,  # noqa: A002 - the word of the design
+        keys: Callable[[ToolCallRequest], str] | None = None,
+    ) -> list[ToolCallResult]:
+        """Run the calls and give their results, in order. `keys` gives a call its idempotency key."""
+        seen: dict[str, int] = {}
+        running: list[_RunningCall] = []
+        for call in calls:
+            key = keys(call) if keys is not None else f"{conversation_id}:{call.tool_call_id}"
+            # Two calls with one id are two calls; a tool that trusts the key must not take the second for the first.
+            count = seen[key] = seen.get(key, 0) + 1
+            running.append(
+                _RunningCall(self, call, f"{key}#{count}" if count > 1 else key, observer, conversation_id, round)
+            )
+        if len(running) == 1:
+            return [await running[0].answer()]
+        return await self._side_by_side(running) if running else []
+
+    async def _side_by_side(self, running: list[_RunningCall]) -> list[ToolCallResult]:
+        semaphore = asyncio.Semaphore(self.max_parallel)
+
+        async def answer(one: _RunningCall) -> ToolCallResult:
+            async with semaphore:
+                return await one.answer()
+
+        tasks = [asyncio.create_task(answer(one)) for one in running]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        finally:
+            pending = [task for task in tasks if not task.done()]
+            for task in pending:
+                task.cancel()
+            if pending:
+                await asyncio.wait(pending)
+        for task in tasks:
+            # An observer that failed: its error comes before the cancellations it caused.
+            if not task.cancelled() and task.exception() is not None:
+                task.result()
+        return [task.result() for task in tasks]
+
+
+class _RunningCall:
+    """One call on its way to its result."""
+
+    def __init__(
+        self,
+        executor: ToolExecutor,
+        call: ToolCallRequest,
+        idempotency_key: str,
+        observer: CallObserver | None,
+        conversation_id: str,
+        round_number: int,
+    ) -> None:
+        self.executor = executor
+        self.call = call
+        self.idempotency_key = idempotency_key
+        self.observer = observer
+        self.conversation_id = conversation_id
+        self.round = round_number
+        self.tool = executor.registry.get(call.tool_name)
+        self.attempts = 0
+        self.is_cached = False
+        self.is_truncated = False
+        self.is_over = False
+        self.loop = asyncio.get_running_loop()
+
+    async def answer(self) -> ToolCallResult:
+        if self.tool is None or self.tool.slots is None:
+            return await self._answer()
+        async with self.tool.slots:
+            return await self._answer()
+
+    async def _answer(self) -> ToolCallResult:
+        if self.observer is not None:
+            self.observer.started(self.call, self.tool, self.idempotency_key)
+        began = time.perf_counter()
+        try:
+            result = await self._result()
+        except ToolError as error:
+            result = self._failed(str(error))
+        finally:
+            self.is_over = True
+        outcome = self._outcome(result, time.perf_counter() - began)
+        if self.observer is not None:
+            self.observer.finished(self.call, result, outcome)
+        if self.executor.on_call is not None:
+            try:
+                self.executor.on_call(outcome)
+            except Exception:
+                logger.exception("on_call failed for call %s of %s", self.call.tool_call_id, self.call.tool_name)
+        return result
+
+    async def _result(self) -> ToolCallResult:
+        """The result, bounded in size. Raises `ToolError` with words for the model if the tool cannot be run."""
+        tool = self.tool
+        if tool is None:
+            raise ToolError(self._unknown())
+        arguments = self._read_arguments(tool)
+        converted = self._validated(tool, arguments)
+        if tool.cache_seconds is None:
+            return await self._tried(tool, converted)
+        cache = self.executor.cache
+        key = cache.key(tool, arguments)
+        remembered = cache.get(key)
+        if remembered is not None:
+            self.is_cached = True
+            return structs.replace(remembered, tool_call_id=self.call.tool_call_id)
+        result = await self._tried(tool, converted)
+        if result.status is ToolExecutionStatus.SUCCESS:
+            cache.put(key, result, tool.cache_seconds)
+        return result
+
+    def _unknown(self) -> str:
+        registry, name = self.executor.registry, self.call.tool_name
+        if not len(registry):
+            return f"There is no tool {shown_text(name)}: there are no tools at all. Answer without one."
+        meant = registry.near_misses(name)
+        guess = f" Did you mean {' or '.join(meant)}?" if meant else ""
+        names = ", ".join(registry.names[:NAMES_LISTED])
+        more = f" and {len(registry) - NAMES_LISTED} more" if len(registry) > NAMES_LISTED else ""
+        return f"There is no tool {shown_text(name)}.{guess} The tools are: {names}{more}."
+
+    def _read_arguments(self, tool: Tool) -> dict[str, Any]:
+        if self.call.freeform:
+            # Free text for a tool that takes an object: it can only be meant for its one argument.
+            names = list(tool.parameters.get("properties", ())) or ["input"]
+            return {names[0]: self.call.arguments}
+        try:
+            return self.call.parse_arguments()
+        except (ValueError, RecursionError) as error:
+            raise not_json(tool.name, self.call.arguments, str(error), tool.parameters) from None
+
+    def _validated(self, tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return tool.validate(arguments)
+        except ToolError:
+            raise
+        except Exception as error:  # of a validator the application wrote
+            words = exception_text(error)
+            logger.warning(
+                "%s could not check the arguments of call %s", tool.name, self.call.tool_call_id, exc_info=error
+            )
+            raise ToolError(f"{tool.name} could not check its arguments, and was not run: {words[:500]}") from error
+
+    async def _tried(self, tool: Tool, arguments: dict[str, Any]) -> ToolCallResult:
+        """Run the tool, again as often as it allows."""
+        while True:
+            self.attempts += 1
+            context = ToolContext(
+                conversation_id=self.conversation_id,
+                tool_call_id=self.call.tool_call_id,
+                idempotency_key=self.idempotency_key,
+                round=self.round,
+                attempt=self.attempts,
+                state=self.executor.state,
+                reporter=self._report if self.observer is not None else None,
+            )
+            began = time.perf_counter()
+            ending = await bounded(tool.call(arguments, context), tool.timeout, self.executor.grace)
+            if ending.kind == "done":
+                if not ending.is_late:
+                    self._warn_if_blocking(tool, time.perf_counter() - began)
+                return self._whole(tool, as_result(self.call, ending.value))
+            if self.attempts > tool.retries or not _may_try_again(tool, ending):
+                return self._whole(tool, self._failed(self._explain(tool, ending)))
+            delay = min(LONGEST_DELAY, FIRST_DELAY * 2 ** (self.attempts - 1))
+            await asyncio.sleep(delay * random.uniform(0.5, 1.0))
+
+    def _whole(self, tool: Tool, result: ToolCallResult) -> ToolCallResult:
+        content = shortened(result.content, tool.max_result_chars or self.executor.max_result_chars)
+        if content is result.content:
+            return result
+        self.is_truncated = True
+        return structs.replace(result, content=content)
+
+    def _explain(self, tool: Tool, ending: Ending) -> str:
+        """Why it failed, for the model; and for the log, with all there is."""
+        error = ending.error
+        if error is None:
+            logger.warning("%s did not finish within %s s (call %s)", tool.name, tool.timeout, self.call.tool_call_id)
+            return _too_late(tool)
+        if isinstance(error, ToolError):
+            logger.info("%s refused call %s: %s", tool.name, self.call.tool_call_id, error)
+            return str(error) or f"{tool.name} failed without saying why."
+        words = exception_text(error)
+        logger.warning(
+            "%s failed in call %s of conversation %r: %s",
+            tool.name,
+            self.call.tool_call_id,
+            self.conversation_id,
+            words[:1_000],
+            exc_info=error if len(words) < 10_000 else None,
+        )
+        if not isinstance(error, Exception):  # SystemExit, KeyboardInterrupt and their like
+            return f"{tool.name} broke off before it was done ({type(error).__name__}). Part of its work may have been done."
+        return f"{tool.name} failed: {words}"
+
+    def _warn_if_blocking(self, tool: Tool, seconds: float) -> None:
+        # It finished, and yet later than the deadline that should have stopped it: the loop could not run in between.
+        if tool.timeout is not None and seconds > tool.timeout and not tool.runs_in_thread:
+            logger.warning(
+                "%s held up the event loop, so that its timeout of %s s did nothing for %.1f s; make it a plain function",
+                tool.name,
+                tool.timeout,
+                seconds,
+            )
+
+    def _failed(self, words: str) -> ToolCallResult:
+        return ToolCallResult.of(self.call, words, status=ToolExecutionStatus.FAILED)
+
+    def _report(self, message: str, fraction: float | None) -> None:
+        """Pass on progress, from whatever thread it comes."""
+        try:
+            if asyncio._get_running_loop() is self.loop:
+                self._tell(message, fraction)
+            else:
+                self.loop.call_soon_threadsafe(self._tell, message, fraction)
+        except RuntimeError:
+            logger.debug("progress of %s after its event loop was closed", self.call.tool_name)
+
+    def _tell(self, message: str, fraction: float | None) -> None:
+        if self.observer is None or self.is_over:
+            return
+        try:
+            self.observer.progress(self.call, message, fraction)
+        except Exception:
+            logger.exception("the observer failed on progress of %s", self.call.tool_name)
+
+    def _outcome(self, result: ToolCallResult, seconds: float) -> CallOutcome:
+        is_good = result.status is ToolExecutionStatus.SUCCESS
+        return CallOutcome(
+            tool_name=self.call.tool_name,
+            tool_call_id=self.call.tool_call_id,
+            status=result.status,
+            seconds=seconds,
+            attempts=self.attempts,
+            size=size_of(result.content),
+            is_cached=self.is_cached,
+            is_truncated=self.is_truncated,
+            error="" if is_good else result.result_markdown.partition("\n")[0][:500],
+        )
+
+
+def _may_try_again(tool: Tool, ending: Ending) -> bool:
+    """Whether another try is safe and sensible: nothing of the last one goes on, and it did not say that it is in vain."""
+    if ending.kind == "stopped" and tool.runs_in_thread:
+        return False
+    error = ending.error
+    if isinstance(error, ToolError):
+        return error.retry
+    return error is None or isinstance(error, Exception)
+
+
+def _too_late(tool: Tool) -> str:
+    late = f"{tool.name} did not finish within {tool.timeout:g} s"
+    if tool.runs_in_thread:
+        return f"{late}. It could not be stopped and may still be running; what it was asked to do may yet happen."
+    if tool.effect == "read":
+        return f"{late} and was stopped."
+    return f"{late} and was stopped. Part of its work may have been done."

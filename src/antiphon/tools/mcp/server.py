@@ -1,0 +1,314 @@
+"""`McpServer`: an MCP server as a source of tools.
+
+    registry = ToolRegistry([weather, McpServer.stdio("npx", ["-y", "some-server"], name="files")])
+
+It is started, or reached, when its tools are first asked for, and again when it has died and one of its tools is called. Rules:
+
+- A tool is offered as `name__tool`. Server names have no double underscore and no underscore at their end, so two tools
+  never share a name; what is too long for a provider, or has letters it does not take, gets a stand-in that is as unique.
+- What a tool does to the world is what its annotations say: read-only is `read`, idempotent is `idempotent`, everything else
+  `once`. They are the server's own words. For a server you do not trust, say `effect="once"`, which overrules them.
+- A call that was under way when the server died is an error result that says whether it may have been done. A call that
+  cannot have been done, or may be done twice, is made once more over a new connection.
+- A started server gets its own small environment: what you give it and the few variables a program needs (PATH, HOME, …). What
+  you give it, and the headers of a server that is reached, appear in no log, error or repr.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from importlib import import_module
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, Unpack
+from urllib.parse import urlsplit
+
+from antiphon.errors import InvalidTool, McpUnavailable, ToolError
+from antiphon.parts import ToolCallResult
+from antiphon.tools.context import ToolContext
+from antiphon.tools.mcp.connection import Connection, ConnectionLost, OpenTransport, first_cause
+from antiphon.tools.mcp.content import as_result
+from antiphon.tools.mcp.stderr import ErrorOutput
+from antiphon.tools.tool import Effect, Tool, ToolSettings
+from antiphon.wire.ids import legal_name
+
+if TYPE_CHECKING:
+    from mcp.types import Tool as McpTool
+
+logger = logging.getLogger("antiphon.tools.mcp")
+
+LONGEST_NAME = 64
+_SERVER_NAME = re.compile(r"[A-Za-z](?:_?[A-Za-z0-9-])*")
+_LEGAL = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_SHORTEST_SECRET = 4
+
+
+class McpServer:
+    """An MCP server whose tools are offered. Make one with `stdio` or `http`; it is a `ToolSource`.
+
+    `on_change` is called when the server says that its tools have changed; `has_changed` says so until they are asked for again.
+    """
+
+    def __init__(
+        self,
+        open_transport: OpenTransport,
+        *,
+        name: str,
+        where: str,
+        secrets: Sequence[str] = (),
+        connect_timeout: float = 30.0,
+        approve_destructive: bool = False,
+        on_change: Callable[[], None] | None = None,
+        **settings: Unpack[ToolSettings],
+    ) -> None:
+        if len(name) > LONGEST_NAME // 2 or not _SERVER_NAME.fullmatch(name):
+            raise InvalidTool(
+                f"an MCP server cannot be called {name!r}: its name begins the names of its tools, so it has a letter, then "
+                f"letters, digits, hyphens and single underscores, and at most {LONGEST_NAME // 2} of them"
+            )
+        self.name = name
+        self.has_changed = False
+        self.on_change = on_change
+        self._where = where
+        self._open_transport = open_transport
+        self._secrets = [secret for secret in secrets if len(secret) >= _SHORTEST_SECRET]
+        self._connect_timeout = connect_timeout
+        self._approve_destructive = approve_destructive
+        self._settings = settings
+        self._connection: Connection | None = None
+        self._is_closed = False
+        self._connecting = asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._last_words: Callable[[], str] | None = None
+
+    @classmethod
+    def stdio(
+        cls,
+        command: str,
+        args: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        cwd: str | Path | None = None,
+        *,
+        name: str,
+        connect_timeout: float = 30.0,
+        approve_destructive: bool = False,
+        on_change: Callable[[], None] | None = None,
+        **settings: Unpack[ToolSettings],
+    ) -> McpServer:
+        """A server that is started as a program and spoken to over its input and output."""
+        given = dict(env or {})
+        server: McpServer
+
+        @asynccontextmanager
+        async def transport() -> AsyncIterator[tuple[Any, Any]]:
+            from mcp import StdioServerParameters, stdio_client
+
+            error_output = ErrorOutput(name, server._masked)
+            server._last_words = error_output.last_words
+            parameters = StdioServerParameters(command=command, args=list(args), env=given, cwd=cwd)
+            try:
+                async with stdio_client(parameters, errlog=error_output.file) as streams:
+                    error_output.close()  # the server has its own end by now
+                    yield streams
+            finally:
+                error_output.close()
+
+        server = cls(
+            transport,
+            name=name,
+            where=f"the program {command!r}",
+            secrets=list(given.values()),
+            connect_timeout=connect_timeout,
+            approve_destructive=approve_destructive,
+            on_change=on_change,
+            **settings,
+        )
+        return server
+
+    @classmethod
+    def http(
+        cls,
+        url: str,
+        headers: Mapping[str, str] | None = None,
+        *,
+        name: str,
+        connect_timeout: float = 30.0,
+        approve_destructive: bool = False,
+        on_change: Callable[[], None] | None = None,
+        **settings: Unpack[ToolSettings],
+    ) -> McpServer:
+        """A server that is reached over streamable HTTP. Credentials belong in `headers`."""
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise McpUnavailable(f"MCP server {name!r} needs an http or https URL, such as http://127.0.0.1:8000/mcp")
+        given = dict(headers or {})
+
+        @asynccontextmanager
+        async def transport() -> AsyncIterator[tuple[Any, Any]]:
+            import httpx2
+            from mcp.client.streamable_http import streamable_http_client
+
+            # How long an answer may take is the tool's timeout to say.
+            timeout = httpx2.Timeout(connect_timeout, read=None)
+            async with (
+                httpx2.AsyncClient(headers=given, timeout=timeout) as client,
+                streamable_http_client(url, http_client=client) as streams,
+            ):
+                yield streams
+
+        port = f":{parts.port}" if parts.port else ""
+        return cls(
+            transport,
+            name=name,
+            # A URL may carry credentials, in its query or before its host.
+            where=f"{parts.scheme}://{parts.hostname}{port}{parts.path}",
+            secrets=[*given.values(), *(word for value in given.values() for word in value.split()), parts.query],
+            connect_timeout=connect_timeout,
+            approve_destructive=approve_destructive,
+            on_change=on_change,
+            **settings,
+        )
+
+    async def tools(self) -> Sequence[Tool]:
+        """The tools the server has now. Raises `McpUnavailable` if it cannot be started or reached."""
+        connection = await self._connected()
+        self.has_changed = False
+        try:
+            listed = await connection.list_tools()
+        except Exception as error:  # whatever a foreign server makes of a list
+            raise McpUnavailable(f"MCP server {self.name!r} did not list its tools: {self._words(error)}") from None
+        tools: list[Tool] = []
+        for one in listed:
+            try:
+                tools.append(self._tool(one))
+            except InvalidTool as error:
+                logger.warning("MCP server %s offers a tool that cannot be used: %s", self.name, error)
+        return tools
+
+    async def aclose(self) -> None:
+        """End the connection; a started server is ended too. It is made again if a tool is called."""
+        self._is_closed = True
+        await self._drop()
+
+    async def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    def _tool(self, listed: McpTool) -> Tool:
+        hints = listed.annotations
+        is_read_only = bool(hints and hints.read_only_hint)
+        hinted: Effect = "read" if is_read_only else "idempotent" if hints and hints.idempotent_hint else "once"
+        settings = self._settings.copy()
+        effect = settings.setdefault("effect", hinted)
+        if effect == "once":  # such a tool is neither tried again nor remembered, whatever holds for the others
+            settings.pop("retries", None)
+            settings.pop("cache_seconds", None)
+        # The protocol: what does not say that it destroys nothing, destroys.
+        is_destructive = not is_read_only and not (hints and hints.destructive_hint is False)
+        if self._approve_destructive and is_destructive:
+            settings.setdefault("needs_approval", True)
+
+        async def handler(arguments: dict[str, Any], context: ToolContext) -> ToolCallResult:
+            return await self._call(listed.name, effect, arguments, context)
+
+        description = listed.description or listed.title or (hints.title if hints else None) or ""
+        return Tool.from_schema(
+            tool_name(self.name, listed.name), description, dict(listed.input_schema), handler, **settings
+        )
+
+    async def _call(self, name: str, effect: Effect, arguments: dict[str, Any], context: ToolContext) -> ToolCallResult:
+        is_second_try = False
+        while True:
+            try:
+                connection = await self._connected()
+                return as_result(await connection.call(name, arguments, context.progress))
+            except McpUnavailable as error:
+                raise ToolError(str(error)) from None
+            except ConnectionLost as lost:
+                if not self._is_closed and not is_second_try and (effect != "once" or not lost.was_sent):
+                    is_second_try = True
+                    continue
+                raise ToolError(self._lost(name, effect, lost)) from None
+            except Exception as error:  # a protocol error, or an answer the SDK cannot make sense of
+                logger.info("MCP server %s failed at %s: %s", self.name, name, type(error).__name__)
+                raise ToolError(
+                    f"MCP server {self.name!r} could not answer {name}: {self._words(error)}", retry=False
+                ) from None
+
+    def _lost(self, name: str, effect: Effect, lost: ConnectionLost) -> str:
+        words = f"The connection to MCP server {self.name!r} was lost while it ran {name}."
+        if effect == "once" and lost.was_sent:
+            return f"{words} It is not known whether it was done; it may have been, in part or as a whole."
+        return f"{words} It may be called again."
+
+    async def _connected(self) -> Connection:
+        """A live connection, the one there is or a new one."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            # A connection lives and dies with the event loop it was made in.
+            self._loop, self._connection, self._connecting = loop, None, asyncio.Lock()
+        self._is_closed = False
+        async with self._connecting:
+            if self._connection is None or not self._connection.is_alive:
+                await self._drop()
+                self._connection = await self._connect()
+            return self._connection
+
+    async def _connect(self) -> Connection:
+        try:
+            # It takes a second or two the first time, which the event loop should not.
+            await asyncio.to_thread(import_module, "mcp")
+        except ImportError:
+            raise McpUnavailable(
+                f"MCP server {self.name!r} needs the MCP SDK; install it with: pip install 'antiphon[mcp]'"
+            ) from None
+        connection = Connection(self._open_transport, self._changed)
+        try:
+            await connection.open(self._connect_timeout)
+        except Exception as error:  # from no such program to no such protocol
+            said = self._last_words() if self._last_words is not None else ""
+            raise McpUnavailable(
+                f"MCP server {self.name!r} ({self._where}) cannot be used: {self._words(error)}"
+                + (f"\nIt said: {said}" if said else "")
+            ) from None
+        return connection
+
+    def _changed(self) -> None:
+        self.has_changed = True
+        if self.on_change is None:
+            return
+        try:
+            self.on_change()
+        except Exception:
+            logger.exception("on_change of MCP server %s failed", self.name)
+
+    def _words(self, error: BaseException) -> str:
+        cause = first_cause(error) or error
+        return self._masked(str(cause)) or type(cause).__name__
+
+    def _masked(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, "…")
+        return text
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __repr__(self) -> str:
+        return f"<McpServer {self.name} at {self._where}>"
+
+
+def tool_name(server: str, tool: str) -> str:
+    """The name under which a server's tool is offered: legal for every provider, and no other tool's."""
+    name = f"{server}__{tool}"
+    return name if len(name) <= LONGEST_NAME and _LEGAL.fullmatch(name) else legal_name(name, LONGEST_NAME)

@@ -1,0 +1,158 @@
+"""`ToolRegistry`: the tools on offer, by name.
+
+Tools come as they are, as plain functions, or from sources (an MCP server) that are asked once the registry is opened. They
+keep the order in which they came, and `definitions` is the same tuple until something changes, so that what a provider is
+sent stays the same and its prompt cache keeps hitting (law L9). Two tools of one name are refused, never shadowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
+
+from antiphon.errors import InvalidTool
+from antiphon.tools.problems import near_misses
+from antiphon.tools.tool import FunctionTool, Tool
+from antiphon.wire.request import ToolDefinition
+
+
+@runtime_checkable
+class ToolSource(Protocol):
+    """Somebody who has tools to offer, and must be asked for them."""
+
+    async def tools(self) -> Sequence[Tool]:
+        """The tools there are now."""
+        ...
+
+    async def aclose(self) -> None:
+        """Let go of whatever the tools need."""
+        ...
+
+
+Offered: TypeAlias = Tool | ToolSource | Callable[..., Any]
+
+
+class ToolRegistry:
+    """The tools on offer. With sources among them, use it as `async with`, or call `open` and `aclose`."""
+
+    def __init__(self, offered: Iterable[Offered] = ()) -> None:
+        self._tools: dict[str, Tool] = {}
+        self._sources: list[ToolSource] = []
+        self._names_of: dict[int, list[str]] = {}
+        self._definitions: tuple[ToolDefinition, ...] | None = None
+        for one in offered:
+            self.add(one)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._tools)
+
+    @property
+    def definitions(self) -> tuple[ToolDefinition, ...]:
+        """What a provider is told about the tools."""
+        if self._definitions is None:
+            self._definitions = tuple(tool.definition for tool in self._tools.values())
+        return self._definitions
+
+    def get(self, name: str) -> Tool | None:
+        return self._tools.get(name)
+
+    def near_misses(self, name: str) -> list[str]:
+        """The tools that were probably meant by a name that is none."""
+        return near_misses(name, self._tools)
+
+    def add(self, offered: Offered) -> None:
+        """Offer a tool, a plain function, or what a source has (from the next `open` or `refresh` on)."""
+        if isinstance(offered, Tool):
+            self._put(offered)
+        elif isinstance(offered, ToolSource) and not isinstance(offered, type):
+            self._sources.append(offered)
+        elif callable(offered):
+            self._put(FunctionTool(offered))
+        else:
+            raise InvalidTool(f"{offered!r} is no tool, no function and no source of tools")
+
+    def remove(self, name: str) -> None:
+        """Offer this tool no more. A name nobody has is an error."""
+        if name not in self._tools:
+            raise InvalidTool(f"there is no tool {name!r} to remove; there are {', '.join(self._tools) or 'none'}")
+        del self._tools[name]
+        self._definitions = None
+
+    async def open(self) -> None:
+        """Ask the sources that were not asked yet, and those whose tools have changed since (`has_changed`, if they say so).
+
+        If one fails, nothing of it is offered, and the error is raised.
+        """
+        for source in self._sources:
+            if id(source) not in self._names_of or getattr(source, "has_changed", False):
+                await self._load(source)
+
+    async def refresh(self) -> None:
+        """Ask all sources again: tools that are gone are offered no more, new ones are."""
+        for source in self._sources:
+            await self._load(source)
+
+    async def aclose(self) -> None:
+        """Close the sources; their tools are offered no more. All are closed, even if one fails."""
+        errors: list[Exception] = []
+        for source in reversed(self._sources):
+            for name in self._names_of.pop(id(source), ()):
+                self._tools.pop(name, None)
+            try:
+                await source.aclose()
+            except Exception as error:  # the others must be closed too
+                errors.append(error)
+        self._definitions = None
+        if errors:
+            raise errors[0]
+
+    async def _load(self, source: ToolSource) -> None:
+        offered = await source.tools()
+        old = self._names_of.get(id(source), [])
+        taken = [tool.name for tool in offered if tool.name in self._tools and tool.name not in old]
+        if taken or len({tool.name for tool in offered}) != len(offered):
+            raise InvalidTool(
+                f"{_called(source)} offers tools whose names are taken: {', '.join(taken) or 'twice its own'}"
+            )
+        for name in set(old) - {tool.name for tool in offered}:
+            self._tools.pop(name, None)
+        # Those that stay keep their place, so that what providers were sent stays a prefix.
+        self._tools.update((tool.name, tool) for tool in offered)
+        self._names_of[id(source)] = [tool.name for tool in offered]
+        self._definitions = None
+
+    def _put(self, tool: Tool) -> None:
+        if tool.name in self._tools:
+            raise InvalidTool(
+                f"there are two tools called {tool.name!r}; give one of them another name, with @tool(name=…)"
+            )
+        self._tools[tool.name] = tool
+        self._definitions = None
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.open()
+        except BaseException:
+            await self.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(tuple(self._tools.values()))
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tools
+
+
+def _called(source: ToolSource) -> str:
+    return str(getattr(source, "name", "") or type(source).__name__)

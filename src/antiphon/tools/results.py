@@ -1,0 +1,260 @@
+"""What a tool returned, as what a model can be shown.
+
+Whatever comes back becomes parts, and always the same parts for the same value: text as it is, parts as they are, pictures and
+PDFs among bytes as what they are, everything else as JSON. In that JSON the order of mappings and fields is kept, sets are
+sorted (their own order changes from process to process), numbers JSON does not have (NaN) are strings. A result that says
+nothing says so, because an empty text is not legal everywhere.
+
+What is too long is cut in the middle, and the cut says how much is missing: the head tells what it is, the tail how it ended.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+import math
+import reprlib
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from enum import Enum
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.parts import (
+    Audio,
+    Document,
+    Image,
+    Native,
+    ResultPart,
+    Text,
+    ToolCallRequest,
+    ToolCallResult,
+    ToolExecutionStatus,
+)
+
+NO_OUTPUT = "(no output)"
+MAX_MEDIA_CHARACTERS = 20_000_000
+"""How long the base64 of a picture, sound or document may be: about what the most generous provider takes."""
+
+_PARTS = (Text, Image, Audio, Document, Native)
+_WORDED = (Text, Document)
+_MEDIA = (Image, Audio, Document)
+_MAGIC: tuple[tuple[bytes, int, str], ...] = (
+    (b"\x89PNG\r\n\x1a\n", 0, "image/png"),
+    (b"\xff\xd8\xff", 0, "image/jpeg"),
+    (b"GIF87a", 0, "image/gif"),
+    (b"GIF89a", 0, "image/gif"),
+    (b"WEBP", 8, "image/webp"),
+    (b"%PDF-", 0, "application/pdf"),
+)
+
+
+def as_result(call: ToolCallRequest, value: Any) -> ToolCallResult:
+    """The result of `call`, of whatever its tool returned. A returned exception or failed result is a failure."""
+    if isinstance(value, ToolCallResult):
+        content = value.content or (Text(NO_OUTPUT),)
+        return ToolCallResult(call.tool_name, call.tool_call_id, value.status, content, native=value.native)
+    status = ToolExecutionStatus.FAILED if isinstance(value, BaseException) else ToolExecutionStatus.SUCCESS
+    return ToolCallResult(call.tool_name, call.tool_call_id, status, as_content(value))
+
+
+def as_content(value: Any) -> tuple[ResultPart, ...]:
+    """A value as parts. There is always at least one."""
+    if isinstance(value, str):
+        return (Text(_legal(value) if value else NO_OUTPUT),)
+    if value is None:
+        return (Text(NO_OUTPUT),)
+    if isinstance(value, _PARTS):
+        return (value,)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return (_of_bytes(bytes(value)),)
+    if isinstance(value, list | tuple) and any(isinstance(item, _PARTS) for item in value):
+        return tuple(part for item in value for part in as_content(item))
+    return (Text(_legal(as_text(value))),)
+
+
+def as_text(value: Any) -> str:
+    """A value that is no text, as text: JSON where it can be, its own words where it cannot."""
+    if isinstance(value, BaseException):
+        return exception_text(value)
+    try:
+        return _encoder.encode(value)
+    except (TypeError, ValueError):
+        # Keys that are no strings, numbers JSON does not have, or something that contains itself.
+        pass
+    except Exception as error:
+        return _indescribable(value, error)
+    try:
+        return _encoder.encode(_plain_tree(value))
+    except Exception as error:  # whatever the value's own code raises: the tool has done its work
+        return _indescribable(value, error)
+
+
+def exception_text(error: BaseException) -> str:
+    """The kind and words of an exception, without traceback; of a group, those of its members."""
+    if isinstance(error, BaseExceptionGroup):
+        members = [exception_text(member) for member in error.exceptions[:10]]
+        left_out = len(error.exceptions) - len(members)
+        more = [f"… and {left_out} more"] if left_out else []
+        return f"{type(error).__name__}: {error.message}: " + "; ".join([*members, *more])
+    try:
+        words = str(error)
+    except Exception:  # an exception that cannot even say what it is
+        words = ""
+    return f"{type(error).__name__}: {words}" if words else type(error).__name__
+
+
+def shortened(content: tuple[ResultPart, ...], limit: int) -> tuple[ResultPart, ...]:
+    """The same parts if they fit; else with at most `limit` characters of text, and remarks for media no provider takes."""
+    words = sum([len(part.text) for part in content if isinstance(part, _WORDED)])
+    if words <= limit and not any(map(_is_too_large, content)):
+        return content
+    kept: list[ResultPart] = []
+    left = limit
+    for part in content:
+        if isinstance(part, _MEDIA) and _is_too_large(part):
+            kind = type(part).__name__.lower()
+            kept.append(Text(f"({kind} left out: {len(part.data):,} characters of data are more than a model takes)"))
+        elif isinstance(part, _WORDED) and len(part.text) > left:
+            kept.append(msgspec.structs.replace(part, text=cut(part.text, left)))
+            left = 0
+        else:
+            kept.append(part)
+            left -= len(part.text) if isinstance(part, _WORDED) else 0
+    return tuple(kept)
+
+
+def cut(text: str, limit: int) -> str:
+    """The head and the tail of a text, and between them how much is missing."""
+    if len(text) <= limit:
+        return text
+    mark = f"\n\n[… {len(text) - limit:,} of {len(text):,} characters left out here; ask for less, or for a part …]\n\n"
+    room = max(0, limit - len(mark))
+    tail = room // 3
+    return text[: room - tail] + mark + (text[-tail:] if tail else "")
+
+
+def size_of(content: Iterable[ResultPart]) -> int:
+    """How many characters the parts have, text and data."""
+    size = 0
+    for part in content:
+        if isinstance(part, Text):
+            size += len(part.text)
+        elif isinstance(part, Native):
+            size += len(as_text(part.data))
+        else:
+            size += len(part.data) + len(getattr(part, "text", "")) + len(part.url)
+    return size
+
+
+def _is_too_large(part: ResultPart) -> bool:
+    return isinstance(part, _MEDIA) and len(part.data) > MAX_MEDIA_CHARACTERS
+
+
+def _of_bytes(data: bytes) -> ResultPart:
+    for magic, offset, media_type in _MAGIC:
+        if data.startswith(magic, offset) and (len(data) * 4) // 3 <= MAX_MEDIA_CHARACTERS:
+            encoded = base64.b64encode(data).decode()
+            if media_type == "application/pdf":
+                return Document(media_type=media_type, data=encoded)
+            return Image(media_type=media_type, data=encoded)
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return Text(f"({len(data):,} bytes that are no text, beginning with {data[:16].hex(' ')})")
+    return Text(text or NO_OUTPUT)
+
+
+def _plain(value: Any) -> Any:
+    """What json does not know, as something it does. It is called for one value at a time, and again for what is in it."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, AbstractSet):
+        return sorted(value, key=_sorting)
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Struct):
+        return _fields_of(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, bytes | bytearray | memoryview):
+        return base64.b64encode(value).decode()
+    if isinstance(value, BaseException):
+        return exception_text(value)
+    dump = getattr(type(value), "model_dump", None)
+    if callable(dump):  # a pydantic model
+        return dump(value, mode="json")
+    try:
+        return msgspec.to_builtins(value)  # dates, times, UUIDs, Decimals
+    except (TypeError, ValueError):
+        return _own_words(value)
+
+
+_encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
+
+
+def _plain_tree(value: Any) -> Any:
+    """The whole value as what JSON has: every key a string, every number finite."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, dict):
+        return {_key(key): _plain_tree(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain_tree(item) for item in value]
+    return _plain_tree(_plain(value))
+
+
+def _key(key: Any) -> str:
+    return key if type(key) is str else _bare(as_text(key))
+
+
+def _bare(text: str) -> str:
+    return text[1:-1] if text.startswith('"') else text
+
+
+def _fields_of(value: Struct) -> dict[str, Any]:
+    config = value.__struct_config__
+    fields: dict[str, Any] = {}
+    if config.tag_field is not None:
+        fields[config.tag_field] = config.tag
+    for name, written in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True):
+        item = getattr(value, name)
+        if item is not msgspec.UNSET:
+            fields[written] = item
+    return fields
+
+
+def _sorting(value: Any) -> tuple[str, Any]:
+    # Numbers among themselves by size; what cannot be compared, by how it is written.
+    return ("", value) if isinstance(value, int | float) else (type(value).__name__, as_text(value))
+
+
+def _own_words(value: Any) -> str:
+    kind: Any = type(value)
+    if kind.__str__ is object.__str__ and kind.__repr__ is object.__repr__:
+        return f"({kind.__name__} object)"  # its repr is an address, and another one each time
+    return str(value)
+
+
+def _indescribable(value: Any, error: Exception) -> str:
+    said = f"({type(value).__name__} that cannot be written as JSON: {type(error).__name__})"
+    try:
+        return f"{said} {reprlib.repr(value)}"
+    except Exception:
+        return said
+
+
+def _legal(text: str) -> str:
+    """Text that can be written as UTF-8: half a surrogate pair becomes a question mark."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode(errors="replace").decode()
+    return text

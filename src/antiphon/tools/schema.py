@@ -1,0 +1,318 @@
+"""The signature of a function as a JSON Schema, and as what turns JSON into its arguments.
+
+Each parameter becomes a property. Its annotation says the type (msgspec writes the schema, and converts), a description in
+`Annotated` or the docstring says what it is for, a default makes it optional. A parameter annotated with `ToolContext` is not
+the model's. `**kwargs` opens the object; `*args` has no JSON. A parameter that has pydantic in its annotation is given to
+pydantic, schema and conversion both.
+
+Everything that can be refused is refused here, when the tool is made, with the name of the parameter: a model should never
+be the first to find out.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import inspect
+import operator
+import pathlib
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.errors import InvalidTool
+from antiphon.tools.context import ToolContext
+
+REFERENCES = "#/$defs/"
+
+_TIME_FORMATS: dict[type, str] = {datetime.datetime: "date-time", datetime.time: "time"}
+
+
+class Signature(Struct, frozen=True, eq=False):
+    """What a function takes.
+
+    `arguments` is a struct of all the model may give, so that one conversion checks them all; what was not given is left to
+    the function's own defaults. `adapters` are pydantic's, for the parameters that are its business.
+    """
+
+    schema: dict[str, Any]
+    arguments: type[Struct]
+    names: frozenset[str]
+    adapters: dict[str, Any]
+    extra: Any
+    """The type of each of `**kwargs`, or None where there are none."""
+    context_name: str | None
+
+
+def signature_of(
+    function: Callable[..., Any], tool_name: str, documented: Mapping[str, str], local_names: Mapping[str, Any]
+) -> Signature:
+    """Read the signature of `function`. Raises `InvalidTool` naming the parameter that cannot be offered to a model."""
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise InvalidTool(
+            f"tool {tool_name!r} is a generator; a tool returns its result whole, and tells how far it is by ToolContext.progress"
+        )
+    reader = _SignatureReader(tool_name, documented)
+    annotations = _annotations(function, tool_name, local_names)
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError) as error:
+        raise InvalidTool(f"tool {tool_name!r}: {function!r} has no signature that can be read") from error
+    for parameter in parameters:
+        reader.read(parameter, annotations.get(parameter.name, Any))
+    return reader.signature()
+
+
+class _SignatureReader:
+    def __init__(self, tool_name: str, documented: Mapping[str, str]) -> None:
+        self.tool_name = tool_name
+        self.documented = documented
+        self.fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
+        self.properties: dict[str, dict[str, Any]] = {}
+        self.definitions: dict[str, Any] = {}
+        self.required: list[str] = []
+        self.adapters: dict[str, Any] = {}
+        self.extra: Any = None
+        self.open_schema: Any = False
+        self.context_name: str | None = None
+
+    def refuse(self, parameter: str, why: str) -> InvalidTool:
+        return InvalidTool(f"tool {self.tool_name!r}: parameter {parameter!r} {why}")
+
+    def read(self, parameter: inspect.Parameter, annotation: Any) -> None:
+        name = parameter.name
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            raise self.refuse(f"*{name}", "cannot be given as JSON; take a list instead")
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            raise self.refuse(name, "is positional-only, and models give arguments by name; remove the '/'")
+        if name in ("self", "cls") and not self.fields and parameter.annotation is parameter.empty:
+            raise self.refuse(name, "means this is a method; make the tool of a bound one: tool(instance.method)")
+        if _is_context(annotation):
+            if self.context_name is not None:
+                raise self.refuse(name, f"is a ToolContext, and so is {self.context_name!r}; one is enough")
+            self.context_name = name
+        elif parameter.kind is parameter.VAR_KEYWORD:
+            self.extra = annotation
+            self.open_schema = self._schema(f"**{name}", annotation) or True
+        else:
+            self._add(parameter, annotation)
+
+    def _add(self, parameter: inspect.Parameter, annotation: Any) -> None:
+        name, default = parameter.name, parameter.default
+        description = _description(annotation)
+        if default is None and not _takes_none(annotation):
+            annotation = annotation | None
+        if _is_field_info(default):
+            raise self.refuse(name, "has a pydantic Field as its default; write Annotated[…, Field(…)] = the default")
+        schema = dict(self._schema(name, annotation))
+        description = description or schema.get("description") or self.documented.get(name)
+        if description:
+            schema["description"] = description
+        if default is parameter.empty:
+            self.required.append(name)
+        else:
+            _add_default(schema, default)
+        field = Any if name in self.adapters else annotation
+        self.fields.append((name, field) if default is parameter.empty else (name, field, None))
+        self.properties[name] = schema
+
+    def _schema(self, name: str, annotation: Any) -> dict[str, Any]:
+        if _mentions_pydantic(annotation):
+            return self._pydantic_schema(name, annotation)
+        try:
+            (schema,), definitions = msgspec.json.schema_components(
+                [_with_formats(annotation)], schema_hook=_schema_of_path, ref_template=REFERENCES + "{name}"
+            )
+            msgspec.json.Decoder(annotation, dec_hook=convert_path)
+        except (TypeError, NameError) as error:
+            reason = str(error).splitlines()[-1].replace("__main__.", "")
+            raise self.refuse(
+                name,
+                f"is annotated with {_shown(annotation)}, which has no JSON Schema ({reason}); use plain types, Literal, enums, "
+                f"dataclasses, TypedDicts, msgspec Structs or pydantic models",
+            ) from error
+        return self._defined(_tidied(schema), definitions)
+
+    def _pydantic_schema(self, name: str, annotation: Any) -> dict[str, Any]:
+        from pydantic import TypeAdapter
+        from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
+
+        try:
+            adapter: TypeAdapter[Any] = TypeAdapter(annotation)
+            schema = adapter.json_schema()
+        except (PydanticSchemaGenerationError, PydanticUserError, NameError) as error:
+            reason = str(error).splitlines()[0]
+            raise self.refuse(
+                name, f"is annotated with {_shown(annotation)}, which pydantic refuses: {reason}"
+            ) from error
+        self.adapters[name] = adapter
+        definitions = schema.pop("$defs", {})
+        # The title of a lone model is its class's name, whatever the parameter is called.
+        return self._defined(_tidied(schema, schema.get("title", "")), definitions)
+
+    def _defined(self, schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+        """Put the definitions beside the others, under another name where theirs is taken, and give the schema that uses them."""
+        definitions = {key: _tidied(value, key) for key, value in definitions.items()}
+        renamed: dict[str, str] = {}
+        for key, value in definitions.items():
+            number = 2
+            while self.definitions.get(renamed.get(key, key), value) != value:
+                renamed[key] = f"{key}{number}"
+                number += 1
+        references = {REFERENCES + old: REFERENCES + new for old, new in renamed.items()}
+        for key, value in definitions.items():
+            self.definitions[renamed.get(key, key)] = _replaced(value, references)
+        return dict(_replaced(schema, references))
+
+    def signature(self) -> Signature:
+        schema: dict[str, Any] = {"type": "object", "properties": self.properties}
+        if self.required:
+            schema["required"] = self.required
+        schema["additionalProperties"] = self.open_schema
+        if self.definitions:
+            schema["$defs"] = self.definitions
+        arguments = msgspec.defstruct(
+            "Arguments", self.fields, kw_only=True, forbid_unknown_fields=self.extra is None, eq=False
+        )
+        return Signature(schema, arguments, frozenset(self.properties), self.adapters, self.extra, self.context_name)
+
+
+def convert_path(kind: Any, value: Any) -> Any:
+    """Convert what msgspec does not know by itself: paths."""
+    if isinstance(kind, type) and issubclass(kind, pathlib.PurePath) and isinstance(value, str):
+        return kind(value)
+    raise NotImplementedError(f"{kind} cannot be read from JSON")
+
+
+def _schema_of_path(kind: Any) -> dict[str, Any]:
+    if isinstance(kind, type) and issubclass(kind, pathlib.PurePath):
+        return {"type": "string", "format": "path"}
+    raise NotImplementedError(f"{kind} has no JSON Schema")
+
+
+def _with_formats(annotation: Any) -> Any:
+    """The annotation with the formats of times said, which msgspec leaves open because they may lack a time zone."""
+    if isinstance(annotation, type) and annotation in _TIME_FORMATS:
+        return Annotated[annotation, msgspec.Meta(extra_json_schema={"format": _TIME_FORMATS[annotation]})]
+    origin = typing.get_origin(annotation)
+    arguments = tuple(_with_formats(argument) for argument in typing.get_args(annotation))
+    if origin in (typing.Union, types.UnionType):
+        return functools.reduce(operator.or_, arguments)
+    return origin[arguments] if origin in (list, set, frozenset, tuple, dict) and arguments else annotation
+
+
+def _annotations(function: Callable[..., Any], tool_name: str, local_names: Mapping[str, Any]) -> dict[str, Any]:
+    target: Any = function
+    while hasattr(target, "func"):  # functools.partial
+        target = target.func
+    if not inspect.isroutine(target) and not isinstance(target, type):
+        target = type(target).__call__
+    try:
+        return typing.get_type_hints(target, localns=dict(local_names), include_extras=True)
+    except NameError as error:
+        raise InvalidTool(
+            f"tool {tool_name!r}: an annotation names {error.name!r}, which is not defined where the tool is made"
+        ) from error
+    except TypeError as error:
+        raise InvalidTool(f"tool {tool_name!r}: its annotations cannot be read: {error}") from error
+
+
+def _is_context(annotation: Any) -> bool:
+    return annotation is ToolContext or (
+        typing.get_origin(annotation) in (typing.Union, types.UnionType, Annotated)
+        and any(_is_context(argument) for argument in typing.get_args(annotation))
+    )
+
+
+def _takes_none(annotation: Any) -> bool:
+    if _mentions_pydantic(annotation):
+        return True  # pydantic's own rules say
+    try:
+        msgspec.convert(None, annotation)
+    except (msgspec.ValidationError, TypeError, NotImplementedError):
+        return False
+    return True
+
+
+def _description(annotation: Any) -> str | None:
+    """A description in `Annotated[…, "…"]` or `Annotated[…, Doc("…")]`; the outermost counts."""
+    if typing.get_origin(annotation) is not Annotated:
+        return None
+    for metadata in typing.get_args(annotation)[:0:-1]:
+        words = metadata if isinstance(metadata, str) else getattr(metadata, "documentation", None)
+        if isinstance(words, str):
+            return words
+    return None
+
+
+def _mentions_pydantic(annotation: Any) -> bool:
+    # Nothing can be pydantic's before pydantic was imported.
+    if "pydantic" not in sys.modules:
+        return False
+    if isinstance(annotation, type) and hasattr(annotation, "__pydantic_core_schema__"):
+        return True
+    parts: Iterable[Any] = typing.get_args(annotation)
+    if typing.get_origin(annotation) is Annotated and any(
+        type(part).__module__.split(".")[0] in ("pydantic", "annotated_types") for part in parts
+    ):
+        return True
+    return any(_mentions_pydantic(part) for part in parts)
+
+
+def _is_field_info(value: Any) -> bool:
+    return type(value).__module__.startswith("pydantic.") and type(value).__name__ == "FieldInfo"
+
+
+def _add_default(schema: dict[str, Any], default: Any) -> None:
+    try:
+        # Decoded again, it shares nothing with the function's own default.
+        schema["default"] = msgspec.json.decode(msgspec.json.encode(default))
+    except (TypeError, msgspec.EncodeError):
+        # The function has it, whether it can be written down or not.
+        schema.pop("default", None)
+
+
+def _replaced(schema: Any, references: dict[str, str]) -> Any:
+    if not references:
+        return schema
+    if isinstance(schema, dict):
+        return {key: _replaced(value, references) for key, value in schema.items()}
+    if isinstance(schema, list):
+        return [_replaced(item, references) for item in schema]
+    return references.get(schema, schema) if isinstance(schema, str) else schema
+
+
+def _tidied(schema: Any, name: str = "") -> Any:
+    """The schema without titles that only repeat a name (they cost tokens and tell nothing), and with the type of enums said."""
+    if isinstance(schema, list):
+        return [_tidied(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    result: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key == "title" and value in _titles(name):
+            continue
+        if key in ("properties", "patternProperties", "$defs"):
+            result[key] = {key: _tidied(item, key) for key, item in value.items()}
+        elif key in ("default", "enum", "const", "examples", "required", "discriminator"):
+            result[key] = value
+        else:
+            result[key] = _tidied(value)
+    if "enum" in result and "type" not in result and all(isinstance(value, str) for value in result["enum"]):
+        result["type"] = "string"  # Gemini takes no enum without it
+    return result
+
+
+def _titles(name: str) -> tuple[str, str]:
+    return name, name.replace("_", " ").title()
+
+
+def _shown(annotation: Any) -> str:
+    return (
+        annotation.__qualname__ if isinstance(annotation, type) and not typing.get_args(annotation) else str(annotation)
+    )

@@ -1,0 +1,98 @@
+"""Plain functions in threads, so that they do not stop the event loop.
+
+A thread cannot be killed. So these are daemon threads of our own and not asyncio's: a call that hangs keeps its thread to
+itself, while closing the loop waits for nothing (asyncio joins the threads of its executor) and neither does the end of the
+interpreter. A thread that is done waits a while for the next call, then ends.
+
+There is no bound here; the executor bounds how many calls run at once. What is left behind after a timeout counts no more:
+if it ever ends, its result is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import itertools
+import logging
+import os
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+logger = logging.getLogger("antiphon.tools")
+
+IDLE_SECONDS = 10.0
+
+_Job: TypeAlias = tuple[contextvars.Context, Callable[[], Any], asyncio.AbstractEventLoop, asyncio.Future[Any]]
+
+_idle: list[_Worker] = []
+_idle_lock = threading.Lock()
+_numbers = itertools.count(1)
+
+
+async def in_thread(function: Callable[[], Any]) -> Any:
+    """What `function` gives, called in a thread with the caller's context variables. Cancelled, it returns at once."""
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[Any] = loop.create_future()
+    job = (contextvars.copy_context(), function, loop, outcome)
+    with _idle_lock:
+        worker = _idle.pop() if _idle else None
+    if worker is None:
+        worker = _Worker()
+        worker.start()
+    worker.inbox.put(job)
+    returned, error = await outcome
+    if error is not None:
+        raise error
+    return returned
+
+
+class _Worker(threading.Thread):
+    def __init__(self) -> None:
+        super().__init__(name=f"antiphon-tool-{next(_numbers)}", daemon=True)
+        self.inbox: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+
+    def run(self) -> None:
+        while (job := self._next_job()) is not None:
+            context, function, loop, outcome = job
+            returned = error = None
+            try:
+                returned = context.run(function)
+            except BaseException as raised:  # even sys.exit in a tool ends only the call
+                error = raised
+            with _idle_lock:
+                _idle.append(self)
+            try:
+                loop.call_soon_threadsafe(_settle, outcome, (returned, error))
+            except RuntimeError:
+                logger.debug("%s finished after its event loop was closed; the result is dropped", self.name)
+            # Nothing of this call may live on while the thread waits for the next.
+            del job, context, function, loop, outcome, returned, error
+
+    def _next_job(self) -> _Job | None:
+        try:
+            return self.inbox.get(timeout=IDLE_SECONDS)
+        except queue.Empty:
+            with _idle_lock:
+                if self in _idle:
+                    _idle.remove(self)
+                    return None
+            # Somebody took this thread for a call in the instant it stopped waiting.
+            return self.inbox.get()
+
+
+def _settle(outcome: asyncio.Future[Any], result: tuple[Any, BaseException | None]) -> None:
+    if not outcome.done():
+        outcome.set_result(result)
+
+
+def _forget_threads() -> None:
+    """Threads do not survive a fork, and a lock may have been held by one: a child begins without either."""
+    global _idle_lock
+    _idle_lock = threading.Lock()
+    _idle.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_threads)

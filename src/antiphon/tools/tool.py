@@ -1,0 +1,271 @@
+"""`Tool`: something a model may call; and `@tool`, which makes one of a function.
+
+A tool is a name, a description and a JSON Schema for the model; `validate`, which turns what the model wrote into arguments
+or says what is wrong with it in the model's own terms; and `call`, which does the work. Two kinds:
+
+- `FunctionTool`, from a Python function: the schema comes from its signature, the arguments are converted to what its
+  annotations say. It stays callable as the function it is.
+- `SchemaTool`, from a raw JSON Schema (an MCP server's): the arguments are checked by a real validator and handed on as they are.
+
+What happens to a call after a crash, and whether it may be tried again or remembered, depends on its `effect`: `read` changes
+nothing; `idempotent` may be done twice with the same outcome; `once`, the default, may be neither repeated nor remembered.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Generic, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack, overload
+
+from antiphon.errors import InvalidTool
+from antiphon.tools.context import ToolContext
+from antiphon.tools.docstring import read_docstring
+from antiphon.tools.schema import signature_of
+from antiphon.tools.slots import Slots
+from antiphon.tools.threads import in_thread
+from antiphon.tools.validation import SchemaCheck, check_signature
+from antiphon.wire.request import ToolDefinition
+
+logger = logging.getLogger("antiphon.tools")
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Effect: TypeAlias = Literal["read", "idempotent", "once"]
+EFFECTS = ("read", "idempotent", "once")
+
+NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
+
+
+class ToolSettings(TypedDict, total=False):
+    """How a tool is run.
+
+    `timeout` is in seconds (None: none), `retries` are tries after the first, `needs_approval` may be a function of the
+    arguments, `cache_seconds` is how long an answer is remembered, `concurrency` how many calls of this tool run at once,
+    `max_result_chars` how much of its answer the model sees.
+    """
+
+    effect: Effect
+    timeout: float | None
+    retries: int
+    needs_approval: bool | Callable[[dict[str, Any]], bool]
+    cache_seconds: float | None
+    concurrency: int | None
+    max_result_chars: int | None
+
+
+class Tool(ABC):
+    """Something a model may call. Made by `@tool` or `Tool.from_schema`; a subclass gives `validate` and `call`."""
+
+    runs_in_thread: bool = False
+    """Whether the work is done in a thread, which cannot be stopped."""
+
+    def __init__(
+        self, name: str, description: str, parameters: dict[str, Any] | None, **settings: Unpack[ToolSettings]
+    ) -> None:
+        self.name = name
+        self.description = description
+        self.parameters = NO_PARAMETERS if parameters is None else parameters
+        self.effect: Effect = settings.pop("effect", "once")
+        self.timeout: float | None = settings.pop("timeout", 60.0)
+        self.retries: int = settings.pop("retries", 0)
+        self.needs_approval: bool | Callable[[dict[str, Any]], bool] = settings.pop("needs_approval", False)
+        self.cache_seconds: float | None = settings.pop("cache_seconds", None)
+        self.concurrency: int | None = settings.pop("concurrency", None)
+        self.max_result_chars: int | None = settings.pop("max_result_chars", None)
+        if settings:
+            raise InvalidTool(
+                f"tool {name!r} has no setting {', '.join(settings)}; "
+                f"the settings are {', '.join(ToolSettings.__annotations__)}"
+            )
+        self._refuse_contradictions()
+        self.definition = ToolDefinition(self.name, self.description or None, self.parameters)
+        self.slots = Slots(self.concurrency) if self.concurrency is not None else None
+
+    @classmethod
+    def from_schema(
+        cls,
+        name: str,
+        description: str,
+        parameters: dict[str, Any] | None,
+        handler: Callable[[dict[str, Any], ToolContext], Any],
+        **settings: Unpack[ToolSettings],
+    ) -> Tool:
+        """A tool of a raw JSON Schema. `handler(arguments, context)`, sync or async, gets the arguments as they came."""
+        return SchemaTool(name, description, parameters, handler, **settings)
+
+    @abstractmethod
+    def validate(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments as `call` takes them. Raises `InvalidArguments`, whose text is for the model."""
+
+    @abstractmethod
+    async def call(self, arguments: dict[str, Any], context: ToolContext) -> Any:
+        """Do the work, with arguments that `validate` gave."""
+
+    async def run(self, arguments: dict[str, Any], context: ToolContext) -> Any:
+        """Validate what a model sent and do the work, once, without timeout or retries: those are the executor's."""
+        return await self.call(self.validate(arguments), context)
+
+    def asks_approval(self, arguments: dict[str, Any]) -> bool:
+        """Whether a person must allow this call. A question that fails is answered with yes."""
+        if not callable(self.needs_approval):
+            return self.needs_approval
+        try:
+            return bool(self.needs_approval(arguments))
+        except Exception:
+            logger.exception("needs_approval of tool %s failed, so the call needs approval", self.name)
+            return True
+
+    def _refuse_contradictions(self) -> None:
+        def refuse(what: str) -> None:
+            raise InvalidTool(f"tool {self.name!r}: {what}")
+
+        if not self.name or any(letter.isspace() for letter in self.name):
+            refuse("a tool's name is a word: not empty, without spaces")
+        if self.parameters.get("type", "object") != "object":
+            refuse("the parameters must be a JSON Schema of type 'object'")
+        if self.effect not in EFFECTS:
+            refuse(f"effect is one of {', '.join(EFFECTS)}, not {self.effect!r}")
+        if self.retries < 0:
+            refuse(f"retries must not be negative, and they are {self.retries}")
+        for setting in ("timeout", "cache_seconds", "concurrency", "max_result_chars"):
+            value = getattr(self, setting)
+            if value is not None and value <= 0:
+                refuse(f"{setting} must be above 0, and it is {value}; use None for none")
+        if self.effect == "once" and self.retries:
+            refuse(
+                "a tool with effect 'once' is not tried again; declare effect='idempotent' or 'read', or leave retries out"
+            )
+        if self.effect == "once" and self.cache_seconds is not None:
+            refuse("a tool with effect 'once' must run each time; declare effect='read', or leave cache_seconds out")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name} effect={self.effect}>"
+
+
+class FunctionTool(Tool, Generic[P, R]):
+    """A Python function as a tool. Called, it is the function."""
+
+    __name__: str
+
+    def __init__(
+        self,
+        function: Callable[P, R],
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        lax: bool = False,
+        local_names: dict[str, Any] | None = None,
+        **settings: Unpack[ToolSettings],
+    ) -> None:
+        name = name or getattr(function, "__name__", "")
+        if not name or name == "<lambda>":
+            raise InvalidTool(f"{function!r} has no name of its own; give one: tool(name=…)")
+        documented = read_docstring(inspect.getdoc(function) if _has_own_words(function) else None)
+        self.signature = signature_of(function, name, documented.arguments, local_names or {})
+        self.function = function
+        self.lax = lax
+        self._is_async = _is_async(function)
+        self.runs_in_thread = not self._is_async
+        super().__init__(
+            name, description if description is not None else documented.description, self.signature.schema, **settings
+        )
+        functools.update_wrapper(self, function, updated=())
+
+    def validate(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        return check_signature(self.name, self.signature, arguments, lax=self.lax)
+
+    async def call(self, arguments: dict[str, Any], context: ToolContext) -> Any:
+        if self.signature.context_name is not None:
+            arguments = {**arguments, self.signature.context_name: context}
+        function: Callable[..., Any] = self.function
+        if self._is_async:
+            return await function(**arguments)
+        value = await in_thread(functools.partial(function, **arguments))
+        return await value if inspect.isawaitable(value) else value
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+
+class SchemaTool(Tool):
+    """A raw JSON Schema and a handler as a tool."""
+
+    def __init__(
+        self,
+        name: str,
+        description: str,
+        parameters: dict[str, Any] | None,
+        handler: Callable[[dict[str, Any], ToolContext], Any],
+        **settings: Unpack[ToolSettings],
+    ) -> None:
+        super().__init__(name, description, parameters, **settings)
+        self.handler = handler
+        self._check = SchemaCheck(name, self.parameters)
+        self._is_async = _is_async(handler)
+        self.runs_in_thread = not self._is_async
+
+    def validate(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        return self._check(arguments)
+
+    async def call(self, arguments: dict[str, Any], context: ToolContext) -> Any:
+        if self._is_async:
+            return await self.handler(arguments, context)
+        value = await in_thread(functools.partial(self.handler, arguments, context))
+        return await value if inspect.isawaitable(value) else value
+
+
+@overload
+def tool(function: Callable[P, R], /) -> FunctionTool[P, R]: ...
+
+
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    idempotent: bool = False,
+    lax: bool = False,
+    **settings: Unpack[ToolSettings],
+) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
+
+
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    idempotent: bool = False,
+    lax: bool = False,
+    **settings: Unpack[ToolSettings],
+) -> Any:
+    """Make a function a tool. `idempotent=True` is short for `effect="idempotent"`; `lax` takes "5" for 5 and "true" for true."""
+    if idempotent and settings.get("effect", "once") == "once":
+        settings["effect"] = "idempotent"
+
+    def decorate(function: Callable[..., Any]) -> FunctionTool[..., Any]:
+        # Annotations written as text may name classes of the function around the decorated one.
+        local_names = sys._getframe(1).f_locals
+        return FunctionTool(
+            function, name=name, description=description, lax=lax, local_names=dict(local_names), **settings
+        )
+
+    if function is None:
+        return decorate
+    return FunctionTool(function, local_names=dict(sys._getframe(1).f_locals))
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+def _has_own_words(function: Callable[..., Any]) -> bool:
+    """Whether the docstring is the function's, and not that of a class of callables such as `partial`."""
+    return inspect.isroutine(function) or getattr(function, "__doc__", None) != type(function).__doc__
