@@ -11,12 +11,17 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from antiphon.context import (
-        LiveContext,
-        LiveContextOptions,
-        TokenCounter,
-        TokenLedger,
-        render_live_context,
+    from antiphon.context import LiveContext, LiveContextOptions, TokenCounter, TokenLedger, render_live_context
+    from antiphon.conversation import (
+        Agent,
+        Bounds,
+        Conversation,
+        LoopEvent,
+        LoopFinished,
+        LoopResult,
+        PartsTracker,
+        ToolLoop,
+        rounds_of,
     )
     from antiphon.errors import AntiphonError
     from antiphon.history import (
@@ -50,9 +55,31 @@ if TYPE_CHECKING:
         ToolCallResult,
         ToolExecutionStatus,
     )
+    from antiphon.providers import (
+        CredentialPool,
+        FunctionModel,
+        ModelCallFailed,
+        ProviderCallOptions,
+        ProviderClient,
+        ProviderRouter,
+        ScriptedModel,
+    )
+    from antiphon.tools import Tool, ToolContext, ToolError, ToolExecutor, ToolRegistry, tool
+    from antiphon.wire import ModelRequest
 
 _HOMES = {
     "antiphon.context": ("LiveContext", "LiveContextOptions", "TokenCounter", "TokenLedger", "render_live_context"),
+    "antiphon.conversation": (
+        "Agent",
+        "Bounds",
+        "Conversation",
+        "LoopEvent",
+        "LoopFinished",
+        "LoopResult",
+        "PartsTracker",
+        "ToolLoop",
+        "rounds_of",
+    ),
     "antiphon.errors": ("AntiphonError",),
     "antiphon.history": (
         "AgentHistory",
@@ -85,44 +112,78 @@ _HOMES = {
         "ToolCallResult",
         "ToolExecutionStatus",
     ),
+    "antiphon.providers": (
+        "CredentialPool",
+        "FunctionModel",
+        "ModelCallFailed",
+        "ProviderCallOptions",
+        "ProviderClient",
+        "ProviderRouter",
+        "ScriptedModel",
+    ),
+    "antiphon.tools": ("Tool", "ToolContext", "ToolError", "ToolExecutor", "ToolRegistry", "tool"),
+    "antiphon.wire": ("ModelRequest",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "Agent",
     "AgentHistory",
     "AgentHistorySnapshot",
     "AntiphonError",
     "Audio",
+    "Bounds",
     "CompactionEntry",
     "ContextEntry",
     "ContextEntryRole",
+    "Conversation",
+    "CredentialPool",
     "DebugLogEntry",
     "DecoratedContextEntry",
     "Document",
     "EntryMetadata",
+    "FunctionModel",
     "HistoryEntry",
     "HistoryStore",
     "Image",
     "LiveContext",
     "LiveContextOptions",
+    "LoopEvent",
+    "LoopFinished",
+    "LoopResult",
+    "ModelCallFailed",
     "ModelInputEntry",
     "ModelOutputEntry",
+    "ModelRequest",
     "Native",
     "Part",
+    "PartsTracker",
+    "ProviderCallOptions",
+    "ProviderClient",
+    "ProviderRouter",
     "Refusal",
     "RollbackEntry",
+    "ScriptedModel",
     "SqliteStore",
     "Text",
     "Thinking",
     "TokenCounter",
     "TokenLedger",
     "TokenUsage",
+    "Tool",
     "ToolCallRequest",
     "ToolCallResult",
     "ToolCallResultsEntry",
+    "ToolContext",
+    "ToolError",
     "ToolExecutionStatus",
+    "ToolExecutor",
+    "ToolLoop",
+    "ToolRegistry",
     "__version__",
     "render_live_context",
+    "rounds_of",
+    "tool",
 ]
 
 

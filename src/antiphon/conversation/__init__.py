@@ -1,0 +1,53 @@
+"""One thread with models and tools, and the loop that plays its turns."""
+
+from antiphon.conversation.agent import Agent
+from antiphon.conversation.bounds import Bounds
+from antiphon.conversation.conversation import Conversation
+from antiphon.conversation.events import (
+    AgentSwitched,
+    ApprovalNeeded,
+    CompactionNeeded,
+    EndReason,
+    LoopEvent,
+    LoopFinished,
+    ModelSwitched,
+    RoundStarted,
+    RoundUsage,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallFailed,
+    ToolCallFinished,
+    ToolCallProgress,
+    ToolCallStarted,
+)
+from antiphon.conversation.loop import LoopResult, ToolLoop
+from antiphon.conversation.parts_tracker import PartsTracker
+from antiphon.conversation.rounds import Round, rounds_of
+from antiphon.conversation.turn import Turn
+
+__all__ = [
+    "Agent",
+    "AgentSwitched",
+    "ApprovalNeeded",
+    "Bounds",
+    "CompactionNeeded",
+    "Conversation",
+    "EndReason",
+    "LoopEvent",
+    "LoopFinished",
+    "LoopResult",
+    "ModelSwitched",
+    "PartsTracker",
+    "Round",
+    "RoundStarted",
+    "RoundUsage",
+    "TextDelta",
+    "ThinkingDelta",
+    "ToolCallFailed",
+    "ToolCallFinished",
+    "ToolCallProgress",
+    "ToolCallStarted",
+    "ToolLoop",
+    "Turn",
+    "rounds_of",
+]

@@ -1,0 +1,212 @@
+"""`Agent`: a name, instructions, a model and tools; several of them over one history.
+
+Who is on stage follows from the log: taking over appends the agent's instructions as the system instruction, with
+`agent:<name>` as its source, and the last such entry says whose turn it is. So a resumed turn goes on with the right one.
+
+Three ways from one agent to another, all of them in the log:
+
+- hand-off: an agent with `hand_offs` is offered a tool for each, and calls it when another is better suited;
+- a route: a plain function that says, after an answer, who is next and with what words;
+- an agent as a tool (`as_tool`): it works on a request in a thread of its own, and its answer is the result of the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated, Any, TypeAlias
+
+from antiphon.conversation.conversation import Conversation
+from antiphon.conversation.stage import Stage
+from antiphon.conversation.turn import is_question
+from antiphon.errors import ConversationError, ToolError
+from antiphon.history import EntryMetadata, HistoryEntry, ModelInputEntry, SetSystemInstructionEntry
+from antiphon.providers.client import ProviderClient
+from antiphon.tools.context import ToolContext
+from antiphon.tools.executor import ToolExecutor
+from antiphon.tools.registry import ToolRegistry
+from antiphon.tools.tool import Tool, tool
+from antiphon.wire.request import ToolDefinition
+
+SOURCE = "agent:"
+CHANNEL = "agent"
+"""By whom an agent is asked that a route led to."""
+
+RouteFunction: TypeAlias = Callable[["Agent", str], "str | tuple[str, str] | None"]
+"""Who is next: given the agent that answered and its answer, a name, a name and what to say to it, or None to end the turn."""
+
+
+class Agent:
+    """Somebody who takes part in a conversation.
+
+    `model` is a name or a `ProviderClient`; without one, the conversation's own is used. `hand_offs` are the names of the agents
+    it may hand over to.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        instructions: str = "",
+        *,
+        model: str | ProviderClient | None = None,
+        tools: Iterable[Any] = (),
+        description: str = "",
+        hand_offs: Sequence[str] = (),
+    ) -> None:
+        if not name or not name.replace("_", "").replace("-", "").isalnum():
+            raise ConversationError(f"an agent's name is made of letters, digits, _ and -, and this one is {name!r}")
+        self.name = name
+        self.instructions = instructions
+        self.model = model
+        self.tools = tuple(tools)
+        self.description = description
+        self.hand_offs = tuple(hand_offs)
+
+    def as_tool(self, name: str = "", *, provider: ProviderClient | None = None, **bounds: Any) -> Tool:
+        """A tool that gives a request to this agent and returns its answer."""
+
+        async def ask(request: Annotated[str, "Everything it needs to know."], context: ToolContext) -> str:
+            from antiphon.conversation.loop import ToolLoop
+
+            chat = Conversation(self.model, tools=self.tools, system=self.instructions or None, provider=provider)
+            async with chat:
+                context.progress(f"{self.name} is at work")
+                result = await ToolLoop(chat, **bounds).run(request)
+                if result.pending:
+                    names = ", ".join(call.tool_name for call in result.pending)
+                    raise ToolError(
+                        f"{self.name} stopped: {names} needs a person's approval, which cannot be given here"
+                    )
+                return result.text
+
+        return tool(
+            name=name or f"ask_{self.name}",
+            description=self.description or f"Give a request to {self.name} and get its answer.",
+            timeout=None,
+        )(ask)
+
+    def __repr__(self) -> str:
+        return f"<Agent {self.name}>"
+
+
+class AgentStage(Stage):
+    """Agents on one conversation, one at a time."""
+
+    def __init__(self, chat: Conversation, agents: Sequence[Agent]) -> None:
+        super().__init__(chat)
+        self._agents = {agent.name: agent for agent in agents}
+        if len(self._agents) < len(agents):
+            raise ConversationError("two agents have the same name; give each its own")
+        for agent in agents:
+            if unknown := set(agent.hand_offs) - set(self._agents):
+                names = ", ".join(sorted(unknown))
+                raise ConversationError(f"agent {agent.name} may hand over to {names}, who is not among the agents")
+        self._first = agents[0].name
+        self._executors = {agent.name: self._executor_of(agent) for agent in agents}
+        self._spoke = ""
+        self._seen = chat.history.snapshot().effective
+        self._on_stage = _last_agent(self._seen.since(0))
+
+    @property
+    def active(self) -> Agent:
+        """Who is on stage, as the log says."""
+        effective = self.chat.history.snapshot().effective
+        if effective.continues(self._seen):
+            self._on_stage = _last_agent(effective.since(len(self._seen))) or self._on_stage
+        else:
+            self._on_stage = _last_agent(effective.since(0))
+        self._seen = effective
+        return self._agents.get(self._on_stage) or self._agents[self._first]
+
+    @property
+    def source(self) -> str:
+        return SOURCE + self.active.name
+
+    @property
+    def model(self) -> str | ProviderClient | None:
+        return self.active.model
+
+    @property
+    def executor(self) -> ToolExecutor:
+        # Whoever made the calls has the tools for them, even if another has taken over since.
+        return self._executors[self._speaker or self.active.name]
+
+    @property
+    def tools(self) -> tuple[ToolDefinition, ...]:
+        return self._executors[self.active.name].registry.definitions
+
+    async def enter(self) -> tuple[str, str] | None:
+        agent = self.active
+        await self._open(self._executors[agent.name].registry)
+        if self._on_stage != agent.name:
+            self.take_stage(agent)
+        spoke, self._spoke = self._speaker or self._spoke, agent.name
+        return (spoke, agent.name) if spoke and spoke != agent.name else None
+
+    async def open(self) -> None:
+        await self._open(self.executor.registry)
+
+    async def _open(self, registry: ToolRegistry) -> None:
+        """Open the tools of an agent, to which belong those of the conversation."""
+        await self.chat.registry.open()
+        for offered in self.chat.registry:
+            if offered.name not in registry:
+                registry.add(offered)
+        await registry.open()
+
+    @property
+    def _speaker(self) -> str:
+        """Who gave the last output of the turn, if it was one of the agents."""
+        output = self.chat.turn.output
+        name = output.metadata.source.removeprefix(SOURCE) if output and output.metadata else ""
+        return name if name in self._agents else ""
+
+    def routed(self, route: RouteFunction) -> tuple[Agent, str] | None:
+        """Let `route` say who is next, and what to say to it; None if the turn is over."""
+        output = self.chat.turn.output
+        answer = output.response_markdown if output else ""
+        chosen = route(self._agents[self._speaker or self.active.name], answer)
+        if chosen is None:
+            return None
+        name, message = (chosen, "") if isinstance(chosen, str) else chosen
+        if name not in self._agents:
+            raise ConversationError(f"the route leads to {name!r}; the agents are {', '.join(self._agents)}")
+        return self._agents[name], message or "Go on from here."
+
+    @property
+    def hand_overs(self) -> int:
+        """How often a route has led on since a person spoke last."""
+        count = 0
+        for entry in reversed(self.chat.history.snapshot().effective):
+            if isinstance(entry, ModelInputEntry) and is_question(entry):
+                if entry.channel != CHANNEL:
+                    break
+                count += 1
+        return count
+
+    def take_stage(self, agent: Agent) -> None:
+        """Let `agent` speak from here on, with its own instructions."""
+        metadata = EntryMetadata(source=SOURCE + agent.name)
+        self.chat.history.append(SetSystemInstructionEntry(agent.instructions, metadata=metadata))
+
+    def _executor_of(self, agent: Agent) -> ToolExecutor:
+        hand_offs = [self._hand_off_to(self._agents[name]) for name in agent.hand_offs]
+        return ToolExecutor(ToolRegistry([*self.chat.registry, *agent.tools, *hand_offs]))
+
+    def _hand_off_to(self, agent: Agent) -> Tool:
+        async def hand_over(reason: Annotated[str, "Why, in a few words."] = "") -> str:
+            self.take_stage(agent)
+            return f"{agent.name} takes over." + (f" Reason: {reason}" if reason else "")
+
+        return tool(
+            name=f"hand_off_to_{agent.name}",
+            description=f"Hand the conversation over to {agent.name}. {agent.description}".strip(),
+            effect="idempotent",
+        )(hand_over)
+
+
+def _last_agent(entries: Sequence[HistoryEntry]) -> str:
+    """The agent that took the stage last among `entries`."""
+    for entry in reversed(entries):
+        if isinstance(entry, SetSystemInstructionEntry) and entry.metadata and entry.metadata.source.startswith(SOURCE):
+            return entry.metadata.source.removeprefix(SOURCE)
+    return ""

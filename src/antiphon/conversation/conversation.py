@@ -1,0 +1,454 @@
+"""`Conversation`: one thread with models and tools, and no control flow of its own (seed 004).
+
+It holds the history, asks a model once, runs the calls it is given, counts tokens and says when there are too many. When to ask
+again, and when to stop, is somebody else's business: a `ToolLoop`, a graph, or your own code.
+
+Everything a conversation knows follows from its log. What it keeps in memory (which ids are used, where the turn stands, what
+was rendered and encoded) is brought up to date from what was appended since it last looked, by whomever.
+
+A call of a model appends one `ModelOutputEntry`, whether the answer was finished, cut or interrupted; running the calls of an
+output appends one `ToolCallResultsEntry`. Before each call of a model the tokens are checked: as the API last reported them, else
+counted here, else characters divided by 2.5. Above the limit the subscribers of `on_compaction` are told; one that fails is
+logged, and the turn goes on.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+from msgspec import structs
+
+from antiphon.context import LiveContext, LiveContextOptions, LiveContextRenderer, TokenCounter, TokenLedger
+from antiphon.conversation.blocking import run_blocking
+from antiphon.conversation.events import CompactionNeeded
+from antiphon.conversation.execution import CallBatch
+from antiphon.conversation.inference import Inference
+from antiphon.conversation.message import Role, message, role_named
+from antiphon.conversation.parts_tracker import PartsTracker
+from antiphon.conversation.playing import Playing
+from antiphon.conversation.record import CallEnding, CallRecord
+from antiphon.conversation.turn import Turn
+from antiphon.errors import ConversationError
+from antiphon.history import (
+    AgentHistory,
+    ContextEntry,
+    ContextEntryRole,
+    HistoryEntry,
+    HistoryStore,
+    ModelOutputEntry,
+    Origin,
+    RollbackEntry,
+    SqliteStore,
+    TokenUsage,
+    ToolCallResultsEntry,
+)
+from antiphon.history.ids import new_id
+from antiphon.parts import Part, ToolCallRequest, ToolCallResult
+from antiphon.providers.call import CallReport, ProviderCallOptions
+from antiphon.providers.client import ProviderClient
+from antiphon.tools.executor import ToolExecutor
+from antiphon.tools.registry import ToolRegistry
+from antiphon.wire.delta import ModelOutputDelta
+from antiphon.wire.request import ModelRequest, ToolDefinition
+
+if TYPE_CHECKING:
+    from antiphon.tools.embedded import EmbeddedCalls
+
+logger = logging.getLogger(__name__)
+
+Subscriber: TypeAlias = Callable[["Conversation", CompactionNeeded], Awaitable[None] | None]
+Screen: TypeAlias = str | Callable[[], str | None] | None
+
+_SETTINGS = ModelRequest()
+
+
+class Conversation:
+    """One thread with a model.
+
+    `model` is a name (`anthropic/claude-…`, a route or role of the `provider`) or a `ProviderClient`; without one, whatever the
+    environment offers, which is the offline provider if it offers nothing. `store` is a file or a `HistoryStore`, and `resume`
+    the conversation in it to go on with (an id, or `last`); without a store the history lives in memory. `settings` is what
+    every request asks for (`ModelRequest(temperature=0)`); `token_limit` is where compaction is asked for; `live_screen` is
+    what the model is shown at the end of the context, now and not later.
+    """
+
+    def __init__(
+        self,
+        model: str | ProviderClient | None = None,
+        *,
+        tools: Iterable[Any] | ToolRegistry = (),
+        store: str | Path | HistoryStore | None = None,
+        resume: str | None = None,
+        history: AgentHistory | None = None,
+        system: str | None = None,
+        title: str = "",
+        provider: ProviderClient | None = None,
+        settings: ModelRequest | None = None,
+        token_limit: int | None = None,
+        counter: TokenCounter | None = None,
+        live_screen: Screen = None,
+        context_options: LiveContextOptions | None = None,
+        embedded_calls: bool = False,
+        executor: ToolExecutor | None = None,
+        state: Any = None,
+    ) -> None:
+        if token_limit is not None and token_limit <= 0:
+            raise ConversationError(
+                f"token_limit must be above 0, and it is {token_limit}; leave it out to have no limit"
+            )
+        self._own_store: HistoryStore | None = None
+        self._own_client: ProviderClient | None = None
+        self._provider = provider
+        self._asked = _checked_model(model)
+        self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
+        self.history = self._opened(history, store, resume, title)
+        self.executor = executor or ToolExecutor(self.registry, state=state)
+        self.settings = settings or _SETTINGS
+        self.token_limit = token_limit
+        self.live_screen = live_screen
+        self.embedded_calls = embedded_calls
+        self.report = CallReport()
+        """What came of the last call of a model: who answered, the attempts, what was lost and repaired."""
+        self.playing: Playing | None = None
+        """The turn that is being played now, if one is. A conversation has one at a time."""
+        self._context_options = context_options or LiveContextOptions()
+        self._ledger = TokenLedger(counter)
+        self._renderer = LiveContextRenderer(self._ledger)
+        self._subscribers: list[Subscriber] = []
+        self._followed = 0
+        self._ids: set[str] = set()
+        self._turn = Turn()
+        self._origin: Origin | None = None
+        self._record = CallRecord()
+        self._key = new_id()
+        if system is not None and system != self.history.system_instruction:
+            self.history.set_system_instruction(system)
+
+    # The thread: what is in it.
+
+    @property
+    def id(self) -> str:
+        """The id of the stored conversation; empty for one in memory."""
+        return self.history.id
+
+    @property
+    def key(self) -> str:
+        """What keeps the calls of this conversation apart from those of all others: its id, or one made up for it."""
+        return self.history.id or self._key
+
+    def add(self, *content: Part | str | HistoryEntry, role: Role = "user") -> int:
+        """Append a message and return how many there are. Strings become text; an entry is appended as it is."""
+        self.history.append(message(role, content))
+        return len(self.messages)
+
+    @property
+    def messages(self) -> tuple[ContextEntry, ...]:
+        """The messages of the thread as they stand, oldest first: a copy that nothing changes."""
+        return tuple(entry for entry in self._rendered() if _is_message(entry))
+
+    def recent(self, count: int) -> tuple[ContextEntry, ...]:
+        """The last `count` messages, or all if there are not so many."""
+        if count < 0:
+            raise ConversationError(f"the number of messages must not be negative, and it is {count}")
+        return self.messages[-count:] if count else ()
+
+    def by_role(self, role: Role | ContextEntryRole) -> tuple[ContextEntry, ...]:
+        """The messages of one role, by our name or by the providers' (`user`, `assistant`, `tool`, `system`)."""
+        wanted = role_named(role)
+        if wanted is not ContextEntryRole.SYSTEM:
+            return tuple(entry for entry in self.messages if entry.role is wanted)
+        return tuple(entry for entry in self._rendered() if entry.role is wanted)
+
+    def clear(self) -> None:
+        """Begin anew, with the same system instruction. The log keeps what was; a rollback brings it back."""
+        system = self.history.system_instruction
+        self.history.rollback(0, "cleared")
+        if system:
+            self.history.set_system_instruction(system)
+
+    def context(self, notice: str = "") -> LiveContext:
+        """What the model would see now; `notice` is shown to it behind the live screen."""
+        options = self._context_options
+        screen = self.live_screen() if callable(self.live_screen) else self.live_screen
+        if screen is None:
+            screen = options.live_screen
+        if notice:
+            screen = f"{screen}\n\n{notice}" if screen else notice
+        if screen != options.live_screen:
+            options = structs.replace(options, live_screen=screen)
+        return self._rendered(options)
+
+    @property
+    def turn(self) -> Turn:
+        """Where the turn stands."""
+        self._follow()
+        return self._turn
+
+    # The model: which, and asking it once.
+
+    @property
+    def model(self) -> str:
+        """The model that is asked next. Set it between any two turns; the history stays the same."""
+        return self._asked if isinstance(self._asked, str) else self._asked.name
+
+    @model.setter
+    def model(self, model: str | ProviderClient) -> None:
+        self._asked = _checked_model(model)
+
+    @property
+    def asked(self) -> str | ProviderClient:
+        """The model as it was given: a name or a client."""
+        return self._asked
+
+    @property
+    def client(self) -> ProviderClient:
+        """Who is asked."""
+        return self._whom(self._asked)[0]
+
+    @property
+    def last_origin(self) -> Origin | None:
+        """Who gave the last answer, if that is known."""
+        self._follow()
+        return self._origin
+
+    async def call_model(self, **options: Any) -> ModelOutputEntry:
+        """Ask the model once and append what it answers. Raises `ModelCallFailed` if it did not finish; what it said is kept."""
+        await self.hear_model(lambda _: None, **options)
+        output = self.turn.output
+        assert output is not None, "a call that finished was appended"
+        return output
+
+    async def stream_model(self, **options: Any) -> AsyncGenerator[ModelOutputDelta, None]:
+        """The same as it comes. Whoever stops listening interrupts the model: what was said is appended, and marked."""
+        inference = await self._inference(**options)
+        with inference as said:
+            async with aclosing(said) as deltas:  # type: ignore[type-var]
+                async for delta in deltas:
+                    for read in inference.hear(delta):
+                        yield read
+            for read in inference.end():
+                yield read
+
+    async def hear_model(self, hear: Callable[[ModelOutputDelta], None], **options: Any) -> None:
+        """The same for somebody who is called with each delta, which costs less than handing them on."""
+        inference = await self._inference(**options)
+        with inference as said:
+            async with aclosing(said) as deltas:  # type: ignore[type-var]
+                async for delta in deltas:
+                    for read in inference.hear(delta):
+                        hear(read)
+            for read in inference.end():
+                hear(read)
+
+    async def _inference(
+        self,
+        *,
+        model: str | ProviderClient | None = None,
+        tools: Sequence[ToolDefinition] | None = None,
+        settings: ModelRequest | None = None,
+        notice: str = "",
+        source: str = "",
+        ended: str = "",
+    ) -> Inference:
+        """Get ready to ask `model`, this once in place of the conversation's own, with these tools and settings."""
+        await self.registry.open()
+        await self.check_tokens()
+        client, name = self._whom(self._asked if model is None else _checked_model(model))
+        options = ProviderCallOptions(
+            model=name,
+            tools=self.registry.definitions if tools is None else tuple(tools),
+            settings=settings or self.settings,
+            request_id=f"{self.id or 'memory'}:{self.history.version + 1}",
+        )
+        context = self.context(notice)
+        self.report = options.report
+        if injected := context.injected():
+            self.history.append(injected)
+        embedded = self._embedded_reader(options.tools)
+        return Inference(client, context, options, self._recorded, embedded=embedded, source=source, ended=ended)
+
+    def _recorded(self, tracker: PartsTracker, ending: CallEnding) -> None:
+        self._follow()
+        self.history.append(self._record.entry(tracker, self.report, self._ids, ending))
+
+    def call_model_sync(self, **options: Any) -> ModelOutputEntry:
+        """`call_model` from code that does not await."""
+        return run_blocking(self.call_model(**options))
+
+    # The tools.
+
+    async def execute_tool_call(self, call: ToolCallRequest) -> ToolCallResult:
+        """Run one call and append its result. A failing tool is a result that says so."""
+        return (await self.execute_tool_calls([call]))[0]
+
+    async def execute_tool_calls(self, calls: Sequence[ToolCallRequest] | None = None) -> list[ToolCallResult]:
+        """Run calls (those of the last output by default), in parallel, and append their results as one entry."""
+        await self.registry.open()
+        turn = self.turn
+        wanted = [state.call for state in turn.open_calls.values()] if calls is None else list(calls)
+        if not wanted:
+            return []
+        # What finished before a crash is not done again.
+        finished = {state.call.tool_call_id: state.result for state in turn.open_calls.values() if state.result}
+        to_run = [call for call in wanted if call.tool_call_id not in finished]
+        batch = CallBatch(self.history, self.executor, self.key, len(to_run), turn.rounds)
+        results = iter(await batch.run(to_run))
+        in_order = [finished.get(call.tool_call_id) or next(results) for call in wanted]
+        self.history.append(ToolCallResultsEntry(tuple(in_order)))
+        return in_order
+
+    def execute_tool_calls_sync(self, calls: Sequence[ToolCallRequest] | None = None) -> list[ToolCallResult]:
+        """`execute_tool_calls` from code that does not await."""
+        return run_blocking(self.execute_tool_calls(calls))
+
+    # Tokens.
+
+    @property
+    def usage(self) -> TokenUsage:
+        """What all calls of this conversation cost together, as far as it was reported."""
+        return self._ledger.usage(self.history.snapshot())
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens the conversation takes now."""
+        return self._ledger.context_tokens(self.history.snapshot())
+
+    def on_compaction(self, subscriber: Subscriber) -> Callable[[], None]:
+        """Be told when the conversation outgrows `token_limit`; call what this returns to be told no more."""
+        self._subscribers.append(subscriber)
+
+        def unsubscribe() -> None:
+            if subscriber in self._subscribers:
+                self._subscribers.remove(subscriber)
+
+        return unsubscribe
+
+    async def check_tokens(self) -> CompactionNeeded | None:
+        """Compare the tokens with the limit, and tell the subscribers if they are above it."""
+        if self.token_limit is None or (tokens := self.tokens) <= self.token_limit:
+            return None
+        event = CompactionNeeded(tokens, self.token_limit)
+        for subscriber in tuple(self._subscribers):
+            try:
+                told = subscriber(self, event)
+                if inspect.isawaitable(told):
+                    await told
+            except Exception:
+                logger.exception("[%s] a subscriber of compaction failed; the turn goes on", self.id or "memory")
+        return event
+
+    async def aclose(self) -> None:
+        """Let go of connections, tools and the store, as far as they are this conversation's own."""
+        try:
+            await self.registry.aclose()
+            if self._own_client is not None:
+                await self._own_client.aclose()
+        finally:
+            if self._own_store is not None:
+                self._own_store.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def close(self) -> None:
+        """`aclose` from code that does not await."""
+        run_blocking(self.aclose())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Conversation {self.id or 'in memory'} with {self.model or 'the default model'}>"
+
+    def _follow(self) -> None:
+        """Take in what was appended since we last looked."""
+        snapshot = self.history.snapshot()
+        if snapshot.version == self._followed:
+            return
+        is_rolled_back = False
+        for entry in snapshot.entries.since(self._followed):
+            if isinstance(entry, ModelOutputEntry):
+                # Even of what is rolled back: the log keeps it, and a rollback may bring it back.
+                self._ids.update(call.tool_call_id for call in entry.tool_calls)
+                self._origin = entry.origin or self._origin
+            is_rolled_back = is_rolled_back or isinstance(entry, RollbackEntry)
+            if not is_rolled_back:
+                self._turn = self._turn.after(entry)
+        if is_rolled_back:
+            self._turn = Turn.of(snapshot)
+        self._followed = snapshot.version
+
+    def _rendered(self, options: LiveContextOptions | None = None) -> LiveContext:
+        return self._renderer.render(self.history.snapshot(), options)
+
+    def _embedded_reader(self, tools: Sequence[ToolDefinition]) -> EmbeddedCalls | None:
+        if not self.embedded_calls or not tools:
+            return None
+        from antiphon.tools.embedded import EmbeddedCalls
+
+        return EmbeddedCalls(tools, id_seed=str(self.history.version))
+
+    def _whom(self, asked: str | ProviderClient) -> tuple[ProviderClient, str]:
+        """The client to ask, and the name of the model to ask it for."""
+        if isinstance(asked, ProviderClient):
+            return asked, asked.name
+        if self._provider is not None:
+            return self._provider, asked
+        if self._own_client is None:
+            from antiphon.providers.router import ProviderRouter
+
+            self._own_client = ProviderRouter.from_environment()
+        if not asked:
+            from antiphon.providers.choice import default_model
+
+            asked = self._asked = default_model(os.environ).model
+        return self._own_client, asked
+
+    def _opened(
+        self, history: AgentHistory | None, store: str | Path | HistoryStore | None, resume: str | None, title: str
+    ) -> AgentHistory:
+        if history is not None:
+            if store is not None or resume is not None:
+                raise ConversationError("give a history, or a store with a conversation to resume, not both")
+            return history
+        if store is None:
+            if resume is not None:
+                raise ConversationError(
+                    f"to resume {resume!r}, say in which store it is: Conversation(store=…, resume=…)"
+                )
+            return AgentHistory()
+        if not isinstance(store, HistoryStore):
+            store = self._own_store = SqliteStore(store)
+        try:
+            return store.open(resume) if resume is not None else store.create(title)
+        except BaseException:
+            if self._own_store is not None:
+                self._own_store.close()
+            raise
+
+
+def _is_message(entry: ContextEntry) -> bool:
+    return isinstance(entry, HistoryEntry)
+
+
+def _checked_model(model: str | ProviderClient | None) -> str | ProviderClient:
+    if not isinstance(model, str | ProviderClient | None):
+        raise ConversationError(f"a model is a name or a ProviderClient, not {type(model).__name__}")
+    return model or ""

@@ -1,0 +1,70 @@
+"""`CallBatch`: the calls of one output while they run, written down so that a crash loses nothing and repeats nothing.
+
+Before a tool runs, a `ToolCallStartedEntry` is in the log: if nothing follows it, the call may have half-run. When one of
+several calls is done, a `ToolCallFinishedEntry` keeps its result until all of them become the one `ToolCallResultsEntry` that a
+model sees. A single call needs no such entry: its results entry comes at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+
+from antiphon.conversation.events import LoopEvent, ToolCallFailed, ToolCallFinished, ToolCallProgress, ToolCallStarted
+from antiphon.history import AgentHistory, EntryMetadata, ToolCallFinishedEntry, ToolCallStartedEntry
+from antiphon.parts import ToolCallRequest, ToolCallResult, ToolExecutionStatus
+from antiphon.tools.executor import ToolExecutor
+from antiphon.tools.outcome import CallOutcome
+from antiphon.tools.tool import Tool
+
+
+class CallBatch:
+    """Runs calls and observes them. `results` is what is known so far, by the id of the call."""
+
+    def __init__(
+        self,
+        history: AgentHistory,
+        executor: ToolExecutor,
+        conversation: str,
+        size: int,
+        round: int,  # noqa: A002 - the design's word
+        emit: Callable[[LoopEvent], None] | None = None,
+    ) -> None:
+        self.results: dict[str, ToolCallResult] = {}
+        self.begun: set[str] = set()
+        self._history = history
+        self._executor = executor
+        self._conversation = conversation
+        self._open = size  # how many calls of the output have no result yet
+        self._round = round
+        self._emit = emit or (lambda _: None)
+
+    async def run(self, calls: Sequence[ToolCallRequest]) -> list[ToolCallResult]:
+        """The results, in the order of the calls. Cancelled, it leaves in `results` what was finished by then."""
+        return await self._executor.execute(calls, observer=self, conversation_id=self._conversation, round=self._round)
+
+    def started(self, call: ToolCallRequest, tool: Tool | None, idempotency_key: str) -> None:
+        """Write down that a tool is about to run, before it does."""
+        self.begun.add(call.tool_call_id)
+        if tool is not None:
+            digest = "sha256:" + hashlib.sha256(call.arguments.encode("utf-8", "surrogatepass")).hexdigest()
+            metadata = EntryMetadata(argument_digest=digest)
+            self._history.append(
+                ToolCallStartedEntry(call.tool_name, call.tool_call_id, idempotency_key, metadata=metadata)
+            )
+        self._emit(ToolCallStarted(call, self._round))
+
+    def progress(self, call: ToolCallRequest, message: str, fraction: float | None) -> None:
+        """Pass on how far a tool is."""
+        self._emit(ToolCallProgress(call, message, fraction))
+
+    def finished(self, call: ToolCallRequest, result: ToolCallResult, outcome: CallOutcome) -> None:
+        """Keep a result; durably, if others are still to come."""
+        self.results[call.tool_call_id] = result
+        self._open -= 1
+        if self._open > 0:
+            self._history.append(ToolCallFinishedEntry(result, metadata=EntryMetadata(duration=outcome.seconds)))
+        if result.status is ToolExecutionStatus.SUCCESS:
+            self._emit(ToolCallFinished(call, result, outcome.seconds, outcome.is_cached))
+        else:
+            self._emit(ToolCallFailed(call, result, outcome.seconds))

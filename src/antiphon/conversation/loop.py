@@ -1,0 +1,269 @@
+"""`ToolLoop`: rounds of a model and its tools until there is nothing left to call, with bounds, and streamed as it happens.
+
+The turn is played by a task of its own (`TurnDriver`), which puts events into an inbox; `stream` hands them on. So several tools
+can tell of their progress at once, a slow reader does not slow a tool down, and an interruption is one thing: that task is
+cancelled. It is cancelled when `interrupt` is called, when whoever reads the stream stops reading or is cancelled (Ctrl-C), and
+when something new is said while the turn is still being played, be it through another `ToolLoop` of the same conversation.
+
+Calls that need a person suspend the turn. `approve`, `deny` and `edit` append what was decided, and `resume` goes on, in this
+process or in any later one: all that is known of the turn is in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct, structs
+
+from antiphon.conversation.agent import CHANNEL, Agent, AgentStage, RouteFunction
+from antiphon.conversation.blocking import run_blocking
+from antiphon.conversation.bounds import Bounds
+from antiphon.conversation.conversation import Conversation
+from antiphon.conversation.driver import OnInterrupt, TurnDriver, needs_approval
+from antiphon.conversation.events import EndReason, LoopEvent, LoopFinished
+from antiphon.conversation.message import message
+from antiphon.conversation.playing import Playing
+from antiphon.conversation.stage import Stage
+from antiphon.errors import ConversationError
+from antiphon.history import HumanDecisionEntry, ModelInputEntry, ModelOutputEntry, TokenUsage
+from antiphon.parts import InputPart, ToolCallRequest
+from antiphon.providers.call import ModelCallFailed
+
+
+class LoopResult(Struct, frozen=True):
+    """How a turn ended. `text` is the model's last answer; `pending` are the calls that wait for a person."""
+
+    reason: EndReason
+    text: str
+    rounds: int
+    usage: TokenUsage
+    output: ModelOutputEntry | None = None
+    pending: tuple[ToolCallRequest, ...] = ()
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class ToolLoop:
+    """Plays the turns of a conversation.
+
+    `bounds`, or its fields one by one (`max_rounds=10`, `seconds=60`), say how far a turn may go. `on_interrupt` says whether
+    running tools are cancelled or awaited. `agents` share the conversation (the first begins); `route` says who is next after
+    an answer.
+    """
+
+    def __init__(
+        self,
+        chat: Conversation,
+        *,
+        bounds: Bounds | None = None,
+        on_interrupt: OnInterrupt = "cancel",
+        agents: Sequence[Agent] = (),
+        route: RouteFunction | None = None,
+        max_hand_overs: int = 10,
+        **limits: Any,
+    ) -> None:
+        if bounds is not None and limits:
+            raise ConversationError("give bounds as one value or one by one, not both")
+        unknown = set(limits) - set(Bounds.__struct_fields__)
+        if unknown:
+            known = ", ".join(Bounds.__struct_fields__)
+            raise ConversationError(f"a ToolLoop has no setting {', '.join(sorted(unknown))}; its bounds are {known}")
+        if on_interrupt not in ("cancel", "await"):
+            raise ConversationError(f"on_interrupt is 'cancel' or 'await', not {on_interrupt!r}")
+        if max_hand_overs < 0:
+            raise ConversationError(f"max_hand_overs must not be negative, and it is {max_hand_overs}")
+        if route is not None and not agents:
+            raise ConversationError("a route leads from agent to agent: give agents too")
+        self.chat = chat
+        self.bounds = bounds or Bounds(**limits)
+        self._on_interrupt: OnInterrupt = on_interrupt
+        self._stage = AgentStage(chat, agents) if agents else Stage(chat)
+        self._route = route
+        self._max_hand_overs = max_hand_overs
+
+    async def stream(self, *content: InputPart | str) -> AsyncIterator[LoopEvent]:
+        """Say something and hear what happens, up to one `LoopFinished`. With nothing to say, go on where the turn stands.
+
+        A failed call of the model is told as `LoopFinished("failed")`; a tool's failure is told to the model.
+        """
+        question = message("user", content) if content else None
+        while await self.interrupt():  # again, if somebody else began to speak meanwhile
+            pass
+        inbox = _Inbox()
+        driver = TurnDriver(self._stage, self.bounds, inbox.put, self._on_interrupt)
+        if isinstance(question, ModelInputEntry):
+            driver.begin(question)
+        loose = self.chat.on_compaction(lambda _, event: inbox.put(event))
+        playing = self.chat.playing = Playing()
+        task = playing.task = asyncio.ensure_future(self._play(driver, inbox, playing))
+        task.add_done_callback(inbox.close)
+        try:
+            async for event in inbox:
+                yield event
+            if task.cancelled() and playing.is_interrupted:  # before its first step
+                yield self._cut(driver)
+            else:
+                await task  # whatever went wrong in it that is not an event
+        finally:
+            loose()
+            if not task.done():
+                task.cancel()
+                await asyncio.wait([task])
+            if self.chat.playing is playing:
+                self.chat.playing = None
+
+    def resume(self) -> AsyncIterator[LoopEvent]:
+        """Go on with the turn: after a crash, a decision, a failure. If it is over, this only says so."""
+        return self.stream()
+
+    async def run(self, *content: InputPart | str) -> LoopResult:
+        """Say something and get how the turn ended. Raises `ModelCallFailed` if no provider answered."""
+        finished: LoopFinished | None = None
+        async for event in self.stream(*content):
+            if isinstance(event, LoopFinished):
+                finished = event
+        assert finished is not None, "a stream ends with LoopFinished"
+        if finished.error is not None:
+            raise ModelCallFailed(finished.error, self.chat.report)
+        return LoopResult(
+            finished.reason,
+            finished.text,
+            finished.rounds,
+            finished.usage,
+            self.chat.turn.output,
+            self.pending if finished.reason == "approval" else (),
+        )
+
+    def run_sync(self, *content: InputPart | str) -> LoopResult:
+        """`run` from code that does not await."""
+        return run_blocking(self.run(*content))
+
+    async def interrupt(self) -> bool:
+        """End the turn that is being played, keeping what was said; False if none is. Returns when all is in order."""
+        playing = self.chat.playing
+        task = playing.task if playing is not None else None
+        if playing is None or task is None or task.done():
+            return False
+        if task.get_loop() is not asyncio.get_running_loop():
+            raise ConversationError("a turn of this conversation is being played in another thread; interrupt it there")
+        playing.is_interrupted = True
+        task.cancel()
+        await asyncio.wait([task])
+        return True
+
+    @property
+    def pending(self) -> tuple[ToolCallRequest, ...]:
+        """The calls that wait for a person."""
+        registry = self._stage.executor.registry
+        return tuple(
+            state.call
+            for state in self.chat.turn.open_calls.values()
+            if state.result is None
+            and state.decision is None
+            and state.started is None
+            and needs_approval(registry.get(state.call.tool_name), state.call)
+        )
+
+    def approve(self, tool_call_id: str, reason: str = "") -> None:
+        """Allow a call. It runs when the turn is resumed."""
+        self._decide(HumanDecisionEntry(tool_call_id, "approve", reason))
+
+    def deny(self, tool_call_id: str, reason: str = "") -> None:
+        """Refuse a call. The model is told, with the reason."""
+        self._decide(HumanDecisionEntry(tool_call_id, "deny", reason))
+
+    def edit(self, tool_call_id: str, arguments: dict[str, Any] | str, reason: str = "") -> None:
+        """Allow a call with other arguments. The model is told which."""
+        try:
+            text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+            if (state := self.chat.turn.open_calls.get(tool_call_id)) and not state.call.freeform:
+                structs.replace(state.call, arguments=text).parse_arguments()
+        except (TypeError, ValueError) as error:
+            raise ConversationError(f"call {tool_call_id} cannot be given these arguments: {error}") from error
+        self._decide(HumanDecisionEntry(tool_call_id, "edit", reason, text))
+
+    def _decide(self, decision: HumanDecisionEntry) -> None:
+        state = self.chat.turn.open_calls.get(decision.tool_call_id)
+        if state is None or state.started is not None or state.result is not None:
+            waiting = ", ".join(call.tool_call_id for call in self.pending) or "none"
+            raise ConversationError(f"no call {decision.tool_call_id!r} waits for a decision; those that do: {waiting}")
+        if state.decision is not None:
+            raise ConversationError(
+                f"call {decision.tool_call_id} was decided already ({state.decision.decision}, entry "
+                f"{state.decision.sequence_number}); resume the turn to go on"
+            )
+        self.chat.history.append(decision)
+
+    async def _play(self, driver: TurnDriver, inbox: _Inbox, playing: Playing) -> None:
+        try:
+            reason = await driver.play()
+            while reason == "answered" and self._hand_over(driver):
+                reason = await driver.play()
+            inbox.put(self._finished(reason))
+        except ModelCallFailed as failure:
+            driver.close_calls("the answer that asked for it was cut off")
+            inbox.put(self._finished("failed", failure))
+        except asyncio.CancelledError:
+            inbox.put(self._cut(driver))
+            if not playing.is_interrupted:
+                raise
+
+    def _cut(self, driver: TurnDriver) -> LoopFinished:
+        driver.interrupted()
+        return self._finished("interrupted")
+
+    def _hand_over(self, driver: TurnDriver) -> bool:
+        """Ask the route who is next and begin with it, or note that it leads on for too long; False if nobody is next."""
+        stage = self._stage
+        if self._route is None or not isinstance(stage, AgentStage) or (chosen := stage.routed(self._route)) is None:
+            return False
+        agent, words = chosen
+        if stage.hand_overs >= self._max_hand_overs:
+            driver.note_end("max_hand_overs")
+        else:
+            stage.take_stage(agent)
+            driver.begin(ModelInputEntry.of(words, channel=CHANNEL))
+        return True
+
+    def _finished(self, reason: EndReason, failure: ModelCallFailed | None = None) -> LoopFinished:
+        turn = self.chat.turn
+        text = turn.output.response_markdown if turn.output else ""
+        return LoopFinished(reason, text, turn.rounds, turn.usage, failure.error if failure else None)
+
+
+class _Inbox:
+    """Events from the task that plays to whoever reads; closed when that task is done."""
+
+    def __init__(self) -> None:
+        self._events: deque[LoopEvent] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._is_closed = False
+
+    def put(self, event: LoopEvent) -> None:
+        self._events.append(event)
+        self._wake()
+
+    def close(self, _: object = None) -> None:
+        self._is_closed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def __aiter__(self) -> _Inbox:
+        return self
+
+    async def __anext__(self) -> LoopEvent:
+        while not self._events:
+            if self._is_closed:
+                raise StopAsyncIteration
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+            self._waiter = None
+        return self._events.popleft()

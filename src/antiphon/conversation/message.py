@@ -1,0 +1,70 @@
+"""What a message may hold, by who speaks: checked where it comes in, so that nothing odd is ever in a log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias
+
+from antiphon.errors import ConversationError
+from antiphon.history import (
+    ContextEntryRole,
+    HistoryEntry,
+    ModelInputEntry,
+    ModelOutputEntry,
+    SetSystemInstructionEntry,
+    ToolCallResultsEntry,
+)
+from antiphon.parts import InputPart, Part, Text, ToolCallResult, as_parts
+
+Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
+
+ROLES = {
+    "user": ContextEntryRole.MODEL_INPUT,
+    "assistant": ContextEntryRole.MODEL_OUTPUT,
+    "tool": ContextEntryRole.TOOL_RESULT,
+    "system": ContextEntryRole.SYSTEM,
+}
+"""The providers' words for who speaks, and ours."""
+
+
+def role_named(role: str) -> ContextEntryRole:
+    """The role by our name or by the providers'."""
+    if role not in ROLES and role not in list(ContextEntryRole):
+        raise ConversationError(f"there is no role {role!r}; there are {', '.join(ROLES)}")
+    return ROLES[role] if role in ROLES else ContextEntryRole(role)
+
+
+def message(role: str, content: Sequence[Any]) -> HistoryEntry:
+    """What `role` says, as an entry. Strings become text; a single entry is taken as it is."""
+    if len(content) == 1 and isinstance(content[0], HistoryEntry):
+        return content[0]
+    if role == "system":
+        return SetSystemInstructionEntry("".join(map(_text, content)))
+    parts: tuple[Any, ...] = as_parts(map(_part, content))
+    if role == "tool":
+        if not parts or not all(isinstance(part, ToolCallResult) for part in parts):
+            raise ConversationError("a tool's message is made of ToolCallResult parts; see ToolCallResult.of(call, …)")
+        return ToolCallResultsEntry(parts)
+    if role not in ("user", "assistant"):
+        raise ConversationError(f"there is no role {role!r}; there are {', '.join(ROLES)}")
+    if not parts:
+        raise ConversationError(f"a message of the {role} says something; this one is empty")
+    allowed: Any = InputPart if role == "user" else Part
+    for part in parts:
+        if not isinstance(part, allowed) or isinstance(part, ToolCallResult):
+            raise ConversationError(f"a {type(part).__name__} cannot be part of a message of the {role}")
+    return ModelInputEntry(parts) if role == "user" else ModelOutputEntry(parts)
+
+
+def _part(part: object) -> Any:
+    if not isinstance(part, str | Part):
+        raise ConversationError(f"a message is made of strings and parts, not of {type(part).__name__}")
+    return part
+
+
+def _text(part: object) -> str:
+    if isinstance(part, str):
+        return part
+    if isinstance(part, Text):
+        return part.text
+    raise ConversationError(f"a system instruction is text, not {type(part).__name__}")

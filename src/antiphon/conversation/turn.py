@@ -1,0 +1,162 @@
+"""`Turn`: where a turn stands, read off the log and nothing else.
+
+A turn begins with an input and goes on in rounds: an output, and the results of its calls. Whoever drives a turn, the process
+that began it or another one after a crash, asks the `Turn` what is to be done next, does it, and appends what came of it. So
+going on is the same as resuming, and resuming twice is resuming once.
+
+A turn is a fold over entries: `after` looks at one entry and costs the same whatever came before. `Turn.of` folds what the
+log has since the last turn began, and counts on nothing that is only in memory.
+
+A question begins a turn unless calls are open: what a tool, or somebody else, says before they have their results is part of the
+turn that waits for them, so nobody can make a turn endless by asking within it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from antiphon.conversation.parts_tracker import FAILED
+from antiphon.history import (
+    AgentHistorySnapshot,
+    DebugLogEntry,
+    HistoryEntry,
+    HumanDecisionEntry,
+    ModelInputEntry,
+    ModelOutputEntry,
+    TokenUsage,
+    ToolCallFinishedEntry,
+    ToolCallResultsEntry,
+    ToolCallStartedEntry,
+)
+from antiphon.parts import ToolCallRequest, ToolCallResult, ToolExecutionStatus
+
+
+class OpenCall:
+    """A call of the last output that has no result in the history yet, and what is known of it."""
+
+    __slots__ = ("call", "decision", "result", "started")
+
+    def __init__(self, call: ToolCallRequest) -> None:
+        self.call = call
+        self.started: ToolCallStartedEntry | None = None
+        self.decision: HumanDecisionEntry | None = None
+        self.result: ToolCallResult | None = None
+
+
+class Turn:
+    """The standing of the turn that is being played."""
+
+    def __init__(self, question: ModelInputEntry | None = None) -> None:
+        self.input = question
+        self.output: ModelOutputEntry | None = None
+        self.rounds = 0
+        self.calls = 0
+        self.failed_rounds = 0
+        """How many rounds in a row brought no call to success."""
+        self.repeats = 0
+        """How many rounds in a row made the same calls and got the same results as the one before."""
+        self.usage = TokenUsage()
+        self.open_calls: dict[str, OpenCall] = {}
+        self.ended = ""
+        """Why the turn was ended before the model was done, if it was."""
+        self._seen: list[tuple[Any, ...]] = []
+
+    @classmethod
+    def of(cls, snapshot: AgentHistorySnapshot) -> Turn:
+        """The standing of the last turn of a history."""
+        turn = cls()
+        for entry in snapshot.effective.since(_last_beginning(snapshot.effective)):
+            turn = turn.after(entry)
+        return turn
+
+    def after(self, entry: HistoryEntry) -> Turn:
+        """The standing once `entry` is appended: this turn gone on, or a new one."""
+        if isinstance(entry, ModelOutputEntry):
+            self._answered(entry)
+        elif isinstance(entry, ToolCallResultsEntry):
+            self._resulted(entry)
+        elif isinstance(entry, ToolCallStartedEntry):
+            if open_call := self.open_calls.get(entry.tool_call_id):
+                open_call.started = entry
+        elif isinstance(entry, ToolCallFinishedEntry):
+            if open_call := self.open_calls.get(entry.result.tool_call_id):
+                open_call.result = entry.result
+        elif isinstance(entry, HumanDecisionEntry):
+            if open_call := self.open_calls.get(entry.tool_call_id):
+                open_call.decision = entry
+        elif isinstance(entry, DebugLogEntry):
+            self.ended = why_ended(entry) or self.ended
+        elif isinstance(entry, ModelInputEntry) and is_question(entry) and not self.open_calls:
+            return Turn(entry)
+        return self
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the last answer was cut off by the provider: it is to be asked for again."""
+        return self.output is not None and self.output.stop_reason == FAILED
+
+    @property
+    def needs_model(self) -> bool:
+        """Whether the next thing to do is to ask the model: after an input, after results, after an answer that was cut."""
+        if self.open_calls or self.ended:
+            return False
+        if self.output is None:
+            return self.input is not None
+        return bool(self.output.tool_calls) or self.output.stop_reason in ("paused", "malformed_call", FAILED)
+
+    def _answered(self, entry: ModelOutputEntry) -> None:
+        self.output = entry
+        self.ended = why_ended(entry)
+        self.rounds += 1
+        if entry.metadata and entry.metadata.usage:
+            self.usage += entry.metadata.usage
+        calls = entry.tool_calls
+        self.calls += len(calls)
+        self.open_calls = {call.tool_call_id: OpenCall(call) for call in calls}
+        if entry.stop_reason == "malformed_call" and not calls:
+            self.failed_rounds += 1
+
+    def _resulted(self, entry: ToolCallResultsEntry) -> None:
+        self.ended = why_ended(entry)
+        answered = [
+            (self.open_calls.pop(result.tool_call_id).call, result)
+            for result in entry.results
+            if result.tool_call_id in self.open_calls
+        ]
+        if not answered:
+            return
+        succeeded = any(result.status is ToolExecutionStatus.SUCCESS for _, result in answered)
+        self.failed_rounds = 0 if succeeded else self.failed_rounds + 1
+        seen = [(call.tool_name, call.arguments, result.status, result.content) for call, result in answered]
+        self.repeats = self.repeats + 1 if seen == self._seen else 0
+        self._seen = seen
+
+
+def why_ended(entry: HistoryEntry) -> str:
+    """Why a turn was ended with this entry, if it was."""
+    extra = entry.metadata.extra if entry.metadata else None
+    return str(extra.get("ended", "")) if extra else ""
+
+
+def is_question(entry: HistoryEntry) -> bool:
+    """Whether an entry is an input that begins a turn; what an operator adds in mid-turn does not."""
+    return isinstance(entry, ModelInputEntry) and entry.channel not in ("system", "developer")
+
+
+def _last_beginning(effective: Sequence[HistoryEntry]) -> int:
+    """Where the last question stands that found every call answered."""
+    question: int | None = None
+    answered: set[str] = set()
+    for index in range(len(effective) - 1, -1, -1):
+        entry = effective[index]
+        if question is None:
+            question = index if is_question(entry) else None
+        elif isinstance(entry, ToolCallResultsEntry):
+            answered.update(result.tool_call_id for result in entry.results)
+        elif isinstance(entry, ModelOutputEntry):
+            if all(call.tool_call_id in answered for call in entry.tool_calls):
+                return question
+            question = None
+            answered.clear()
+    return question or 0

@@ -1,0 +1,424 @@
+"""`Conversation`: the methods of seed 004, model switches, stores, and what it refuses (its token check: test_token_check)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from antiphon.context import LiveContextOptions
+from antiphon.conversation import Conversation, ToolLoop
+from antiphon.errors import AntiphonError, ConversationError, InvalidTool, UnknownConversation
+from antiphon.history import (
+    AgentHistory,
+    ContextEntry,
+    ContextEntryRole,
+    ModelInputEntry,
+    ModelOutputEntry,
+    SqliteStore,
+    ToolCallFinishedEntry,
+    ToolCallResultsEntry,
+)
+from antiphon.parts import Image, ToolCallRequest, ToolCallResult, ToolExecutionStatus, text_of
+from antiphon.providers.call import ProviderCallOptions
+from antiphon.providers.scripted import FunctionModel, Said, ScriptedModel, call
+from antiphon.tools import tool
+from antiphon.wire.request import ModelRequest
+from played import Source, World, refusals
+
+CALL = ToolCallRequest("look", "call_1")
+
+
+def words_of(entries: Sequence[ContextEntry]) -> list[str]:
+    return [text_of(entry.content) for entry in entries]
+
+
+def talked() -> Conversation:
+    """A conversation with something of everything in it."""
+    chat = Conversation(ScriptedModel(), system="Be brief.")
+    chat.add("What is the weather?")
+    chat.add("I look.", CALL, role="assistant")
+    chat.add(ToolCallResult.of(CALL, "rain"), role="tool")
+    chat.add("It rains.", role="assistant")
+    return chat
+
+
+# Adding, getting, clearing.
+
+
+def test_each_role_is_added_as_its_entry() -> None:
+    chat = Conversation(ScriptedModel())
+    assert chat.add("Be brief.", role="system") == 0, "an instruction is no message"
+    assert chat.add("Look at ", Image("image/png", "aaaa"), "this") == 1
+    assert chat.add("I look.", CALL, role="assistant") == 2
+    assert chat.add(ToolCallResult.of(CALL, "a cat"), role="tool") == 3
+    assert chat.add(ModelInputEntry.of("By entry.", channel="system")) == 4
+    assert [entry.kind for entry in chat.history.entries] == [
+        "set_system_instruction",
+        "model_input",
+        "model_output",
+        "tool_call_results",
+        "model_input",
+    ]
+    assert chat.history.system_instruction == "Be brief."
+    assert refusals(chat.history.snapshot()) == []
+
+
+REFUSED: list[tuple[str, tuple[Any, ...], str]] = [
+    ("user", (), "says something"),
+    ("assistant", (), "says something"),
+    ("tool", (), "made of ToolCallResult"),
+    ("tool", ("words",), "made of ToolCallResult"),
+    ("user", (CALL,), "a ToolCallRequest cannot be part of a message of the user"),
+    ("user", (ToolCallResult.of(CALL, "x"),), "a ToolCallResult cannot be part of a message of the user"),
+    ("assistant", (ToolCallResult.of(CALL, "x"),), "a ToolCallResult cannot be part of a message of the assistant"),
+    ("user", (5,), "not of int"),
+    ("user", ({"role": "user"},), "not of dict"),
+    ("user", (ModelInputEntry.of("a"), ModelInputEntry.of("b")), "not of ModelInputEntry"),
+    ("system", (Image("image/png", "aaaa"),), "an? .*instruction is text, not Image"),
+    ("system", (5,), "is text, not int"),
+    ("judge", ("guilty",), "there is no role 'judge'"),
+]
+
+
+@pytest.mark.parametrize(("role", "content", "why"), REFUSED)
+def test_a_message_that_is_none_is_refused_and_nothing_is_written(
+    role: Any, content: tuple[Any, ...], why: str
+) -> None:
+    chat = Conversation(ScriptedModel())
+    with pytest.raises(ConversationError, match=why):
+        chat.add(*content, role=role)
+    assert chat.history.version == 0
+
+
+def test_messages_are_copies() -> None:
+    chat = talked()
+    before = chat.messages
+    chat.add("And tomorrow?")
+    assert len(before) == 4
+    assert len(chat.messages) == 5
+    assert isinstance(before, tuple)
+    context = chat.context()
+    context.clear()
+    assert len(chat.context()) == 6, "what was taken away was a copy"
+
+
+def test_clearing_keeps_the_instruction_and_the_log_keeps_everything() -> None:
+    chat = talked()
+    version = chat.history.version
+    chat.clear()
+    assert chat.messages == ()
+    assert chat.history.system_instruction == "Be brief."
+    assert [entry.sequence_number for entry in chat.history.entries][:version] == list(range(1, version + 1))
+    assert not chat.turn.open_calls
+    assert chat.add("Hello.") == 1
+    chat.history.rollback(version)
+    assert words_of(chat.messages) == ["What is the weather?", "I look.", "", "It rains."]
+
+
+def test_clearing_without_an_instruction_sets_none() -> None:
+    chat = Conversation(ScriptedModel())
+    chat.add("Hello.")
+    chat.clear()
+    assert [entry.kind for entry in chat.history.entries] == ["model_input", "rollback"]
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"), [(0, 0), (1, 1), (3, 3), (4, 4), (5, 4), (1000, 4)], ids=lambda value: str(value)
+)
+def test_the_last_messages(count: int, expected: int) -> None:
+    chat = talked()
+    assert chat.recent(count) == chat.messages[len(chat.messages) - expected :]
+
+
+def test_a_negative_number_of_messages_is_refused() -> None:
+    with pytest.raises(ConversationError, match="must not be negative, and it is -1"):
+        talked().recent(-1)
+
+
+ROLES: list[tuple[Any, list[str]]] = [
+    ("user", ["What is the weather?"]),
+    ("assistant", ["I look.", "It rains."]),
+    ("tool", [""]),
+    ("system", ["Be brief."]),
+    (ContextEntryRole.MODEL_INPUT, ["What is the weather?"]),
+    (ContextEntryRole.MODEL_OUTPUT, ["I look.", "It rains."]),
+    ("tool_result", [""]),
+]
+
+
+@pytest.mark.parametrize(("role", "expected"), ROLES)
+def test_messages_by_role(role: Any, expected: list[str]) -> None:
+    chat = talked()
+    assert words_of(chat.by_role(role)) == expected
+    chat.live_screen = "It is noon."
+    assert words_of(chat.by_role(role)) == expected
+    assert all(entry.live_screen is None for entry in chat.by_role(role)), "messages are those of the log"
+
+
+def test_a_role_that_is_none_is_refused() -> None:
+    with pytest.raises(ConversationError, match="there are user, assistant, tool, system"):
+        talked().by_role("judge")  # type: ignore[arg-type]
+
+
+def test_a_summary_is_shown_to_the_model_and_is_no_message() -> None:
+    chat = talked()
+    chat.history.compact("They spoke of rain.", chat.history.version)
+    assert chat.by_role("user") == ()
+    assert "They spoke of rain." in words_of(chat.context())[1]
+
+
+# Asking once, running calls.
+
+
+def test_one_call_of_a_model_appends_one_entry() -> None:
+    model = ScriptedModel(["I look.", call("look")], "It rains.")
+    chat = Conversation(model, tools=World().tools())
+    chat.add("What is the weather?")
+    first = asyncio.run(chat.call_model())
+    assert first.sequence_number == chat.history.version == 2
+    assert [request.tool_name for request in first.tool_calls] == ["look"]
+    assert [definition.name for definition in model.calls[0].options.tools] == ["look", "put", "send", "trip"]
+    results = asyncio.run(chat.execute_tool_calls())
+    assert [result.status for result in results] == [ToolExecutionStatus.SUCCESS]
+    second = asyncio.run(chat.call_model())
+    assert second.response_markdown == "It rains."
+    assert [entry.kind for entry in chat.history.entries] == [
+        "model_input",
+        "model_output",
+        "tool_call_started",
+        "tool_call_results",
+        "model_output",
+    ]
+
+
+def test_calls_are_run_together_and_one_by_one() -> None:
+    async def play() -> None:
+        world = World()
+        chat = Conversation(ScriptedModel([call("look"), call("trip"), call("nowhere")]), tools=world.tools())
+        chat.add("Go.")
+        first, *others = (await chat.call_model()).tool_calls
+        assert (await chat.execute_tool_call(first)).result_markdown == f"done {first.tool_call_id}"
+        assert list(chat.turn.open_calls) == [other.tool_call_id for other in others]
+        tripped, unknown = await chat.execute_tool_calls()
+        assert tripped.status is unknown.status is ToolExecutionStatus.FAILED
+        assert "it tripped" in tripped.result_markdown
+        assert "There is no tool" in unknown.result_markdown
+        assert await chat.execute_tool_calls() == [], "nothing is left to run"
+        kinds = [entry.kind for entry in chat.history.entries]
+        assert kinds.count("tool_call_results") == 2
+        assert refusals(chat.history.snapshot()) == []
+
+    asyncio.run(play())
+
+
+def test_what_finished_before_a_crash_is_not_run_again() -> None:
+    world = World()
+    chat = Conversation(ScriptedModel([call("look"), call("put")]), tools=world.tools())
+    chat.add("Go.")
+    first, second = asyncio.run(chat.call_model()).tool_calls
+    chat.add(ToolCallFinishedEntry(ToolCallResult.of(first, "done before")))
+    results = asyncio.run(chat.execute_tool_calls())
+    assert [result.result_markdown for result in results] == ["done before", f"done {second.tool_call_id}"]
+    assert list(world.began) == [second.tool_call_id]
+
+
+def test_tools_of_a_source_are_there_for_calls_that_came_before() -> None:
+    async def play() -> ToolCallResult:
+        async with Conversation(ScriptedModel(), tools=[Source(*World().tools())]) as chat:
+            chat.add("Go.")
+            chat.add(ToolCallRequest("look", "call_1"), role="assistant")
+            (result,) = await chat.execute_tool_calls()
+            return result
+
+    assert asyncio.run(play()).result_markdown == "done call_1"
+
+
+def test_calling_a_model_without_anything_said_is_the_models_business() -> None:
+    chat = Conversation(ScriptedModel("Hello, who is there?"))
+    assert asyncio.run(chat.call_model()).response_markdown == "Hello, who is there?"
+
+
+# The model.
+
+
+def echo(context: Sequence[ContextEntry], options: ProviderCallOptions) -> Said:
+    """Says how much it was shown."""
+    return f"I see {len(context)} entries."
+
+
+def test_the_model_is_switched_between_turns_by_name_and_by_client() -> None:
+    def named(context: Sequence[ContextEntry], options: ProviderCallOptions) -> Said:
+        return f"I am {options.model}."
+
+    provider = FunctionModel(named, "house")
+    chat = Conversation("alpha", provider=provider)
+    said = []
+    for model in (None, "beta", ScriptedModel("I am a script.", name="script"), "gamma"):
+        if model is not None:
+            chat.model = model
+        said.append(ToolLoop(chat).run_sync("Who are you?").text)
+    assert said == ["I am alpha.", "I am beta.", "I am a script.", "I am gamma."]
+    assert chat.model == "gamma"
+    assert chat.client is provider
+    origins = [entry.origin for entry in chat.history.entries if isinstance(entry, ModelOutputEntry)]
+    assert [(origin.provider, origin.model) for origin in origins if origin] == [
+        ("house", "alpha"),
+        ("house", "beta"),
+        ("script", "script"),
+        ("house", "gamma"),
+    ]
+
+
+def test_a_model_of_a_wrong_type_changes_nothing() -> None:
+    chat = Conversation("alpha", provider=FunctionModel(echo))
+    with pytest.raises(ConversationError, match="a model is a name or a ProviderClient, not int"):
+        chat.model = 5  # type: ignore[assignment]
+    assert (chat.model, chat.asked) == ("alpha", "alpha")
+
+
+def test_clients_that_were_given_are_left_open() -> None:
+    class Closing(ScriptedModel):
+        closed = 0
+
+        async def aclose(self) -> None:
+            self.closed += 1
+
+    model, provider = Closing(), Closing()
+    with Conversation(model, provider=provider):
+        pass
+    with Conversation("any", provider=provider):
+        pass
+    assert model.closed == provider.closed == 0, "whoever made it closes it"
+
+
+def test_settings_and_screen_reach_the_model() -> None:
+    model = ScriptedModel("ok", "ok", "ok")
+    chat = Conversation(
+        model,
+        settings=ModelRequest(temperature=0.5),
+        context_options=LiveContextOptions(live_screen="From the options."),
+    )
+    chat.add("Go.")
+    asyncio.run(chat.call_model(notice="Mind the gap."))
+    screens = iter(["It is noon.", None])
+    chat.live_screen = lambda: next(screens)
+    asyncio.run(chat.call_model())
+    asyncio.run(chat.call_model(settings=ModelRequest(temperature=1.0)))
+    assert [asked.options.settings.temperature for asked in model.calls] == [0.5, 0.5, 1.0]
+    shown = [next(entry.live_screen for entry in asked.context if entry.live_screen) for asked in model.calls]
+    assert shown == ["From the options.\n\nMind the gap.", "It is noon.", "From the options."]
+
+
+# Sync faces.
+
+
+def test_the_sync_faces_outside_and_inside_of_a_loop() -> None:
+    def use() -> str:
+        chat = Conversation(ScriptedModel(call("look"), "Done.", "Again."), tools=World().tools())
+        with chat:
+            chat.add("Go.")
+            chat.call_model_sync()
+            assert len(chat.execute_tool_calls_sync()) == 1
+            assert chat.call_model_sync().response_markdown == "Done."
+            return ToolLoop(chat).run_sync("Once more.").text
+
+    async def inside() -> str:
+        return use()
+
+    assert use() == "Again."
+    assert asyncio.run(inside()) == "Again."
+
+
+# Stores.
+
+
+def test_a_file_is_reopened_by_id_by_prefix_and_as_the_last(tmp_path: Path) -> None:
+    path = tmp_path / "chats.db"
+    with Conversation(ScriptedModel("Hello."), store=path, system="Be kind.", title="first") as chat:
+        ToolLoop(chat).run_sync("Hi.")
+        name, messages = chat.id, chat.messages
+    with SqliteStore(path) as store:
+        assert store.info(name).title == "first"
+    for resume in (name, name[:20], "last"):
+        with Conversation(ScriptedModel(), store=str(path), resume=resume, system="Be kind.") as again:
+            assert again.id == name
+            assert again.messages == messages
+            assert again.history.version == len(again.history.entries) == 3, "the same instruction is not set again"
+    with Conversation(ScriptedModel(), store=path, resume="last", system="Be brief.") as again:
+        assert again.history.system_instruction == "Be brief."
+
+
+def test_a_store_that_was_given_stays_open(store: SqliteStore) -> None:
+    with Conversation(ScriptedModel(), store=store) as chat:
+        chat.add("Hi.")
+    assert store.open(chat.id).version == 1
+
+
+def test_ids_of_a_reopened_history_stay_unique_even_behind_a_rollback() -> None:
+    history = AgentHistory()
+    chat = Conversation(ScriptedModel(), history=history)
+    chat.add("Go.")
+    history.rollback(1)
+    chat.add(ToolCallRequest("look", "a"), role="assistant")
+    chat.add(ToolCallResult.of(ToolCallRequest("look", "a"), "rain"), role="tool")
+    fresh = Conversation(ScriptedModel(ToolCallRequest("look", "a")), history=history)
+    output = asyncio.run(fresh.call_model())
+    assert [request.tool_call_id for request in output.tool_calls] == ["a_2"]
+
+
+# Bad arguments.
+
+WRONG: list[tuple[Callable[[], object], str]] = [
+    (lambda: Conversation(history=AgentHistory(), store="chats.db"), "not both"),
+    (lambda: Conversation(history=AgentHistory(), resume="last"), "not both"),
+    (lambda: Conversation(resume="last"), "say in which store it is"),
+    (lambda: Conversation(token_limit=0), "token_limit must be above 0"),
+    (lambda: Conversation(token_limit=-5), "token_limit must be above 0"),
+    (lambda: Conversation(5), "a model is a name or a ProviderClient, not int"),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize(("make", "why"), WRONG, ids=lambda value: value if isinstance(value, str) else "")
+def test_bad_arguments_are_refused(make: Callable[[], object], why: str) -> None:
+    with pytest.raises(ConversationError, match=why):
+        make()
+
+
+def test_what_cannot_be_opened_leaves_nothing_open(tmp_path: Path) -> None:
+    path = tmp_path / "chats.db"
+    with pytest.raises(UnknownConversation):
+        Conversation(ScriptedModel(), store=path, resume="last")
+    with pytest.raises(InvalidTool):
+        Conversation(ScriptedModel(), store=path, tools=[5])
+    with SqliteStore(path) as store:
+        assert store.count() == 0
+    with pytest.raises(AntiphonError):
+        Conversation(ScriptedModel(), store=tmp_path)
+
+
+def test_a_tool_may_be_a_plain_function() -> None:
+    def weather(city: str) -> str:
+        "Current weather in a city."
+        return f"rain in {city}"
+
+    chat = Conversation(ScriptedModel(call("weather", city="Oslo"), "Rain."), tools=[weather])
+    ToolLoop(chat).run_sync("Is it raining?")
+    (results,) = chat.by_role("tool")
+    assert isinstance(results, ToolCallResultsEntry)
+    assert results.results[0].result_markdown == "rain in Oslo"
+
+
+def test_state_reaches_the_tools() -> None:
+    from antiphon.tools import ToolContext
+
+    @tool
+    def who(context: ToolContext) -> str:
+        return str(context.state)
+
+    chat = Conversation(ScriptedModel(call("who"), "Ada."), tools=[who], state="ada")
+    ToolLoop(chat).run_sync("Who am I?")
+    assert chat.by_role("tool")[0].content[0].result_markdown == "ada"  # type: ignore[union-attr]

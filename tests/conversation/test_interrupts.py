@@ -1,0 +1,417 @@
+"""Interrupted at any event, in any way: what was said is kept and marked, every call is answered, and the talk goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from antiphon.conversation import (
+    CompactionNeeded,
+    Conversation,
+    LoopEvent,
+    LoopFinished,
+    TextDelta,
+    ToolCallStarted,
+    ToolLoop,
+)
+from antiphon.conversation.driver import CANCELLED, NOT_RUN
+from antiphon.conversation.turn import why_ended
+from antiphon.errors import ConversationError, StoreFull
+from antiphon.history import (
+    AgentHistory,
+    ContextEntry,
+    HistoryEntry,
+    ModelOutputEntry,
+    SqliteStore,
+    ToolCallResultsEntry,
+)
+from antiphon.parts import Text, Thinking, ToolCallRequest
+from antiphon.providers.call import ProviderCallOptions
+from antiphon.providers.scripted import FunctionModel, Item, ScriptedModel, call
+from antiphon.tools import Tool, ToolContext, tool
+from antiphon.wire.delta import PartDelta, PartStarted
+from played import CheckedJournal, calls_in, drained, last_reason, refusals, results_in
+
+Way = Literal["interrupt", "cancel", "aclose", "speak", "speak elsewhere"]
+WAYS: list[Way] = ["interrupt", "cancel", "aclose", "speak", "speak elsewhere"]
+
+
+class Workshop:
+    """Tools that take their time, and what became of each call."""
+
+    def __init__(self) -> None:
+        self.began: Counter[str] = Counter()
+        self.ended: Counter[str] = Counter()
+        self.cancelled: Counter[str] = Counter()
+
+    def tools(self) -> list[Tool]:
+        @tool
+        async def work(context: ToolContext, note: str = "") -> str:
+            "Takes a few steps of the event loop."
+            return await self._work(context, 3)
+
+        @tool(effect="read")
+        async def toil(context: ToolContext) -> str:
+            "Takes more."
+            return await self._work(context, 9)
+
+        return [work, toil]
+
+    async def _work(self, context: ToolContext, steps: int) -> str:
+        name = context.tool_call_id
+        self.began[name] += 1
+        try:
+            for step in range(steps):
+                context.progress(f"step {step}")
+                await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            self.cancelled[name] += 1
+            raise
+        self.ended[name] += 1
+        return f"done {name}"
+
+
+async def said(context: Sequence[ContextEntry], options: ProviderCallOptions) -> AsyncIterator[Item]:
+    """Two rounds of calls and an answer, each said in pieces, with a break between them."""
+    outputs = sum(isinstance(entry, ModelOutputEntry) for entry in context)
+    rounds: list[list[Item]] = [
+        [Thinking("Let me see."), "I ", "work.", call("work", note="x" * 5), call("toil")],
+        ["And ", "once more.", call("toil")],
+        ["It ", "is ", "done."],
+    ]
+    for item in rounds[outputs] if outputs < len(rounds) else ["Yes?"]:
+        await asyncio.sleep(0)
+        yield item
+
+
+def talking() -> FunctionModel:
+    return FunctionModel(lambda context, options: said(context, options))
+
+
+async def interrupted_at(
+    number: int, way: Way, policy: Literal["cancel", "await"]
+) -> tuple[Conversation, CheckedJournal, Workshop, list[LoopEvent]]:
+    """Play until event `number`, then interrupt; what was heard, and what there is in the log."""
+    workshop, journal = Workshop(), CheckedJournal()
+    chat = Conversation(talking(), tools=workshop.tools(), history=AgentHistory(journal=journal))
+    loop = ToolLoop(chat, on_interrupt=policy)
+    heard: list[LoopEvent] = []
+    at_the_event = asyncio.Event()
+
+    async def listen() -> None:
+        stream = cast(AsyncGenerator[LoopEvent, None], loop.stream("Go."))
+        async for event in stream:
+            heard.append(event)
+            if len(heard) == number:
+                at_the_event.set()
+                if way == "aclose":
+                    await stream.aclose()
+                    return
+                await asyncio.sleep(0)
+
+    listening = asyncio.ensure_future(listen())
+    reached = asyncio.ensure_future(at_the_event.wait())
+    await asyncio.wait([listening, reached], return_when=asyncio.FIRST_COMPLETED)
+    reached.cancel()
+    if way == "interrupt":
+        await loop.interrupt()
+    elif way == "cancel":
+        listening.cancel()
+    elif way.startswith("speak"):
+        speaking = loop if way == "speak" else ToolLoop(chat)
+        assert last_reason(await drained(speaking, "Something else.")) == "answered"
+    await asyncio.wait([listening])
+    if not listening.cancelled():
+        listening.result()
+    return chat, journal, workshop, heard
+
+
+@settings(max_examples=50)
+@given(st.integers(1, 44), st.sampled_from(WAYS), st.sampled_from(["cancel", "await"]))
+def test_an_interruption_leaves_everything_in_order(number: int, way: Way, policy: Any) -> None:
+    chat, journal, workshop, heard = asyncio.run(interrupted_at(number, way, policy))
+    entries = list(chat.history.entries)
+    assert journal.refused == [], "every provider takes the history at every instant"
+
+    is_over = any(isinstance(event, LoopFinished) and event.reason == "answered" for event in heard)
+    if not way.startswith("speak"):  # it may have been over before anybody heard of it
+        is_over = chat.turn.output is not None and chat.turn.output.stop_reason == "end"
+    results = results_in(entries)
+    assert sorted(calls_in(entries)) == sorted(results), "every call has a result, and only one"
+    for call_id, text in results.items():
+        if workshop.ended[call_id]:
+            # One that was cancelled in the very step in which it returned may count as cancelled.
+            assert text == f"done {call_id}" or (text == CANCELLED and policy == "cancel"), "what was done is told"
+        elif workshop.began[call_id]:
+            assert text == CANCELLED
+            assert workshop.cancelled[call_id], "a running tool is really cancelled"
+        else:
+            assert text.startswith(NOT_RUN) or text == CANCELLED
+    assert sum(workshop.began.values()) == sum(workshop.ended.values()) + sum(workshop.cancelled.values())
+    if policy == "await":
+        assert not workshop.cancelled
+    words = "".join(event.text for event in heard if isinstance(event, TextDelta))
+    outputs = [entry for entry in entries if isinstance(entry, ModelOutputEntry)]
+    assert "".join(entry.response_markdown for entry in outputs).startswith(words), "what was shown is kept"
+    if not is_over:
+        assert "interrupted" in {why_ended(entry) for entry in entries}, "and marked"
+    if way == "interrupt" and not is_over:
+        assert last_reason(heard) == "interrupted"
+
+    # The turn is over, for this process and for any other; and the next one works.
+    again = Conversation(talking(), tools=workshop.tools(), history=AgentHistory(entries))
+    expected = "interrupted" if not is_over and not way.startswith("speak") else "answered"
+    assert last_reason(asyncio.run(drained(ToolLoop(again)))) == expected
+    assert again.history.version == len(entries)
+    assert last_reason(asyncio.run(drained(ToolLoop(again), "And now?"))) == "answered"
+    assert refusals(again.history.snapshot()) == []
+
+
+def test_a_result_that_is_awaited_is_kept() -> None:
+    """With one call, and with several of which the last ends behind the interruption."""
+    batches: list[list[Item]] = [[call("toil")], [call("work"), call("toil")]]
+    for calls in batches:
+        workshop = Workshop()
+
+        async def play(calls: list[Item] = calls, workshop: Workshop = workshop) -> Conversation:
+            chat = Conversation(ScriptedModel(calls, "Never said."), tools=workshop.tools())
+            loop = ToolLoop(chat, on_interrupt="await")
+            heard = []
+            async for event in loop.stream("Go."):
+                heard.append(event)
+                if isinstance(event, ToolCallStarted):
+                    await loop.interrupt()
+            assert last_reason(heard) == "interrupted"
+            return chat
+
+        chat = asyncio.run(play())
+        assert list(results_in(chat.history.entries).values()) == [f"done {name}" for name in workshop.began]
+        assert len(workshop.ended) == len(calls)
+
+
+def test_a_second_interruption_does_not_wait() -> None:
+    cancelled: list[bool] = []
+
+    @tool
+    async def endless() -> str:
+        "Never returns."
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append(True)
+            raise
+        return "never"
+
+    async def play() -> Conversation:
+        chat = Conversation(ScriptedModel(call("endless")), tools=[endless])
+        loop = ToolLoop(chat, on_interrupt="await")
+        listening = asyncio.ensure_future(drained(loop, "Go."))
+        while not any(state.started for state in chat.turn.open_calls.values()):
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        first = asyncio.ensure_future(loop.interrupt())
+        await asyncio.sleep(0)
+        assert not first.done(), "it is awaited"
+        listening.cancel()
+        await asyncio.wait([listening, first])
+        assert cancelled, "and then it is not"
+        return chat
+
+    chat = asyncio.run(play())
+    assert list(results_in(chat.history.entries).values()) == [CANCELLED]
+
+
+def test_two_that_speak_at_once() -> None:
+    """The second comes before the first has taken a step: the first was still said, and both hear how it ended."""
+
+    async def play() -> tuple[Conversation, list[list[LoopEvent]]]:
+        chat = Conversation(FunctionModel(lambda context, options: "Hello."))
+        loop = ToolLoop(chat)
+        return chat, await asyncio.gather(*(drained(loop, words) for words in ("One.", "Two.", "Three.")))
+
+    chat, heard = asyncio.run(play())
+    assert [last_reason(events) for events in heard] == ["interrupted", "interrupted", "answered"]
+    assert [entry.content for entry in chat.by_role("user")] == [(Text("One."),), (Text("Two."),), (Text("Three."),)]
+    assert [why_ended(entry) for entry in chat.history.entries].count("interrupted") == 2
+    assert refusals(chat.history.snapshot()) == []
+
+
+def test_an_interruption_before_the_model_is_asked_is_in_the_log_too() -> None:
+    waiting: list[bool] = []
+
+    async def summarise(chat: Conversation, event: CompactionNeeded) -> None:
+        waiting.append(True)
+        await asyncio.Event().wait()
+
+    async def play() -> Conversation:
+        chat = Conversation(ScriptedModel("Never said."), token_limit=1)
+        chat.on_compaction(summarise)
+        loop = ToolLoop(chat)
+        listening = asyncio.ensure_future(drained(loop, "A question that is long enough."))
+        while not waiting:
+            await asyncio.sleep(0)
+        assert await loop.interrupt()
+        assert last_reason(await listening) == "interrupted"
+        assert last_reason(await drained(ToolLoop(chat))) == "interrupted", "it is over, and stays over"
+        return chat
+
+    chat = asyncio.run(play())
+    assert why_ended(chat.history.entries[-1]) == "interrupted"
+    assert chat.by_role("assistant") == ()
+
+
+def test_interrupting_nothing_says_so() -> None:
+    async def play() -> None:
+        loop = ToolLoop(Conversation(ScriptedModel("Hello.")))
+        assert not await loop.interrupt()
+        await drained(loop, "Hi.")
+        assert not await loop.interrupt()
+
+    asyncio.run(play())
+
+
+def test_a_tool_that_stops_its_own_loop() -> None:
+    async def play() -> list[LoopEvent]:
+        loop: ToolLoop
+
+        @tool
+        async def stop() -> str:
+            await loop.interrupt()
+            return "never"
+
+        loop = ToolLoop(Conversation(ScriptedModel(call("stop")), tools=[stop]))
+        return await drained(loop, "Go.")
+
+    assert last_reason(asyncio.run(play())) == "interrupted"
+
+
+def test_what_one_stops_listening_to_is_interrupted_without_a_loop_too() -> None:
+    async def play() -> Conversation:
+        chat = Conversation(ScriptedModel(["A long answer, said in pieces.", call("work")]), tools=Workshop().tools())
+        chat.add("Go.")
+        deltas = chat.stream_model()
+        for _ in range(3):
+            await anext(deltas)
+        await deltas.aclose()
+        return chat
+
+    chat = asyncio.run(play())
+    output = chat.recent(1)[0]
+    assert isinstance(output, ModelOutputEntry)
+    assert output.stop_reason == "interrupted"
+    assert output.response_markdown == "A long answe"
+    assert refusals(chat.history.snapshot()) == []
+
+
+def test_half_a_call_is_kept_closed_and_legal() -> None:
+    async def half(context: Sequence[ContextEntry], options: ProviderCallOptions) -> AsyncIterator[Item]:
+        yield PartStarted(0, ToolCallRequest("work", "a", ""))
+        yield PartDelta(0, '{"city": "Os')
+        await asyncio.Event().wait()
+
+    async def play() -> Conversation:
+        chat = Conversation(FunctionModel(lambda c, o: half(c, o)), tools=Workshop().tools())
+        loop = ToolLoop(chat)
+        listening = asyncio.ensure_future(drained(loop, "Go."))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        await loop.interrupt()
+        assert last_reason(await listening) == "interrupted"
+        return chat
+
+    chat = asyncio.run(play())
+    output, results = chat.recent(2)
+    assert output.tool_calls[0].arguments == '{"city": "Os'
+    assert isinstance(results, ToolCallResultsEntry)
+    assert results.results[0].result_markdown == f"{NOT_RUN}it was interrupted."
+    assert refusals(chat.history.snapshot()) == []
+
+
+def test_a_store_that_is_full_when_the_interruption_is_written_says_so() -> None:
+    class Full(CheckedJournal):
+        is_full = False
+
+        def write(self, entry: HistoryEntry) -> None:
+            if self.is_full:
+                raise StoreFull("no space left")
+            super().write(entry)
+
+    journal = Full()
+    chat = Conversation(talking(), tools=Workshop().tools(), history=AgentHistory(journal=journal))
+
+    async def play() -> None:
+        loop = ToolLoop(chat)
+        async for event in loop.stream("Go."):
+            if isinstance(event, TextDelta):
+                journal.is_full = True
+                await loop.interrupt()
+
+    with pytest.raises(StoreFull):
+        asyncio.run(play())
+    assert chat.history.version == len(journal.kept), "nothing half-written"
+
+
+def test_a_turn_that_is_played_in_another_thread_is_interrupted_there() -> None:
+    async def play() -> None:
+        chat = Conversation(talking(), tools=Workshop().tools())
+        stream = ToolLoop(chat).stream("Go.")
+        await anext(stream)
+        with pytest.raises(ConversationError, match="in another thread"):
+            ToolLoop(chat).run_sync("Something else.")  # which, inside of a loop, has a thread of its own
+        assert last_reason([event async for event in stream]) == "answered"
+        assert [entry.content for entry in chat.by_role("user")] == [(Text("Go."),)]
+
+    asyncio.run(play())
+
+
+TALKER = """
+import sys, time
+sys.path.insert(0, sys.argv[2])
+from antiphon.conversation import Conversation, ToolLoop
+from antiphon.providers.scripted import ScriptedModel, call
+from antiphon.tools import tool
+
+@tool
+def hang() -> str:
+    "Hangs in a thread."
+    print("hanging", flush=True)
+    time.sleep(60)
+    return "never"
+
+with Conversation(ScriptedModel(["I begin.", call("hang"), call("hang")], "Never."), tools=[hang], store=sys.argv[1]) as chat:
+    try:
+        ToolLoop(chat).run_sync("Go.")
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+"""
+
+
+def test_ctrl_c_in_run_sync(tmp_path: Path) -> None:
+    script = tmp_path / "talker.py"
+    script.write_text(TALKER)
+    command = [sys.executable, str(script), str(tmp_path / "chats.db"), str(Path(__file__).parent.parent)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ}) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "hanging\n"
+        assert process.stdout.readline() == "hanging\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.read() == "interrupted\n"
+        assert process.wait() == 0
+    with SqliteStore(tmp_path / "chats.db") as store:
+        history = store.open("last")
+        assert list(results_in(history.entries).values()) == [CANCELLED, CANCELLED]
+        assert why_ended(history.entries[-1]) == "interrupted"
+        assert refusals(history.snapshot()) == []
+        with Conversation(ScriptedModel("Yes?"), store=store, resume="last") as chat:
+            assert ToolLoop(chat).run_sync("And now?").text == "Yes?"

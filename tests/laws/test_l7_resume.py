@@ -1,0 +1,177 @@
+"""L7, the loop's part: killed at any entry, a turn is resumed; no tool that finished runs again, and the model is told honestly
+of one that may have half-run."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from antiphon.conversation import Bounds, Conversation, ToolLoop
+from antiphon.conversation.driver import UNKNOWN_OUTCOME
+from antiphon.history import (
+    AgentHistory,
+    HistoryEntry,
+    SqliteStore,
+    ToolCallFinishedEntry,
+    ToolCallResultsEntry,
+    ToolCallStartedEntry,
+)
+from played import Killed, MortalJournal, Plan, World, drained, last_reason, planned, refusals
+
+plans = st.lists(
+    st.lists(st.sampled_from(["look", "put", "send", "trip"]), min_size=1, max_size=3), min_size=1, max_size=4
+)
+BOUNDS = Bounds(max_rounds=10, max_failed_rounds=10, max_repeats=10)
+
+
+def play_until(plan: Plan, world: World, limit: int) -> list[HistoryEntry]:
+    """What is in the log of a process that is killed when it writes entry `limit` + 1."""
+    journal = MortalJournal(limit)
+
+    async def play() -> None:
+        chat = Conversation(planned(plan), tools=world.tools(), history=AgentHistory(journal=journal))
+        await drained(ToolLoop(chat, bounds=BOUNDS), "Go.")
+
+    with contextlib.suppress(Killed):
+        asyncio.run(play())
+    return journal.kept
+
+
+def results_in(entries: list[HistoryEntry]) -> dict[str, str]:
+    return {
+        result.tool_call_id: result.result_markdown
+        for entry in entries
+        if isinstance(entry, ToolCallResultsEntry)
+        for result in entry.results
+    }
+
+
+@settings(max_examples=25)
+@given(plans)
+def test_a_turn_killed_at_any_entry_is_resumed(plan: Plan) -> None:
+    whole = play_until(plan, World(), 10_000)
+    for limit in range(1, len(whole)):
+        world = World()
+        kept = play_until(plan, world, limit)
+        assert len(kept) == limit
+        finished = set(results_in(kept)) | {
+            entry.result.tool_call_id for entry in kept if isinstance(entry, ToolCallFinishedEntry)
+        }
+        started = {entry.tool_call_id: entry.tool_name for entry in kept if isinstance(entry, ToolCallStartedEntry)}
+        before = world.began.copy()
+        history = AgentHistory(kept)
+        assert refusals(history.snapshot()) == []
+
+        chat = Conversation(planned(plan), tools=world.tools(), history=history)
+        events = asyncio.run(drained(ToolLoop(chat, bounds=BOUNDS)))
+        assert last_reason(events) == "answered"
+        assert chat.messages[-1].content[0].text == "That is all."  # type: ignore[union-attr]
+
+        told = results_in(list(history.entries))
+        for call_id in finished:
+            assert world.began[call_id] == before[call_id], "what finished runs no more"
+        for call_id, name in started.items():
+            if call_id not in finished and name in ("send", "trip"):
+                assert world.began[call_id] <= 1
+                assert told[call_id] == UNKNOWN_OUTCOME
+            elif call_id not in finished:
+                assert told[call_id] == f"done {call_id}"
+        assert refusals(history.snapshot()) == []
+        version = history.version
+        assert last_reason(asyncio.run(drained(ToolLoop(chat, bounds=BOUNDS)))) == "answered"
+        assert history.version == version, "resuming what is over changes nothing"
+
+
+WORKER = """
+import asyncio, sys, time
+from pathlib import Path
+from antiphon.conversation import Bounds, Conversation, ToolLoop
+from antiphon.history import SqliteStore
+from antiphon.tools import ToolContext, tool
+sys.path.insert(0, sys.argv[3])
+from played import planned
+
+trace = open(sys.argv[2], "a", buffering=1)
+
+def work(context, name):
+    trace.write(f"began {name} {context.tool_call_id}\\n")
+    time.sleep(0.002)
+    trace.write(f"ended {name} {context.tool_call_id}\\n")
+    return f"done {context.tool_call_id}"
+
+@tool(effect="read")
+def look(context: ToolContext) -> str:
+    return work(context, "look")
+
+@tool(effect="once")
+def send(context: ToolContext) -> str:
+    return work(context, "send")
+
+PLAN = [["look"], ["send", "look", "send"], ["send"], ["look", "look"], ["send"]]
+
+async def main():
+    store = SqliteStore(sys.argv[1])
+    known = store.list()
+    chat = Conversation(planned(PLAN), tools=[look, send], store=store, resume=known[0].id if known else None)
+    print("ready", flush=True)
+    loop = ToolLoop(chat, max_rounds=10, max_repeats=10)
+    async for event in loop.stream() if known and chat.history.version else loop.stream("Go."):
+        pass
+    print("over", flush=True)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_kill_nine_at_random_instants_repeats_nothing_that_finished(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    worker = tmp_path / "worker.py"
+    worker.write_text(WORKER)
+    trace = tmp_path / "trace"
+    trace.touch()
+    kills, is_over = 0, False
+    while not is_over:
+        kills += 1
+        assert kills < 80, "the turn never comes to its end"
+        read_end, write_end = os.pipe()
+        arguments = [
+            sys.executable,
+            str(worker),
+            str(tmp_path / "chats.db"),
+            str(trace),
+            str(Path(__file__).parent.parent),
+        ]
+        process = os.posix_spawn(
+            sys.executable, arguments, dict(os.environ), file_actions=[(os.POSIX_SPAWN_DUP2, write_end, 1)]
+        )
+        os.close(write_end)
+        with os.fdopen(read_end, "rb", buffering=0) as said:
+            assert said.readline() == b"ready\n"
+            time.sleep(chance.uniform(0, 0.008 + kills * 0.001))  # a busy machine gets further in the end
+            os.kill(process, signal.SIGKILL)
+            is_over = said.read() == b"over\n"
+        os.waitpid(process, 0)
+    assert kills > 1, "it was killed in mid-turn"
+    with SqliteStore(tmp_path / "chats.db") as store:
+        history = store.open("last")
+        told = results_in(list(history.entries))
+        lines = [line.split() for line in trace.read_text().splitlines()]
+        for call_id, text in told.items():
+            began = lines.count(["began", "send", call_id])
+            assert began <= 1, "what must not be done twice is not"
+            if text == UNKNOWN_OUTCOME:
+                continue
+            assert lines.count(["ended", "send", call_id]) + lines.count(["ended", "look", call_id]) >= 1
+        assert len(told) == 8
+        assert refusals(history.snapshot()) == []
