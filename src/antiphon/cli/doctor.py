@@ -1,0 +1,250 @@
+"""`antiphon doctor`: looks at everything the gateway stands on, and says of each whether it holds and what to do if not.
+
+Each check gives findings, and none ends another: what cannot be looked at is a finding too. Nothing is sent to a provider but a
+request without a key for its address; what it answers does not matter, only that it does and what time it has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import errno
+import os
+import platform
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from email.utils import parsedate_to_datetime
+from http.client import HTTPConnection, HTTPException
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from statistics import median
+from typing import Literal, TypeAlias
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from antiphon import __version__
+from antiphon.cli.history import store_path
+from antiphon.cli.serve import add_config, configured_by
+from antiphon.cli.terminal import harmless, styled, write
+from antiphon.errors import AntiphonError
+from antiphon.gateway.config import Config, ConfigRefused, GatewaySettings, ProviderSettings
+from antiphon.providers.presets import plain_base_url
+from antiphon.providers.secret import Credential, masked
+from antiphon.providers.transport import HttpRequest, Timeouts, Transport
+
+State: TypeAlias = Literal["ok", "warn", "fail"]
+
+_COLOURS: dict[State, str] = {"ok": "green", "warn": "yellow", "fail": "red"}
+_PACKAGES = (("msgspec", (0, 19)), ("aiohttp", (3, 12)))
+_EXTRAS = (("tokens", "splintr-rs"), ("mcp", "mcp"), ("local", "xllamacpp"), ("otel", "opentelemetry-sdk"))
+_PATIENCE = Timeouts(connect=5.0, read=5.0, total=8.0)
+_SKEW_WARNS, _SKEW_FAILS = 30.0, 300.0
+_SHORT_KEY = 20
+
+
+class Checked(Struct, frozen=True):
+    """One thing that was looked at, and what was seen."""
+
+    state: State
+    what: str
+    said: str
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add_config(parser)
+    parser.add_argument("--offline", action="store_true", help="ask nobody on the network")
+    parser.add_argument("--json", action="store_true", help="for scripts")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Look, tell, and say by the exit code whether something failed."""
+    found = list(examined(arguments.config, is_offline=arguments.offline))
+    if arguments.json:
+        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+    else:
+        write(f"{styled(f'{one.state:4}', _COLOURS[one.state])}  {one.what:12}  {harmless(one.said)}" for one in found)
+    return int(any(one.state == "fail" for one in found))
+
+
+def examined(path: Path | None, *, is_offline: bool) -> Iterator[Checked]:
+    """Everything, in the order in which it is told."""
+    yield from _programs()
+    try:
+        configured = configured_by(path, {})
+    except ConfigRefused as refused:
+        yield from (Checked("fail", "config", str(problem)) for problem in refused.problems)
+        config = None
+    else:
+        config = configured.config
+        yield Checked("ok", "config", configured.told)
+        yield from _keys(config)
+    if config is not None and not is_offline:
+        yield from _hosts(config)
+    if config is not None:
+        yield from _ports(config.gateway)
+        if config.gateway.state:
+            yield _writable("state", Path(config.gateway.state))
+    yield _writable("store", store_path(None))
+
+
+def _programs() -> Iterator[Checked]:
+    is_new_enough = sys.version_info >= (3, 11)
+    yield Checked(
+        "ok" if is_new_enough else "fail",
+        "python",
+        platform.python_version() + ("" if is_new_enough else "; 3.11 or newer is needed"),
+    )
+    yield Checked("ok", "antiphon", __version__)
+    for package, least in _PACKAGES:
+        installed = _version(package)
+        wanted = ".".join(map(str, least))
+        if installed is None or _numbers(installed) < least:
+            told = f"{installed or 'missing'}; install it with: pip install '{package}>={wanted}'"
+            yield Checked("fail", package, told)
+        else:
+            yield Checked("ok", package, installed)
+    for extra, package in _EXTRAS:
+        installed = _version(package)
+        told = f"{package} {installed}" if installed else f"not installed; if wanted: pip install 'antiphon[{extra}]'"
+        yield Checked("ok", f"extra {extra}", told)
+
+
+def _keys(config: Config) -> Iterator[Checked]:
+    for provider in config.providers:
+        for key in provider.keys:
+            # It was read when the configuration was; if it is gone by now, that is worth saying.
+            try:
+                told = masked(Credential(secret=key).read())
+            except AntiphonError as error:
+                yield Checked("fail", "key", f"{provider.name}: {error}")
+            else:
+                yield Checked("ok", "key", f"{provider.name}: {key} holds {told}")
+        if not provider.keys and not provider.is_offline:
+            yield Checked("ok", "key", f"{provider.name}: has none, and is asked without")
+    written = [*config.gateway.client_keys, *(key.key for key in config.keys)]
+    if not written:
+        yield Checked("warn", "client keys", "none: only this machine is served; `antiphon key new` makes one")
+        return
+    read = [Credential(secret=one) for one in written if not one.startswith("sha256:")]
+    short = [one.shown for one in read if len(one.read()) < _SHORT_KEY]
+    for place in short:
+        yield Checked(
+            "warn", "client keys", f"the key in {place} is short enough to guess; `antiphon key new` makes one"
+        )
+    if not short:
+        yield Checked("ok", "client keys", str(len(written)))
+
+
+def _hosts(config: Config) -> Iterator[Checked]:
+    providers = [provider for provider in config.providers if not provider.is_offline]
+    if not providers:
+        return
+    try:
+        from antiphon.providers.aiohttp_transport import AiohttpTransport
+
+        answers = asyncio.run(_asked(providers, AiohttpTransport()))
+    except AntiphonError as error:
+        yield Checked("fail", "network", str(error))
+        return
+    yield from (checked for checked, _ in answers)
+    skews = [skew for _, skew in answers if skew is not None]
+    if not skews:
+        return
+    skew = median(skews)
+    told = f"{abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the providers'"
+    if abs(skew) < _SKEW_WARNS:
+        yield Checked("ok", "clock", "agrees with the providers'")
+    else:
+        yield Checked(
+            "fail" if abs(skew) >= _SKEW_FAILS else "warn", "clock", f"{told}; set it, or start a time service"
+        )
+
+
+async def _asked(providers: list[ProviderSettings], transport: Transport) -> list[tuple[Checked, float | None]]:
+    try:
+        return list(await asyncio.gather(*(_answer(provider, transport) for provider in providers)))
+    finally:
+        await transport.aclose()
+
+
+async def _answer(provider: ProviderSettings, transport: Transport) -> tuple[Checked, float | None]:
+    """Whether a host answers, and by how many seconds our clock is ahead of its."""
+    url = plain_base_url(provider.base_url or provider.row.base_url, provider.name)
+    what = f"{provider.name}: {urlsplit(url).netloc}"
+    try:
+        response = await transport.send(HttpRequest(url=url, method="GET", timeouts=_PATIENCE))
+    except AntiphonError as error:
+        return Checked("fail", "reachable", f"{provider.name}: {error}"), None
+    now = time.time()
+    await response.aclose()
+    if response.status >= 500:
+        return Checked("warn", "reachable", f"{what} answers, but with {response.status}; try again later"), None
+    return Checked("ok", "reachable", f"{what} answers"), _skew(response.headers.get("date", ""), now)
+
+
+def _skew(date: str, now: float) -> float | None:
+    try:
+        return now - parsedate_to_datetime(date).timestamp()
+    except ValueError:
+        return None
+
+
+def _ports(gateway: GatewaySettings) -> Iterator[Checked]:
+    for name, port in (("port", gateway.port), ("format port", gateway.format_port)):
+        if port == 0:
+            continue
+        family = socket.AF_INET6 if ":" in gateway.host else socket.AF_INET
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((gateway.host, port))
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE and _is_healthy(gateway.host, port):
+                    yield Checked("ok", name, f"{gateway.host}:{port} is served by a gateway already")
+                    continue
+                told = f"{gateway.host}:{port} cannot be listened on: {error.strerror or error}"
+                yield Checked("fail", name, f"{told}; choose another, or stop who has it")
+            else:
+                yield Checked("ok", name, f"{gateway.host}:{port} is free")
+
+
+def _is_healthy(host: str, port: int) -> bool:
+    """Whether whoever listens there says so as a gateway does."""
+    reached = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    connection = HTTPConnection(reached, port, timeout=2.0)
+    try:
+        connection.request("GET", "/healthz")
+        return connection.getresponse().status == 200
+    except (OSError, HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _writable(what: str, file: Path) -> Checked:
+    """Whether a file can be written, or made where it will be; nothing is made."""
+    place = file.absolute()
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    if place == file.absolute():
+        is_well = place.is_file() and os.access(place, os.R_OK | os.W_OK) and os.access(place.parent, os.W_OK)
+    else:
+        is_well = place.is_dir() and os.access(place, os.W_OK | os.X_OK)
+    if is_well:
+        return Checked("ok", what, f"{file} can be written")
+    return Checked("fail", what, f"{file} cannot be written, for {place}; change its owner or mode, or name another")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".")[:2] if part.isdigit())

@@ -1,0 +1,49 @@
+"""`antiphon key`: keys for the clients of the gateway. The key is shown once and kept nowhere; the configuration has its hash."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import msgspec
+
+from antiphon.errors import AntiphonError
+from antiphon.gateway.client_keys import hash_of, new_key
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    new = actions.add_parser("new", help="a new key, and the lines that let it in")
+    new.add_argument("--name", help="what logs, metrics and limits call it; lets it have limits of its own")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print a new key and what goes into the configuration."""
+    if arguments.name is not None and not (arguments.name.strip() and arguments.name.isprintable()):
+        raise AntiphonError("the name of a key is a line of text; give one such as --name laptop")
+    key = new_key()
+    if arguments.name is None:
+        where = "add to client_keys in [gateway]"
+        lines = [f'client_keys = ["{hash_of(key)}"]']
+    else:
+        where = "add"
+        lines = ["[[keys]]", f"name = {_quoted(arguments.name)}", f'key = "{hash_of(key)}"']
+    _say("the key, shown this once; the client sends it as its API key:")
+    _print(key)
+    _say(f"for antiphon.toml, {where}:")
+    for line in lines:
+        _print(line)
+    return 0
+
+
+def _quoted(text: str) -> str:
+    # A string of JSON is a string of TOML as long as nothing in it is a control character.
+    return msgspec.json.encode(text).decode()
+
+
+def _print(line: str) -> None:
+    print(line, flush=True)  # in step with what is said beside it
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,127 @@
+"""`antiphon serve`: the gateway, from a file or from what the environment offers; and that file checked, and its schema.
+
+What the command line says takes the place of what the file says in `[gateway]`, also after a reload.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.cli.terminal import harmless, write
+from antiphon.gateway.client_keys import ClientKeys
+from antiphon.gateway.config import Config, ProviderSettings, config_schema
+from antiphon.gateway.config_file import load_config
+from antiphon.gateway.environment import offered
+
+_HIGHEST_PORT = 65_535
+_MOST_WORKERS = 256
+
+
+class Configured(Struct, frozen=True):
+    """What is to be served, the file it comes from (None: the environment), and a line about that."""
+
+    config: Config
+    path: Path | None
+    told: str
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add_config(parser)
+    parser.add_argument("--host", help="the address to listen on")
+    parser.add_argument("--port", type=_port, help="the port of the main service")
+    parser.add_argument("--format-port", type=_port, metavar="PORT", help="the port of the format proxy")
+    parser.add_argument("--workers", type=_workers, default=1, metavar="N", help="how many processes share the ports")
+    parser.add_argument("--log", choices=("json", "console"), help="how log lines are written")
+    parser.add_argument("--check", action="store_true", help="check the configuration, say what it means, and stop")
+    parser.add_argument(
+        "--schema", action="store_true", help="print the JSON Schema of the file, for editors, and stop"
+    )
+
+
+def add_config(parser: argparse.ArgumentParser) -> None:
+    """The option that names the file."""
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="antiphon.toml (default: what the environment offers)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until stopped."""
+    if arguments.schema:
+        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(config_schema()), indent=2) + b"\n")
+        return 0
+    overrides = {
+        name: value
+        for name in ("host", "port", "format_port", "log")
+        if (value := getattr(arguments, name)) is not None
+    }
+    configured = configured_by(arguments.config, overrides)
+    if arguments.check:
+        write(summary(configured))
+        return 0
+    if configured.path is None:
+        print(f"antiphon: {configured.told}", file=sys.stderr)
+    return _served(configured, overrides, arguments.workers)
+
+
+def configured_by(path: Path | None, overrides: dict[str, Any]) -> Configured:
+    """The configuration in the file, or that of the environment. Raises `ConfigRefused`."""
+    if path is None:
+        offer = offered(os.environ, overrides=overrides)
+        return Configured(offer.config, None, offer.told)
+    return Configured(load_config(path, overrides=overrides), path, f"{path}: ok")
+
+
+def summary(configured: Configured) -> Iterator[str]:
+    """What a configuration means, in a few lines."""
+    config = configured.config
+    gateway = config.gateway
+    host = f"[{gateway.host}]" if ":" in gateway.host else gateway.host
+    clients = [client.name for client in ClientKeys(config).clients]
+    yield harmless(configured.told)
+    yield f"  listens    http://{host}:{gateway.port}, format proxy on {gateway.format_port}"
+    yield harmless(f"  clients    {', '.join(clients) or 'without a key, from this machine only'}")
+    for provider in config.providers:
+        yield harmless(f"  provider   {_described(provider)}")
+    for model in config.models:
+        yield harmless(f"  model      {model.name} -> {', then '.join(model.targets)}")
+
+
+def _described(provider: ProviderSettings) -> str:
+    if provider.is_offline:
+        return f"{provider.name}: not a language model, needs no key and no network"
+    count = len(provider.keys)
+    keys = "no key" if not count else "1 key" if count == 1 else f"{count} keys"
+    return f"{provider.name}: {provider.row.format} at {provider.base_url or provider.row.base_url}, {keys}"
+
+
+def _served(configured: Configured, overrides: dict[str, Any], workers: int) -> int:
+    from antiphon.gateway.serving import serve, serve_in_workers
+
+    if workers > 1:
+        return serve_in_workers(configured.config, workers, path=configured.path, overrides=overrides)
+    asyncio.run(serve(configured.config, path=configured.path, overrides=overrides))
+    return 0
+
+
+def _port(text: str) -> int:
+    return _number(text, 0, _HIGHEST_PORT)
+
+
+def _workers(text: str) -> int:
+    return _number(text, 1, _MOST_WORKERS)
+
+
+def _number(text: str, least: int, most: int) -> int:
+    if not text.isascii() or not text.isdigit() or not least <= int(text[:12]) <= most:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from {least} to {most}")
+    return int(text)

@@ -1,0 +1,182 @@
+"""`AddressGuard`: which addresses of the network a URL that somebody else wrote may lead to.
+
+A name says nothing about where it leads, and may lead elsewhere the next time it is looked up. So the guard does not judge names.
+It judges addresses, at the last moment there is: aiohttp asks it for the socket of every address it is about to connect to, and
+an address that is not public gets none. That holds for names, for addresses written in the URL in any spelling, and for every
+redirect, because all of them end there. Names are also looked up here, once for each connection, and refused whole if only one of
+their addresses is not public: an answer that mixes the two is an attack or a mistake.
+
+Public is what the registries of special addresses leave over: for IPv4 everything that is not listed below, for IPv6 the global
+unicast block less its special parts. Addresses that hold an IPv4 address are judged by that one, or refused where it is used no
+more. The addresses at which clouds tell secrets to their machines are in private blocks, but for one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Container, Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import SplitResult, urlsplit
+
+from antiphon.errors import MediaRefused, ProviderSetupError
+
+if TYPE_CHECKING:
+    import aiohttp
+
+IpAddress: TypeAlias = IPv4Address | IPv6Address
+Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
+"""The addresses of a host, as text."""
+
+WEB_PORTS = frozenset({80, 443})
+
+_SPECIAL_IPV4 = tuple(
+    map(
+        IPv4Network,
+        (
+            "0.0.0.0/8",  # this network
+            "10.0.0.0/8",
+            "100.64.0.0/10",  # shared by the customers of a provider; Alibaba's metadata
+            "127.0.0.0/8",
+            "168.63.129.16/32",  # Azure's metadata, in the middle of public addresses
+            "169.254.0.0/16",  # link-local; most clouds' metadata
+            "172.16.0.0/12",
+            "192.0.0.0/24",
+            "192.0.2.0/24",
+            "192.88.99.0/24",
+            "192.168.0.0/16",
+            "198.18.0.0/15",
+            "198.51.100.0/24",
+            "203.0.113.0/24",
+            "224.0.0.0/4",  # multicast
+            "240.0.0.0/4",  # reserved, and broadcast
+        ),
+    )
+)
+_GLOBAL_IPV6 = IPv6Network("2000::/3")
+_SPECIAL_IPV6 = tuple(
+    map(
+        IPv6Network,
+        (
+            "2001::/23",  # protocols; Teredo, which holds IPv4 addresses
+            "2001:db8::/32",
+            "2002::/16",  # 6to4, which holds IPv4 addresses
+            "3fff::/20",
+            "3ffe::/16",
+        ),
+    )
+)
+_NAT64 = IPv6Network("64:ff9b::/96")
+
+
+def is_public(address: IpAddress) -> bool:
+    """Whether an address belongs to the public network."""
+    if isinstance(address, IPv4Address):
+        return not any(address in network for network in _SPECIAL_IPV4)
+    if address in _NAT64:
+        return is_public(IPv4Address(int(address) & 0xFFFFFFFF))
+    return address in _GLOBAL_IPV6 and not any(address in network for network in _SPECIAL_IPV6)
+
+
+class AddressGuard:
+    """Refuses URLs and addresses. `allow` may let an address pass that is not public; `ports` are those that may be dialled."""
+
+    def __init__(
+        self,
+        *,
+        allow: Callable[[IpAddress], bool] | None = None,
+        ports: Container[int] = WEB_PORTS,
+        resolve: Resolve | None = None,
+    ) -> None:
+        self._allow = allow
+        self._ports = ports
+        self._resolve = resolve or _looked_up
+
+    def check_url(self, url: str) -> None:
+        """Refuse what can be refused without a look at the network. Raises `MediaRefused`."""
+        parts = _split(url)
+        if parts.scheme not in ("http", "https"):
+            raise MediaRefused("only http and https addresses are fetched")
+        if "@" in parts.netloc:
+            raise MediaRefused("an address with a user name or a password in it is not fetched")
+        try:
+            port = parts.port or (443 if parts.scheme == "https" else 80)
+        except ValueError:
+            raise MediaRefused("the address is no URL") from None
+        if not parts.hostname:
+            raise MediaRefused("the address names no host")
+        if port not in self._ports:
+            raise MediaRefused(f"port {port} is not one that media is fetched from")
+
+    def check_address(self, text: str) -> None:
+        """Refuse an address that is not public. Raises `AddressRefused`."""
+        try:
+            address = ip_address(text.partition("%")[0])
+        except ValueError:
+            raise AddressRefused from None
+        if not is_public(address) and not (self._allow is not None and self._allow(address)):
+            raise AddressRefused
+
+    def connector(self, limit: int) -> aiohttp.TCPConnector:
+        """Connections that lead only where the guard lets them."""
+        try:
+            import aiohttp
+            from aiohttp.abc import AbstractResolver, ResolveResult
+        except ImportError:
+            raise ProviderSetupError("fetching media needs aiohttp; install it with: pip install aiohttp") from None
+        guard = self
+
+        class GuardedResolver(AbstractResolver):
+            async def resolve(
+                self,
+                host: str,
+                port: int = 0,
+                family: socket.AddressFamily = socket.AF_UNSPEC,  # noqa: ARG002 - addresses of either family will do
+            ) -> list[ResolveResult]:
+                found = await guard._resolve(host, port)
+                for text in found:
+                    guard.check_address(text)
+                return [_result(host, text, port) for text in found]
+
+            async def close(self) -> None:
+                pass
+
+        return aiohttp.TCPConnector(
+            resolver=GuardedResolver(),
+            use_dns_cache=False,
+            socket_factory=self._socket,
+            limit=limit,
+            force_close=True,
+        )
+
+    def _socket(self, addr_info: Any) -> socket.socket:
+        """The socket for an address that is about to be dialled. The last word: nothing is connected without it."""
+        family, kind, protocol, _, address = addr_info
+        self.check_address(str(address[0]))
+        if address[1] not in self._ports:  # what reads the URL here is not what reads it there
+            raise AddressRefused
+        return socket.socket(family, kind, protocol)
+
+
+class AddressRefused(OSError):
+    """An address that may not be dialled. An `OSError`, because that is what aiohttp expects to come from a socket."""
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError:
+        raise MediaRefused("the address is no URL") from None
+
+
+async def _looked_up(host: str, port: int) -> list[str]:
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+def _result(host: str, text: str, port: int) -> Any:
+    family = socket.AF_INET6 if ":" in text else socket.AF_INET
+    flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
+    return {"hostname": host, "host": text, "port": port, "family": family, "proto": 0, "flags": flags}

@@ -1,0 +1,257 @@
+"""`Gateway`: from a request to an answer: who asks, may they, what do they ask for, and who does it.
+
+In order: the address (without keys only this machine is served), the key (compared in constant time, and a wrong one is told
+nothing), the limits of the key, the door. Whatever goes wrong is answered in the format of the door, so that every client
+understands it. One `Running` is taken at the beginning and used to the end, whatever is reloaded meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from typing import Protocol
+
+from antiphon import __version__
+from antiphon.errors import UnknownResponse, WireError
+from antiphon.gateway.asked import Asked
+from antiphon.gateway.client_keys import ClientKey, is_loopback
+from antiphon.gateway.config import Config
+from antiphon.gateway.door import Door, NoDoor, door_of, is_chat
+from antiphon.gateway.generation import Generation
+from antiphon.gateway.limits import RateLimits
+from antiphon.gateway.message import Answer, ClientRequest
+from antiphon.gateway.passage import Passage
+from antiphon.gateway.recent import RequestRecord
+from antiphon.gateway.refusal import refused
+from antiphon.gateway.reload import Watcher
+from antiphon.gateway.response_state import refusal
+from antiphon.gateway.running import Running
+from antiphon.gateway.services import Services
+from antiphon.gateway.small import SMALL
+from antiphon.gateway.status import Reload, status_of
+from antiphon.gateway.status_page import status_answer
+from antiphon.history.ids import new_id
+from antiphon.wire.output import ProviderError
+
+logger = logging.getLogger("antiphon.gateway")
+
+_REQUEST_ID = re.compile(r"[!-~]{1,128}").fullmatch
+_ANYBODY = ClientKey(name="")
+_WRONG_KEY = ProviderError("the key is missing or not known here", "authentication", code="invalid_api_key")
+
+
+def request_id_of(headers: Mapping[str, str]) -> str:
+    """The id a client gave its request, if it can be used; else a new one."""
+    given = headers.get("x-request-id", "")
+    return given if _REQUEST_ID(given) else new_id()
+
+
+class Answers(Protocol):
+    """Whoever answers requests."""
+
+    async def handle(self, request: ClientRequest) -> Answer: ...
+
+
+class Mounted(Answers, Protocol):
+    """The chat, as far as the gateway knows it."""
+
+    async def aclose(self, grace: float) -> None:
+        """End what is under way, which gets `grace` seconds."""
+
+
+class Gateway:
+    """Answers requests by the configuration that is in force."""
+
+    def __init__(self, running: Running, services: Services) -> None:
+        self._running = running
+        self._services = services
+        self._began = datetime.now(UTC)
+        self._watcher: Watcher | None = None
+        self._chat: Mounted | None = None
+
+    @property
+    def running(self) -> Running:
+        """What is in force."""
+        return self._running
+
+    def apply(self, config: Config) -> None:
+        """Put another configuration in force. Requests under way finish on the one they began with."""
+        self._running = Running(config, self._services.transport, previous=self._running, environ=self._running.environ)
+        self._services.metrics.use_models(model.name for model in config.models)
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell `/status` how the file stands that `watcher` watches."""
+        self._watcher = watcher
+
+    @property
+    def limits(self) -> RateLimits:
+        """How much each client has used."""
+        return self._services.limits
+
+    def mount(self, chat: Mounted) -> None:
+        """Let the chat answer what is the chat's, on the main port."""
+        self._chat = chat
+
+    async def handle(self, request: ClientRequest) -> Answer:
+        """Answer a request."""
+        if self._chat is not None and request.door == "main" and is_chat(request.path):
+            return await self._chat.handle(request)
+        door = door_of(request.method, request.path, request.headers)
+        if isinstance(door, NoDoor):
+            return self._nowhere(request, door)
+        began = time.monotonic()
+        answer, key, is_seen = await self._answered(request, door)
+        if not is_seen:
+            self._services.metrics.request(
+                client_format=door.format, status=answer.status, seconds=time.monotonic() - began, key_name=key.name
+            )
+        return answer
+
+    async def _answered(self, request: ClientRequest, door: Door) -> tuple[Answer, ClientKey, bool]:
+        """The answer, whose request it was, and whether it was counted on its way."""
+        running = self._running
+        if door.action == "health":
+            return Answer.json({"status": "ok", "version": __version__}), _ANYBODY, True
+        if door.action == "ready":
+            return self._ready(running), _ANYBODY, True
+        key = self._admitted(running, request, door)
+        if isinstance(key, Answer):
+            return key, _ANYBODY, False
+        if door.action == "metrics":
+            body = self._services.metrics.render(running.credentials)
+            return Answer(headers={"content-type": "text/plain; version=0.0.4; charset=utf-8"}, body=body), key, True
+        if door.action == "status":
+            return self._status(running, request), key, True
+        asked = Asked(running, self._services, request, door, key)
+        if door.action == "generate":
+            return await self._guarded(asked, self._generated), key, True
+        return await self._guarded(asked, SMALL[door.action]), key, False
+
+    async def _guarded(self, asked: Asked, answered: Callable[[Asked], Awaitable[Answer]]) -> Answer:
+        """What goes wrong in answering, told in the client's format."""
+        door, request = asked.door, asked.request
+        try:
+            return await answered(asked)
+        except WireError as error:
+            return refused(door.format, ProviderError(str(error), "invalid_request"))
+        except UnknownResponse as unknown:
+            return refused(door.format, refusal(unknown), status=unknown.status)
+        except Exception:
+            logger.exception("a request failed inside the gateway")
+            told = f"the gateway failed; its log says more under {request.request_id}"
+            return refused(door.format, ProviderError(told, "server"), status=500)
+
+    def _admitted(self, running: Running, request: ClientRequest, door: Door) -> ClientKey | Answer:
+        """Whose request it is, or why it is not answered."""
+        keys, headers = running.keys, request.headers
+        if keys.is_open:
+            if not is_loopback(request.peer):
+                message = "without client keys only this machine is served; add client_keys to the configuration"
+                return refused(door.format, ProviderError(message, "permission"))
+            return _ANYBODY
+        key = keys.check(
+            headers.get("authorization"),
+            headers.get("x-api-key"),
+            headers.get("x-goog-api-key"),
+            request.query.get("key"),
+        )
+        if key is None:
+            return refused(door.format, _WRONG_KEY)
+        wait = self._services.limits.admit(key)
+        if wait is not None:
+            error = ProviderError("this key has used up its limit for now", "rate_limit", retry_after=wait)
+            return refused(door.format, error)
+        return key
+
+    def _nowhere(self, request: ClientRequest, door: NoDoor) -> Answer:
+        if door.allowed:
+            error = ProviderError(f"{request.path} takes {', '.join(door.allowed)}, not {request.method}", "not_found")
+            return refused("", error, status=405, headers={"allow": ", ".join(door.allowed)})
+        error = ProviderError(f"there is nothing at {request.path[:200]}; see /v1/models and /status", "not_found")
+        return refused("", error)
+
+    def _ready(self, running: Running) -> Answer:
+        """Ready while at least one provider could be asked."""
+        usable = [name for name, upstream in running.upstreams.items() if upstream.pool is None or _is_usable(upstream)]
+        status = 200 if usable else 503
+        return Answer.json({"status": "ok" if usable else "no provider can be asked", "providers": usable}, status)
+
+    def _status(self, running: Running, request: ClientRequest) -> Answer:
+        status = status_of(
+            version=__version__,
+            started=self._began,
+            now=datetime.now(UTC),
+            seen=self._services.recent.seen(),
+            credentials=running.credentials,
+            models={model.name: model.targets for model in running.config.models},
+            config_file=self._watcher.status.path if self._watcher is not None else "",
+            reload=_last_reload(self._watcher),
+        )
+        return status_answer(status, request.headers, request.query)
+
+    async def _generated(self, asked: Asked) -> Answer:
+        def finished(passage: Passage) -> None:
+            self._seen(passage, asked)
+
+        return await Generation(asked, finished).answer()
+
+    def _seen(self, passage: Passage, asked: Asked) -> None:
+        services = self._services
+        services.metrics.request(
+            client_format=passage.client_format,
+            upstream_format=passage.upstream_format,
+            model=passage.asked,
+            provider=passage.provider,
+            status=passage.status,
+            seconds=passage.seconds,
+            first_token_seconds=None if passage.first_token is None else passage.first_token - passage.began,
+            overhead_seconds=passage.overhead,
+            usage=passage.usage,
+            repairs=passage.repairs,
+            losses=passage.losses,
+            attempts=passage.attempts,
+            key_name=passage.key,
+            streamed=passage.streams,
+        )
+        services.recent.add(RequestRecord.of(passage))
+        services.spans.record(passage, asked.request.headers)
+        if passage.usage is not None:
+            services.limits.spend(asked.key, passage.usage.total)
+        self._log(passage)
+
+    def _log(self, passage: Passage) -> None:
+        told = f"{passage.client_format} {passage.asked} -> {passage.provider}/{passage.model} {passage.status}"
+        level = logging.INFO if passage.status < 500 and passage.error is None else logging.WARNING
+        logger.log(
+            level,
+            "%s in %.3f s%s%s%s",
+            told,
+            passage.seconds,
+            f", {len(passage.repairs)} repairs" if passage.repairs else "",
+            f", {len(passage.losses)} losses" if passage.losses else "",
+            f": {passage.error.message}" if passage.error else "",
+            extra={
+                "request_id": passage.request_id,
+                "key": passage.key,
+                "overhead_ms": round(passage.overhead * 1000, 3),
+                "repairs": [str(action) for action in passage.repairs],
+                "losses": [str(loss) for loss in passage.losses],
+            },
+        )
+
+
+def _last_reload(watcher: Watcher | None) -> Reload | None:
+    status = watcher.status if watcher is not None else None
+    if status is None:
+        return None
+    if status.refusal and status.refused_at is not None:
+        return Reload(time=status.refused_at, is_applied=False, problems=tuple(status.refusal.splitlines()))
+    return Reload(time=status.applied_at, is_applied=True) if status.applied_at is not None else None
+
+
+def _is_usable(upstream: object) -> bool:
+    pool = getattr(upstream, "pool", None)
+    return pool is None or any(status.state in ("healthy", "half_open") for status in pool.status())

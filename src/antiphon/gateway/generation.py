@@ -1,0 +1,332 @@
+"""`Generation`: one request for an answer, from the client's bytes to the client's bytes.
+
+    read -> route -> repair -> write for the target -> ask -> back in the client's format
+
+Repair happens here, once, and nowhere downstream (seed 001). Where the target speaks the client's format and nothing had to be
+repaired, the body is sent as it came but for the model's name; otherwise it is written anew in the target's format, with a list
+of what could not be said. Targets are tried in order: what fails before anything was shown goes to the next, if that may help.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable
+from typing import TypeAlias
+
+import msgspec
+from msgspec import Struct, structs
+
+from antiphon.errors import AntiphonError, RoutingError, UnknownResponse, WireError
+from antiphon.gateway.asked import Asked
+from antiphon.gateway.message import Answer
+from antiphon.gateway.model_field import with_model
+from antiphon.gateway.models import listed_models, unknown_model
+from antiphon.gateway.offline import OfflineUpstream
+from antiphon.gateway.passage import Passage
+from antiphon.gateway.refusal import passed_on, refused
+from antiphon.gateway.relay import ArrayVoice, KeepingVoice, SameVoice, TranslatedVoice, Voice, relayed
+from antiphon.gateway.response_state import refusal, wants_keeping
+from antiphon.gateway.upstream import StreamReply, Upstream, UpstreamFailed, WholeReply
+from antiphon.history.ids import new_id
+from antiphon.parts import Audio, Document, Image, Part
+from antiphon.providers.router import worth_asking
+from antiphon.providers.routes import Target
+from antiphon.repair import repair
+from antiphon.repair.action import Action
+from antiphon.wire import formats
+from antiphon.wire.loss import Loss
+from antiphon.wire.output import ModelOutput, ProviderError
+from antiphon.wire.request import ModelRequest
+from antiphon.wire.restore import Restorer
+
+_FORWARDED = ("anthropic-version", "anthropic-beta", "openai-beta")
+"""Headers of a client that go to an upstream of the same format: they say how the body is to be read."""
+_STREAM_HEADERS = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-cache",
+    "x-accel-buffering": "no",
+}
+_ARRAY_HEADERS = {**_STREAM_HEADERS, "content-type": "application/json; charset=utf-8"}
+_UNPROCESSABLE = 422
+_MOST_TOLD = 900
+_RESPONSES = "openai-responses"
+
+logger = logging.getLogger("antiphon.gateway")
+
+AnyUpstream: TypeAlias = Upstream | OfflineUpstream
+
+
+class _Identified(Struct):
+    id: str
+
+
+class Prepared(Struct, frozen=True):
+    """A request as one target gets it."""
+
+    target: Target
+    upstream: AnyUpstream
+    request: ModelRequest
+    body: list[bytes]
+    is_same: bool
+    repairs: list[Action]
+    losses: list[Loss]
+
+
+class Generation:
+    """One request for an answer. `finished` hears of the passage when it is over."""
+
+    def __init__(self, asked: Asked, finished: Callable[[Passage], None]) -> None:
+        self._running = asked.running
+        self._services = asked.services
+        self._request = request = asked.request
+        self._door = door = asked.door
+        self._key = key = asked.key
+        self._finished = finished
+        self._wire = formats[door.format]
+        self._passage = Passage(request_id=request.request_id, client_format=door.format, key=key.name)
+
+    async def answer(self) -> Answer:
+        """What the client gets."""
+        try:
+            answer = await self._answered()
+        except BaseException:
+            self._passage.is_left = True
+            self._end(499)
+            raise
+        if isinstance(answer.body, bytes):
+            self._end(answer.status)
+        return answer
+
+    async def _answered(self) -> Answer:
+        passage = self._passage
+        try:
+            neutral = self._read()
+        except WireError as error:
+            return self._refused(ProviderError(str(error), "invalid_request"))
+        passage.asked, passage.streams = neutral.model, bool(neutral.stream)
+        if not neutral.model:
+            return self._refused(ProviderError("the request names no model", "invalid_request", param="model"))
+        if not self._key.may_use(neutral.model):
+            allowed = ", ".join(self._key.models)
+            return self._refused(
+                ProviderError(f"this key may not use {neutral.model!r}; it may use {allowed}", "permission")
+            )
+        try:
+            targets = self._running.targets(neutral.model)
+        except RoutingError:
+            return self._refused(unknown_model(neutral.model, listed_models(self._running.routes, self._key.may_use)))
+        try:
+            return await self._asked(neutral, targets)
+        except UnknownResponse as unknown:
+            return self._refused(refusal(unknown))
+
+    def _read(self) -> ModelRequest:
+        request = self._wire.read_request(self._request.body)
+        door = self._door
+        if door.format == "gemini":
+            request = structs.replace(request, model=door.name, stream=door.streams)
+        return request
+
+    async def _asked(self, neutral: ModelRequest, targets: list[Target]) -> Answer:
+        """Ask the targets in order until one answers."""
+        passage = self._passage
+        is_rewritten = False
+        while True:
+            target, *others = targets
+            prepared = await self._prepared(neutral, target, is_rewritten=is_rewritten)
+            passage.provider, passage.model = target.provider, target.model
+            passage.upstream_format = prepared.upstream.format
+            passage.repairs, passage.losses = prepared.repairs, prepared.losses
+            if self._key.strict and (prepared.repairs or prepared.losses):
+                return self._too_strict(prepared)
+            began = time.monotonic()
+            try:
+                reply = await prepared.upstream.ask(
+                    target.model,
+                    prepared.body,
+                    streams=passage.streams,
+                    headers=self._forwarded(prepared.upstream),
+                    attempts=passage.attempts,
+                )
+            except UpstreamFailed as failure:
+                passage.error = failure.error
+                if self._is_refused_as_it_came(failure.error, prepared, neutral):
+                    is_rewritten = True
+                    continue
+                targets = worth_asking(failure.error, target, others)
+                if not targets:
+                    return self._told(passed_on(self._door.format, failure.error, target.provider))
+            else:
+                passage.error = None
+                if isinstance(reply, StreamReply):
+                    return self._streamed(reply, prepared, neutral)
+                return await self._whole(reply, prepared, neutral)
+            finally:
+                passage.waited += time.monotonic() - began
+
+    def _is_refused_as_it_came(self, error: ProviderError, prepared: Prepared, neutral: ModelRequest) -> bool:
+        """Whether a body that passed untouched was refused for what writing it anew mends: looked at only then."""
+        is_untouched = prepared.request is neutral
+        is_mended = self._running.config.gateway.repair and not self._key.strict
+        if not is_untouched or not is_mended or error.kind != "invalid_request":
+            return False
+        return bool(prepared.upstream.wire.check_request(prepared.body[0]))
+
+    async def _prepared(self, neutral: ModelRequest, target: Target, *, is_rewritten: bool) -> Prepared:
+        upstream = self._running.upstreams[target.provider]
+        request = await self._expanded(neutral, upstream)
+        losses: list[Loss] = []
+        if self._running.config.gateway.fetch_media:
+            request, losses = await self._services.media.inline(request, _wants_inline(upstream))
+        repairs: list[Action] = []
+        mended = request
+        if self._running.config.gateway.repair:
+            mended, repairs = repair(request, upstream.format, request_id=self._request.request_id)
+        is_same = upstream.format == self._door.format
+        if is_same and mended is neutral and upstream.takes_bodies_as_they_are and not is_rewritten:
+            return Prepared(target, upstream, neutral, [self._body_as_it_came(neutral, target)], True, [], [])
+        named = structs.replace(mended, model=target.model)
+        data, lost = upstream.wire.encode_request(named, **upstream.wire_options)
+        return Prepared(target, upstream, named, [data], is_same, repairs, losses + lost)
+
+    async def _expanded(self, neutral: ModelRequest, upstream: AnyUpstream) -> ModelRequest:
+        """The request with what it goes on from, where the upstream does not keep that itself."""
+        if self._door.format != _RESPONSES:
+            return neutral
+        try:
+            return await asyncio.to_thread(self._services.state.expand, neutral, owner=self._key.name)
+        except UnknownResponse:
+            if upstream.format == _RESPONSES:
+                return neutral  # it may be the upstream's own
+            raise
+
+    def _body_as_it_came(self, neutral: ModelRequest, target: Target) -> bytes:
+        """The client's own bytes; if the target has another name for the model, with that name."""
+        body = self._request.body
+        if self._door.format == "gemini" or target.model == neutral.model:
+            return body
+        return with_model(body, target.model)
+
+    def _forwarded(self, upstream: AnyUpstream) -> dict[str, str]:
+        if upstream.format != self._door.format:
+            return {}
+        headers = self._request.headers
+        return {name: headers[name] for name in _FORWARDED if name in headers}
+
+    async def _whole(self, reply: WholeReply, prepared: Prepared, neutral: ModelRequest) -> Answer:
+        passage = self._passage
+        try:
+            output = prepared.upstream.wire.read_response(reply.body)
+        except WireError as error:
+            message = f"the provider {prepared.target.provider} gave an answer that cannot be read: {error}"
+            passage.error = ProviderError(message, "server")
+            return self._told(refused(self._door.format, passage.error))
+        passage.usage = output.usage
+        if prepared.is_same:
+            return self._told(Answer.json(reply.body))
+        restored = structs.replace(Restorer(neutral).output(output), model=neutral.model, id=self._new_id(output.id))
+        body, losses = self._wire.encode_response(restored)
+        passage.losses = [*passage.losses, *losses]
+        if self._keeps(prepared, neutral):
+            await self._keep(neutral, restored, body)
+        return self._told(Answer.json(body))
+
+    def _streamed(self, reply: StreamReply, prepared: Prepared, neutral: ModelRequest) -> Answer:
+        voice: Voice
+        if prepared.is_same and reply.reader.is_events:
+            voice = SameVoice(self._wire, neutral.model)
+        else:
+            voice = TranslatedVoice(self._wire, neutral.model, Restorer(neutral), self._new_id)
+        headers = _STREAM_HEADERS
+        if self._door.format == "gemini" and self._request.query.get("alt") != "sse":
+            voice, headers = ArrayVoice(voice), _ARRAY_HEADERS
+        return self._told(Answer(headers=dict(headers), body=self._relayed(reply, voice, prepared, neutral)))
+
+    async def _relayed(
+        self, reply: StreamReply, voice: Voice, prepared: Prepared, neutral: ModelRequest
+    ) -> AsyncGenerator[bytes, None]:
+        keeping = KeepingVoice(voice) if self._keeps(prepared, neutral) else None
+        pieces = relayed(
+            reply,
+            keeping or voice,
+            self._passage,
+            scrub=prepared.upstream.scrubbed,
+            keep_alive=self._running.config.gateway.keep_alive_seconds,
+        )
+        status = 499
+        try:
+            async for piece in pieces:
+                yield piece
+            status = 200
+            if keeping is not None and keeping.body:
+                await self._keep(neutral, Restorer(neutral).output(keeping.output), keeping.body)
+        finally:
+            await pieces.aclose()
+            self._passage.is_left = status == 499
+            self._end(status)
+
+    def _new_id(self, given: str) -> str:
+        """The id of an answer: the upstream's, but where it is looked up by id here it must be like no other."""
+        return f"resp_{new_id()}" if self._door.format == _RESPONSES else given
+
+    def _keeps(self, prepared: Prepared, neutral: ModelRequest) -> bool:
+        """Whether the answer is kept here for the requests that go on from it."""
+        return self._door.format == _RESPONSES and not prepared.is_same and wants_keeping(neutral)
+
+    async def _keep(self, neutral: ModelRequest, output: ModelOutput, body: bytes) -> None:
+        try:
+            response_id = str(msgspec.json.decode(body, type=_Identified).id)
+            await asyncio.to_thread(
+                self._services.state.keep, response_id, neutral, output, owner=self._key.name, body=body
+            )
+        except (AntiphonError, msgspec.DecodeError):
+            logger.exception("an answer could not be kept; who goes on from it will not find it")
+
+    def _too_strict(self, prepared: Prepared) -> Answer:
+        """The answer of a strict key: what would have been done, and was not."""
+        what = [f"repair: {action}" for action in prepared.repairs] + [f"loss: {loss}" for loss in prepared.losses]
+        message = f"this key is strict, and the request cannot be passed on as it is: {'; '.join(what)}"
+        error = ProviderError(message, "invalid_request", code="strict")
+        self._passage.error = error
+        return self._told(refused(self._door.format, error, status=_UNPROCESSABLE))
+
+    def _refused(self, error: ProviderError) -> Answer:
+        self._passage.error = error
+        return refused(self._door.format, error)
+
+    def _told(self, answer: Answer) -> Answer:
+        """The answer with word of what was done to the request."""
+        passage = self._passage
+        if passage.repairs:
+            answer.headers["x-antiphon-repairs"] = _listed([action.kind for action in passage.repairs])
+        if passage.losses:
+            answer.headers["x-antiphon-losses"] = _listed([f"{loss.path} {loss.what}" for loss in passage.losses])
+        if passage.provider:
+            answer.headers["x-antiphon-target"] = _ascii(f"{passage.provider}/{passage.model}")
+        return answer
+
+    def _end(self, status: int) -> None:
+        passage = self._passage
+        if passage.ended is None:
+            passage.status, passage.ended = status, time.monotonic()
+            self._finished(passage)
+
+
+def _wants_inline(upstream: AnyUpstream) -> Callable[[Part], bool]:
+    """Which media the upstream takes only as data."""
+    if upstream.format == "gemini":
+        return lambda part: isinstance(part, Image | Audio | Document)
+    if upstream.format == "openai-chat":
+        return lambda part: isinstance(part, Audio | Document)
+    return lambda part: isinstance(part, Audio)
+
+
+def _listed(told: list[str]) -> str:
+    """How many, and which, as a header can say it."""
+    return _ascii(f"{len(told)}; {', '.join(dict.fromkeys(told))}")[:_MOST_TOLD]
+
+
+def _ascii(text: str) -> str:
+    return "".join(letter if " " <= letter <= "~" else "?" for letter in text)

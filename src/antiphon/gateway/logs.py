@@ -1,0 +1,245 @@
+"""Logs: one line a record, as JSON or for a person at a terminal, with the id of the request in every line of it.
+
+The standard library's logging, with one handler at the root, so that whatever is said anywhere while a request is answered
+goes through here. Where a request is answered, `request_named` puts its id into a context variable; the handler reads it when
+the record is made, in the same task, so the packages below the gateway need to know nothing of it.
+
+What a line may hold was partly written by strangers. Line breaks, control characters and marks that turn the direction of text
+are escaped, so nobody can write a line of ours; every known secret is masked, wherever it stands (law L10). A JSON line is always
+valid JSON, whatever was logged.
+
+A line that cannot be written is counted and serving goes on; the next that can be says how many were lost.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any, Literal, TextIO, TypeAlias
+
+import msgspec
+
+from antiphon.errors import AntiphonError
+from antiphon.providers.secret import masked
+
+LogFormat: TypeAlias = Literal["json", "console"]
+
+_request_id: ContextVar[str] = ContextVar("antiphon_request_id", default="")
+
+_LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "critical": logging.CRITICAL,
+}
+_STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "color_message"}
+_OWN = {"time", "level", "logger", "message", "request_id", "exception"}
+_SHORTEST_SECRET = 4
+_DEEPEST = 6
+_MOST_HELD = 50
+_LONGEST_TEXT = 16_384
+_LOGGER_WIDTH = 18
+
+# What a terminal or a log viewer may take for an end of line or an order: C0, DEL and C1, the two separators, bidi marks.
+_UNSAFE = [*range(32), *range(0x7F, 0xA0), 0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A)]
+_ESCAPES = {code: f"\\u{code:04x}" for code in _UNSAFE} | {9: "\\t", 10: "\\n", 13: "\\r"}
+_COLOURS = {"debug": "2", "info": "32", "warning": "33", "error": "31", "critical": "1;31"}
+
+
+@contextmanager
+def request_named(request_id: str) -> Iterator[None]:
+    """Every line logged inside says that it belongs to this request."""
+    token = _request_id.set(request_id)
+    try:
+        yield
+    finally:
+        _request_id.reset(token)
+
+
+def configure_logs(
+    log_format: LogFormat = "console",
+    level: str = "info",
+    *,
+    secrets: Callable[[], Iterable[str]] = tuple,
+    stream: TextIO | None = None,
+    on_failure: Callable[[], None] = lambda: None,
+) -> LogHandler:
+    """Log to `stream` (standard error by default) from here on; a handler of ours that was there before is replaced.
+
+    `level` is for Antiphon's own lines; other libraries are heard from `warning` on. `secrets` gives what is secret now, and
+    `on_failure` hears of each line that could not be written.
+    """
+    number = _LEVELS.get(level.lower())
+    if number is None or log_format not in ("json", "console"):
+        raise AntiphonError(
+            f"logs cannot be {log_format!r} at level {level!r}; the formats are json and console, "
+            f"the levels {', '.join(_LEVELS)}"
+        )
+    handler = LogHandler(log_format, stream or sys.stderr, secrets=secrets, on_failure=on_failure)
+    root = logging.getLogger()
+    for known in list(root.handlers):
+        if isinstance(known, LogHandler):
+            root.removeHandler(known)
+            known.close()
+    root.addHandler(handler)
+    root.setLevel(max(number, logging.WARNING))
+    logging.getLogger("antiphon").setLevel(number)
+    return handler
+
+
+class LogHandler(logging.Handler):
+    """Writes records to a stream. `failures` counts those that could not be written."""
+
+    def __init__(
+        self,
+        log_format: LogFormat,
+        stream: TextIO,
+        *,
+        secrets: Callable[[], Iterable[str]] = tuple,
+        on_failure: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__()
+        self.failures = 0
+        self._stream = stream
+        self._secrets = secrets
+        self._on_failure = on_failure
+        self._lost = 0
+        self._line = self._json_line if log_format == "json" else self._console_line
+        self._has_colours = log_format == "console" and _is_terminal(stream) and not os.environ.get("NO_COLOR")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record, or count that it could not be."""
+        try:
+            if self._lost:
+                lost = f"{self._lost} log lines before this one could not be written"
+                self._write(self._line(logging.makeLogRecord({**_AFTER_LOSS, "msg": lost, "created": record.created})))
+                self._lost = 0
+            self._write(self._line(record))
+        except Exception:  # a full disk, a closed pipe, a value that cannot be shown: none may stop a request
+            self.failures += 1
+            self._lost += 1
+            self._on_failure()
+
+    def _write(self, line: str) -> None:
+        self._stream.write(line + "\n")
+        self._stream.flush()
+
+    def _json_line(self, record: logging.LogRecord) -> str:
+        plain = _Plain(self._secrets())
+        fields: dict[str, Any] = {
+            "time": _time(record).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": plain.text(record.name),
+            "message": plain.text(_message(record)),
+        }
+        if request_id := _id_of(record):
+            fields["request_id"] = plain.text(request_id)
+        for name, value in _extras(record):
+            # An extra must not be able to say when or by whom a line was written.
+            fields[f"{name}_" if name in _OWN else name] = plain.value(value)
+        if told := _exception(record):
+            fields["exception"] = plain.text(told)
+        # JSON escapes the C0 controls itself; the others stand only inside its strings, where the same escapes are legal.
+        return msgspec.json.encode(fields).decode().translate(_ESCAPES)
+
+    def _console_line(self, record: logging.LogRecord) -> str:
+        plain = _Plain(self._secrets())
+        level = record.levelname.lower()
+        name = plain.text(record.name).removeprefix("antiphon.")
+        pieces = [
+            self._painted(_time(record).astimezone().strftime("%H:%M:%S.%f")[:-3], "2"),
+            self._painted(f"{level:<8}", _COLOURS.get(level, "")),
+            self._painted(f"{name.translate(_ESCAPES):<{_LOGGER_WIDTH}}", "36"),
+            plain.text(_message(record)).translate(_ESCAPES),
+        ]
+        pieces += [
+            self._painted(f"{key.translate(_ESCAPES)}=", "2") + _short(plain.value(value)).translate(_ESCAPES)
+            for key, value in _extras(record)
+        ]
+        if request_id := _id_of(record):
+            pieces.append(self._painted(f"[{plain.text(request_id).translate(_ESCAPES)}]", "2"))
+        lines = [" ".join(pieces)]
+        if told := _exception(record):
+            # Set apart, so that no line of an exception's text can pass for a record.
+            lines += [f"    | {line.translate(_ESCAPES)}" for line in plain.text(told).split("\n")]
+        return "\n".join(lines)
+
+    def _painted(self, text: str, colour: str) -> str:
+        return f"\x1b[{colour}m{text}\x1b[0m" if self._has_colours and colour else text
+
+
+_AFTER_LOSS = {"name": "antiphon.gateway", "levelname": "WARNING", "levelno": logging.WARNING}
+
+
+class _Plain:
+    """Makes of any value one that can be written down: plain data of bounded size, no secret in it."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        # The longest first: where one secret begins another, masking the short one would leave the rest of the long one.
+        self._secrets = sorted((secret for secret in secrets if len(secret) >= _SHORTEST_SECRET), key=len, reverse=True)
+
+    def text(self, text: str) -> str:
+        for secret in self._secrets:
+            if secret in text:
+                text = text.replace(secret, masked(secret))
+        if len(text) > _LONGEST_TEXT:
+            text = f"{text[:_LONGEST_TEXT]}… ({len(text)} characters)"
+        return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+    def value(self, value: Any, depth: int = 0) -> Any:
+        if value is None or isinstance(value, bool | float) or (type(value) is int and value.bit_length() < 64):
+            return value
+        if isinstance(value, dict) and depth < _DEEPEST:
+            return {self.text(str(key)): self.value(value[key], depth + 1) for key in islice(value, _MOST_HELD)}
+        if isinstance(value, list | tuple | set | frozenset) and depth < _DEEPEST:
+            more = [f"and {len(value) - _MOST_HELD} more"] if len(value) > _MOST_HELD else []
+            return [self.value(held, depth + 1) for held in islice(value, _MOST_HELD)] + more
+        return self.text(str(value))
+
+
+def _time(record: logging.LogRecord) -> datetime:
+    return datetime.fromtimestamp(record.created, UTC)
+
+
+def _id_of(record: logging.LogRecord) -> str:
+    return str(getattr(record, "request_id", "")) or _request_id.get()
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except (
+        TypeError,
+        ValueError,
+        KeyError,
+    ):  # arguments that do not fit are a mistake of ours, and no reason to say nothing
+        return f"{record.msg} {record.args!r}"
+
+
+def _extras(record: logging.LogRecord) -> list[tuple[str, Any]]:
+    return [(name, value) for name, value in vars(record).items() if name not in _STANDARD and name != "request_id"]
+
+
+def _exception(record: logging.LogRecord) -> str:
+    error = record.exc_info[1] if record.exc_info else None
+    told = "".join(traceback.format_exception(error)) if error is not None else record.exc_text or ""
+    return "\n".join(filter(None, (told.rstrip(), record.stack_info)))
+
+
+def _short(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    try:
+        return stream.isatty()
+    except (AttributeError, ValueError):
+        return False

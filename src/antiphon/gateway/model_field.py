@@ -1,0 +1,36 @@
+"""The `model` of a body, read and replaced while everything else of the body stays as it was written.
+
+Only the outermost object is taken apart; its values are carried over byte for byte. A name that stands twice is kept once, so
+what was looked at is what is sent.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from antiphon.errors import WireError
+
+_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def read_model(body: bytes) -> str:
+    """The model that a body asks for."""
+    model = _fields(body).get("model")
+    name = msgspec.json.decode(model) if model is not None else None
+    if not isinstance(name, str) or not name:
+        raise WireError("model: you must provide a model parameter, the name of a model as text")
+    return name
+
+
+def with_model(body: bytes, model: str) -> bytes:
+    """The same body, asking for another model."""
+    fields = _fields(body)
+    fields["model"] = msgspec.Raw(msgspec.json.encode(model))
+    return msgspec.json.encode(fields)
+
+
+def _fields(body: bytes) -> dict[str, msgspec.Raw]:
+    try:
+        return _decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise WireError(f"the body is no JSON object: {error}") from error

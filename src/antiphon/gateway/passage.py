@@ -1,0 +1,61 @@
+"""`Passage`: everything worth knowing about one request on its way through, gathered as it goes."""
+
+from __future__ import annotations
+
+import time
+
+from msgspec import Struct, field
+
+from antiphon.history.usage import TokenUsage
+from antiphon.providers.call import Attempt
+from antiphon.repair.action import Action
+from antiphon.wire.delta import Failed, ModelOutputDelta, PartDelta, PartStarted, UsageReported
+from antiphon.wire.loss import Loss
+from antiphon.wire.output import ProviderError
+
+
+class Passage(Struct, kw_only=True):
+    """One request. Times are of the monotonic clock; `waited` is what was spent waiting for somebody else."""
+
+    request_id: str
+    client_format: str
+    asked: str = ""
+    key: str = ""
+    streams: bool = False
+    provider: str = ""
+    model: str = ""
+    upstream_format: str = ""
+    status: int = 0
+    began: float = field(default_factory=time.monotonic)
+    first_token: float | None = None
+    ended: float | None = None
+    waited: float = 0.0
+    usage: TokenUsage | None = None
+    repairs: list[Action] = field(default_factory=list)
+    losses: list[Loss] = field(default_factory=list)
+    attempts: list[Attempt] = field(default_factory=list)
+    error: ProviderError | None = None
+    is_left: bool = False
+    """Whether the client went away before the end."""
+
+    def hear(self, deltas: list[ModelOutputDelta]) -> None:
+        """Note what an answer says of itself."""
+        for delta in deltas:
+            kind = type(delta)
+            if kind is PartDelta or kind is PartStarted:
+                if self.first_token is None:
+                    self.first_token = time.monotonic()
+            elif isinstance(delta, UsageReported):
+                self.usage = delta.usage
+            elif isinstance(delta, Failed):
+                self.error = delta.error
+
+    @property
+    def seconds(self) -> float:
+        """How long it took, or takes."""
+        return (self.ended or time.monotonic()) - self.began
+
+    @property
+    def overhead(self) -> float:
+        """What of that was ours."""
+        return max(0.0, self.seconds - self.waited)

@@ -1,0 +1,216 @@
+"""The way back of a stream: pieces of the upstream's bytes in, pieces for the client out.
+
+Where both speak the same format the bytes pass as they came; what they say is read beside, for usage and for whether they came to
+an end. Otherwise they are read into deltas and written in the client's format. While the upstream is silent the client gets
+comments, so that nobody on the way takes the line for dead. A stream that breaks ends with an error in the client's format,
+never as if it was finished.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Protocol
+
+import msgspec
+from msgspec import Struct, structs
+
+from antiphon.errors import TransportError
+from antiphon.gateway.passage import Passage
+from antiphon.gateway.upstream import StreamReply
+from antiphon.wire import Format
+from antiphon.wire.delta import Assembler, Failed, ModelOutputDelta, Started
+from antiphon.wire.output import ModelOutput, ProviderError
+from antiphon.wire.restore import Restorer
+from antiphon.wire.sse import SseReader
+
+COMMENT = b": keep-alive\n\n"
+_MOST_BEHIND_THE_END = 64 * 1024
+"""What an upstream may say behind its last event: a `[DONE]`, some blanks. More is not passed on."""
+
+_BLANK_LINES = (b"\n\n", b"\n\r\n", b"\r\r")
+"""What stands between two events."""
+
+Scrub = Callable[[ProviderError], ProviderError]
+
+
+class Voice(Protocol):
+    """What the client hears of what the upstream said. `comment` is what it hears while nothing is said."""
+
+    comment: bytes
+
+    def hear(self, piece: bytes, deltas: list[ModelOutputDelta]) -> bytes:
+        """The bytes for the client."""
+
+    def end(self, failed: Failed | None) -> bytes:
+        """The last bytes; with an error, if the stream broke off."""
+
+
+class SameVoice:
+    """The upstream's own bytes, in whole events: half of one is held, for a comment or an error may come before the rest."""
+
+    comment = COMMENT
+
+    def __init__(self, wire: Format, asked: str) -> None:
+        self._wire = wire
+        self._asked = asked
+        self._half: list[bytes] = []
+
+    def hear(self, piece: bytes, _: list[ModelOutputDelta]) -> bytes:
+        if not self._half and piece.endswith(b"\n\n"):
+            return piece
+        seam = self._half[-1][-2:] if self._half else b""  # the blank line may be cut in two
+        joined = seam + piece
+        end = max(joined.rfind(blank) + len(blank) if blank in joined else 0 for blank in _BLANK_LINES) - len(seam)
+        if end <= 0:
+            self._half += [piece] if piece else []
+            return b""
+        said = b"".join([*self._half, piece[:end]])
+        self._half = [piece[end:]] if end < len(piece) else []
+        return said
+
+    def end(self, failed: Failed | None) -> bytes:
+        return b"".join(self._half) if failed is None else self._wire.stream_writer(self._asked).write(failed)
+
+
+class TranslatedVoice:
+    """The same, told in the client's format and in the words of its request."""
+
+    comment = COMMENT
+
+    def __init__(self, wire: Format, asked: str, restorer: Restorer, id_of: Callable[[str], str]) -> None:
+        self._writer = wire.stream_writer(asked)
+        self._asked = asked
+        self._restorer = restorer
+        self._id_of = id_of
+
+    def hear(self, _: bytes, deltas: list[ModelOutputDelta]) -> bytes:
+        write = self._writer.write
+        if deltas and isinstance(deltas[0], Started):
+            started = structs.replace(deltas[0], id=self._id_of(deltas[0].id), model=self._asked)
+            deltas = [started, *deltas[1:]]
+        return b"".join([write(said) for delta in deltas for said in self._restorer.delta(delta)])
+
+    def end(self, failed: Failed | None) -> bytes:
+        last = self._writer.write(failed) if failed is not None else b""
+        return last + self._writer.close()
+
+
+class KeepingVoice:
+    """Another voice, and what it said: `output` is the whole answer, `body` the response as a Responses client got it."""
+
+    def __init__(self, voice: Voice) -> None:
+        self.body = b""
+        self.comment = voice.comment
+        self._voice = voice
+        self._assembler = Assembler()
+
+    @property
+    def output(self) -> ModelOutput:
+        return self._assembler.output
+
+    def hear(self, piece: bytes, deltas: list[ModelOutputDelta]) -> bytes:
+        for delta in deltas:
+            self._assembler.add(delta)
+        return self._noted(self._voice.hear(piece, deltas))
+
+    def end(self, failed: Failed | None) -> bytes:
+        return self._noted(self._voice.end(failed))
+
+    def _noted(self, said: bytes) -> bytes:
+        if b"response.completed" in said or b"response.incomplete" in said:
+            for event in SseReader().feed(said):
+                if event.event in (b"response.completed", b"response.incomplete"):
+                    self.body = bytes(msgspec.json.decode(event.data, type=_Completed).response)
+        return said
+
+
+class _Completed(Struct):
+    response: msgspec.Raw
+
+
+class ArrayVoice:
+    """Another voice's events as one JSON array: Gemini's stream, where `alt=sse` was not asked for."""
+
+    comment = b"\n"
+
+    def __init__(self, voice: Voice) -> None:
+        self._voice = voice
+        self._events = SseReader()
+        self._is_begun = False
+
+    def hear(self, piece: bytes, deltas: list[ModelOutputDelta]) -> bytes:
+        return self._framed(self._voice.hear(piece, deltas))
+
+    def end(self, failed: Failed | None) -> bytes:
+        return self._framed(self._voice.end(failed)) + (b"\n]" if self._is_begun else b"[]")
+
+    def _framed(self, data: bytes) -> bytes:
+        framed = b""
+        for event in self._events.feed(data) if data else ():
+            framed += (b",\r\n" if self._is_begun else b"[") + event.data
+            self._is_begun = True
+        return framed
+
+
+async def relayed(
+    reply: StreamReply, voice: Voice, passage: Passage, *, scrub: Scrub, keep_alive: float
+) -> AsyncGenerator[bytes, None]:
+    """The stream for the client. Closed early, it closes the upstream's connection at once."""
+    async with aclosing(reply):
+        behind = 0
+        body, reader = reply.pieces, reply.reader
+        piece, deltas = b"".join(reply.held), reply.deltas
+        while True:
+            failed = _quoting(deltas, scrub)
+            if failed is not None:
+                piece, deltas = b"", deltas[:-1]
+                passage.error = failed.error
+            passage.hear(deltas)
+            if said := voice.hear(piece, deltas):
+                yield said
+            if failed is not None:
+                break
+            piece, deltas = b"", []
+            waiting_since = time.monotonic()
+            try:
+                async with asyncio.timeout(keep_alive):
+                    piece = await anext(body)
+            except TimeoutError:
+                passage.waited += time.monotonic() - waiting_since
+                if reader.is_over:
+                    break
+                yield voice.comment
+                continue
+            except (StopAsyncIteration, TransportError) as ending:
+                passage.waited += time.monotonic() - waiting_since
+                if not reader.is_over:
+                    deltas = reader.close(ending if isinstance(ending, TransportError) else None)
+                    if isinstance(deltas[-1], Failed):
+                        failed = Failed(scrub(deltas[-1].error))
+                        deltas[-1:] = []
+                        passage.error = failed.error
+                    passage.hear(deltas)
+                    if said := voice.hear(b"", deltas):
+                        yield said
+                break
+            passage.waited += time.monotonic() - waiting_since
+            if not reader.is_over:
+                deltas = reader.feed(piece)
+                continue
+            behind += len(piece)
+            if behind > _MOST_BEHIND_THE_END:
+                break
+        if said := voice.end(failed):
+            yield said
+
+
+def _quoting(deltas: list[ModelOutputDelta], scrub: Scrub) -> Failed | None:
+    """The error that ends `deltas`, if it quotes a secret of ours: without it. The upstream's own bytes may not pass then."""
+    last = deltas[-1] if deltas else None
+    if not isinstance(last, Failed):
+        return None
+    clean = scrub(last.error)
+    return None if clean is last.error else Failed(clean)

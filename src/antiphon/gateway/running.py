@@ -1,0 +1,96 @@
+"""`Running`: one configuration, built: the upstreams with their keys, the routes, the client keys.
+
+A reload builds another one and swaps it in at once; requests that are on their way finish on the one they began with. What a key
+has been through (it cools, it is spent) belongs to the key and not to the configuration: a provider whose keys are the same keeps
+its pool.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from antiphon.gateway.client_keys import ClientKeys
+from antiphon.gateway.config import Config, ProviderSettings
+from antiphon.gateway.offline import OfflineUpstream
+from antiphon.gateway.upstream import Upstream
+from antiphon.providers.credential_key import CredentialStatus
+from antiphon.providers.credentials import CredentialPool
+from antiphon.providers.presets import plain_base_url
+from antiphon.providers.retry import RetryPolicy
+from antiphon.providers.routes import Route, RouteTable, Target
+from antiphon.providers.transport import Timeouts, Transport
+
+
+class Running:
+    """A configuration at work. `previous` is the one it takes the place of."""
+
+    def __init__(
+        self,
+        config: Config,
+        transport: Transport,
+        *,
+        previous: Running | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self.config = config
+        self.environ = os.environ if environ is None else environ
+        self.keys = ClientKeys(config, self.environ)
+        self.upstreams: dict[str, Upstream | OfflineUpstream] = {
+            settings.name: self._upstream(settings, transport, previous) for settings in config.providers
+        }
+        self.routes = [Route(model.name, model.targets) for model in config.models]
+        known = {name: _models_of(upstream) for name, upstream in self.upstreams.items()}
+        self._table = RouteTable(self.routes, {}, (), lambda: known)
+
+    def targets(self, model: str) -> list[Target]:
+        """Whom to ask for `model`, in order. Raises `RoutingError`."""
+        return self._table.resolve(model)
+
+    @property
+    def credentials(self) -> dict[str, list[CredentialStatus]]:
+        """How the keys of each provider stand."""
+        pools = {name: upstream.pool for name, upstream in self.upstreams.items()}
+        return {name: pool.status() for name, pool in pools.items() if pool is not None}
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Every secret in use, for whoever must not let one through."""
+        return tuple(secret for upstream in self.upstreams.values() for secret in upstream.secrets)
+
+    def _upstream(
+        self, settings: ProviderSettings, transport: Transport, previous: Running | None
+    ) -> Upstream | OfflineUpstream:
+        if settings.is_offline:
+            return OfflineUpstream(settings.name)
+        preset = settings.row
+        return Upstream(
+            settings.name,
+            preset,
+            plain_base_url(settings.base_url or preset.base_url, settings.name),
+            pool=self._pool(settings, previous),
+            transport=transport,
+            headers={name.lower(): value for name, value in settings.header_values(self.environ).items()},
+            timeouts=Timeouts(
+                connect=settings.connect_seconds, read=settings.read_seconds, total=settings.total_seconds
+            ),
+            retry=RetryPolicy(retries=settings.retries, rotations=settings.rotations),
+            api_version=settings.api_version,
+            hold=self.config.gateway.hold_seconds,
+        )
+
+    def _pool(self, settings: ProviderSettings, previous: Running | None) -> CredentialPool | None:
+        if not settings.keys:
+            return None
+        pool = CredentialPool(list(settings.keys), environ=self.environ)
+        if previous is not None:
+            before = next((known for known in previous.config.providers if known.name == settings.name), None)
+            kept = previous.upstreams[settings.name].pool if before is not None else None
+            is_same = before is not None and before.keys == settings.keys and before.base_url == settings.base_url
+            if is_same and kept is not None and kept.secrets == pool.secrets:
+                return kept
+        return pool
+
+
+def _models_of(upstream: Upstream | OfflineUpstream) -> tuple[str, ...]:
+    return upstream.preset.models if isinstance(upstream, Upstream) else ()

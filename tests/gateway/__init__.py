@@ -1,0 +1,1 @@
+"""Tests of the gateway, and the providers and clients it stands between."""

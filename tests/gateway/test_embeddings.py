@@ -1,0 +1,152 @@
+"""Embeddings: where they are made, what is sent there, and what is told where they are not."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import struct
+from typing import Any
+
+import msgspec
+import pytest
+
+from antiphon.errors import WireError
+from antiphon.gateway.embeddings import embeddings_address, no_embeddings
+from antiphon.gateway.model_field import read_model, with_model
+from antiphon.gateway.refusal import passed_on, refused
+from antiphon.gateway.upstream import Upstream, UpstreamFailed, WholeReply
+from antiphon.providers.aiohttp_transport import AiohttpTransport
+from antiphon.providers.credentials import CredentialPool
+from antiphon.providers.presets import PRESETS
+from antiphon.providers.retry import RetryPolicy
+from antiphon.providers.transport import Timeouts
+from local_server import LocalServer
+from providers.scripted_server import Reply, ScriptedServer
+
+SECRET = "sk-a-secret-of-the-gateway"
+
+
+@pytest.mark.parametrize(
+    ("preset", "base_url", "address"),
+    [
+        ("openai", "https://api.openai.com/v1", "https://api.openai.com/v1/embeddings"),
+        ("openai-responses", "https://api.openai.com/v1", "https://api.openai.com/v1/embeddings"),
+        ("ollama", "http://localhost:11434", "http://localhost:11434/v1/embeddings"),
+        ("ollama", "http://localhost:11434/v1", "http://localhost:11434/v1/embeddings"),
+        ("azure-openai", "https://x.openai.azure.com/openai/v1", "https://x.openai.azure.com/openai/v1/embeddings"),
+        (
+            "azure-openai",
+            "https://x.openai.azure.com",
+            "https://x.openai.azure.com/openai/deployments/small/embeddings?api-version=2024-10-21",
+        ),
+        ("anthropic", "https://api.anthropic.com", None),
+        ("gemini", "https://generativelanguage.googleapis.com", None),
+    ],
+)
+def test_where_embeddings_are_made(preset: str, base_url: str, address: str | None) -> None:
+    assert embeddings_address(PRESETS[preset], base_url, "small") == address
+
+
+@pytest.mark.parametrize("name", [name for name, preset in PRESETS.items() if preset.format.startswith("openai")])
+def test_every_provider_of_openais_formats_has_an_address(name: str) -> None:
+    address = embeddings_address(PRESETS[name], "https://host", "small")
+    assert address is not None
+    assert "/embeddings" in address
+    assert "chat" not in address
+
+
+def test_everything_but_the_model_is_passed_on_as_it_was_written() -> None:
+    body = b'{"input": ["\\u00e9", [1, 2]], "model": "mine", "dimensions": 1e2, "later": {"a" : null}}'
+    assert read_model(body) == "mine"
+    sent = with_model(body, "theirs")
+    assert sent == b'{"input":["\\u00e9", [1, 2]],"model":"theirs","dimensions":1e2,"later":{"a" : null}}'
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"null", b"{", b'{"input": "x"}', b'{"model": 3}', b'{"model": ""}', b"\xff"]
+)
+def test_a_body_without_a_model_is_refused(body: bytes) -> None:
+    with pytest.raises(WireError):
+        read_model(body)
+
+
+def test_who_makes_none_names_those_who_do() -> None:
+    openai = pytest.importorskip("openai")
+    answer = refused("openai-chat", no_embeddings("claude-5", "anthropic", ["openai", "ollama"]))
+    assert isinstance(answer.body, bytes)
+    with LocalServer() as server, openai.OpenAI(api_key="none", base_url=server.url, max_retries=0) as client:
+        server.answer(answer.status, "application/json", answer.body)
+        with pytest.raises(openai.NotFoundError, match="These do: openai, ollama") as told:
+            client.embeddings.create(model="claude-5", input="x")
+    assert (told.value.code, told.value.param) == ("embeddings_not_supported", "model")
+    assert "No provider of this gateway does" in no_embeddings("claude-5", "anthropic", []).message
+
+
+def upstream(url: str) -> Upstream:
+    return Upstream(
+        "openai",
+        PRESETS["openai"],
+        f"{url}/v1",
+        pool=CredentialPool([SECRET]),
+        transport=AiohttpTransport({}),
+        headers={},
+        timeouts=Timeouts(),
+        retry=RetryPolicy(retries=0, rotations=0),
+    )
+
+
+def embed(url: str, body: bytes) -> WholeReply:
+    async def ask() -> WholeReply:
+        provider = upstream(url)
+        try:
+            reply = await provider.ask(
+                "theirs",
+                [with_model(body, "theirs")],
+                streams=False,
+                headers={},
+                attempts=[],
+                address=embeddings_address(provider.preset, provider.base_url, "theirs"),
+            )
+        finally:
+            await provider.transport.aclose()
+        assert isinstance(reply, WholeReply)
+        return reply
+
+    return asyncio.run(ask())
+
+
+def test_through_an_upstream_and_back_to_the_official_client() -> None:
+    openai = pytest.importorskip("openai")
+    vector = [0.25, -1.5]
+    encoded = base64.b64encode(struct.pack("<2f", *vector)).decode()
+    made: dict[str, Any] = {
+        "object": "list",
+        "data": [{"object": "embedding", "index": 0, "embedding": encoded}],
+        "model": "theirs",
+        "usage": {"prompt_tokens": 1, "total_tokens": 1},
+    }
+    reply = Reply(body=msgspec.json.encode(made), content_type="application/json", has_length=True)
+    with LocalServer() as server, openai.OpenAI(api_key="none", base_url=server.url, max_retries=0) as client:
+        server.answer(200, "application/json", msgspec.json.encode(made))
+        found = client.embeddings.create(model="mine", input=["x"])
+        asked = server.received
+    assert found.data[0].embedding == vector
+    with ScriptedServer(reply) as provider:
+        assert embed(provider.url, asked).body == reply.body
+        (received,) = provider.received
+    assert received.target == "/v1/embeddings"
+    assert received.headers["authorization"] == f"Bearer {SECRET}"
+    assert msgspec.json.decode(received.body) == {**msgspec.json.decode(asked), "model": "theirs"}
+
+
+def test_an_error_of_the_provider_is_told_in_openais_shape_without_the_key() -> None:
+    said = {"error": {"message": f"`input` is too long. Key: {SECRET}", "type": "invalid_request_error", "code": None}}
+    reply = Reply(status=400, body=msgspec.json.encode(said), content_type="application/json")
+    with ScriptedServer(reply) as provider, pytest.raises(UpstreamFailed) as failed:
+        embed(provider.url, b'{"model": "mine", "input": []}')
+    answer = passed_on("openai-chat", failed.value.error, "openai")
+    assert answer.status == 400
+    assert isinstance(answer.body, bytes)
+    error = msgspec.json.decode(answer.body)["error"]
+    assert error["message"].startswith("`input` is too long.")
+    assert SECRET not in error["message"]
