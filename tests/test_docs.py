@@ -73,10 +73,16 @@ def test_links_between_pages_lead_somewhere() -> None:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
-def test_the_demo_of_make_run(place: Path) -> None:
-    run = subprocess.run(
-        [sys.executable, ROOT / "examples" / "the_log.py"], capture_output=True, text=True, check=False
-    )
+@pytest.mark.parametrize(
+    ("example", "said"),
+    [
+        ("the_log.py", ["it ended with signal 9", "exported again, the same: True"]),
+        ("the_loop.py", ["it ended with signal 9", "Outcome unknown", "create_plan", "booked: Oslo"]),
+    ],
+)
+def test_the_demos_run(example: str, said: list[str], place: Path) -> None:
+    run = subprocess.run([sys.executable, ROOT / "examples" / example], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
-    assert "it ended with signal 9" in run.stdout
-    assert "exported again, the same: True" in run.stdout
+    assert [words for words in said if words not in run.stdout] == []
+    if example == "the_loop.py":
+        assert run.stdout.count("0 rules broken") == 4

@@ -1,0 +1,196 @@
+"""The loops of other frameworks, each with a scripted model in memory, as its own documentation shows how to make one.
+
+Run by the interpreter of `.venv-loop-peers`: `python bench/loop_peers.py NAME ROUNDS` prints as JSON the CPU time at each call
+of the model. A framework that is not there, or does not run, says why on standard error and ends with 1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+Stamps = list[float]
+
+
+def weather(city: str) -> str:
+    """Current weather in a city."""
+    return f"Rain in {city}, 7 degrees"
+
+
+async def weather_async(city: str) -> str:
+    """Current weather in a city."""
+    return f"Rain in {city}, 7 degrees"
+
+
+def pydantic_ai(rounds: int) -> Stamps:
+    from pydantic_ai import Agent, UsageLimits
+    from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
+    from pydantic_ai.models.function import FunctionModel
+
+    stamps: Stamps = []
+
+    def model(messages: Any, info: Any) -> ModelResponse:
+        stamps.append(time.process_time())
+        if len(stamps) > rounds:
+            return ModelResponse(parts=[TextPart("done")])
+        return ModelResponse(parts=[ToolCallPart("weather_async", {"city": f"Town {len(stamps)}"})])
+
+    agent = Agent(FunctionModel(model), tools=[weather_async])
+    asyncio.run(agent.run("Rain?", usage_limits=UsageLimits(request_limit=None)))
+    return stamps
+
+
+def openai_agents(rounds: int) -> Stamps:
+    from agents import Agent, Model, ModelResponse, Runner, Usage, function_tool, set_tracing_disabled
+    from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+
+    set_tracing_disabled(True)
+    stamps: Stamps = []
+
+    class Scripted(Model):
+        async def get_response(self, *_: Any, **__: Any) -> ModelResponse:
+            stamps.append(time.process_time())
+            number = len(stamps)
+            if number > rounds:
+                text = ResponseOutputText(text="done", type="output_text", annotations=[])
+                item: Any = ResponseOutputMessage(
+                    id="m", role="assistant", status="completed", type="message", content=[text]
+                )
+            else:
+                item = ResponseFunctionToolCall(
+                    call_id=f"call_{number}",
+                    name="weather_async",
+                    arguments=json.dumps({"city": f"Town {number}"}),
+                    type="function_call",
+                )
+            return ModelResponse(output=[item], usage=Usage(), response_id=None)
+
+        def stream_response(self, *_: Any, **__: Any) -> Any:
+            raise NotImplementedError
+
+    agent = Agent(name="a", model=Scripted(), tools=[function_tool(weather_async)])
+    asyncio.run(Runner.run(agent, "Rain?", max_turns=rounds + 5))
+    return stamps
+
+
+def langgraph(rounds: int) -> Stamps:
+    import warnings
+
+    from langchain_core.language_models import BaseChatModel
+    from langchain_core.messages import AIMessage
+    from langchain_core.outputs import ChatGeneration, ChatResult
+    from langchain_core.tools import tool
+    from langgraph.prebuilt import create_react_agent
+
+    stamps: Stamps = []
+
+    class Scripted(BaseChatModel):
+        @property
+        def _llm_type(self) -> str:
+            return "scripted"
+
+        def bind_tools(self, *_: Any, **__: Any) -> Any:
+            return self
+
+        def _generate(self, *_: Any, **__: Any) -> ChatResult:
+            stamps.append(time.process_time())
+            number = len(stamps)
+            calls = [{"name": "weather_async", "args": {"city": f"Town {number}"}, "id": f"call_{number}"}]
+            message = AIMessage("done") if number > rounds else AIMessage("", tool_calls=calls)
+            return ChatResult(generations=[ChatGeneration(message=message)])
+
+        async def _agenerate(self, *_: Any, **__: Any) -> ChatResult:
+            return self._generate()
+
+    warnings.simplefilter("ignore")
+    graph = create_react_agent(Scripted(), [tool(weather_async)])
+    asyncio.run(graph.ainvoke({"messages": [("user", "Rain?")]}, {"recursion_limit": rounds * 3 + 10}))
+    return stamps
+
+
+def llm(rounds: int) -> Stamps:
+    import llm as package
+
+    stamps: Stamps = []
+
+    class Scripted(package.Model):
+        model_id = "scripted"
+        supports_tools = True
+        can_stream = False
+
+        def execute(self, prompt: Any, stream: Any, response: Any, conversation: Any) -> Any:
+            stamps.append(time.process_time())
+            number = len(stamps)
+            if number > rounds:
+                yield "done"
+                return
+            response.add_tool_call(
+                package.ToolCall(name="weather", arguments={"city": f"Town {number}"}, tool_call_id=f"call_{number}")
+            )
+            yield ""
+
+    conversation = Scripted().conversation(tools=[weather])
+    conversation.chain("Rain?", chain_limit=rounds + 5).text()
+    return stamps
+
+
+def agno(rounds: int) -> Stamps:
+    from dataclasses import dataclass
+
+    from agno.agent import Agent
+    from agno.models.base import Model
+    from agno.models.response import ModelResponse
+
+    stamps: Stamps = []
+
+    @dataclass
+    class Scripted(Model):
+        id: str = "scripted"
+
+        def invoke(self, *_: Any, **__: Any) -> ModelResponse:
+            stamps.append(time.process_time())
+            number = len(stamps)
+            if number > rounds:
+                return ModelResponse(role="assistant", content="done")
+            function = {"name": "weather", "arguments": json.dumps({"city": f"Town {number}"})}
+            return ModelResponse(
+                role="assistant", tool_calls=[{"id": f"call_{number}", "type": "function", "function": function}]
+            )
+
+        async def ainvoke(self, *_: Any, **__: Any) -> ModelResponse:
+            return self.invoke()
+
+        def invoke_stream(self, *_: Any, **__: Any) -> Any:
+            raise NotImplementedError
+
+        def ainvoke_stream(self, *_: Any, **__: Any) -> Any:
+            raise NotImplementedError
+
+        def _parse_provider_response(self, response: Any, **_: Any) -> ModelResponse:
+            return ModelResponse()
+
+        def _parse_provider_response_delta(self, response: Any) -> ModelResponse:
+            return ModelResponse()
+
+    Agent(model=Scripted(), tools=[weather], telemetry=False).run("Rain?")
+    return stamps
+
+
+PEERS: dict[str, Callable[[int], Stamps]] = {
+    "pydantic-ai": pydantic_ai,
+    "openai-agents": openai_agents,
+    "langgraph": langgraph,
+    "llm": llm,
+    "agno": agno,
+}
+
+if __name__ == "__main__":
+    try:
+        print(json.dumps(PEERS[sys.argv[1]](int(sys.argv[2]))))
+    except Exception as error:  # said to whoever reads the report: a peer is never left out in silence
+        print(f"{type(error).__name__}: {error}"[:300], file=sys.stderr)
+        sys.exit(1)
