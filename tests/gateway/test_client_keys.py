@@ -8,7 +8,7 @@ from antiphon.errors import CredentialError
 from antiphon.gateway.client_keys import ClientKey, ClientKeys, hash_of, is_loopback, new_key
 from antiphon.gateway.config import ClientKeySettings, Config, GatewaySettings
 
-KEY, OTHER = new_key(), new_key()
+KEY, OTHER = "sk-antiphon-" + "k" * 32, "sk-antiphon-" + "o" * 32
 CONFIG = Config(
     gateway=GatewaySettings(client_keys=("env:BARE", hash_of(OTHER))),
     keys=(

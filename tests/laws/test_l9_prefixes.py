@@ -71,11 +71,11 @@ def test_a_window_stands_still_between_its_steps(appended: list[HistoryEntry], l
     """Entry by entry, the window either grows at its end or moves; when it moves it leaves room for more than one entry."""
     history = AgentHistory()
     options = LiveContextOptions(max_entries=limit, shrink_to=0.5)
-    previous: list[bytes] = []
+    previous: list[int] = []
     for entry in appended:
         history.append(entry)
         context = render_live_context(history.snapshot(), options)
-        now = rendered_bytes(context)
+        now = [shown.sequence_number for shown in context if isinstance(shown, HistoryEntry)]
         moved = now[: len(previous)] != previous
         assert moved or len(now) > len(previous)
         previous = now

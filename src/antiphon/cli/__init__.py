@@ -1,4 +1,4 @@
-"""The command line: `antiphon serve | key | doctor | history | convert | check | repair`.
+"""The command line: `antiphon chat | serve | key | doctor | history | convert | check | repair`.
 
 A command is a module with `configure(parser)` and `run(arguments) -> exit code`; only the one that was asked for is loaded.
 Exit codes: 0 done, 1 not done (the reason on standard error), 2 the command was not understood.
@@ -16,6 +16,7 @@ from antiphon import __version__
 from antiphon.errors import AntiphonError
 
 COMMANDS = {
+    "chat": "talk to a model, at the terminal or in a pipe",
     "serve": "run the gateway: any client to any model",
     "key": "make keys for the clients of the gateway",
     "doctor": "look at everything the gateway stands on, and say what to do",

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from antiphon.cli.history import store_path
 from antiphon.cli.terminal import harmless, write
 from antiphon.gateway.client_keys import ClientKeys
 from antiphon.gateway.config import Config, ProviderSettings, config_schema
@@ -107,9 +108,12 @@ def _described(provider: ProviderSettings) -> str:
 def _served(configured: Configured, overrides: dict[str, Any], workers: int) -> int:
     from antiphon.gateway.serving import serve, serve_in_workers
 
-    if workers > 1:
+    if workers > 1:  # without the chat: its turns belong to one process
         return serve_in_workers(configured.config, workers, path=configured.path, overrides=overrides)
-    asyncio.run(serve(configured.config, path=configured.path, overrides=overrides))
+    from antiphon.web.mount import chat_of
+
+    chat = chat_of(store_path(None))
+    asyncio.run(serve(configured.config, path=configured.path, overrides=overrides, chat=chat))
     return 0
 
 

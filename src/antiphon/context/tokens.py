@@ -131,6 +131,8 @@ class TokenLedger:
                 if entry.sequence_number > start and (usage := _usage(entry)) and usage.prompt_tokens:
                     return tokens + usage.total
                 tokens += self.tokens_of(entry)
+        if snapshot.compaction is not None:
+            tokens += self._counter.count(ModelInputEntry.of(snapshot.compaction.summary))
         return tokens
 
     def usage(self, snapshot: AgentHistorySnapshot) -> TokenUsage:

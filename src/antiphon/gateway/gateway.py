@@ -170,7 +170,9 @@ class Gateway:
         if door.allowed:
             error = ProviderError(f"{request.path} takes {', '.join(door.allowed)}, not {request.method}", "not_found")
             return refused("", error, status=405, headers={"allow": ", ".join(door.allowed)})
-        error = ProviderError(f"there is nothing at {request.path[:200]}; see /v1/models and /status", "not_found")
+        error = ProviderError(
+            f"there is nothing at {request.path[:200]}; see /v1/models and /status", "not_found", code="not_found"
+        )
         return refused("", error)
 
     def _ready(self, running: Running) -> Answer:
@@ -223,8 +225,10 @@ class Gateway:
         self._log(passage)
 
     def _log(self, passage: Passage) -> None:
-        told = f"{passage.client_format} {passage.asked} -> {passage.provider}/{passage.model} {passage.status}"
         level = logging.INFO if passage.status < 500 and passage.error is None else logging.WARNING
+        if not logger.isEnabledFor(level):
+            return
+        told = f"{passage.client_format} {passage.asked} -> {passage.provider}/{passage.model} {passage.status}"
         logger.log(
             level,
             "%s in %.3f s%s%s%s",

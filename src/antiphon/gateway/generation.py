@@ -13,7 +13,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import Struct, structs
@@ -168,11 +168,16 @@ class Generation:
 
     def _is_refused_as_it_came(self, error: ProviderError, prepared: Prepared, neutral: ModelRequest) -> bool:
         """Whether a body that passed untouched was refused for what writing it anew mends: looked at only then."""
-        is_untouched = prepared.request is neutral
-        is_mended = self._running.config.gateway.repair and not self._key.strict
-        if not is_untouched or not is_mended or error.kind != "invalid_request":
+        if prepared.request is not neutral or error.kind != "invalid_request":
             return False
-        return bool(prepared.upstream.wire.check_request(prepared.body[0]))
+        return self._is_mendable(prepared.upstream, prepared.body[0], prepared.target.model)
+
+    def _is_mendable(self, upstream: AnyUpstream, body: bytes, model: str) -> bool:
+        """Whether a body breaks rules of its API, and may be written anew."""
+        if not self._running.config.gateway.repair or self._key.strict:
+            return False
+        named: dict[str, Any] = {"model": model} if upstream.format == "gemini" else {}  # elsewhere the body names it
+        return bool(upstream.wire.check_request(body, **named))
 
     async def _prepared(self, neutral: ModelRequest, target: Target, *, is_rewritten: bool) -> Prepared:
         upstream = self._running.upstreams[target.provider]
@@ -186,7 +191,10 @@ class Generation:
             mended, repairs = repair(request, upstream.format, request_id=self._request.request_id)
         is_same = upstream.format == self._door.format
         if is_same and mended is neutral and upstream.takes_bodies_as_they_are and not is_rewritten:
-            return Prepared(target, upstream, neutral, [self._body_as_it_came(neutral, target)], True, [], [])
+            body = self._body_as_it_came(neutral, target)
+            # made for one model, given to another: what the one takes the other may refuse
+            if target.model == neutral.model or not self._is_mendable(upstream, body, target.model):
+                return Prepared(target, upstream, neutral, [body], True, [], [])
         named = structs.replace(mended, model=target.model)
         data, lost = upstream.wire.encode_request(named, **upstream.wire_options)
         return Prepared(target, upstream, named, [data], is_same, repairs, losses + lost)
@@ -228,7 +236,7 @@ class Generation:
             return self._told(Answer.json(reply.body))
         restored = structs.replace(Restorer(neutral).output(output), model=neutral.model, id=self._new_id(output.id))
         body, losses = self._wire.encode_response(restored)
-        passage.losses = [*passage.losses, *losses]
+        passage.losses = [*passage.losses, *filter(_is_of_the_answer, losses)]
         if self._keeps(prepared, neutral):
             await self._keep(neutral, restored, body)
         return self._told(Answer.json(body))
@@ -265,6 +273,7 @@ class Generation:
         finally:
             await pieces.aclose()
             self._passage.is_left = status == 499
+            self._passage.losses = [*self._passage.losses, *filter(_is_of_the_answer, voice.losses)]
             self._end(status)
 
     def _new_id(self, given: str) -> str:
@@ -314,6 +323,11 @@ class Generation:
             self._finished(passage)
 
 
+def _is_of_the_answer(loss: Loss) -> bool:
+    """Whether a loss is of what the model said. What a provider repeats of the request, and when it answered, is not."""
+    return loss.path.startswith(("parts", "others", "stop", "usage"))
+
+
 def _wants_inline(upstream: AnyUpstream) -> Callable[[Part], bool]:
     """Which media the upstream takes only as data."""
     if upstream.format == "gemini":
@@ -329,4 +343,6 @@ def _listed(told: list[str]) -> str:
 
 
 def _ascii(text: str) -> str:
+    if text.isascii() and text.isprintable():
+        return text
     return "".join(letter if " " <= letter <= "~" else "?" for letter in text)

@@ -15,7 +15,7 @@ import asyncio
 import time
 from base64 import b64encode
 from collections import OrderedDict
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urljoin, urlsplit
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 Media: TypeAlias = Image | Audio | Document
+_MEDIA = (Image, Audio, Document)
 
 _REDIRECTS = (301, 302, 303, 307, 308)
 _MEBIBYTE = 1024 * 1024
@@ -221,9 +222,12 @@ class _Allowance:
             raise MediaRefused("the media of the request are too much together")
 
 
-def _media(message: Message) -> list[Media]:
-    inner = [part for result in message.parts if isinstance(result, ToolCallResult) for part in result.content]
-    return [part for part in (*message.parts, *inner) if isinstance(part, Image | Audio | Document)]
+def _media(message: Message) -> Iterator[Media]:
+    for part in message.parts:
+        if isinstance(part, ToolCallResult):
+            yield from (inner for inner in part.content if isinstance(inner, _MEDIA))
+        elif isinstance(part, _MEDIA):
+            yield part
 
 
 def _is_wanted(part: Media, wants: Callable[[Part], bool]) -> bool:

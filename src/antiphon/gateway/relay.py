@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Protocol
 
@@ -22,6 +22,7 @@ from antiphon.gateway.passage import Passage
 from antiphon.gateway.upstream import StreamReply
 from antiphon.wire import Format
 from antiphon.wire.delta import Assembler, Failed, ModelOutputDelta, Started
+from antiphon.wire.loss import Loss
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.restore import Restorer
 from antiphon.wire.sse import SseReader
@@ -41,6 +42,10 @@ class Voice(Protocol):
 
     comment: bytes
 
+    @property
+    def losses(self) -> list[Loss]:
+        """What could not be said."""
+
     def hear(self, piece: bytes, deltas: list[ModelOutputDelta]) -> bytes:
         """The bytes for the client."""
 
@@ -52,6 +57,7 @@ class SameVoice:
     """The upstream's own bytes, in whole events: half of one is held, for a comment or an error may come before the rest."""
 
     comment = COMMENT
+    losses: list[Loss] = []  # noqa: RUF012 - bytes that pass as they came lose nothing
 
     def __init__(self, wire: Format, asked: str) -> None:
         self._wire = wire
@@ -86,6 +92,10 @@ class TranslatedVoice:
         self._restorer = restorer
         self._id_of = id_of
 
+    @property
+    def losses(self) -> list[Loss]:
+        return self._writer.losses
+
     def hear(self, _: bytes, deltas: list[ModelOutputDelta]) -> bytes:
         write = self._writer.write
         if deltas and isinstance(deltas[0], Started):
@@ -110,6 +120,10 @@ class KeepingVoice:
     @property
     def output(self) -> ModelOutput:
         return self._assembler.output
+
+    @property
+    def losses(self) -> list[Loss]:
+        return self._voice.losses
 
     def hear(self, piece: bytes, deltas: list[ModelOutputDelta]) -> bytes:
         for delta in deltas:
@@ -141,6 +155,10 @@ class ArrayVoice:
         self._events = SseReader()
         self._is_begun = False
 
+    @property
+    def losses(self) -> list[Loss]:
+        return self._voice.losses
+
     def hear(self, piece: bytes, deltas: list[ModelOutputDelta]) -> bytes:
         return self._framed(self._voice.hear(piece, deltas))
 
@@ -155,11 +173,60 @@ class ArrayVoice:
         return framed
 
 
+class _Silence:
+    """Waits for pieces, but not for ever. One timer serves the whole stream: it looks again when it rings, and is not set anew
+    for every piece."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._waiting: asyncio.Task[object] | None = None
+        self._since = 0.0
+        self._is_long = False
+
+    async def broken_by(self, pieces: AsyncIterator[bytes]) -> bytes:
+        """The next piece. Raises `TimeoutError` if it does not come in time; it can be waited for again."""
+        task = asyncio.current_task()
+        assert task is not None
+        before = task.cancelling()
+        self._waiting, self._since, self._is_long = task, self._loop.time(), False
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._seconds, self._look)
+        try:
+            return await anext(pieces)
+        except BaseException as error:
+            # Whoever else cancels the task means it: only what was ours becomes a time-out.
+            if self._is_long and task.uncancel() <= before and isinstance(error, asyncio.CancelledError):
+                raise TimeoutError from None
+            raise
+        finally:
+            self._waiting = None
+
+    async def __aenter__(self) -> _Silence:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._waiting is None:
+            return  # the client is slow, not the upstream; the next wait sets it anew
+        left = self._since + self._seconds - self._loop.time()
+        if left > 0:
+            self._timer = self._loop.call_later(left, self._look)
+        else:
+            self._is_long = True
+            self._waiting.cancel()
+
+
 async def relayed(
     reply: StreamReply, voice: Voice, passage: Passage, *, scrub: Scrub, keep_alive: float
 ) -> AsyncGenerator[bytes, None]:
     """The stream for the client. Closed early, it closes the upstream's connection at once."""
-    async with aclosing(reply):
+    async with aclosing(reply), _Silence(keep_alive) as silence:
         behind = 0
         body, reader = reply.pieces, reply.reader
         piece, deltas = b"".join(reply.held), reply.deltas
@@ -176,8 +243,7 @@ async def relayed(
             piece, deltas = b"", []
             waiting_since = time.monotonic()
             try:
-                async with asyncio.timeout(keep_alive):
-                    piece = await anext(body)
+                piece = await silence.broken_by(body)
             except TimeoutError:
                 passage.waited += time.monotonic() - waiting_since
                 if reader.is_over:

@@ -15,9 +15,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -36,10 +37,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("antiphon.gateway")
 
+_SERVER = "antiphon"
 _IDLE_SECONDS = 75.0
 _SWEEP_SECONDS = 1.0
 _JSON_TYPES = ("application/json", "application/octet-stream", "text/plain", "")
 """What a body of JSON may call itself; the official clients say the first, and curl says nothing useful."""
+_HEAD = re.compile(rb"[A-Z]+ /")
+_AGENT = re.compile(rb"\r\nuser-agent:", re.IGNORECASE)
+_OTHER_AGENT = b"\r\nalso-agent:"
 
 
 class Listener:
@@ -100,20 +105,30 @@ class Listener:
         headers = {name.lower(): value for name, value in request.headers.items()}
         request_id = request_id_of(headers)
         seconds = self._settings().request_seconds
+        streamed: web.StreamResponse | None = None
         self._metrics.request_began()
         try:
             with request_named(request_id):
                 async with asyncio.timeout(seconds) as limit:
                     answer = await self._answered(request, headers, request_id)
                     answer.headers.setdefault("x-request-id", request_id)
+                    answer.headers.setdefault("server", _SERVER)
                     if isinstance(answer.body, bytes):
                         return web.Response(status=answer.status, headers=answer.headers, body=answer.body)
-                    return await self._streamed(request, answer)
+                    streamed = web.StreamResponse(status=answer.status, headers=answer.headers)
+                    await self._stream(request, streamed, answer.body)
+                    return streamed
         except TimeoutError:
             if not limit.expired():
                 raise
             error = ProviderError(f"the request took longer than {seconds:g} s", "timeout")
-            late = refused(_format_of(request), error, headers={"x-request-id": request_id})
+            if streamed is not None and streamed.prepared:
+                # A status was told already: that there is no end is all that can still be said.
+                logger.warning("%s; its stream is cut", error.message, extra={"request_id": request_id})
+                if transport is not None:
+                    transport.abort()
+                return streamed
+            late = refused(_format_of(request), error, headers={"x-request-id": request_id, "server": _SERVER})
             return web.Response(status=late.status, headers=late.headers, body=late.body)
         finally:
             self._metrics.request_ended()
@@ -133,7 +148,7 @@ class Listener:
             ClientRequest(
                 method=request.method,
                 path=request.path,
-                query=dict(request.query),
+                query=dict(request.query) if request.query_string else {},
                 headers=headers,
                 body=body,
                 peer=peer,
@@ -155,10 +170,14 @@ class Listener:
         length = request.content_length
         if length is not None and length > settings.max_body_bytes:
             return refused(format_name, too_large, headers={"connection": "close"})
+        if headers.get("expect", "").lower() == "100-continue":
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            request.writer.output_size = 0  # nothing of the answer was said yet
         pieces: list[bytes] = []
         size = 0
+        is_there = request.content.is_eof()  # it came with the head: there is nothing to wait for
         try:
-            async with asyncio.timeout(settings.body_seconds):
+            async with asyncio.timeout(None if is_there else settings.body_seconds):
                 while piece := await request.content.readany():
                     size += len(piece)
                     if size > settings.max_body_bytes:
@@ -172,18 +191,13 @@ class Listener:
             return refused(format_name, ProviderError(message, "invalid_request"), headers={"connection": "close"})
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    async def _streamed(self, request: web.BaseRequest, answer: Answer) -> web.StreamResponse:
-        from aiohttp import web
-
-        assert not isinstance(answer.body, bytes)
-        response = web.StreamResponse(status=answer.status, headers=answer.headers)
-        async with aclosing(answer.body) as pieces:  # type: ignore[type-var]
+    async def _stream(self, request: web.BaseRequest, response: web.StreamResponse, body: AsyncIterator[bytes]) -> None:
+        async with aclosing(body) as pieces:  # type: ignore[type-var]
             await response.prepare(request)
             with contextlib.suppress(ConnectionError):  # the client is gone; closing the pieces tells the upstream
                 async for piece in pieces:
                     await response.write(piece)
                 await response.write_eof()
-        return response
 
     async def _sweep(self) -> None:
         """Close connections that do nothing: no request in their first seconds, or none since the last one."""
@@ -197,8 +211,37 @@ class Listener:
 
 
 def _server_class() -> Any:
-    """aiohttp's server with our count of connections."""
-    from aiohttp import web
+    """aiohttp's server with our count of connections, and our words for what is no HTTP."""
+    from aiohttp import http_exceptions, web
+
+    class _Handler(web.RequestHandler):
+        def data_received(self, data: bytes) -> None:
+            super().data_received(_with_one_agent(data))
+
+        def handle_error(
+            self,
+            request: web.BaseRequest,
+            status: int = 500,
+            exc: BaseException | None = None,
+            message: str | None = None,
+        ) -> web.StreamResponse:
+            if not isinstance(exc, http_exceptions.HttpProcessingError) or request.writer.output_size:
+                return super().handle_error(request, status, exc, message)
+            # What was sent is not repeated, neither to the log nor to whoever sent it: a key may be in it.
+            is_large = isinstance(exc, http_exceptions.LineTooLong) or "Too many headers" in str(exc)
+            logger.info("a request from %s is no HTTP: %s", request.remote, type(exc).__name__)
+            told = "the head of the request is too large" if is_large else "the request is not well-formed HTTP"
+            answer = refused("", ProviderError(told, "invalid_request"), status=431 if is_large else 400)
+            response = web.Response(
+                status=answer.status, headers={**answer.headers, "server": _SERVER}, body=answer.body
+            )
+            response.force_close()
+            return response
+
+        def log_exception(self, *told: Any, **more: Any) -> None:
+            if isinstance(more.get("exc_info"), web.RequestPayloadError):
+                return  # a body that cannot be read was answered already
+            super().log_exception(*told, **more)
 
     class _Server(web.Server):
         def __init__(self, listener: Listener) -> None:
@@ -213,6 +256,9 @@ def _server_class() -> Any:
                 max_field_size=32 * 1024,
                 lingering_time=1.0,
             )
+
+        def __call__(self) -> web.RequestHandler:
+            return _Handler(self, loop=self._loop, **self._kwargs)
 
         async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
             self.served.add(request.transport)
@@ -231,6 +277,18 @@ def _server_class() -> Any:
             super().connection_lost(handler, exc)
 
     return _Server
+
+
+def _with_one_agent(data: bytes) -> bytes:
+    """The head of a request with its second User-Agent under another name, of the same length: libraries that stand on an SDK
+    send theirs beside it (pydantic-ai does to Gemini), and aiohttp takes two for no HTTP at all."""
+    if not _HEAD.match(data):
+        return data
+    end = data.find(b"\r\n\r\n")
+    end = len(data) if end < 0 else end
+    for other in list(_AGENT.finditer(data, 0, end))[1:]:
+        data = data[: other.start()] + _OTHER_AGENT + data[other.end() :]
+    return data
 
 
 def _format_of(request: web.BaseRequest) -> str:

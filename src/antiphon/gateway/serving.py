@@ -40,6 +40,7 @@ from antiphon.providers.aiohttp_transport import AiohttpTransport
 logger = logging.getLogger("antiphon.gateway")
 
 GRACE = 30.0
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _QUICK_DEATH = 2.0
 """A worker that dies sooner than this is not replaced at once: it would die again."""
 
@@ -76,7 +77,7 @@ async def serve(
 ) -> None:
     """Serve until a signal says to stop, or `stop` is set. `ready` is told the ports once they are served.
 
-    `chat` makes what answers under `/chat/` on the main port; it is closed before the ports are.
+    `chat` makes what answers under `/chat/` on the main port; it is closed with the ports.
     """
     sockets = sockets or Sockets(config)
     metrics = Metrics((model.name for model in config.models), version=__version__, files=files)
@@ -123,13 +124,14 @@ async def serve(
             main, format_port = sockets.ports
             host = config.gateway.host
             logger.info("serving on http://%s:%s, format proxy on %s", host, main, format_port)
+            if mounted is not None:
+                logger.info("the chat is at http://%s:%s/chat/", host, main)
             if ready is not None:
                 ready(sockets.ports)
             await stop.wait()
             logger.info("stopping: what is under way has %g s", GRACE)
-            if mounted is not None:
-                await mounted.aclose(GRACE)
-            await asyncio.gather(*(listener.close(GRACE) for listener in listeners))
+            closing = [listener.close(GRACE) for listener in listeners]
+            await asyncio.gather(*closing, *([mounted.aclose(GRACE)] if mounted is not None else []))
     finally:
         for task in tasks:
             task.cancel()
@@ -170,6 +172,16 @@ def serve_in_workers(config: Config, count: int, **options: Any) -> int:
         return _Parent(config, count, sockets, Path(folder), options).run()
 
 
+@contextlib.contextmanager
+def _later(signals: tuple[signal.Signals, ...]) -> Iterator[None]:
+    """Signals that come meanwhile are heard afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class _Parent:
     """Whoever keeps the workers alive."""
 
@@ -184,33 +196,36 @@ class _Parent:
 
     def run(self) -> int:
         configure_logs(self._config.gateway.log, self._config.gateway.log_level)
-        for number in range(self._count):
-            self._fork(number)
-        for known in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(known, self._stop)
-        signal.signal(signal.SIGHUP, lambda *_: self._tell(signal.SIGHUP))
+        with _later(_SIGNALS):  # what comes while the first workers are made is heard once all of them can be told
+            for number in range(self._count):
+                self._fork(number)
+            for known in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(known, self._stop)
+            signal.signal(signal.SIGHUP, lambda *_: self._tell(signal.SIGHUP))
         while self._workers:
             try:
                 process, _ = os.wait()
             except InterruptedError:
                 continue
             began = self._workers.pop(process, 0.0)
-            if not self._is_stopping:
-                if time.monotonic() - began < _QUICK_DEATH:
-                    time.sleep(_QUICK_DEATH)
+            if not self._is_stopping and time.monotonic() - began < _QUICK_DEATH:
+                time.sleep(_QUICK_DEATH)
+            if not self._is_stopping:  # it may have been told so meanwhile
                 logger.warning("worker %s ended; another takes its place", process)
                 self._fork(process)
         return 0
 
     def _fork(self, number: int) -> None:
-        process = os.fork()
-        if process:
-            self._workers[process] = time.monotonic()
-            return
+        with _later(_SIGNALS):
+            process = os.fork()
+            if process:
+                self._workers[process] = time.monotonic()
+                return
         code = 1
         try:
-            for known in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            for known in _SIGNALS:
                 signal.signal(known, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
             files = WorkerFiles(self._folder, f"{number}-{os.getpid()}")
             asyncio.run(serve(self._config, sockets=self._sockets, files=files, **self._options))
             code = 0

@@ -52,6 +52,7 @@ class Spans:
     ) -> None:
         self._close = close
         self._tracer: Tracer | None = None
+        self._is_global = provider is None
         try:
             from opentelemetry import trace
         except ImportError:
@@ -62,6 +63,10 @@ class Spans:
         """A request is over. `headers` are the client's, their names in lower case."""
         if self._tracer is None:
             return
+        from opentelemetry import trace
+
+        if self._is_global and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+            return  # the process has set up nowhere to send them to
         from opentelemetry.propagate import extract
         from opentelemetry.trace import SpanKind, set_span_in_context
 

@@ -13,6 +13,7 @@ import contextlib
 import re
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import lru_cache
 from random import random as any_fraction
 from typing import Any
 
@@ -44,6 +45,7 @@ _SILENT = (Started, UsageReported, PartEnded, Failed, Finished)
 _NOTHING = ProviderError("the provider ended its answer without having said anything", "stream_cut")
 _LONGEST_ERROR = 1024 * 1024
 _LONGEST_WHOLE = 256 * 1024 * 1024
+_MOST_ADDRESSES = 256  # clients choose the names of models where a route is a glob
 
 
 _holds_secret = re.compile(r"auth|key|token|secret|cookie").search
@@ -116,6 +118,7 @@ class Upstream:
         self._retry = retry
         self._api_version = api_version
         self._hold = hold
+        self._address = lru_cache(maxsize=_MOST_ADDRESSES)(self._made_address)
 
     @property
     def wire_options(self) -> dict[str, Any]:
@@ -156,7 +159,7 @@ class Upstream:
             clock=time.monotonic,
             fraction=any_fraction,
         )
-        url = address or self._address(model, streams=streams)
+        url = address or self._address(model, streams)
         while True:
             advice = None
             if course.begin():
@@ -187,7 +190,7 @@ class Upstream:
         """How long a stream that shows nothing is held back, in seconds."""
         return self._hold
 
-    def _address(self, model: str, *, streams: bool) -> str:
+    def _made_address(self, model: str, streams: bool) -> str:
         url = self.preset.address(self.base_url, model, self._api_version)
         if self.format == "gemini" and not streams:
             return url.replace(":streamGenerateContent?alt=sse", ":generateContent")

@@ -11,6 +11,7 @@ import threading
 import time
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
 _RANDOM_BITS = 80
 
 _lock = threading.Lock()
@@ -23,7 +24,7 @@ def new_id() -> str:
     with _lock:
         value = time.time_ns() // 1_000_000 << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS)
         _last = value = max(value, _last + 1)
-    return "".join(_ALPHABET[value >> shift & 31] for shift in range(125, -1, -5))
+    return "".join([_PAIRS[value >> shift & 1023] for shift in range(120, -1, -10)])
 
 
 def is_id(text: str) -> bool:

@@ -18,7 +18,7 @@ import os
 import ssl
 import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urljoin, urlsplit
 from weakref import WeakSet
@@ -27,13 +27,15 @@ from msgspec import structs
 
 from antiphon import __version__
 from antiphon.errors import ProviderSetupError, TransportError
-from antiphon.providers.transport import HttpRequest, HttpResponse
+from antiphon.providers.transport import HttpRequest, HttpResponse, Timeouts
 
 if TYPE_CHECKING:
     import aiohttp
 
 _JOINED = 256 * 1024
 """Pieces of a body are joined up to this size: copying is cheaper than a system call for each."""
+_LARGEST_SINGLE = 1024 * 1024
+"""A body that is one piece is sent as it is up to this size; beyond that aiohttp warns of writing so much at once."""
 _KEPT_ALIVE = 60.0
 _MOST_REDIRECTS = 3
 _REDIRECTS = (307, 308)  # those that keep the method and the body
@@ -84,9 +86,6 @@ class AiohttpTransport:
         self._let_go_of_the_dead()
 
     async def _ask(self, held: _Held, request: HttpRequest) -> HttpResponse:
-        import aiohttp
-
-        timeouts = request.timeouts
         headers = dict(request.headers)
         try:
             response = await held.session.request(
@@ -97,9 +96,9 @@ class AiohttpTransport:
                 proxy=self._proxy(request.url),
                 ssl=self._certificates if request.url.startswith("https:") else True,
                 allow_redirects=False,
-                timeout=aiohttp.ClientTimeout(total=timeouts.total, connect=timeouts.connect, sock_read=timeouts.read),
+                timeout=_patience(request.timeouts),
             )
-        except (aiohttp.ClientError, OSError, ValueError) as error:
+        except _troubles() as error:
             raise _failure(error, request) from None
         held.running.add(response)
         return _Response(response, request)
@@ -153,6 +152,8 @@ class AiohttpTransport:
             gc.collect()
 
     def _proxy(self, url: str) -> str | None:
+        if not self._proxies:
+            return None
         parts = urlsplit(url)
         proxy = self._proxies.get(parts.scheme) or self._proxies.get("all")
         if proxy is None or _needs_none(parts.hostname or "", parts.port, self._proxies.get("no", "")):
@@ -186,11 +187,9 @@ class _Response:
         return self
 
     async def __anext__(self) -> bytes:
-        import aiohttp
-
         try:
             data = await self._response.content.readany()
-        except (aiohttp.ClientError, OSError, ValueError) as error:
+        except _troubles() as error:
             raise _failure(error, self._request, is_begun=True) from None
         if not data:
             raise StopAsyncIteration
@@ -198,6 +197,21 @@ class _Response:
 
     async def aclose(self) -> None:
         self._response.close()
+
+
+@cache
+def _troubles() -> tuple[type[Exception], ...]:
+    """What aiohttp raises where the network or the address is to blame."""
+    import aiohttp
+
+    return aiohttp.ClientError, OSError, ValueError
+
+
+@lru_cache
+def _patience(timeouts: Timeouts) -> aiohttp.ClientTimeout:
+    import aiohttp
+
+    return aiohttp.ClientTimeout(total=timeouts.total, connect=timeouts.connect, sock_read=timeouts.read)
 
 
 async def _closed(generator: AsyncGenerator[Any, None]) -> None:
@@ -212,6 +226,8 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
 def _data(body: Sequence[bytes], headers: dict[str, str]) -> Any:
     """The body as aiohttp takes it: small ones joined, large ones piece by piece under a length that is known."""
     size = sum(map(len, body))
+    if len(body) == 1 and size <= _LARGEST_SINGLE:
+        return body[0]
     if size <= _JOINED:
         return b"".join(body)
     headers["Content-Length"] = str(size)

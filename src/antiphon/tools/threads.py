@@ -1,8 +1,8 @@
 """Plain functions in threads, so that they do not stop the event loop.
 
 A thread cannot be killed. So these are daemon threads of our own and not asyncio's: a call that hangs keeps its thread to
-itself, while closing the loop waits for nothing (asyncio joins the threads of its executor) and neither does the end of the
-interpreter. A thread that is done waits a while for the next call, then ends.
+itself, while closing the loop waits for nothing (asyncio joins the threads of its executor), and the end of the interpreter
+only for a moment. A thread that is done waits a while for the next call, then ends.
 
 There is no bound here; the executor bounds how many calls run at once. What is left behind after a timeout counts no more:
 if it ever ends, its result is dropped.
@@ -11,22 +11,26 @@ if it ever ends, its result is dropped.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextvars
 import itertools
 import logging
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
 logger = logging.getLogger("antiphon.tools")
 
 IDLE_SECONDS = 10.0
+EXIT_SECONDS = 0.5
 
 _Job: TypeAlias = tuple[contextvars.Context, Callable[[], Any], asyncio.AbstractEventLoop, asyncio.Future[Any]]
 
 _idle: list[_Worker] = []
+_busy: set[_Worker] = set()
 _idle_lock = threading.Lock()
 _numbers = itertools.count(1)
 
@@ -52,15 +56,24 @@ class _Worker(threading.Thread):
     def __init__(self) -> None:
         super().__init__(name=f"antiphon-tool-{next(_numbers)}", daemon=True)
         self.inbox: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        self._is_free = threading.Event()
+
+    def join_call(self, seconds: float) -> None:
+        """Wait until the call that runs here is done, for at most so long."""
+        self._is_free.wait(seconds)
 
     def run(self) -> None:
         while (job := self._next_job()) is not None:
             context, function, loop, outcome = job
             returned = error = None
+            self._is_free.clear()
+            _busy.add(self)
             try:
                 returned = context.run(function)
             except BaseException as raised:  # even sys.exit in a tool ends only the call
                 error = raised
+            _busy.discard(self)
+            self._is_free.set()
             with _idle_lock:
                 _idle.append(self)
             try:
@@ -82,6 +95,14 @@ class _Worker(threading.Thread):
             return self.inbox.get()
 
 
+def _await_the_busy() -> None:
+    """Give calls that are under way a moment when the interpreter ends: a thread in the middle of a library's own code, taken
+    away from under it, may bring the whole process down."""
+    deadline = time.monotonic() + EXIT_SECONDS
+    for worker in list(_busy):
+        worker.join_call(max(0.0, deadline - time.monotonic()))
+
+
 def _settle(outcome: asyncio.Future[Any], result: tuple[Any, BaseException | None]) -> None:
     if not outcome.done():
         outcome.set_result(result)
@@ -92,7 +113,9 @@ def _forget_threads() -> None:
     global _idle_lock
     _idle_lock = threading.Lock()
     _idle.clear()
+    _busy.clear()
 
 
+atexit.register(_await_the_busy)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_threads)

@@ -132,7 +132,7 @@ def decide(turn: Turn, offers: Offers, today: date) -> Decision:
         if done is None:
             return Decision(_announced(step, ready, turn.language), step.offer, ready.arguments)
         again = None
-        if done.has_failed and not step.offer.tool.freeform:
+        if done.can_be_corrected and not step.offer.tool.freeform:
             better = corrected(step.offer, _arguments(done), done.said, step.clause.text, today)
             again = _taken(step, waiting) if better is not None else None
             if better is not None and again is None:

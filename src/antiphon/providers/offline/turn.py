@@ -30,6 +30,11 @@ class Done(Struct, frozen=True):
         return self.result.status is not ToolExecutionStatus.SUCCESS
 
     @property
+    def can_be_corrected(self) -> bool:
+        """Whether it failed for something a better call might mend; one that was not run (a person said no) did not."""
+        return self.result.status is ToolExecutionStatus.FAILED
+
+    @property
     def said(self) -> str:
         return self.result.result_markdown
 

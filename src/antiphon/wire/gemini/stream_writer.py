@@ -1,8 +1,10 @@
 """Deltas as the stream a Gemini client expects: `data:` lines, each a GenerateContentResponse with what is new.
 
 A client appends text to text, so parts must come one after the other: of each candidate the first open part speaks, and what the
-others say waits for its end. A call is written when its arguments are whole (Gemini has no fragments of them). Usage, and
-all that is said about the answer, comes with the finish reason, in the last chunk.
+others say waits for its end. A call is written when its arguments are whole (Gemini has no fragments of them) and it is known
+what follows: calls side by side, and the finish behind them, are one chunk, for the chats of Google's SDKs keep each chunk as
+a turn of its own. Usage, and all that is said about the answer, comes with the finish reason, in the last chunk. If that has
+nothing else to say, it has an empty text, as Google's often has: those chats forget a whole answer over a chunk without parts.
 
 Two texts side by side become one to whoever reads this, unless their signatures differ; text that says nothing is not written.
 """
@@ -68,6 +70,7 @@ class StreamWriter:
         self._speaking: dict[int, _Speaking] = {}
         self._queues: dict[int, deque[_Speaking]] = {}
         self._usage: TokenUsage | None = None
+        self._have_spoken: set[int] = set()
         self._has_ended = False
 
     def write(self, delta: ModelOutputDelta) -> bytes:
@@ -81,6 +84,8 @@ class StreamWriter:
             if speaking is None:
                 return b""
             speaking.has_ended = True
+            if all(isinstance(waiting.part, ToolCallRequest) for waiting in self._queues[speaking.candidate]):
+                return b""
             return self._write_ready(speaking.candidate)
         if isinstance(delta, PartExtended):
             return self._write_extension(delta)
@@ -112,7 +117,8 @@ class StreamWriter:
         if queue is None:
             queue = self._queues[delta.candidate] = deque()
         queue.append(speaking)
-        return self._write_ready(delta.candidate) if queue[0] is speaking else b""
+        is_waiting = isinstance(delta.part, ToolCallRequest) or not queue[0].has_ended
+        return self._write_ready(delta.candidate) if queue[0] is speaking or not is_waiting else b""
 
     def _write_delta(self, delta: PartDelta) -> bytes:
         speaking = self._speaking[delta.index]
@@ -191,6 +197,8 @@ class StreamWriter:
             self.losses.append(Loss("stop_sequence", "stop_sequence", f"{FORMAT} does not say which it was"))
         response, about = split_native(delta.native)
         parts = self._ready(delta.candidate, is_last=True)
+        if not parts and delta.candidate in self._have_spoken:
+            parts = [{"text": ""}]
         self._has_ended = True
         chunk: dict[str, Any] = {}
         if parts or not has_no_candidates(delta.native):
@@ -204,7 +212,8 @@ class StreamWriter:
 
     def _write_failure(self, error: ProviderError) -> bytes:
         self._has_ended = True
-        return self._event(write_error(error))
+        whole = b"".join([self._write_ready(candidate) for candidate in self._queues])
+        return whole + self._event(write_error(error))
 
     def _heading(self) -> dict[str, Any]:
         if self._head is None:
@@ -212,6 +221,7 @@ class StreamWriter:
         return self._head
 
     def _chunk(self, parts: list[Any], candidate: int) -> bytes:
+        self._have_spoken.add(candidate)
         content = {"parts": parts, "role": "model"}
         return self._event({"candidates": [{"content": content, "index": candidate}], **self._heading()})
 

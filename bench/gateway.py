@@ -1,0 +1,181 @@
+"""The gateway beside others: CPU time of the server's processes for one request, everybody in turns in one run.
+
+The upstream and the load are other processes (`gateway_traffic`), so only the gateways themselves are counted: user and system
+time of their process trees, as the kernel tells it. Wall time would say more about what else runs on the machine. Every
+contestant is warmed up and then asked in rounds, and the best round counts.
+
+The floors are proxies that do nothing but pass bytes on. Where a promise is a number of milliseconds, it is the one of the
+project's plan, measured then on a small machine with two cores; a ratio needs no such excuse.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.figures import Figure, not_measured
+from bench.gateway_peers import (
+    AIOHTTP,
+    LITELLM,
+    NOT_FOUND,
+    OURS,
+    ROOT,
+    Contestant,
+    DidNotStart,
+    Running,
+    contestants,
+    is_installed,
+    version_of,
+)
+from bench.gateway_traffic import EVENTS, AnswerWrong, asks, load
+
+ROUNDS = 3
+SECONDS, WARM_UP_SECONDS = 1.0, 0.5
+START_RUNS = 5
+
+NAMES = {
+    "small": "gateway, small request",
+    "stream": f"gateway, stream of {EVENTS} events",
+    "slow stream": f"gateway, {EVENTS} events one by one",
+    "agent": "gateway, 320 KB agent request",
+    "agent stream": "gateway, 320 KB agent request, streamed",
+    "translated": "gateway, translated",
+    "translated stream": "gateway, translated stream",
+}
+AT_MOST = {
+    ("small", LITELLM): 1 / 40,
+    ("stream", AIOHTTP): 2.0,
+    ("translated", LITELLM): 1 / 30,
+    ("translated stream", LITELLM): 1 / 30,
+}
+MILLISECONDS = {
+    "small": (0.64, "what TensorZero took"),
+    "stream": (5.8, "what TensorZero took"),
+    "agent": (2.0, "the promise: 2 ms"),
+    "agent stream": (3.0, "the promise: 3 ms"),
+    "translated": (1.0, "the promise: 1 ms"),
+    "translated stream": (4.0, "the promise: 4 ms"),
+}
+
+
+class Measured:
+    """Everybody's best round of every piece of work, in CPU milliseconds a request; and why there is none."""
+
+    def __init__(self) -> None:
+        self.best: dict[tuple[str, str], float] = {}
+        self.why: dict[str, str] = dict(NOT_FOUND)
+
+    def play(self, running: Running, work: str, seconds: float) -> float | None:
+        """One round; None if it went wrong."""
+        contestant = running.contestant
+        before = running.cpu
+        try:
+            answers = asyncio.run(load(contestant.port, asks()[work], contestant.headers, seconds))
+        except (AnswerWrong, OSError) as error:
+            self.why[f"{contestant.name}, {work}"] = " ".join(str(error).split())[:200]
+            return None
+        return (running.cpu - before) / answers * 1e3
+
+    def add(self, name: str, work: str, milliseconds: float) -> None:
+        self.best[work, name] = min(milliseconds, self.best.get((work, name), milliseconds))
+
+
+def figures() -> Iterator[Figure | str]:
+    yield from start_figures()
+    with tempfile.TemporaryDirectory(prefix="antiphon-bench-") as name, scripted_upstream() as upstream:
+        measured = Measured()
+        entered = list(contestants(Path(name), upstream))
+        with contextlib.ExitStack() as stack:
+            running = list(started(entered, Path(name), measured, stack))
+            measure(running, measured)
+            ours = next((known for known in running if known.contestant.name == OURS), None)
+            if ours is not None:
+                yield Figure("gateway, from start to serving", ours.started, 1.0, "s", 1.0, "the promise: 1 s")
+    versions = {contestant.name: f"{contestant.name} {version_of(contestant)}".strip() for contestant in entered}
+    for work, told in NAMES.items():
+        mine = measured.best.get((work, OURS))
+        if mine is None:
+            continue
+        if work in MILLISECONDS:
+            promised, against = MILLISECONDS[work]
+            yield Figure(told, mine, promised, "ms", 1.0, against)
+        for contestant in entered[1:]:
+            theirs = measured.best.get((work, contestant.name))
+            if theirs is not None:
+                at_most = AT_MOST.get((work, contestant.name))
+                yield Figure(told, mine, theirs, "ms", at_most, versions[contestant.name])
+    for peer, why in measured.why.items():
+        yield not_measured(f"gateway: {peer}", why)
+
+
+def started(
+    entered: list[Contestant], folder: Path, measured: Measured, stack: contextlib.ExitStack
+) -> Iterator[Running]:
+    """Those that run; the others say why not."""
+    for contestant in entered:
+        if not is_installed(contestant):
+            measured.why[contestant.name] = "it is not installed; `make bench` does that where it can"
+            continue
+        try:
+            running = Running(contestant, folder)
+        except DidNotStart as error:
+            measured.why[contestant.name] = str(error)
+            continue
+        stack.callback(running.stop)
+        yield running
+
+
+def measure(running: list[Running], measured: Measured) -> None:
+    """Warm everybody up, then go round."""
+    able = [
+        (known, work)
+        for work in NAMES
+        for known in running
+        if work in known.contestant.work and measured.play(known, work, WARM_UP_SECONDS) is not None
+    ]
+    for _ in range(ROUNDS):
+        for known, work in able:
+            milliseconds = measured.play(known, work, SECONDS)
+            if milliseconds is not None:
+                measured.add(known.contestant.name, work, milliseconds)
+
+
+@contextlib.contextmanager
+def scripted_upstream() -> Iterator[int]:
+    """The upstream, running; its port."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "bench.gateway_traffic"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        yield int(process.stdout.readline())
+        process.communicate()
+
+
+def start_figures() -> Iterator[Figure]:
+    """What it costs that the program is there at all."""
+    python = [sys.executable, "-c"]
+    bare = min(cpu_of([*python, "pass"]) for _ in range(START_RUNS))
+    imported = min(cpu_of([*python, "import antiphon"]) for _ in range(START_RUNS))
+    helped = min(cpu_of([sys.executable, "-m", "antiphon", "--help"]) for _ in range(START_RUNS))
+    yield Figure("import antiphon", imported * 1e3, bare * 1e3, "ms", None, "python itself")
+    yield Figure("import antiphon", imported * 1e3, 60, "ms", 1.0, "the promise: 60 ms")
+    yield Figure("antiphon --help", helped * 1e3, 150, "ms", 1.0, "the promise: 150 ms")
+
+
+def cpu_of(command: list[str]) -> float:
+    """CPU seconds of a program from start to end."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+if __name__ == "__main__":
+    for figure in figures():
+        print(figure, flush=True)

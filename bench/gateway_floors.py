@@ -1,0 +1,91 @@
+"""The floors of the gateway's bench: proxies that pass bytes on and know nothing of what they say.
+
+`python -m bench.gateway_floors aiohttp|raw PORT UPSTREAM_PORT`. The first is aiohttp's server and client put together as its
+documentation shows, which is what our gateway stands on; the second is two asyncio protocols, which nobody can undercut in
+Python. Neither looks into a body, checks a key or counts anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from bench.gateway_traffic import Line
+
+
+async def aiohttp_proxy(port: int, upstream: int) -> None:
+    from aiohttp import ClientSession, TCPConnector, web
+
+    async with ClientSession(connector=TCPConnector(limit=0)) as session:
+
+        async def handle(request: web.BaseRequest) -> web.StreamResponse:
+            body = await request.read()
+            url = f"http://127.0.0.1:{upstream}{request.path}"
+            headers = {"content-type": "application/json", "authorization": "Bearer none"}
+            async with session.post(url, data=body, headers=headers) as reply:
+                if reply.content_type == "application/json":
+                    return web.Response(
+                        status=reply.status, body=await reply.read(), headers={"content-type": "application/json"}
+                    )
+                response = web.StreamResponse(status=reply.status, headers={"content-type": "text/event-stream"})
+                await response.prepare(request)
+                async for piece in reply.content.iter_any():
+                    await response.write(piece)
+                await response.write_eof()
+                return response
+
+        server = web.Server(handle, access_log=None)
+        await asyncio.get_running_loop().create_server(server, "127.0.0.1", port)
+        await asyncio.Event().wait()
+
+
+class _Towards(Line):
+    """A connection to the upstream, used by one client at a time."""
+
+    def __init__(self, idle: list[_Towards]) -> None:
+        super().__init__()
+        self._idle = idle
+        self._client: asyncio.Transport | None = None
+
+    def ask(self, data: bytes, client: asyncio.Transport) -> None:
+        self._client = client
+        self.transport.write(data)
+
+    def data_received(self, data: bytes) -> None:
+        assert self._client is not None
+        self._client.write(data)
+        super().data_received(data)
+
+    def heard(self, _: bytes) -> None:
+        self._idle.append(self)
+
+
+class _From(Line):
+    """A client's connection."""
+
+    def __init__(self, upstream: int, idle: list[_Towards]) -> None:
+        super().__init__()
+        self._upstream = upstream
+        self._idle = idle
+
+    def heard(self, message: bytes) -> None:
+        if self._idle:
+            self._idle.pop().ask(message, self.transport)
+        else:
+            self._connecting = asyncio.ensure_future(self._connect(message))
+
+    async def _connect(self, asked: bytes) -> None:
+        loop = asyncio.get_running_loop()
+        _, towards = await loop.create_connection(lambda: _Towards(self._idle), "127.0.0.1", self._upstream)
+        towards.ask(asked, self.transport)
+
+
+async def raw_proxy(port: int, upstream: int) -> None:
+    idle: list[_Towards] = []
+    await asyncio.get_running_loop().create_server(lambda: _From(upstream, idle), "127.0.0.1", port)
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    proxies = {"aiohttp": aiohttp_proxy, "raw": raw_proxy}
+    asyncio.run(proxies[sys.argv[1]](int(sys.argv[2]), int(sys.argv[3])))

@@ -1,0 +1,211 @@
+"""The contestants of the gateway's bench: how each is set up, started and asked. All pass on to the same scripted upstream.
+
+Each is a program of its own with an empty environment, a home of its own and keys that open nothing else, run as its
+documentation says for one process. What it cannot do is left out of its work; what is not installed says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from bench.gateway_traffic import ANTHROPIC_MODEL, MODEL, SLOW_MODEL
+
+ROOT = Path(__file__).parent.parent
+PEERS = ROOT / ".venv-gateway-peers"
+PORTKEY = PEERS / "node_modules" / "@portkey-ai" / "gateway"
+OURS, AIOHTTP, RAW, LITELLM, PORTKEY_NAME = "antiphon", "aiohttp proxy", "raw proxy", "LiteLLM", "Portkey"
+NOT_FOUND = {"any-llm gateway": "the registry has no package of it; only a client for it is published"}
+SAME_FORMAT = ("small", "stream", "agent", "agent stream", "slow stream")
+EVERYTHING = (*SAME_FORMAT, "translated", "translated stream")
+CLIENT_KEY = f"sk-{secrets.token_hex(24)}"
+ASKED_WITH = {"authorization": f"Bearer {CLIENT_KEY}"}
+_TICKS = os.sysconf("SC_CLK_TCK")
+_LONGEST_START = 90.0
+
+
+class DidNotStart(Exception):
+    """A contestant that is not installed, or ended before it served."""
+
+
+class Contestant(Struct, frozen=True):
+    """A program that serves on `port` once it runs. `work` is what it can do, `headers` what it wants to be sent."""
+
+    name: str
+    command: tuple[str, ...]
+    port: int
+    work: tuple[str, ...]
+    environ: Mapping[str, str] = {}
+    headers: Mapping[str, str] = {}
+
+
+class Running:
+    """A contestant at work. `started` is how many seconds it took until it accepted a connection."""
+
+    def __init__(self, contestant: Contestant, folder: Path) -> None:
+        self.contestant = contestant
+        self._log = folder / f"{contestant.name}.log"
+        began = time.perf_counter()
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                contestant.command,
+                cwd=ROOT if "bench." in " ".join(contestant.command) else folder,
+                env={"PATH": os.defpath, "HOME": str(folder), **contestant.environ},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._wait(began + _LONGEST_START)
+        self.started = time.perf_counter() - began
+
+    def _wait(self, until: float) -> None:
+        while self._process.poll() is None and time.perf_counter() < until:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.contestant.port), timeout=1):
+                return
+            time.sleep(0.01)
+        self.stop()
+        lines = self._log.read_text(errors="replace").strip().splitlines()
+        raise DidNotStart(lines[-1][:200] if lines else "it does not accept connections")
+
+    @property
+    def cpu(self) -> float:
+        """CPU seconds of its process and those below it, so far."""
+        return sum(_cpu_by_process(self._process.pid).values())
+
+    def stop(self) -> None:
+        """End it, and what it started."""
+        for known in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, known)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(5)
+                return
+
+
+def _cpu_by_process(root: int) -> dict[int, float]:
+    parents: dict[int, int] = {}
+    seconds: dict[int, float] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                parents[int(entry.name)] = int(fields[1])
+                seconds[int(entry.name)] = (int(fields[11]) + int(fields[12])) / _TICKS
+
+    def is_below(process: int) -> bool:
+        while process not in (0, root):
+            process = parents.get(process, 0)
+        return process == root
+
+    return {process: spent for process, spent in seconds.items() if is_below(process)}
+
+
+def contestants(folder: Path, upstream: int) -> Iterator[Contestant]:
+    """Everybody, ours first. `folder` is where they may write."""
+    yield ours(folder, upstream)
+    for name, kind in ((AIOHTTP, "aiohttp"), (RAW, "raw")):
+        port = _free_port()
+        command = (sys.executable, "-m", "bench.gateway_floors", kind, str(port), str(upstream))
+        yield Contestant(name, command, port, SAME_FORMAT)
+    yield litellm(folder, upstream)
+    yield portkey(upstream)
+
+
+def ours(folder: Path, upstream: int) -> Contestant:
+    port = _free_port()
+    config = folder / "antiphon.toml"
+    config.write_text(f"""
+[gateway]
+port = {port}
+format_port = 0
+client_keys = ["env:CLIENT_KEY"]
+
+[[providers]]
+name = "scripted"
+format = "openai-chat"
+base_url = "http://127.0.0.1:{upstream}/v1"
+keys = ["env:UPSTREAM_KEY"]
+
+[[models]]
+name = "gpt-*"
+targets = ["scripted/*"]
+
+[[models]]
+name = "claude-*"
+targets = ["scripted/{MODEL}"]
+""")
+    command = (sys.executable, "-m", "antiphon", "serve", "--config", str(config))
+    return Contestant(OURS, command, port, EVERYTHING, {"UPSTREAM_KEY": "none", "CLIENT_KEY": CLIENT_KEY}, ASKED_WITH)
+
+
+def litellm(folder: Path, upstream: int) -> Contestant:
+    port = _free_port()
+    config = folder / "litellm.yaml"
+    models = "".join(
+        f"""
+  - model_name: {name}
+    litellm_params:
+      model: openai/{model}
+      api_base: http://127.0.0.1:{upstream}/v1
+      api_key: none"""
+        for name, model in ((MODEL, MODEL), (SLOW_MODEL, SLOW_MODEL), (ANTHROPIC_MODEL, MODEL))
+    )
+    config.write_text(f"model_list:{models}\ngeneral_settings:\n  master_key: os.environ/CLIENT_KEY\n")
+    program = PEERS / "bin" / "litellm"
+    command = (str(program), "--config", str(config), "--host", "127.0.0.1", "--port", str(port))
+    environ = {
+        "LITELLM_USE_CHAT_COMPLETIONS_URL_FOR_ANTHROPIC_MESSAGES": "true",  # the upstream speaks nothing else
+        "LITELLM_LOCAL_MODEL_COST_MAP": "true",  # asks no other host
+        "CLIENT_KEY": CLIENT_KEY,
+    }
+    return Contestant(LITELLM, command, port, EVERYTHING, environ, ASKED_WITH)
+
+
+def portkey(upstream: int) -> Contestant:
+    port = _free_port()
+    command = (
+        shutil.which("node") or "node",
+        str(PORTKEY / "build" / "start-server.js"),
+        "--headless",
+        f"--port={port}",
+    )
+    headers = {
+        "x-portkey-provider": "openai",
+        "x-portkey-custom-host": f"http://127.0.0.1:{upstream}/v1",
+        "authorization": "Bearer none",
+    }
+    return Contestant(PORTKEY_NAME, command, port, SAME_FORMAT, headers=headers)
+
+
+def is_installed(contestant: Contestant) -> bool:
+    """Whether the files of its command are there."""
+    return all(Path(word).exists() for word in contestant.command if word.startswith("/"))
+
+
+def version_of(contestant: Contestant) -> str:
+    """Its version, as its package says; nothing for what is of this repository."""
+    if contestant.name == PORTKEY_NAME:
+        return (PORTKEY / "package.json").read_text().partition('"version": "')[2].partition('"')[0]
+    if contestant.name == LITELLM:
+        found = next(PEERS.glob("lib/python*/site-packages/litellm-*.dist-info"), None)
+        return found.name.removesuffix(".dist-info").partition("-")[2] if found is not None else ""
+    return ""
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+    return port

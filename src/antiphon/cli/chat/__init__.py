@@ -1,0 +1,99 @@
+"""`antiphon chat`: talk to a model, at a terminal, in a pipe, or in a browser.
+
+It works with nothing set up: without a key the offline model answers, and one line says so and how to choose another. Everything
+that is said is in the store, and `--resume` goes on with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from antiphon.cli.chat.session import ChatSession, ChatSettings
+from antiphon.cli.history import store_path
+from antiphon.errors import ConversationError
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-p", "--prompt", metavar="TEXT", help="ask this, print the answer, and end; @file attaches a file"
+    )
+    parser.add_argument("-m", "--model", metavar="NAME", help="provider/model (default: what the environment offers)")
+    parser.add_argument("--store", metavar="FILE", help="the store (default: $ANTIPHON_STORE, or in your data folder)")
+    parser.add_argument(
+        "--resume", nargs="?", const="last", metavar="ID", help="go on with a conversation (default: the last one)"
+    )
+    parser.add_argument("--system", metavar="TEXT", help="the system instruction")
+    parser.add_argument("--no-tools", action="store_true", help="offer the model no tools")
+    parser.add_argument("--ask", action="store_true", help="ask before a tool changes something")
+    parser.add_argument("--folder", type=Path, metavar="DIR", help="documents for the model to search")
+    parser.add_argument("--json", action="store_true", help="with -p or a pipe: every event as a line of JSON")
+    parser.add_argument("--web", action="store_true", help="serve the chat page on this machine instead")
+    parser.add_argument("--port", type=_port, metavar="N", help="with --web: the port (default 8765; 0 for any)")
+    parser.add_argument("--open", action="store_true", help="with --web: open the page in your browser")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Chat, in the way that fits where we are."""
+    # What is worth a warning is told on the screen; lines of a log would only tear it.
+    logging.getLogger("antiphon").addHandler(logging.NullHandler())
+    settings = ChatSettings(
+        store=store_path(arguments.store),
+        model=arguments.model,
+        resume=arguments.resume,
+        system=arguments.system,
+        has_tools=not arguments.no_tools,
+        asks=arguments.ask,
+        folder=arguments.folder,
+    )
+    if arguments.web:
+        return _served(settings, arguments)
+    if arguments.prompt is not None or not sys.stdin.isatty():
+        from antiphon.cli.chat.one_shot import one_shot, said
+
+        content = said(arguments.prompt)
+        return asyncio.run(_closing(settings, lambda session: one_shot(session, content, as_json=arguments.json)))
+    if arguments.json or not sys.stdout.isatty():
+        raise ConversationError('nobody could type here; give the message with -p "…", or pipe it in')
+    from antiphon.cli.chat.composer import require_extra
+
+    require_extra()
+    return asyncio.run(_closing(settings, _talk))
+
+
+async def _talk(session: ChatSession) -> int:
+    from antiphon.cli.chat.terminal_chat import TerminalChat
+
+    return await TerminalChat(session).run()
+
+
+async def _closing(settings: ChatSettings, work: Callable[[ChatSession], Awaitable[int]]) -> int:
+    session = ChatSession(settings)
+    try:
+        return await work(session)
+    finally:
+        await session.aclose()
+
+
+def _served(settings: ChatSettings, arguments: argparse.Namespace) -> int:
+    from antiphon.web.serving import PORT, serve_chat
+
+    return serve_chat(
+        settings.model,
+        settings.store,
+        port=PORT if arguments.port is None else arguments.port,
+        opens_browser=arguments.open,
+        system=settings.system,
+        with_tools=settings.has_tools,
+        folder=settings.folder,
+    )
+
+
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 5 or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port; give a number up to 65535")
+    return int(text)

@@ -1,0 +1,291 @@
+"""The slash commands of the terminal: what each is called, what it takes, what it does.
+
+A command is a method of `Commands` named after it. It says what it did through the chat; what it cannot do, it raises.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from antiphon.cli.chat.history_table import history_table, rounds_table, usage_line
+from antiphon.cli.chat.models import models_elsewhere
+from antiphon.cli.whole_file import whole_file
+from antiphon.conversation.summary import compacted
+from antiphon.errors import AntiphonError, ConversationError, StoreError
+from antiphon.history import ModelInputEntry
+from antiphon.parts import text_of
+from antiphon.tools.builtin import Plan
+
+if TYPE_CHECKING:
+    from antiphon.cli.chat.terminal_chat import TerminalChat
+
+_LISTED = 15
+
+
+class Command(Struct, frozen=True):
+    """How a command is called, and what it does."""
+
+    takes: str
+    about: str
+
+
+COMMANDS: Mapping[str, Command] = MappingProxyType(
+    {
+        "help": Command("", "what can be typed"),
+        "model": Command("[NAME]", "the models; switch to one from the next message on"),
+        "history": Command("[N|all|rounds]", "the log: versions, kinds, rounds, usage"),
+        "tokens": Command("", "how long the conversation is, and what it cost"),
+        "compact": Command("", "let a summary stand for what was said before"),
+        "rollback": Command("[VERSION]", "take back the last question, or all behind a version"),
+        "fork": Command("[VERSION]", "go on in a copy, from here or from a version"),
+        "retry": Command("", "go on with a turn that failed, was cut or waits"),
+        "memory": Command("[edit|add|set|clear]", "the notebook the model always sees"),
+        "system": Command("[TEXT|edit|clear]", "the system instruction"),
+        "tools": Command("", "what the model may call"),
+        "plans": Command("[ID]", "the plans, and how far they are"),
+        "expand": Command("[N]", "open what is folded: the last, or the Nth last"),
+        "title": Command("[TEXT]", "the title of this conversation"),
+        "new": Command("", "begin another conversation"),
+        "resume": Command("[N|ID]", "list the conversations; go on with one"),
+        "export": Command("[FILE]", "write this conversation to a file, as JSON Lines"),
+        "quit": Command("", "leave; so does Ctrl-D"),
+    }
+)
+"""Every command by name."""
+
+
+class Commands:
+    """Runs the commands of a chat."""
+
+    def __init__(self, chat: TerminalChat) -> None:
+        self._chat = chat
+
+    async def run(self, line: str) -> None:
+        """Do what a line that begins with a slash says."""
+        name, _, argument = line[1:].partition(" ")
+        if name not in COMMANDS:
+            near = difflib.get_close_matches(name, COMMANDS, n=3)
+            meant = f"did you mean {' or '.join(f'/{each}' for each in near)}?" if near else "/help lists them"
+            raise ConversationError(f"there is no command /{name}; {meant} (A message that begins so is written //…)")
+        await getattr(self, name)(argument.strip())
+
+    async def help(self, _: str) -> None:
+        rows = [(f"/{name} {each.takes}".rstrip(), each.about) for name, each in COMMANDS.items()]
+        self._chat.show(self._chat.painter.table(("COMMAND", "DOES"), rows))
+        self._chat.say(
+            "Enter sends; Alt-Enter, or Enter behind a backslash, breaks the line. @file attaches a file. What you send while "
+            "a turn runs waits until it is over; Ctrl-C interrupts the turn and gives what waits back. Ctrl-O opens what is "
+            "folded. Tab completes.",
+            "dim",
+        )
+
+    async def model(self, wanted: str) -> None:
+        session = self._chat.session
+        if wanted:
+            self._chat.say(f"From the next message on: {session.switch_model(wanted)}", "green")
+            return
+        rows = [("→" if name == session.chat.model else "", name, "") for name in session.models]
+        rows += [("", name, f"needs {variable}") for name, variable in models_elsewhere(session.models)]
+        self._chat.show(self._chat.painter.table(("", "MODEL", ""), rows))
+        self._chat.say("/model NAME switches; a part of a name will do, and any provider/model.", "dim")
+
+    async def history(self, which: str) -> None:
+        snapshot = self._chat.session.history.snapshot()
+        if which == "rounds":
+            self._chat.show(rounds_table(self._chat.painter, snapshot))
+            return
+        last = None if which == "all" else _number(which, "how many entries") if which else 30
+        self._chat.show(history_table(self._chat.painter, snapshot, last))
+        usage = self._chat.session.chat.usage
+        self._chat.say(f"version {snapshot.version}, {usage_line(usage)}", "dim")
+
+    async def tokens(self, _: str) -> None:
+        chat = self._chat.session.chat
+        self._chat.say(f"{chat.tokens:,} tokens are what the model reads with the next message.")
+        self._chat.say(f"Spent so far: {usage_line(chat.usage)}.")
+
+    async def compact(self, _: str) -> None:
+        session = self._chat.session
+        before = session.chat.tokens
+        entry = await compacted(session.chat)
+        self._chat.show(self._chat.painter.markdown(entry.summary))
+        self._chat.say(
+            f"This stands for entries 1 to {entry.up_to} now: {before:,} tokens before, {session.chat.tokens:,} after. "
+            f"/rollback {entry.sequence_number - 1} brings them back.",
+            "dim",
+        )
+
+    async def rollback(self, to: str) -> None:
+        history = self._chat.session.history
+        if to:
+            version, question = _number(to, "a version"), ""
+        else:
+            questions = [entry for entry in history.effective if isinstance(entry, ModelInputEntry)]
+            if not questions:
+                raise ConversationError("nothing was said yet, so there is nothing to take back")
+            version, question = questions[-1].sequence_number - 1, text_of(questions[-1].content)
+        was = history.version
+        history.rollback(version, "by the user")
+        self._chat.say(f"Back at version {version}. The log keeps the rest; /rollback {was} brings it back.", "green")
+        if question:
+            self._chat.composer.prefill(question)
+
+    async def fork(self, at: str) -> None:
+        session = self._chat.session
+        session.fork(_number(at, "a version") if at else None)
+        info = session.info
+        self._chat.say(f"This is {info.id} now, forked from {info.parent} at version {info.forked_at}.", "green")
+
+    async def retry(self, _: str) -> None:
+        turn = self._chat.session.chat.turn
+        if not (turn.open_calls or turn.needs_model):
+            raise ConversationError("the last turn is finished, so there is nothing to go on with; say something")
+        await self._chat.play()
+
+    async def memory(self, argument: str) -> None:
+        history = self._chat.session.history
+        verb, _, text = argument.partition(" ")
+        match verb:
+            case "":
+                self._chat.show(self._chat.painter.markdown(history.memory_notebook) or "The notebook is empty.")
+                return
+            case "edit":
+                text = await self._edited(history.memory_notebook, "notebook › ")
+            case "add" if text.strip():
+                text = f"{history.memory_notebook}\n{text}".strip()
+            case "set" if text.strip():
+                pass
+            case "clear":
+                text = ""
+            case _:
+                raise ConversationError(
+                    f"/memory {argument[:40]} says nothing to me; it takes {COMMANDS['memory'].takes}"
+                )
+        if text != history.memory_notebook:
+            history.set_memory_notebook(text)
+        self._chat.say(f"The notebook is kept, version {history.version}.", "green")
+
+    async def system(self, argument: str) -> None:
+        history = self._chat.session.history
+        if not argument:
+            self._chat.show(
+                self._chat.painter.markdown(history.system_instruction) or "There is no system instruction."
+            )
+            return
+        text = "" if argument == "clear" else argument
+        if argument == "edit":
+            text = await self._edited(history.system_instruction, "system › ")
+        if text != history.system_instruction:
+            history.set_system_instruction(text)
+        self._chat.say(f"The system instruction is kept, version {history.version}.", "green")
+
+    async def tools(self, _: str) -> None:
+        tools = self._chat.session.tools
+        if not tools:
+            self._chat.say("There are no tools here (--no-tools).")
+            return
+        rows = [
+            (tool.name, tool.effect, "asks first" if tool.needs_approval else "", tool.description.split("\n")[0])
+            for tool in tools
+        ]
+        self._chat.show(self._chat.painter.table(("TOOL", "EFFECT", "", "WHAT IT DOES"), rows))
+
+    async def plans(self, which: str) -> None:
+        store = self._chat.session.plans
+        if which:
+            self._chat.show(self._chat.painter.plan(store.get(which)))
+            return
+        plans = store.list()
+        if not plans:
+            self._chat.say("There are no plans yet; ask for one.")
+            return
+        rows = [(plan.id, plan.status, _progress(plan), plan.title) for plan in plans]
+        self._chat.show(self._chat.painter.table(("PLAN", "STATUS", "DONE", "TITLE"), rows))
+        self._chat.show(self._chat.painter.plan(plans[-1]))
+
+    async def expand(self, which: str) -> None:
+        self._chat.expand(_number(which, "which, counted from the last") if which else 1)
+
+    async def title(self, text: str) -> None:
+        session = self._chat.session
+        if text:
+            session.store.describe(session.chat.id, title=" ".join(text.split()))
+        self._chat.show(self._chat.painter.line(session.info.title or "(no title yet)"))
+
+    async def new(self, _: str) -> None:
+        self._chat.session.new()
+        self._chat.say(f"A new conversation with {self._chat.session.chat.model}.", "green")
+
+    async def resume(self, which: str) -> None:
+        session = self._chat.session
+        here = session.chat.id
+        listed = [info for info in session.store.list(limit=_LISTED + 1) if info.id != here and info.version]
+        if not which:
+            rows = [
+                (str(number), f"{info.updated.astimezone():%Y-%m-%d %H:%M}", info.id[-6:], info.title)
+                for number, info in enumerate(listed[:_LISTED], 1)
+            ]
+            self._chat.show(
+                self._chat.painter.table(("", "CHANGED", "ID", "TITLE"), rows) if rows else "There are no others."
+            )
+            return
+        if which.isdecimal() and len(which) < 3:
+            if not 1 <= int(which) <= len(listed):
+                raise ConversationError(f"there is no conversation {which} in the list; /resume shows it")
+            which = listed[int(which) - 1].id
+        session.open(which)
+        self._chat.say(f"{session.info.title or '(no title)'} · {session.chat.id}", "green")
+        self._chat.show_last()
+
+    async def export(self, name: str) -> None:
+        session = self._chat.session
+        path = Path(name or f"{session.chat.id}.jsonl").expanduser()
+        if path.exists():
+            raise StoreError(f"{path} is there already; give another name")
+        with whole_file(path) as file:
+            file.writelines(session.store.export_lines(session.chat.id))
+        self._chat.say(f"Written to {path}; `antiphon history import` brings it in again.", "green")
+
+    async def quit(self, _: str) -> None:
+        self._chat.leave()
+
+    async def _edited(self, text: str, prompt: str) -> str:
+        """The text as the user changed it: in their editor if they have one, else here."""
+        editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
+        if not editor:
+            return (await self._chat.ask(prompt, text)).strip()
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "text.md"
+            file.write_text(text, encoding="utf-8")
+            codes: list[int] = []
+            await self._chat.composer.suspended(lambda: codes.append(_ran([*shlex.split(editor), str(file)])))
+            if codes[0]:
+                raise AntiphonError(f"{editor} ended with {codes[0]}, so nothing was changed")
+            return file.read_text(encoding="utf-8").strip()
+
+
+def _ran(command: list[str]) -> int:
+    try:
+        return subprocess.run(command, check=False).returncode
+    except OSError as error:
+        raise AntiphonError(f"cannot start the editor {command[0]}: {error.strerror or error}") from error
+
+
+def _number(text: str, what: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise ConversationError(f"{text[:40]!r} is no number; give {what}")
+    return int(text)
+
+
+def _progress(plan: Plan) -> str:
+    return f"{plan.tasks_done}/{len(plan.tasks)}"

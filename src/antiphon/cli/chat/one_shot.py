@@ -1,0 +1,84 @@
+"""One question, one answer, and out: `-p`, and what is piped in.
+
+On a terminal the answer is drawn as in a chat; into a pipe go its words and nothing else, or with `--json` every event as a line.
+Exit codes: 0 answered, 1 not answered (the reason on standard error), 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from importlib.util import find_spec
+
+from antiphon.cli.chat.attachment import content_of, part_of
+from antiphon.cli.chat.player import play
+from antiphon.cli.chat.session import ChatSession
+from antiphon.cli.chat.views import JsonView, PlainView, View
+from antiphon.cli.terminal import harmless
+from antiphon.conversation import LoopFinished
+from antiphon.errors import ConversationError
+from antiphon.parts import Document, InputPart, Text
+
+
+def said(prompt: str | None) -> list[InputPart]:
+    """What is to be said: the prompt with the files it mentions, and what is piped in."""
+    content = content_of(prompt) if prompt and prompt.strip() else []
+    if not sys.stdin.isatty():
+        piped = sys.stdin.buffer.read()
+        if piped.strip():
+            part = part_of(piped, "standard input")
+            is_message = not content and isinstance(part, Document) and part.text
+            content.append(Text(part.text) if is_message and isinstance(part, Document) else part)
+    if not content:
+        raise ConversationError('there is nothing to say; give a message: antiphon chat -p "…", or pipe one in')
+    return content
+
+
+async def one_shot(session: ChatSession, content: list[InputPart], *, as_json: bool) -> int:
+    """Ask once, show the answer, and return the exit code."""
+    if sys.stderr.isatty() and session.settings.model is None and not as_json:
+        print(f"antiphon: {session.choice}", file=sys.stderr, flush=True)
+    running = asyncio.get_running_loop()
+    interrupting: list[asyncio.Task[bool]] = []
+
+    def interrupt() -> None:
+        running.remove_signal_handler(signal.SIGINT)  # the second time it ends at once
+        interrupting.append(asyncio.ensure_future(session.loop.interrupt()))
+
+    running.add_signal_handler(signal.SIGINT, interrupt)
+    try:
+        finished = await play(session.loop, _view(as_json=as_json), content)
+    finally:
+        running.remove_signal_handler(signal.SIGINT)
+    return _ended(session, finished)
+
+
+def _ended(session: ChatSession, finished: LoopFinished) -> int:
+    if finished.reason == "interrupted":
+        return 130
+    if finished.reason == "approval":
+        waiting = ", ".join(call.tool_name for call in session.loop.pending)
+        print(
+            harmless(f"antiphon: {waiting} must be allowed first; `antiphon chat --resume {session.chat.id}` asks you"),
+            file=sys.stderr,
+        )
+        return 1
+    return int(finished.reason == "failed")
+
+
+def _view(*, as_json: bool) -> View:
+    if as_json:
+        return JsonView()
+    is_drawn = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb" and find_spec("rich") is not None
+    if not is_drawn:
+        return PlainView()
+    from antiphon.cli.chat.painter import Painter
+    from antiphon.cli.chat.surface import RegionSurface
+    from antiphon.cli.chat.turn_view import TurnView
+
+    surface = RegionSurface()
+    view = TurnView(Painter(), surface)
+    surface.live = view.live
+    return view

@@ -1,0 +1,1 @@
+"""The chat in a browser: a page, and the small API it talks to. `serving` brings both up."""

@@ -1,0 +1,256 @@
+"""The conversations themselves: list, make, show, change, delete, fork, roll back, sum up, export."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.context import TokenLedger
+from antiphon.conversation import rounds_of
+from antiphon.conversation.summary import summarised_up_to, summary_of
+from antiphon.gateway.message import Answer
+from antiphon.history import ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry
+from antiphon.history.store import ConversationInfo
+from antiphon.web.asked import Asked
+from antiphon.web.conversations import LiveConversations, tag_of
+from antiphon.web.entry_view import entry_json, entry_row, media_in
+from antiphon.web.live_conversation import LiveConversation
+from antiphon.web.models import CurrentModels
+from antiphon.web.refusal import Refused
+from antiphon.web.rendered import rendered_views
+from antiphon.web.turn_api import ModelChoice
+from antiphon.web.uploads import IMAGE_TYPES
+
+_MOST_LISTED = 200
+_TITLE_LENGTH = 300
+_TEXT_LENGTH = 200_000
+
+
+class NewConversation(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a conversation begins with."""
+
+    title: str = ""
+    model: str = ""
+
+
+class ConversationChange(Struct, frozen=True, forbid_unknown_fields=True):
+    """What changes about a conversation; None stays."""
+
+    title: str | None = None
+    model: str | None = None
+    system: str | None = None
+    memory: str | None = None
+
+
+class ForkAt(Struct, frozen=True, forbid_unknown_fields=True):
+    """How many entries a fork begins with."""
+
+    at: int
+
+
+class RollbackTo(Struct, frozen=True, forbid_unknown_fields=True):
+    """The version that is to be in force again."""
+
+    to: int
+
+
+class ConversationApi:
+    """Answers what is asked about conversations."""
+
+    def __init__(
+        self, conversations: LiveConversations, models: ModelChoice, provider: CurrentModels, system: str = ""
+    ) -> None:
+        self._conversations = conversations
+        self._store = conversations.store
+        self._models = models
+        self._provider = provider
+        self._system = system
+
+    async def list(self, asked: Asked) -> Answer:
+        """A page of conversations, or those in which something was said."""
+        limit = asked.number("limit", 50, most=_MOST_LISTED)
+        if query := asked.request.query.get("query", "").strip():
+            return Answer.json(await self._found(asked, query, limit))
+        tag = tag_of(asked.owner) if asked.owner else None
+        listed = self._store.list(limit=limit, offset=asked.number("offset", 0), tag=tag)
+        return Answer.json({"conversations": listed, "total": self._store.count(tag=tag)})
+
+    async def create(self, asked: Asked) -> Answer:
+        """A new conversation."""
+        wanted = asked.read(NewConversation)
+        if wanted.model:
+            self._models.check(wanted.model, asked.key)
+        live = self._conversations.create(asked.owner, _title(wanted.title))
+        if self._system:
+            live.chat.history.set_system_instruction(self._system)
+        if wanted.model:
+            live.choose(wanted.model)
+        live.tell_entries()
+        return Answer.json({"id": live.chat.id}, 201)
+
+    async def show(self, asked: Asked) -> Answer:
+        """All of a conversation, as far as the events told of it: they tell the rest."""
+        live = await self._opened(asked)
+        chat, snapshot = live.chat, live.chat.history.snapshot()
+        effective = {entry.sequence_number for entry in snapshot.effective}
+        entries = [
+            msgspec.Raw(
+                entry_json(entry, live.places[entry.sequence_number], is_effective=entry.sequence_number in effective)
+            )
+            for entry in snapshot.entries[: live.version]
+        ]
+        return Answer.json(
+            {
+                **self._facts(live, asked),
+                "version": live.version,
+                "entries": entries,
+                "tokens": chat.tokens,
+                "token_limit": chat.token_limit,
+                "usage": chat.usage,
+                "pending": live.pending,
+                "running": live.is_running,
+                "unfinished": live.is_unfinished,
+                "turn": live.places.turn,
+                "last_event": live.events.settled,
+                "watchers": live.watchers,
+            }
+        )
+
+    async def change(self, asked: Asked) -> Answer:
+        """Another title, model, system instruction or notebook."""
+        live, change = await self._opened(asked), asked.read(ConversationChange)
+        for text in (change.system, change.memory):
+            if text is not None and len(text) > _TEXT_LENGTH:
+                raise Refused(f"a text here has at most {_TEXT_LENGTH:,} characters", 413, "too_large")
+        if change.model is not None:
+            self._models.check(change.model, asked.key)
+            live.choose(change.model)
+        history = live.chat.history
+        if change.title is not None:
+            self._store.describe(asked.id, title=_title(change.title))
+        if change.system is not None and change.system != history.system_instruction:
+            history.set_system_instruction(change.system)
+        if change.memory is not None and change.memory != history.memory_notebook:
+            history.set_memory_notebook(change.memory)
+        live.tell_entries()
+        return Answer.json(self._facts(live, asked))
+
+    async def delete(self, asked: Asked) -> Answer:
+        """Remove a conversation for good."""
+        await self._conversations.delete(asked.id, asked.owner)
+        return Answer.json({"deleted": True})
+
+    async def fork(self, asked: Asked) -> Answer:
+        """A new conversation that begins like this one."""
+        self._conversations.info(asked.id, asked.owner)
+        at = asked.read(ForkAt).at
+        forked = await asyncio.to_thread(self._store.fork, asked.id, at)
+        return Answer.json({"id": forked.id}, 201)
+
+    async def roll_back(self, asked: Asked) -> Answer:
+        """Let an earlier version be in force again."""
+        live = await self._still(asked)
+        async with live.writing:
+            live.chat.history.rollback(asked.read(RollbackTo).to, "by the person")
+            live.tell_entries()
+        return Answer.json({"version": live.version})
+
+    async def compact(self, asked: Asked) -> Answer:
+        """Let a summary stand for all turns but the latest."""
+        live = await self._still(asked)
+        async with live.writing:
+            snapshot = live.chat.history.snapshot()
+            up_to = summarised_up_to(snapshot)
+            model = live.chat.model or self._models.default
+            summary = await summary_of(snapshot, up_to, self._provider, model)
+            live.chat.history.compact(summary, up_to)
+            live.tell_entries()
+        return Answer.json({"summary": summary, "up_to": up_to, "tokens": live.chat.tokens})
+
+    async def timeline(self, asked: Asked) -> Answer:
+        """The rounds, and a row for each entry."""
+        live = await self._opened(asked)
+        snapshot = live.chat.history.snapshot()
+        effective = {entry.sequence_number for entry in snapshot.effective}
+        ledger = TokenLedger()
+        rows = [
+            entry_row(
+                entry,
+                live.places[entry.sequence_number],
+                is_effective=entry.sequence_number in effective,
+                tokens=ledger.tokens_of(entry)
+                if isinstance(entry, ModelInputEntry | ModelOutputEntry | ToolCallResultsEntry)
+                else None,
+            )
+            for entry in snapshot.entries[: live.version]
+        ]
+        return Answer.json({"rounds": rounds_of(snapshot), "entries": rows})
+
+    async def rendered(self, asked: Asked) -> Answer:
+        """What each provider would be sent at a version."""
+        live = await self._opened(asked)
+        at = asked.number("at", live.version, most=live.version)
+        await live.chat.registry.open()
+        entries = live.chat.history.entries[:at]
+        views = await asyncio.to_thread(rendered_views, entries, live.chat.registry.definitions, live.chat.settings)
+        return Answer.json({"at": at, "formats": views})
+
+    async def export(self, asked: Asked) -> Answer:
+        """The conversation as JSON Lines."""
+        self._conversations.info(asked.id, asked.owner)
+        lines = await asyncio.to_thread(lambda: b"".join(self._store.export_lines(asked.id)))
+        headers = {
+            "content-type": "application/jsonl; charset=utf-8",
+            "content-disposition": f'attachment; filename="antiphon-{asked.id}.jsonl"',
+        }
+        return Answer(headers=headers, body=lines)
+
+    async def media(self, asked: Asked) -> Answer:
+        """The bytes of a large picture or document of the conversation."""
+        live = await self._opened(asked)
+        found = await asyncio.to_thread(media_in, live.chat.history.entries, asked.name)
+        if found is None:
+            raise Refused("there is no such media in this conversation", 404, "not_found")
+        kind, data = found
+        if kind in IMAGE_TYPES:
+            return Answer(headers={"content-type": kind}, body=data)
+        headers = {"content-type": "application/octet-stream", "content-disposition": "attachment"}
+        return Answer(headers=headers, body=data)
+
+    async def _opened(self, asked: Asked) -> LiveConversation:
+        return await self._conversations.open(asked.id, asked.owner)
+
+    async def _still(self, asked: Asked) -> LiveConversation:
+        """The conversation, if no turn is being played in it."""
+        live = await self._opened(asked)
+        if live.is_running:
+            raise Refused("a turn is being played; stop it first, or wait for its end", 409, "running")
+        return live
+
+    def _facts(self, live: LiveConversation, asked: Asked) -> dict[str, Any]:
+        history = live.chat.history
+        return {
+            "info": self._conversations.info(asked.id, asked.owner),
+            "model": live.chat.model or self._models.default,
+            "system": history.system_instruction,
+            "memory": history.memory_notebook,
+        }
+
+    async def _found(self, asked: Asked, query: str, limit: int) -> dict[str, Any]:
+        hits = await asyncio.to_thread(lambda: self._store.search(query, limit=_MOST_LISTED))
+        found: dict[str, dict[str, Any]] = {}
+        for hit in hits:
+            if not asked.owner or tag_of(asked.owner) in hit.conversation.tags:
+                found.setdefault(hit.conversation.id, _row(hit.conversation, hit.excerpt, hit.sequence_number))
+        return {"conversations": list(found.values())[:limit], "total": len(found)}
+
+
+def _row(info: ConversationInfo, excerpt: str, sequence_number: int) -> dict[str, Any]:
+    return {**msgspec.to_builtins(info), "excerpt": excerpt, "sequence_number": sequence_number}
+
+
+def _title(given: str) -> str:
+    return " ".join(given.split())[:_TITLE_LENGTH]

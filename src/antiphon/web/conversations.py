@@ -1,0 +1,112 @@
+"""`LiveConversations`: which conversations are open here, each once, and not more of them than are needed.
+
+A conversation is opened when somebody asks for it and let go of when nobody has for a while: nothing of it is lost, for all of
+it is in the store. One that is watched or plays a turn stays. Whoever has a key sees the conversations of that key and no others:
+the store keeps the owner as a tag.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from antiphon.conversation import Conversation
+from antiphon.errors import UnknownConversation
+from antiphon.history import AgentHistory, HistoryStore
+from antiphon.history.ids import is_id
+from antiphon.history.store import ConversationInfo
+from antiphon.web.live_conversation import LiveConversation
+
+MOST_OPEN = 64
+IDLE_SECONDS = 600.0
+_OWNER = "owner:"
+
+
+class LiveConversations:
+    """The open conversations of a store. `make` puts a history of an owner to work."""
+
+    def __init__(
+        self,
+        store: HistoryStore,
+        make: Callable[[AgentHistory, str], Conversation],
+        *,
+        most_open: int = MOST_OPEN,
+        idle_seconds: float = IDLE_SECONDS,
+    ) -> None:
+        self.store = store
+        self._make = make
+        self._most_open = most_open
+        self._idle_seconds = idle_seconds
+        self._open: dict[str, LiveConversation] = {}
+        self._opening = asyncio.Lock()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @property
+    def running(self) -> int:
+        """How many turns are being played."""
+        return sum(live.is_running for live in self._open.values())
+
+    def create(self, owner: str, title: str = "") -> LiveConversation:
+        """A new conversation."""
+        self._let_go()
+        history = self.store.create(title, tags=[tag_of(owner)] if owner else [])
+        return self._keep(history, owner)
+
+    def info(self, conversation: str, owner: str) -> ConversationInfo:
+        """The facts about a conversation, if it is this owner's. Raises `UnknownConversation`."""
+        # Only whole ids: the abbreviations that a person may type would find what is not theirs.
+        info = self.store.info(conversation) if is_id(conversation) else None
+        if info is None or (owner and tag_of(owner) not in info.tags):
+            raise UnknownConversation(f"there is no conversation {conversation[:40]!r} here; it may have been deleted")
+        return info
+
+    async def open(self, conversation: str, owner: str) -> LiveConversation:
+        """The conversation, opened if it is not yet, with what others appended since."""
+        self.info(conversation, owner)
+        async with self._opening:
+            self._let_go()
+            live = self._open.get(conversation)
+            if live is None:
+                history = await asyncio.to_thread(self.store.open, conversation)
+                live = self._keep(history, owner)
+        live.refresh()
+        return live
+
+    async def delete(self, conversation: str, owner: str) -> None:
+        """Delete a conversation; whoever watches it is told."""
+        self.info(conversation, owner)
+        live = self._open.pop(conversation, None)
+        if live is not None:
+            live.is_deleted = True
+            await live.close()
+        self.store.delete(conversation)
+
+    async def aclose(self, grace: float = 0.0) -> None:
+        """Close all of them. Turns get `grace` seconds to end."""
+        while self._open:
+            open_ones = list(self._open.values())
+            self._open.clear()
+            await asyncio.gather(*(live.close(grace) for live in open_ones))
+
+    def _keep(self, history: AgentHistory, owner: str) -> LiveConversation:
+        live = self._open[history.id] = LiveConversation(self._make(history, owner), owner)
+        return live
+
+    def _let_go(self) -> None:
+        """Forget those nobody used for a while; of too many, those that were not used for the longest time."""
+        now = time.monotonic()
+        idle = sorted((live for live in self._open.values() if live.is_idle), key=lambda live: live.last_used)
+        spare = len(self._open) - self._most_open
+        for live in idle:
+            if spare >= 0 or now - live.last_used > self._idle_seconds:
+                spare -= 1
+                live.events.close()
+                del self._open[live.chat.id]
+
+
+def tag_of(owner: str) -> str:
+    """How the store says whose a conversation is."""
+    return f"{_OWNER}{owner}"

@@ -1,0 +1,220 @@
+"""`LiveConversation`: a conversation that is open here: its log, the turn that is played, and the events of both.
+
+A turn is a task of the server and of no request: whoever asked for it may go away, come back and find it running. Everything
+that writes does so in this process's one event loop and, where it takes more than a moment, behind `writing`; another process
+that writes the same log meets the store's own lock, and one of the two hears of a conflict.
+
+The model that was chosen for a conversation is a note in its log, so that it is the same after a restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import aclosing
+
+from antiphon.conversation import Conversation, ToolLoop
+from antiphon.conversation.events import LoopEvent, LoopFinished
+from antiphon.errors import AntiphonError, HistoryError, StoreError
+from antiphon.history import AgentHistorySnapshot, DebugLogEntry, EntryMetadata, HistoryEntry
+from antiphon.parts import InputPart, ToolCallRequest
+from antiphon.web.events import EntryAppended, EventBuffer, Gone, Numbered, Reset, TurnStarted, bare_frame, frame
+from antiphon.web.order import InOrder
+from antiphon.web.places import Places
+from antiphon.wire.output import ProviderError
+
+logger = logging.getLogger("antiphon.web")
+
+PING_SECONDS = 15.0
+_PIECE = 256 * 1024
+_CHOSEN = "chat_model"
+
+
+class LiveConversation:
+    """One conversation, its turns and its watchers."""
+
+    def __init__(self, chat: Conversation, owner: str = "", *, events: EventBuffer | None = None) -> None:
+        self.chat = chat
+        self.owner = owner
+        self.loop = ToolLoop(chat)
+        self.events = events or EventBuffer()
+        self.places = Places()
+        self.writing = asyncio.Lock()
+        self.watchers = 0
+        self.is_deleted = False
+        self.last_used = time.monotonic()
+        self._order = InOrder(chat.history, self._entry_appended, self.events.tell)
+        self._task: asyncio.Task[None] | None = None
+        self._has_finished = True
+        self.places.follow(chat.history.snapshot())
+        self._order.told = chat.history.version
+        if chosen := _chosen_model(chat.history.snapshot()):
+            chat.model = chosen
+
+    # How it stands.
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a turn is being played."""
+        return not self._has_finished and self._task is not None and not self._task.done()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody would miss it."""
+        return not (self.is_running or self.watchers or self.writing.locked())
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether a turn stopped in the middle and may be resumed."""
+        turn = self.chat.turn
+        return not self.is_running and not self.pending and bool(turn.open_calls or turn.needs_model)
+
+    @property
+    def pending(self) -> tuple[ToolCallRequest, ...]:
+        """The calls that wait for a person."""
+        return () if self.is_running else self.loop.pending
+
+    @property
+    def version(self) -> int:
+        """The version up to which the events were told; the log may be a moment ahead."""
+        return self._order.told
+
+    def refresh(self) -> None:
+        """Take in what others appended to the stored conversation, unless a turn is being played here."""
+        self.last_used = time.monotonic()
+        if not self.is_running:
+            self.chat.history.refresh()
+            self.tell_entries()
+
+    def tell_entries(self) -> None:
+        """Tell what was appended outside of a turn; within one, the turn's next event does."""
+        if not self.is_running:
+            self._order.rest()
+
+    def choose(self, model: str) -> None:
+        """Let another model answer from the next round on."""
+        if model != self.chat.model:
+            note = EntryMetadata(extra={_CHOSEN: model})
+            self.chat.history.append(DebugLogEntry("model", f"From here on {model} is asked.", metadata=note))
+            self.chat.model = model
+            self.tell_entries()
+
+    # Turns.
+
+    async def begin(self, *content: InputPart) -> int:
+        """Say something, or go on with the turn if nothing is said. Back when that is on the disk; returns the turn's number."""
+        if self._task is not None and not self.is_running:
+            await asyncio.wait([self._task])
+        self.last_used = time.monotonic()
+        self.refresh()
+        number = self.places.turn + bool(content)
+        begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._has_finished = False
+        self._task = asyncio.create_task(self._play(content, number, begun))
+        await begun
+        return number
+
+    async def interrupt(self) -> bool:
+        """End the turn that is played, keeping what was said; False if there is none."""
+        if not self.is_running:
+            return False
+        assert self._task is not None
+        interrupted = await self.loop.interrupt()
+        await asyncio.wait([self._task])
+        return interrupted
+
+    async def _play(self, content: Sequence[InputPart], number: int, begun: asyncio.Future[None]) -> None:
+        self._order.begin()
+        self.events.tell(TurnStarted(number))
+        try:
+            async with aclosing(self.loop.stream(*content)) as events:  # type: ignore[type-var]
+                async for event in events:
+                    if not begun.done():
+                        begun.set_result(None)
+                    self._happened(event)
+        except Exception as error:
+            self._broke(error)
+            if not begun.done():
+                begun.set_exception(error)
+        finally:
+            self.last_used = time.monotonic()
+            self._has_finished = True
+            self._order.rest()
+            if not begun.done():
+                begun.cancel()
+
+    def _happened(self, event: LoopEvent) -> None:
+        self._has_finished = isinstance(event, LoopFinished)
+        self._order.event(event)
+
+    def _broke(self, error: Exception) -> None:
+        """The turn ended with an error that is not the provider's: the disk is full, somebody else writes, or a fault of ours."""
+        message = str(error)
+        if not isinstance(error, AntiphonError):
+            logger.exception("[%s] a turn failed inside the chat", self.chat.id)
+            message = f"the chat failed ({type(error).__name__}); its log says more"
+        elif isinstance(error, StoreError | HistoryError):
+            logger.warning("[%s] a turn was ended by the store: %s", self.chat.id, error)
+        self._happened(LoopFinished("failed", error=ProviderError(message, "server", code=type(error).__name__)))
+
+    def _entry_appended(self, entry: HistoryEntry) -> None:
+        self.places.follow(self.chat.history.snapshot())
+        self.events.tell(EntryAppended(entry, self.places[entry.sequence_number]))
+
+    # Watchers.
+
+    async def watch(self, after: int | None, seconds: float, ping: float = PING_SECONDS) -> AsyncIterator[bytes]:
+        """The events behind id `after` (by default, those the log does not tell), as an event stream of at most `seconds`."""
+        self.watchers += 1
+        try:
+            cursor = self.events.settled if after is None else after
+            yield b": watching\n\n"
+            ends = time.monotonic() + seconds
+            while time.monotonic() < ends:
+                found = self.events.after(cursor)
+                if found is None:
+                    yield bare_frame(Reset())
+                    return
+                for piece in _pieces(found):
+                    yield piece
+                cursor = found[-1].id if found else cursor
+                if self.events.is_closed:
+                    if self.is_deleted:
+                        yield bare_frame(Gone())
+                    return
+                if not found and not await self.events.news(min(ping, max(0.0, ends - time.monotonic()))):
+                    yield b": ping\n\n"
+        finally:
+            self.watchers -= 1
+            self.last_used = time.monotonic()
+
+    async def close(self, grace: float = 0.0) -> None:
+        """Let the watchers go and end the turn, which gets `grace` seconds to end by itself."""
+        self.events.close()
+        if self._task is not None and not self._task.done():
+            if grace:
+                await asyncio.wait([self._task], timeout=grace)
+            await self.interrupt()
+            await asyncio.wait([self._task])
+
+
+def _pieces(found: Sequence[Numbered]) -> Iterator[bytes]:
+    """The events in pieces that are worth writing."""
+    gathered: list[bytes] = []
+    for one in found:
+        gathered.append(frame(one))
+        if sum(map(len, gathered)) >= _PIECE or one is found[-1]:
+            yield b"".join(gathered)
+            gathered = []
+
+
+def _chosen_model(snapshot: AgentHistorySnapshot) -> str:
+    """The model that was chosen last, as the log has it."""
+    for entry in reversed(snapshot.effective):
+        if isinstance(entry, DebugLogEntry) and entry.metadata and entry.metadata.extra:
+            chosen = entry.metadata.extra.get(_CHOSEN)
+            if isinstance(chosen, str):
+                return chosen
+    return ""

@@ -1,0 +1,72 @@
+"""`ChatModels`: who can be talked to, which of them it is when nobody says, and who carries the words there."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+
+from antiphon.history import ContextEntry
+from antiphon.providers.call import ProviderCallOptions
+from antiphon.providers.choice import OFFERS, OFFLINE, SERVERS, Choice, default_model
+from antiphon.providers.client import ProviderClient
+from antiphon.providers.presets import PRESETS
+from antiphon.providers.router import ProviderRouter
+from antiphon.wire.delta import ModelOutputDelta
+
+
+class ChatModels:
+    """The models on the menu (`names`), and the one taken by default.
+
+    Others may be named too: `check` raises `RoutingError`, saying what there is, for a name that leads nowhere.
+    """
+
+    def __init__(
+        self,
+        router: ProviderRouter,
+        choice: Choice,
+        names: Sequence[str] = (),
+        check: Callable[[str], object] | None = None,
+    ) -> None:
+        self.router = router
+        self.choice = choice
+        self.names = tuple(dict.fromkeys((choice.model, *names)))
+        self.check = check or router.resolve
+
+
+class CurrentModels(ProviderClient):
+    """Whoever is asked at the moment: the models may be exchanged while conversations go on."""
+
+    name = "chat"
+
+    def __init__(self, models: Callable[[], ChatModels]) -> None:
+        self._models = models
+
+    async def call_model(
+        self, context: Sequence[ContextEntry], options: ProviderCallOptions
+    ) -> AsyncIterator[ModelOutputDelta]:
+        async with aclosing(self._models().router.call_model(context, options)) as deltas:  # type: ignore[type-var]
+            async for delta in deltas:
+                yield delta
+
+
+def models_of_environment(environ: Mapping[str, str], model: str | ProviderClient | None = None) -> ChatModels:
+    """What the environment offers; `model` is taken by default, if it is said."""
+    offer = default_model(environ)
+    if isinstance(model, ProviderClient):
+        router = ProviderRouter({model.name: model}, default=model.name, environ=environ)
+        return ChatModels(router, Choice(model.name, "given by the program", "Name another as provider/model."), ())
+    if model and model != offer.model:
+        choice = Choice(model, "as you asked", "Name another model as provider/model to change it.")
+    else:
+        choice = offer
+    router = ProviderRouter(default=choice.model, environ=environ)
+    router.resolve(choice.model)
+    return ChatModels(router, choice, [*_offered(environ), OFFLINE])
+
+
+def _offered(environ: Mapping[str, str]) -> Iterator[str]:
+    for provider, model in (*OFFERS, *SERVERS):
+        preset = PRESETS[provider]
+        keys = (*preset.key_variables, *preset.bearer_variables) if preset.needs_key else preset.base_url_variables
+        if any(environ.get(variable, "").strip() for variable in keys):
+            yield f"{provider}/{model}"

@@ -1,0 +1,88 @@
+/* What is attached to the message being written: files that were picked, dropped or pasted, read as base64 and shown as chips.
+ * What cannot be sent is refused here with a reason, before anything is uploaded; the server has the last word. */
+
+import { element, fill, icon, iconButton, picture } from "./dom.js";
+import { notice, speak } from "./notices.js";
+import { say, size } from "./words.js";
+
+const IMAGES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
+const TEXTUAL =
+  /\.(md|txt|csv|tsv|json|jsonl|ya?ml|toml|ini|log|xml|html?|css|js|ts|tsx|jsx|py|rs|go|java|kt|c|h|cpp|rb|php|sql|sh|tex|srt)$/i;
+const IMAGE_LIMIT = 10 * 1024 * 1024;
+const DOCUMENT_LIMIT = 20 * 1024 * 1024;
+
+/** The files of one message. */
+export class Attachments {
+  constructor(node) {
+    this._node = node;
+    this.parts = [];
+  }
+
+  async take(files) {
+    for (const file of files) {
+      const mediaType = kindOf(file);
+      const limit = IMAGES.has(mediaType) ? IMAGE_LIMIT : DOCUMENT_LIMIT;
+      if (mediaType === null) notice(say("unsupportedFile", { name: file.name }), true);
+      else if (file.size > limit)
+        notice(say("tooLarge", { name: file.name, size: size(file.size), limit: size(limit) }), true);
+      else this._add(file.name, mediaType, await base64(file));
+    }
+  }
+
+  /** A long text that was pasted, as the file it had better be. */
+  async takeText(text) {
+    await this.take([new File([text], `pasted-${this.parts.length + 1}.txt`, { type: "text/plain" })]);
+    notice(say("pastedAsFile"));
+  }
+
+  clear() {
+    this.put([]);
+  }
+
+  put(parts) {
+    this.parts = parts;
+    this._draw();
+  }
+
+  _add(name, mediaType, data) {
+    const type = IMAGES.has(mediaType) ? "image" : "document";
+    this.put([
+      ...this.parts,
+      type === "image" ? { type, media_type: mediaType, data } : { type, media_type: mediaType, data, name },
+    ]);
+    speak(say("attached", { name }));
+  }
+
+  _draw() {
+    this._node.hidden = this.parts.length === 0;
+    fill(
+      this._node,
+      this.parts.map((part) => {
+        const name = part.name ?? part.media_type;
+        const shown = part.type === "image" ? picture(part.media_type, part.data, "") : icon("file");
+        return element(
+          "li",
+          {},
+          shown,
+          part.name && element("span", {}, name),
+          iconButton("close", say("remove", { name }), () => this.put(this.parts.filter((other) => other !== part))),
+        );
+      }),
+    );
+  }
+}
+
+function kindOf(file) {
+  if (IMAGES.has(file.type) || file.type === "application/pdf") return file.type;
+  if (file.type.startsWith("text/")) return file.type.split(";")[0];
+  return TEXTUAL.test(file.name) ? "text/plain" : null;
+}
+
+function base64(file) {
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(reader.result.slice(reader.result.indexOf(",") + 1));
+    reader.onerror = () => reject(reader.error);
+    reader.readAsDataURL(file);
+  });
+}

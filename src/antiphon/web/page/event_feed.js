@@ -1,0 +1,111 @@
+/* The events of one conversation, from a number on, for as long as anyone wants them.
+ *
+ * The stream is fetched, not an EventSource, so that it can carry the key. Every event has an id; after a break the next
+ * request asks for what comes after the last id that was heard, so nothing is heard twice or missed. A stream that says
+ * nothing, not even a ping, for QUIET is taken for dead: a laptop that slept has such connections. Breaks are retried with
+ * growing pauses, at once when the network comes back. */
+
+const PAUSES = [300, 700, 1500, 3000, 6000, 12000];
+const QUIET = 45_000;
+
+/** Follows `path`. `hears.event(name, data)`, `hears.broken()`, `hears.restored()` are called as it goes. */
+export class EventFeed {
+  constructor(api, path, after, hears) {
+    this._api = api;
+    this._path = path;
+    this._after = after;
+    this._hears = hears;
+    this._stopped = new AbortController();
+    this._failures = 0;
+    this._follow();
+  }
+
+  stop() {
+    this._stopped.abort();
+  }
+
+  async _follow() {
+    while (!this._stopped.signal.aborted) {
+      try {
+        await this._read();
+      } catch (error) {
+        if (this._stopped.signal.aborted) return;
+        if (error.status === 404) return this._hears.gone();
+        this._failures += 1;
+        if (this._failures > 1) this._hears.broken();
+      }
+      if (!this._stopped.signal.aborted) await this._pause();
+    }
+  }
+
+  async _read() {
+    const quiet = new AbortController();
+    const signal = AbortSignal.any([this._stopped.signal, quiet.signal]);
+    const response = await this._api.request("GET", `${this._path}?after=${this._after}`, {
+      signal,
+      headers: { accept: "text/event-stream", "last-event-id": String(this._after) },
+    });
+    if (this._failures) {
+      this._failures = 0;
+      this._hears.restored();
+    }
+    const lines = new Lines();
+    const decoder = new TextDecoder();
+    const reader = response.body.getReader();
+    let alarm = 0;
+    try {
+      for (;;) {
+        clearTimeout(alarm);
+        alarm = setTimeout(() => quiet.abort(), QUIET);
+        const { done, value } = await reader.read();
+        if (done) return;
+        for (const event of lines.feed(decoder.decode(value, { stream: true }))) {
+          if (this._stopped.signal.aborted) return;
+          if (event.id !== null) this._after = event.id;
+          this._hears.event(event.name, event.data);
+        }
+      }
+    } finally {
+      clearTimeout(alarm);
+    }
+  }
+
+  _pause() {
+    const wait = PAUSES[Math.min(this._failures, PAUSES.length - 1)];
+    return new Promise((resolve) => {
+      const goOn = () => {
+        clearTimeout(timer);
+        removeEventListener("online", goOn);
+        resolve();
+      };
+      const timer = setTimeout(goOn, wait * (0.75 + Math.random() / 2));
+      addEventListener("online", goOn);
+      this._stopped.signal.addEventListener("abort", goOn, { once: true });
+    });
+  }
+}
+
+/** Text in pieces to whole events. */
+export class Lines {
+  constructor() {
+    this._rest = "";
+    this._event = { name: "message", id: null, data: [] };
+  }
+
+  *feed(text) {
+    const lines = (this._rest + text).split(/\r\n|\n|\r(?!$)/);
+    this._rest = lines.pop();
+    for (const line of lines) {
+      if (line === "") {
+        const { name, id, data } = this._event;
+        this._event = { name: "message", id: null, data: [] };
+        if (data.length) yield { name, id, data: JSON.parse(data.join("\n")) };
+      } else if (!line.startsWith(":")) {
+        const [, field, value] = /^([^:]*):? ?(.*)$/.exec(line);
+        if (field === "event") this._event.name = value;
+        else if (field === "id") this._event.id = value;
+        else if (field === "data") this._event.data.push(value);
+      }
+    }
+  }
+}

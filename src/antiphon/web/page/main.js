@@ -1,0 +1,386 @@
+/* The page as a whole: the address says what is shown (`#/c/<id>`, `#/c/<id>/history`, `#/plans`, else a new conversation),
+ * and the parts are told of each other here and nowhere else. */
+
+import { Api } from "./api.js";
+import { switchAppearance } from "./appearance.js";
+import { Composer } from "./composer.js";
+import { askForKey, editSettings, isSure, showShortcuts } from "./dialogs.js";
+import { button, element, fill } from "./dom.js";
+import { HistoryView } from "./history_view.js";
+import { textOf } from "./messages.js";
+import { ModelMenu } from "./model_menu.js";
+import { failure, notice, speak, state as standing } from "./notices.js";
+import { OpenConversation } from "./open_conversation.js";
+import { PlanCard } from "./plan_card.js";
+import { Sidebar } from "./sidebar.js";
+import { Thread } from "./thread.js";
+import { showTokens } from "./token_meter.js";
+import { say, sayStanding, switchLanguage } from "./words.js";
+
+const at = (id) => document.getElementById(id);
+const addressOf = (id, view = "") => `#/c/${encodeURIComponent(id)}${view}`;
+
+class Page {
+  constructor() {
+    this.api = new Api(askForKey);
+    this.conversation = null;
+    this.model = "";
+    this.defaultModel = "";
+    this.choice = "";
+    this.sidebar = new Sidebar(this.api);
+    this.menu = new ModelMenu((model) => this.switchModel(model));
+    this.historyView = new HistoryView(this.api, at("history"));
+    this.composer = new Composer({
+      send: (content, interrupts) => this.send(content, interrupts),
+      stop: () => this.stop(),
+    });
+    this.thread = new Thread(this.api, at("thread"), {
+      edit: (entry, text) => this.editInFork(entry, text),
+      fork: (version) => this.tried(() => this.fork(version)),
+      rollBack: (to) => this.tried(() => this.api.post(`${this.conversation.path}/rollback`, { to })),
+      decide: (call, decision) =>
+        this.api.post(`${this.conversation.path}/decisions`, { tool_call_id: call.tool_call_id, ...decision }),
+      resume: () => this.tried(() => this.api.post(`${this.conversation.path}/resume`)),
+    });
+  }
+
+  async start() {
+    sayStanding();
+    this.listen();
+    this.sidebar.load();
+    // First of all what the address says, so that the box is the right one before anybody types into it.
+    const routed = this.route();
+    try {
+      const state = await this.api.get("state");
+      this.defaultModel = state.choice.model;
+      this.model ||= state.choice.model;
+      this.choice = `${state.choice.model}: ${state.choice.what}. ${state.choice.how}`;
+      this.menu.offer(state.models, this.choice);
+      this.menu.show(this.model);
+      if (this.conversation === null && document.body.dataset.view === "chat") this.welcome();
+    } catch (error) {
+      failure(error);
+    }
+    await routed;
+  }
+
+  listen() {
+    addEventListener("hashchange", () => this.route());
+    addEventListener("offline", () => standing("network", say("offline")));
+    addEventListener("online", () => standing("network", null));
+    document.addEventListener("language", () => this.redraw());
+    document.addEventListener("keydown", (event) => this.key(event));
+    document.querySelector(".skip").addEventListener("click", (event) => {
+      event.preventDefault(); // the address says what is shown, and not where the focus is
+      this.composer.focus();
+    });
+    at("new-chat").addEventListener("click", () => this.newChat());
+    at("menu").addEventListener("click", () => this.openSidebar(!document.body.classList.contains("with-sidebar")));
+    at("veil").addEventListener("click", () => this.openSidebar(false));
+    at("appearance").addEventListener("click", switchAppearance);
+    at("language").addEventListener("click", switchLanguage);
+    at("shortcuts").addEventListener("click", showShortcuts);
+    at("settings").addEventListener("click", () => this.tried(() => this.settings()));
+    at("compact").addEventListener("click", () => this.tried(() => this.compact()));
+    at("export").addEventListener("click", () => this.tried(() => this.export()));
+    at("delete").addEventListener("click", () => this.tried(() => this.remove()));
+    const more = at("more");
+    more.addEventListener("click", (event) => {
+      if (event.target.closest(".menu")) more.open = false;
+    });
+    document.addEventListener("click", (event) => {
+      if (!more.contains(event.target)) more.open = false;
+    });
+  }
+
+  /** Show what the address says. */
+  async route() {
+    const [, kind, id, view] = /^#\/(c|plans)(?:\/([^/]+))?(?:\/(history))?$/.exec(location.hash) ?? [];
+    this.openSidebar(false);
+    const shown = kind === "plans" ? "plans" : (view ?? "chat");
+    for (const name of ["chat", "history", "plans"]) at(name).hidden = name !== shown;
+    document.body.dataset.view = shown;
+    if (kind === "plans") return this.showPlans();
+    const wanted = kind === "c" && id ? decodeURIComponent(id) : null;
+    if (wanted !== (this.conversation?.id ?? null) || wanted === null) await this.open(wanted);
+    this.showTabs(wanted, shown);
+    if (shown === "history" && this.conversation?.state) await this.historyView.show(this.conversation);
+    if (shown === "chat" && matchMedia("(hover: hover)").matches) this.composer.focus();
+    return null;
+  }
+
+  showTabs(id, shown) {
+    at("views").hidden = id === null;
+    at("more").hidden = id === null;
+    if (id === null) return;
+    for (const [name, view] of [
+      ["to-chat", ""],
+      ["to-history", "/history"],
+    ]) {
+      at(name).setAttribute("href", addressOf(id, view));
+      if ((view === "") === (shown === "chat")) at(name).setAttribute("aria-current", "page");
+      else at(name).removeAttribute("aria-current");
+    }
+  }
+
+  async open(id) {
+    this.conversation?.close();
+    this.conversation = null;
+    this.thread.clear();
+    this.composer.open(id ?? "new");
+    this.sidebar.current(id ?? "");
+    this.composer.running(false);
+    if (id === null) {
+      this.showModel(this.defaultModel);
+      this.showTitle("");
+      showTokens(at("meter"), null);
+      this.welcome();
+      return;
+    }
+    const conversation = new OpenConversation(this.api, id, {
+      loaded: (state) => this.loaded(conversation, state),
+      event: (name, data) => this.heard(conversation, name, data),
+      changed: (state) => this.changed(state),
+      broken: () => standing("connection", say("reconnecting")),
+      restored: () => {
+        standing("connection", null);
+        notice(say("reconnected"));
+      },
+      gone: () => {
+        notice(say("gone"), true);
+        location.hash = "#/";
+        this.sidebar.load();
+      },
+    });
+    this.conversation = conversation;
+    try {
+      await conversation.load();
+    } catch (error) {
+      failure(error.status === 404 ? new Error(say("gone")) : error);
+      if (error.status === 404) location.hash = "#/";
+    }
+  }
+
+  loaded(conversation, state) {
+    this.thread.show(conversation.path, state);
+    at("thread").classList.remove("welcoming");
+    this.changed(state);
+    this.composer.running(state.running);
+    document.body.classList.toggle("running", state.running);
+  }
+
+  heard(conversation, name, data) {
+    this.thread.hear(name, data);
+    this.composer.running(conversation.isRunning);
+    document.body.classList.toggle("running", conversation.isRunning);
+    if (name === "TurnStarted") this.sidebar.load();
+    if (name === "LoopFinished" && !at("history").hidden) this.historyView.show(conversation);
+  }
+
+  changed(state) {
+    this.showTitle(state.info.title);
+    this.showModel(state.model);
+    showTokens(at("meter"), state);
+    this.thread.changed(state);
+    this.sidebar.load();
+  }
+
+  redraw() {
+    this.sidebar.load();
+    this.menu.show(this.model);
+    this.composer.running(this.conversation?.isRunning ?? false);
+    if (this.conversation?.state) this.conversation.load().catch(failure);
+    else if (document.body.dataset.view === "chat") this.welcome();
+    if (document.body.dataset.view === "history") this.historyView.show(this.conversation);
+    if (document.body.dataset.view === "plans") this.showPlans();
+  }
+
+  showTitle(title) {
+    fill(at("title"), title || say("untitled"));
+    document.title = title ? `${title} · Antiphon` : "Antiphon";
+  }
+
+  showModel(model) {
+    this.model = model;
+    if (model) this.menu.show(model);
+  }
+
+  welcome() {
+    at("thread").classList.add("welcoming");
+    const offers = ["offer_1", "offer_2", "offer_3"].map((key) =>
+      button(say(key), () => this.composer.suggest(say(key)), { class: "offer" }),
+    );
+    fill(
+      at("thread"),
+      element(
+        "div",
+        { class: "welcome" },
+        element("h2", {}, say("welcome")),
+        element("div", { class: "offers" }, offers),
+        this.choice && element("p", { class: "choice" }, this.choice),
+      ),
+    );
+  }
+
+  async showPlans() {
+    this.showTabs(null);
+    this.showTitle(say("plans"));
+    const { plans } = await this.api.get("plans").catch((error) => {
+      failure(error);
+      return { plans: [] };
+    });
+    fill(
+      at("plans"),
+      plans.length
+        ? plans.map((plan) => new PlanCard(this.api, plan).node)
+        : element("p", { class: "quiet empty" }, say("noPlans")),
+    );
+  }
+
+  /** Send a message; a new conversation begins with it. */
+  async send(content, interrupts) {
+    if (this.conversation === null) {
+      const { id } = await this.api.post("conversations", { model: this.model || undefined });
+      await this.api.post(`conversations/${encodeURIComponent(id)}/turns`, { content });
+      history.replaceState(null, "", addressOf(id));
+      await this.route();
+      const last = this.conversation?.state?.entries.at(-1);
+      if (last?.kind === "model_output") speak(textOf(last.content)); // the answer was faster than the page
+      return;
+    }
+    await this.api.post(`${this.conversation.path}/turns`, { content, ...(interrupts && { interrupt: true }) });
+  }
+
+  async stop() {
+    if (this.conversation?.isRunning) await this.tried(() => this.api.post(`${this.conversation.path}/interrupt`));
+  }
+
+  async switchModel(model) {
+    const before = this.model;
+    this.showModel(model);
+    if (this.conversation === null) return;
+    try {
+      await this.api.patch(this.conversation.path, { model });
+    } catch (error) {
+      this.showModel(before);
+      failure(error);
+    }
+  }
+
+  async fork(version) {
+    const { id } = await this.api.post(`${this.conversation.path}/fork`, { at: version });
+    location.hash = addressOf(id);
+    this.sidebar.load();
+    return id;
+  }
+
+  /** Say another thing in the place of an old message, in a fork from just before it. */
+  editInFork(entry, text) {
+    return this.tried(async () => {
+      const { id } = await this.api.post(`${this.conversation.path}/fork`, { at: entry.sequence_number - 1 });
+      const others = entry.content.filter(
+        (part) => part.type !== "text" && part.data && !part.data.startsWith("sha256:"),
+      );
+      await this.api.post(`conversations/${encodeURIComponent(id)}/turns`, {
+        content: [{ type: "text", text }, ...others],
+      });
+      location.hash = addressOf(id);
+    });
+  }
+
+  async settings() {
+    const { info, system, memory } = this.conversation.state;
+    const changed = await editSettings({ title: info.title, system, memory });
+    if (!changed || !Object.keys(changed).length) return;
+    await this.api.patch(this.conversation.path, changed);
+    notice(say("saved"));
+    await this.conversation.refresh();
+  }
+
+  async compact() {
+    standing("compacting", say("compacting"));
+    try {
+      await this.api.post(`${this.conversation.path}/compact`);
+      await this.conversation.refresh();
+    } finally {
+      standing("compacting", null);
+    }
+  }
+
+  /** The log as a file. It is fetched and not linked to, so that the key goes along in its header. */
+  async export() {
+    const response = await this.api.request("GET", `${this.conversation.path}/export`);
+    const address = URL.createObjectURL(await response.blob());
+    const link = element("a", { download: `${this.conversation.state.info.title || "conversation"}.jsonl` });
+    link.href = address;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(address), 10_000);
+  }
+
+  async remove() {
+    const { title } = this.conversation.state.info;
+    if (!(await isSure(say("deleteSure", { title: title || say("untitled") }), say("delete")))) return;
+    const { path } = this.conversation;
+    this.conversation.close();
+    await this.api.delete(path);
+    location.hash = "#/";
+    this.sidebar.load();
+  }
+
+  newChat() {
+    if (location.hash === "#/") this.route();
+    else location.hash = "#/";
+    this.composer.focus();
+  }
+
+  openSidebar(isOpen) {
+    document.body.classList.toggle("with-sidebar", isOpen);
+    at("menu").setAttribute("aria-expanded", String(isOpen));
+    if (isOpen) at("search").focus();
+  }
+
+  async tried(act) {
+    try {
+      await act();
+    } catch (error) {
+      failure(error);
+    }
+  }
+
+  key(event) {
+    if (event.isComposing || event.ctrlKey || event.metaKey || document.querySelector("dialog[open]")) return;
+    const isTyping = event.target.closest?.("input, textarea, select");
+    const act = event.altKey
+      ? {
+          KeyN: () => this.newChat(),
+          KeyK: () => {
+            this.openSidebar(true);
+            this.sidebar.focusSearch();
+          },
+          KeyM: () => this.menu.open(),
+          KeyH: () => {
+            if (this.conversation)
+              location.hash = addressOf(
+                this.conversation.id,
+                document.body.dataset.view === "history" ? "" : "/history",
+              );
+          },
+        }[event.code]
+      : event.key === "Escape"
+        ? () => this.escape()
+        : isTyping
+          ? null
+          : { "/": () => this.composer.focus(), "?": showShortcuts }[event.key];
+    if (!act) return;
+    if (event.key !== "Escape") event.preventDefault();
+    act();
+  }
+
+  escape() {
+    if (document.body.classList.contains("with-sidebar")) this.openSidebar(false);
+    else if (at("more").open) at("more").open = false;
+    else this.stop();
+  }
+}
+
+new Page().start();

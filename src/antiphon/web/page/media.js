@@ -1,0 +1,30 @@
+/* Pictures and files of a conversation. Small ones are in the entries; large ones are told by their digest and fetched when
+ * shown, with the key, as blobs of this page. Pictures that stand at other hosts are links: loading them would tell who reads. */
+
+import { element, icon, outwardLink, picture } from "./dom.js";
+
+const SHOWN = /^image\/(png|jpeg|gif|webp)$/;
+
+/** The node of an image, audio or document part. */
+export function media(part, api, path) {
+  const name = part.name || part.media_type || part.type;
+  if (part.url) return element("p", { class: "file" }, icon("file"), outwardLink(part.url, part.url));
+  if (part.type === "image" && part.data?.startsWith("sha256:")) return fetched(part, api, path, name);
+  const shown = part.type === "image" && part.data ? picture(part.media_type, part.data, name) : null;
+  return shown ?? element("p", { class: "file" }, icon("file"), element("span", {}, name));
+}
+
+function fetched(part, api, path, name) {
+  const place = element("p", { class: "file" }, icon("file"), element("span", {}, name));
+  if (!SHOWN.test(part.media_type)) return place;
+  api
+    .request("GET", `${path}/media/${encodeURIComponent(part.data)}`)
+    .then(async (response) => {
+      const image = element("img", { class: "picture", alt: name });
+      image.src = URL.createObjectURL(new Blob([await response.blob()], { type: part.media_type }));
+      image.addEventListener("load", () => URL.revokeObjectURL(image.src), { once: true });
+      place.replaceWith(image);
+    })
+    .catch(() => {}); // the name of the file is there already, and that is what can be said of it
+  return place;
+}

@@ -1,0 +1,74 @@
+/* The conversation the page has open: what the server knows of it, followed event by event.
+ *
+ * It is loaded once, and from there on the events say what happens, in every tab that has it open. `last_event` is the event
+ * up to which the loaded entries tell everything, so the words of an answer in mid-stream come again after a reload. Where the
+ * server has no memory of the events in between (`Reset`), or a rollback changed what counts, the conversation is loaded
+ * again. */
+
+import { EventFeed } from "./event_feed.js";
+
+/** `hears` has: loaded(state), event(name, data), changed(state), broken(), restored(), gone(). */
+export class OpenConversation {
+  constructor(api, id, hears) {
+    this.id = id;
+    this.state = null;
+    this.isRunning = false;
+    this._api = api;
+    this._hears = hears;
+    this._feed = null;
+    this._isClosed = false;
+  }
+
+  get path() {
+    return `conversations/${encodeURIComponent(this.id)}`;
+  }
+
+  async load() {
+    this._feed?.stop();
+    const state = await this._api.get(this.path);
+    if (this._isClosed) return;
+    this.state = state;
+    this.isRunning = state.running;
+    this._hears.loaded(state);
+    this._feed = new EventFeed(this._api, `${this.path}/events`, state.last_event, {
+      event: (name, data) => this._event(name, data),
+      broken: () => this._hears.broken(),
+      restored: () => this._restored(),
+      gone: () => this._hears.gone(),
+    });
+  }
+
+  close() {
+    this._isClosed = true;
+    this._feed?.stop();
+  }
+
+  /** Ask again for what is not in the events: tokens, usage, what is pending, the title. */
+  async refresh() {
+    const state = await this._api.get(this.path).catch(() => null);
+    if (state === null || this._isClosed) return;
+    this.state = { ...state, entries: this.state.entries };
+    this._hears.changed(this.state);
+  }
+
+  async _restored() {
+    this._hears.restored();
+    await this.refresh();
+  }
+
+  _event(name, data) {
+    if (name === "Gone") return this._hears.gone();
+    if (name === "Reset" || (name === "EntryAppended" && data.entry.kind === "rollback")) {
+      return this.load().catch(() => this._hears.broken());
+    }
+    if (name === "TurnStarted" || name === "RoundStarted") this.isRunning = true;
+    if (name === "EntryAppended") {
+      const last = this.state.entries.at(-1)?.sequence_number ?? 0;
+      if (data.entry.sequence_number > last) this.state.entries.push(data.entry);
+    }
+    if (name === "LoopFinished") this.isRunning = false;
+    this._hears.event(name, data);
+    if (name === "LoopFinished") this.refresh();
+    return null;
+  }
+}

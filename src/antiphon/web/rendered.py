@@ -1,0 +1,117 @@
+"""The same moment of a conversation as each provider would be sent it: the body, and what was lost, repaired or would be refused.
+
+For each format the model that answered in it last is taken, so that its own reasoning goes back to it; else the one we would
+choose. The body is the real one: the provider's own client writes it, and is stopped when it would send. Only the longest
+strings are shortened, for the eye.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import msgspec
+
+from antiphon.context import render_live_context
+from antiphon.errors import ConversationError
+from antiphon.history import AgentHistory, AgentHistorySnapshot, HistoryEntry, ModelOutputEntry, Origin
+from antiphon.providers.call import ProviderCallOptions
+from antiphon.providers.choice import OFFERS
+from antiphon.providers.http import HttpProviderClient
+from antiphon.providers.presets import PRESETS
+from antiphon.providers.transport import HttpRequest, HttpResponse
+from antiphon.wire import FORMATS, formats
+from antiphon.wire.request import ModelRequest, ToolDefinition
+
+LONGEST = 64 * 1024
+_SHOWN = 400
+_NOWHERE = "http://nowhere.invalid"
+
+_MODELS = dict(OFFERS)
+_TARGETS = {
+    "openai-chat": Origin("openai", "openai-chat", _MODELS["openai"]),
+    "openai-responses": Origin("openai-responses", "openai-responses", _MODELS["openai"]),
+    "anthropic": Origin("anthropic", "anthropic", _MODELS["anthropic"]),
+    "gemini": Origin("gemini", "gemini", _MODELS["gemini"]),
+}
+"""Whom we would ask in each format."""
+
+
+def rendered_views(
+    entries: Sequence[HistoryEntry], tools: tuple[ToolDefinition, ...], settings: ModelRequest
+) -> dict[str, Any]:
+    """What each provider would be sent after these entries, by format. For a thread: a long conversation takes a while."""
+    snapshot = AgentHistory(entries).snapshot()
+
+    async def views() -> dict[str, Any]:
+        return {name: await _view(snapshot, target_of(snapshot, name), tools, settings) for name in FORMATS}
+
+    return asyncio.run(views())
+
+
+def target_of(snapshot: AgentHistorySnapshot, format_name: str) -> Origin:
+    """Who answered in that format last, or whom we would ask."""
+    for entry in reversed(snapshot.effective):
+        if isinstance(entry, ModelOutputEntry) and entry.origin and entry.origin.format == format_name:
+            return entry.origin
+    return _TARGETS[format_name]
+
+
+async def _view(
+    snapshot: AgentHistorySnapshot, target: Origin, tools: tuple[ToolDefinition, ...], settings: ModelRequest
+) -> dict[str, Any]:
+    preset = PRESETS.get(target.provider)
+    if preset is None or preset.format != target.format:
+        preset = PRESETS[_TARGETS[target.format].provider]
+    notepad = _Notepad()
+    client = HttpProviderClient(
+        preset, name=target.provider, base_url=preset.base_url or _NOWHERE, keys=["shown"], transport=notepad
+    )
+    options = ProviderCallOptions(model=target.model, tools=tools, settings=settings)
+    data = await notepad.body_of(client.call_model(render_live_context(snapshot), options))
+    body = msgspec.json.decode(data)
+    return {
+        "model": "/".join(filter(None, (target.provider, target.model))),
+        "body": _shortened(body),
+        "bytes": len(data),
+        "losses": options.report.losses,
+        "repairs": options.report.repairs,
+        "violations": formats[target.format].check_request(body, advisories=True),
+    }
+
+
+class _Notepad:
+    """A transport that notes the body of a request down and sends it nowhere."""
+
+    def __init__(self) -> None:
+        self._body: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    async def send(self, request: HttpRequest) -> HttpResponse:
+        self._body.set_result(b"".join(request.body))
+        await asyncio.Event().wait()  # until the call is given up
+        raise AssertionError("nobody answers here")
+
+    async def aclose(self) -> None:
+        pass
+
+    async def body_of(self, deltas: AsyncIterator[Any]) -> bytes:
+        """The body that a call would send."""
+        calling = asyncio.ensure_future(anext(deltas))
+        await asyncio.wait([calling, self._body], return_when=asyncio.FIRST_COMPLETED)
+        calling.cancel()
+        await asyncio.wait([calling])
+        if not self._body.done():
+            raise ConversationError(f"the request cannot be written: {calling.result()}")
+        return self._body.result()
+
+
+def _shortened(value: Any) -> Any:
+    """The value with only the beginning of its longest strings."""
+    if isinstance(value, str):
+        return value if len(value) <= LONGEST else f"{value[:_SHOWN]}… ({len(value):,} characters)"
+    if isinstance(value, list):
+        return [_shortened(one) for one in value]
+    if isinstance(value, dict):
+        return {name: _shortened(one) for name, one in value.items()}
+    return value

@@ -1,0 +1,104 @@
+"""`serve_chat`: the chat's page on a port of this machine, for `antiphon chat --web`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import webbrowser
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from antiphon.errors import ServeRefused, StoreError
+from antiphon.gateway.client_keys import is_loopback
+from antiphon.gateway.config import GatewaySettings
+from antiphon.gateway.metrics import Metrics
+from antiphon.gateway.server import Listener, bound
+from antiphon.gateway.serving import stopped_by_signals
+from antiphon.history import SqliteStore
+from antiphon.providers.client import ProviderClient
+from antiphon.web.app import ChatApp
+from antiphon.web.models import models_of_environment
+from antiphon.web.toolbox import Toolboxes
+
+PORT = 8765
+GRACE = 5.0
+_SETTINGS = GatewaySettings(max_connections=200)
+
+
+def serve_chat(
+    model: str | ProviderClient | None,
+    store: Path,
+    *,
+    host: str = "127.0.0.1",
+    port: int = PORT,
+    opens_browser: bool = False,
+    system: str | None = None,
+    with_tools: bool = True,
+    folder: Path | None = None,
+    token_limit: int | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> int:
+    """Serve the chat until Ctrl-C or SIGTERM; the exit code. Says what answers, and where the page is.
+
+    Only this machine is served, for there are no keys here: `antiphon serve` has them. Plans and documents are beside the store.
+    """
+    if host != "localhost" and not is_loopback(host):
+        raise ServeRefused(
+            f"the chat without keys is for this machine alone, not for {host}; `antiphon serve` has keys"
+        )
+    models = models_of_environment(os.environ if environ is None else environ, model)
+    _say(str(models.choice))
+
+    def ready(url: str) -> None:
+        _say(f"the chat is at {url}")
+        if opens_browser:
+            webbrowser.open(url)
+
+    toolboxes = Toolboxes(store.absolute().parent, folder=folder, with_builtin=with_tools)
+    with opened_store(store) as conversations:
+        app = ChatApp(
+            conversations, lambda: models, toolboxes, host=lambda: host, system=system or "", token_limit=token_limit
+        )
+        asyncio.run(serving(app, host, port, ready=ready))
+    return 0
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"antiphon: {line}\n")
+    sys.stderr.flush()
+
+
+def opened_store(path: Path) -> SqliteStore:
+    """The store at a path; its folder is made if it is not there."""
+    try:
+        path.absolute().parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"cannot make the folder {path.parent}: {error.strerror or error}") from error
+    return SqliteStore(path)
+
+
+async def serving(
+    app: ChatApp,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    *,
+    ready: Callable[[str], None] | None = None,
+    stop: asyncio.Event | None = None,
+    settings: GatewaySettings = _SETTINGS,
+) -> None:
+    """Serve an app until a signal, or `stop`, and close it. `ready` is told the address of the page."""
+    stop = stop or asyncio.Event()
+    metrics = Metrics(())
+    listener = Listener(app, "chat", metrics, lambda: settings)
+    sock = bound(host, port)
+    try:
+        await listener.open(sock)
+        with stopped_by_signals(stop):
+            if ready is not None:
+                name = f"[{host}]" if ":" in host else host
+                ready(f"http://{name}:{sock.getsockname()[1]}/chat/")
+            await stop.wait()
+    finally:
+        await asyncio.gather(listener.close(GRACE), app.aclose(GRACE))
+        metrics.close()

@@ -1,0 +1,138 @@
+"""`antiphon chat -p` and pipes: words in, words out, and an exit code."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import msgspec
+import pytest
+
+from antiphon.history import ModelInputEntry, SqliteStore
+from antiphon.parts import Document, Text
+from cli.terminal import environment_of
+from cli.test_chat_terminal import inputs, kept, outputs, streamed
+from providers.scripted_server import Reply, ScriptedServer
+
+NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+def antiphon(
+    place: Path, *arguments: str, given: bytes = b"", environment: Mapping[str, str] = NOTHING
+) -> tuple[int, str, str]:
+    run = subprocess.run(
+        [sys.executable, "-m", "antiphon", "chat", *arguments],
+        input=given,
+        capture_output=True,
+        env=environment_of(place, environment),
+        cwd=place,
+        check=False,
+        timeout=60,
+    )
+    assert b"Traceback" not in run.stderr
+    return run.returncode, run.stdout.decode(), run.stderr.decode()
+
+
+def model_at(server: ScriptedServer) -> dict[str, str]:
+    return {"OPENAI_API_KEY": "sk-secret-1", "OPENAI_BASE_URL": server.url, "ANTIPHON_MODEL": "openai/gpt-test"}
+
+
+def test_words_and_nothing_else_go_into_a_pipe(tmp_path: Path) -> None:
+    code, out, err = antiphon(tmp_path, "-p", "find IELTS tips, then make me a plan")
+    assert (code, err) == (0, "")
+    assert "\x1b" not in out
+    assert out.endswith("\n")
+    assert "I call `search_web`: IELTS tips\n\nI call `create_plan`" in out
+    assert "Find out where you stand" in out
+    code, out, _ = antiphon(tmp_path, "--resume", "-p", "show my plans")
+    assert code == 0
+    assert "IELTS tips: 4-week plan" in out
+    assert inputs(kept(tmp_path)) == ["find IELTS tips, then make me a plan", "show my plans"]
+
+
+def test_what_is_piped_in_goes_along(tmp_path: Path) -> None:
+    with ScriptedServer(Reply(body=streamed("It is ", "short. \x1b[1m"))) as server:
+        code, out, err = antiphon(tmp_path, "-p", "sum up", given="长文 of mine".encode(), environment=model_at(server))
+        assert (code, out, err) == (0, "It is short. \x1b[1m\n", "")  # a pipe gets what was said, to the letter
+        assert "长文 of mine" in server.received[0].body.decode()
+        code, out, _ = antiphon(tmp_path, given=b"just this", environment=model_at(server))
+        assert code == 0
+    with SqliteStore(tmp_path / "antiphon" / "history.db") as store:
+        questions = [next(iter(store.open(info.id).entries)) for info in reversed(store.list())]
+    assert [entry.content for entry in questions if isinstance(entry, ModelInputEntry)] == [
+        (Text("sum up"), Document("text/plain", text="长文 of mine", name="standard input")),
+        (Text("just this"),),
+    ]
+
+
+def test_events_as_json_lines(tmp_path: Path) -> None:
+    code, out, err = antiphon(tmp_path, "-p", "find tea", "--json")
+    events = [msgspec.json.decode(line) for line in out.splitlines()]
+    assert (code, err) == (0, "")
+    assert [events[0]["type"], events[-1]["type"]] == ["RoundStarted", "LoopFinished"]
+    assert {"TextDelta", "ToolCallStarted", "ToolCallFinished", "RoundUsage"} < {event["type"] for event in events}
+    assert "".join(event["text"] for event in events if event["type"] == "TextDelta").endswith(events[-1]["text"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "said"),
+    [
+        (["-p", "hi", "-m", "openia/gpt-5.5"], {}, "there is no model 'openia/gpt-5.5'; did you mean openai/gpt-5.5"),
+        (["-p", "hi", "-m", "openai/gpt-5.5"], {}, "openai/gpt-5.5 needs a key: set OPENAI_API_KEY"),
+        (["-p", "hi", "--folder", "nowhere"], {}, "there is no folder nowhere to search; give one with --folder"),
+        (["-p", "hi", "--resume", "nothing"], {}, "no conversation"),
+        (["-p", "hi", "--store", "/proc/none/chats.db"], {}, "cannot be made"),
+        (["-p", "  "], {}, "there is nothing to say"),
+        (
+            ["-p", "hi", "-m", "openai/gpt-5.5"],
+            {"OPENAI_API_KEY": "sk-secret-1", "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"},
+            "Is there a network? Try again, or name another with --model.",
+        ),
+        (
+            ["-p", "make me a plan to learn Spanish", "--ask"],
+            {},
+            "create_plan must be allowed first; `antiphon chat --resume",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_line(
+    tmp_path: Path, arguments: list[str], environment: dict[str, str], said: str
+) -> None:
+    code, _, err = antiphon(tmp_path, *arguments, environment=environment)
+    assert code == 1
+    assert said in err
+    assert err.startswith("antiphon: ")
+    assert err.count("\n") == 1
+    assert "sk-secret" not in err
+
+
+def test_ctrl_c_ends_with_130_and_keeps_what_was_said(tmp_path: Path) -> None:
+    body = streamed("Some words", " and more")
+    with ScriptedServer(Reply(body=body[: body.index(b" and")], hangs=True)) as server:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "antiphon", "chat", "-p", "talk"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment_of(tmp_path, model_at(server)),
+        )
+        assert process.stdout is not None
+        assert process.stdout.read(10) == b"Some words"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+        assert (process.returncode, out, err) == (130, b"\n", b"")
+        assert server.gone.wait(10)
+    assert outputs(kept(tmp_path)) == ["Some words"]
+
+
+def test_a_reader_that_leaves_ends_it_quietly(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m antiphon chat --no-tools -p 'say something' | head -c 5; exit ${{PIPESTATUS[0]}}"
+    run = subprocess.run(
+        ["bash", "-c", command], capture_output=True, env=environment_of(tmp_path), check=False, timeout=60
+    )
+    assert run.stdout == b"(Offl"
+    assert run.stderr == b""

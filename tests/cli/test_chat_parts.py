@@ -1,0 +1,168 @@
+"""The parts of the terminal chat, each by itself: blocks, files, completion, tables, the live region, advice, summaries."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from pathlib import Path
+from typing import get_args
+
+import pyte
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from antiphon.cli.chat.advice import ADVICE, told
+from antiphon.cli.chat.attachment import LARGEST, UnsupportedFile, content_of, mentioned, part_of
+from antiphon.cli.chat.completion import completions
+from antiphon.cli.chat.markdown_blocks import MarkdownBlocks, tail
+from antiphon.cli.chat.painter import Painter, wrapped
+from antiphon.cli.chat.surface import RegionSurface
+from antiphon.cli.terminal import width_of
+from antiphon.parts import Document, Image, Text
+from antiphon.tools import tool
+from antiphon.wire.output import ErrorKind, ProviderError
+
+PROSE = ["", "words", "- item", "  more of it", "1. one", "2. two", "# head", "===", "> quoted", "***", "\\"]
+OTHER = ["```", "~~~py", "    code", "| a | b |", "|---|---|", "| 1 | 二 |", "<div>", "[a]: http://b"]
+ODD = ["a\rb", "x\x0by", "\u2028"]
+LINES = st.sampled_from([*PROSE, *OTHER, *ODD])
+TEXTS = st.lists(LINES, max_size=14).map("\n".join)
+
+
+@given(TEXTS, st.data())
+def test_blocks_are_the_same_however_the_text_is_cut_and_together_they_are_the_text(
+    text: str, data: st.DataObject
+) -> None:
+    whole = MarkdownBlocks()
+    whole.feed(text)
+    expected = [*whole.finished(), whole.rest()]
+    assert "".join(expected) == text
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(text)), max_size=8)))
+    blocks = MarkdownBlocks()
+    seen: list[str] = []
+    for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True):
+        blocks.feed(text[start:end])
+        seen += blocks.finished()
+    assert [*seen, blocks.rest()] == expected
+
+
+def test_a_block_is_finished_when_another_follows() -> None:
+    blocks = MarkdownBlocks()
+    blocks.feed("# Head\nWords\nand more\n\n- one\n\n- tw")
+    assert blocks.finished() == ["# Head\n", "Words\nand more\n\n"]
+    assert blocks.open == "- one\n\n- tw"
+    blocks.feed("o\n\nEnd")
+    assert blocks.finished() == []  # the line is not whole yet
+    blocks.feed("\n")
+    assert blocks.finished() == ["- one\n\n- two\n\n"]
+    assert tail("```py\na\nb\nc\n", 2) == "```py\nc\n"
+    assert tail("a\nb", 5) == "a\nb"
+
+
+@given(st.text(alphabet=st.characters(codec="utf-8"), max_size=200) | TEXTS)
+def test_whatever_a_model_writes_is_drawn_and_moves_nothing(text: str) -> None:
+    drawn = Painter().markdown(text)
+    assert not any(ord(char) < 32 and char not in "\n\t" for char in drawn)  # not coloured here: no escape at all
+
+
+@given(st.text(alphabet="ab 二字\n", max_size=80), st.integers(4, 30))
+def test_wrapped_lines_fit_and_lose_no_letter(text: str, columns: int) -> None:
+    lines = list(wrapped(text, columns))
+    assert all(width_of(line) <= columns for line in lines)
+    assert "".join("".join(lines).split()) == "".join(text.split())
+
+
+def test_a_table_without_room_is_stacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [("one", "a word", "what it is about"), ("two", "", "二")]
+    monkeypatch.setenv("COLUMNS", "80")
+    assert Painter().table(("A", "B", "C"), rows).split("\n") == [
+        "A    B       C",
+        "one  a word  what it is about",
+        "two          二",
+    ]
+    monkeypatch.setenv("COLUMNS", "30")
+    assert Painter().table(("A", "B", "C"), rows).split("\n") == ["one a word", "  what it is about", "two", "  二"]
+
+
+def test_files_are_what_they_begin_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("\ufeff字")
+    (tmp_path / "b c.pdf").write_bytes(b"%PDF-1.7 \xff")
+    text = 'see @a.txt, @"b c.pdf" and @a.txt; mail me@a.txt or @nobody'
+    assert [path.name for path in mentioned(text)] == ["a.txt", "b c.pdf"]
+    said, first, second = content_of(text)
+    assert said == Text(text)
+    assert first == Document("text/plain", text="字", name="a.txt")
+    assert isinstance(second, Document)
+    assert (second.media_type, second.name) == ("application/pdf", "b c.pdf")
+    assert isinstance(part_of(b"\xff\xd8\xff\xe0", "x"), Image)
+    for data, why in [(b"", "empty"), (b"\0\1", "no picture"), (b"a" * (LARGEST + 1), "more than 20 MB")]:
+        with pytest.raises(UnsupportedFile, match=why):
+            part_of(data, "x")
+
+
+def test_what_could_be_typed_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "my notes.md").touch()
+    (tmp_path / ".hidden").touch()
+    commands = {"/model": "switch", "/memory": "notes", "/new": "begin"}
+
+    def after(typed: str) -> list[tuple[str, int]]:
+        words = {"/model": ["openai/gpt-5.5", "offline/plain"]}
+        return [(each.text, each.length) for each in completions(typed, commands, words)]
+
+    assert after("/m") == [("/model", 2), ("/memory", 2)]
+    assert after("/model GPT") == [("openai/gpt-5.5", 3)]
+    assert after("not /m") == []
+    assert after("see @") == [("inner/", 0)]
+    assert after("see @inner/") == [('"inner/my notes.md"', 6)]
+    assert after('see @"inner/my') == [('my notes.md"', 2)]
+    assert after("see @nowhere/") == []
+
+
+def test_the_live_region_is_drawn_over_and_never_leaves_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "10")
+    monkeypatch.setenv("LINES", "6")
+    screen = pyte.Screen(10, 6)
+    stream = pyte.Stream(screen)
+    written = io.StringIO()
+    surface = RegionSurface(written)
+
+    def shown() -> list[str]:
+        stream.feed(written.getvalue().replace("\n", "\r\n"))
+        written.seek(0)
+        written.truncate()
+        return [line.rstrip() for line in screen.display if line.strip()]
+
+    surface.live = lambda: "ab字字字字字字\ntwo"  # its first line takes two rows
+    asyncio.run(surface.flush())
+    assert shown() == ["ab字字字字", "字字", "two"]
+    surface.commit("done")
+    surface.live = lambda: "three"
+    asyncio.run(surface.flush())
+    assert shown() == ["done", "three"]
+    asyncio.run(surface.flush())
+    assert written.getvalue() == ""  # nothing new, nothing drawn
+    surface.live = str
+    asyncio.run(surface.flush())
+    assert shown() == ["done"]
+
+
+@pytest.mark.parametrize("kind", get_args(ErrorKind))
+def test_every_error_comes_with_advice(kind: ErrorKind) -> None:
+    assert set(ADVICE) == set(get_args(ErrorKind))
+    error = ProviderError("It went\nwrong. " + "x" * 1000, kind, status=500)
+    for is_at_prompt in (True, False):
+        line = told(error, "openai/gpt-x", is_at_prompt=is_at_prompt)
+        assert "\n" not in line
+        assert "{" not in line
+        assert len(line) < 420
+        assert ("/" in line.rpartition("…")[2]) is is_at_prompt
+
+
+@tool
+def weather(city: str) -> str:
+    """The weather."""
+    return f"Rain in {city}"

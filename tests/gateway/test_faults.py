@@ -1,0 +1,227 @@
+"""Upstreams that misbehave, before the first word and after it: clients hear of it in their own format, never of our secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from msgspec import structs
+
+from antiphon.parts import Text, text_of
+from antiphon.wire import FORMATS
+from antiphon.wire.request import Message, ModelRequest
+from gateway.rig import FAST, KEY, Rig, rig
+from gateway.strict_upstream import (
+    CLOSED,
+    ERROR_PAGE,
+    Fault,
+    StrictUpstream,
+    called,
+    cut,
+    gzipped,
+    hang,
+    many_times,
+    reset,
+    says,
+    trickle,
+)
+from providers.scripted_server import Reply
+
+QUESTION = ModelRequest(messages=(Message("user", (Text("Is it raining?"),)),), max_output_tokens=500)
+LONG = "One more word, ein Wort, 一个字. " * 20
+
+everyone = pytest.mark.parametrize(("source", "target"), [(source, target) for source in FORMATS for target in FORMATS])
+
+
+@pytest.fixture(scope="module", name="gateway")
+def one_for_all() -> Iterator[Rig]:
+    with rig() as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _long_answers(gateway: Rig) -> None:
+    gateway.clear()
+    for upstream in gateway.upstreams.values():
+        upstream.answer = lambda _: says(LONG)
+
+
+def half(fault: Callable[[int], Fault]) -> Callable[[Reply], Reply]:
+    """A fault in the middle of the answer, wherever that is."""
+
+    def done(reply: Reply) -> Reply:
+        made = fault(len(reply.body) // 2)
+        return made if isinstance(made, Reply) else made(reply)
+
+    return done
+
+
+BREAKS: dict[str, Callable[[StrictUpstream], Fault]] = {
+    "cut": lambda _: half(cut),
+    "reset": lambda _: half(reset),
+    "error event": lambda upstream: upstream.error_in_stream("overloaded", "Overloaded", after=says(LONG)),
+    "no end": lambda _: lambda reply: structs.replace(reply, body=reply.body[: len(reply.body) // 2]),
+    "garbage": lambda _: (
+        lambda reply: structs.replace(reply, body=reply.body[: len(reply.body) // 2] + b'\n\ndata: {"no": json\n\n' * 3)
+    ),
+}
+
+
+@everyone
+@pytest.mark.parametrize("name", BREAKS)
+def test_a_stream_that_breaks_ends_with_an_error(gateway: Rig, source: str, target: str, name: str) -> None:
+    upstream = gateway.upstreams[target]
+    upstream.faults.append(BREAKS[name](upstream))
+    with gateway.client() as client:
+        got = client.ask(source, f"to-{target}", QUESTION, streams=True)
+        assert got.status == 200
+        heard = got.heard(source)
+        assert not heard.is_finished
+        assert heard.error is not None
+        said = text_of(heard.output.parts)
+        assert said
+        assert LONG.startswith(said)
+        after = client.ask(source, f"to-{target}", QUESTION, streams=True).output(source, streams=True)
+        assert text_of(after.parts) == LONG
+
+
+@pytest.mark.parametrize("source", FORMATS)
+@pytest.mark.parametrize(
+    ("fault", "status"),
+    [
+        (half(cut), 502),
+        (half(reset), 502),
+        (CLOSED, 502),
+        (ERROR_PAGE, 502),
+        (Reply(body=b"", content_type="application/json"), 502),
+        (Reply(body=b"{}", content_type="application/json"), 502),
+        (Reply(body=b"[1, 2", content_type="application/json"), 502),
+        (Reply(body=b'"words"', content_type="application/json"), 502),
+        (Reply(body=b'{"error": {"message": "no", "type": "server_error"}}'), 502),
+        (Reply(status=302, headers={"location": "http://127.0.0.1:9/elsewhere"}), 502),
+        (Reply(status=418, body=b"teapot", content_type="text/plain"), 418),
+    ],
+    ids=lambda value: "" if isinstance(value, int) else None,
+)
+def test_a_whole_answer_that_is_none_is_an_error(gateway: Rig, source: str, fault: Fault, status: int) -> None:
+    for target in ("openai-chat", "gemini") if source == "anthropic" else ("anthropic", "openai-responses"):
+        gateway.upstreams[target].faults.append(fault)
+        with gateway.client() as client:
+            got = client.ask(source, f"to-{target}", QUESTION, streams=False)
+        assert got.status == status, got.body
+        assert got.error(source).message
+        assert got.headers["content-type"] == "application/json"
+
+
+def test_an_upstream_that_hangs_is_given_up() -> None:
+    with rig(read_seconds=0.4) as gateway, gateway.client() as client:
+        for source, target in zip(FORMATS, reversed(FORMATS), strict=True):
+            upstream = gateway.upstreams[target]
+            upstream.answer = lambda _: says(LONG)
+            upstream.faults.extend([hang() if source == "anthropic" else hang(30), half(hang)])
+            late = client.ask(source, f"to-{target}", QUESTION, streams=source != "gemini")
+            assert late.status == 504
+            assert late.error(source).message
+            heard = client.ask(source, f"to-{target}", QUESTION, streams=True).heard(source)
+            assert heard.error is not None
+            assert LONG.startswith(text_of(heard.output.parts))
+
+
+HARMLESS: dict[str, Fault] = {
+    "trickles": trickle(97, 0.001),
+    "ten times": many_times(10),
+    "wrong content type": called("text/plain"),
+    "gzip": gzipped,
+}
+
+
+@everyone
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("name", HARMLESS)
+def test_odd_but_whole_answers_are_answers(gateway: Rig, source: str, target: str, streams: bool, name: str) -> None:
+    if name == "ten times" and (not streams or target == "gemini"):
+        pytest.skip("ten bodies are no body, and a stream of Gemini's has no last event")
+    gateway.upstreams[target].faults.append(HARMLESS[name])
+    with gateway.client() as client:
+        got = client.ask(source, f"to-{target}", QUESTION, streams=streams)
+    assert "content-encoding" not in got.headers
+    assert text_of(got.output(source, streams=streams).parts) == LONG
+
+
+@pytest.mark.parametrize("source", FORMATS)
+@pytest.mark.parametrize("target", ["openai-chat", "openai-responses", "anthropic"])  # Gemini has no last event
+def test_an_upstream_that_never_stops_is_stopped(gateway: Rig, source: str, target: str) -> None:
+    """Behind the end of its answer it goes on and on: the client has its answer, and the line is closed."""
+    upstream = gateway.upstreams[target]
+    upstream.faults.append(
+        lambda reply: structs.replace(reply, body=reply.body + b": more\n\n" * 200_000, piece=65_536, hangs=True)
+    )
+    with gateway.client() as client:
+        got = client.ask(source, f"to-{target}", QUESTION, streams=True)
+    assert text_of(got.output(source, streams=True).parts) == LONG
+    assert len(got.body) < 400_000
+
+
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        lambda upstream: upstream.error(529, "overloaded", "Overloaded"),
+        lambda upstream: upstream.error(500, "server", "our fault"),
+        lambda upstream: upstream.error(429, "rate_limit", "slow down", retry_after="0.2"),
+        lambda _: CLOSED,
+    ],
+    ids=["529", "500", "429", "closed"],
+)
+def test_a_bad_moment_is_sat_out(fault: Callable[[StrictUpstream], Fault], streams: bool) -> None:
+    with rig(retries=1) as gateway, gateway.client() as client:
+        upstream = gateway.upstreams["openai-chat"]
+        upstream.faults.append(fault(upstream))
+        got = client.ask("anthropic", "to-openai-chat", QUESTION, streams=streams)
+        assert text_of(got.output("anthropic", streams=streams).parts) == "heard: Is it raining?"
+        assert len(upstream.received) == 2
+
+
+def test_a_slow_thinker_is_let_through_after_the_hold() -> None:
+    """It says nothing for longer than the hold: the client is told that the line is open, and then gets the answer."""
+    settings = structs.replace(FAST, hold_seconds=0.1, keep_alive_seconds=0.1)
+    with rig(settings) as gateway, gateway.client() as client:
+        for source in FORMATS:
+            gateway.upstreams["openai-chat"].faults.append(silent_at_first)
+            got = client.ask(source, "to-openai-chat", QUESTION, streams=True)
+            assert b": keep-alive\n\n" in got.body
+            assert text_of(got.output(source, streams=True).parts) == "heard: Is it raining?"
+
+
+def silent_at_first(reply: Reply) -> Reply:
+    """A comment, a silence, and then everything."""
+    comment = b": thinking" + b"." * len(reply.body) + b"\n\n"
+    return structs.replace(reply, body=comment + reply.body, piece=len(comment), pause=0.35)
+
+
+def test_no_answer_log_or_page_holds_a_credential(capsys: pytest.CaptureFixture[str]) -> None:
+    """The upstream quotes the key that it refuses, in every place it can."""
+    secrets = [KEY.format(name) for name in FORMATS]
+    seen: list[str] = []
+    with rig(structs.replace(FAST, log_level="debug", log="json")) as gateway, gateway.client() as client:
+        for target, upstream in gateway.upstreams.items():
+            secret = KEY.format(target)
+            faults: list[Fault] = [
+                upstream.error(400, "invalid_request", f"bad request with {secret}"),
+                upstream.error_in_stream("server", f"failed for {secret}", after=says("Some words.")),
+                upstream.error_in_stream("server", f"failed for {secret}"),
+                Reply(status=500, body=f"<html>{secret}</html>".encode(), content_type="text/html"),
+                Reply(status=200, body=f"<title>{secret}</title>".encode(), content_type="text/html"),
+                upstream.error(401, "authentication", f"Incorrect API key provided: {secret}"),
+            ]
+            for number, fault in enumerate(faults):
+                upstream.faults.append(fault)
+                got = client.ask(FORMATS[number % 4], f"to-{target}", QUESTION, streams=number in (1, 2, 4))
+                seen.append(repr(got))
+        seen += [repr(client.get(path)) for path in ("/status", "/status?format=json", "/metrics", "/readyz")]
+        seen.append(repr(client.get("/status", accept="application/json")))
+    log = capsys.readouterr()
+    seen += [log.out, log.err]
+    assert "Incorrect API key provided" in log.err
+    for secret in secrets:
+        assert not any(secret in text for text in seen)

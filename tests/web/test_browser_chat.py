@@ -1,0 +1,378 @@
+"""The chat in a real browser: rounds, plans, models, stops, reloads, forks, decisions, files."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser as Chromium
+from playwright.sync_api import expect
+
+import antiphon as ap
+from antiphon.parts import Text, Thinking
+from antiphon.providers.scripted import call
+from antiphon.wire.output import ProviderError
+from web.rig import Browser, Gate, models, served
+from web.window import window
+
+QUESTION = "Find out what IELTS band 7 needs, then make me a 4 week plan"
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
+
+def last_words(context: Sequence[Any]) -> str:
+    return "".join(part.text for part in context[-1].content if type(part) is Text)
+
+
+@ap.tool(needs_approval=True)
+def book_flight(to: str) -> str:
+    "Book a flight."
+    return f"booked: {to}"
+
+
+GATES: dict[str, Gate] = {}
+"""Where the answer to a message waits."""
+
+
+def talker() -> ap.FunctionModel:
+    """Does what the message says, so that one server serves all tests."""
+
+    async def answer(context: Sequence[Any], options: ap.ProviderCallOptions) -> AsyncIterator[Any]:
+        words = last_words(context)
+        if words.startswith("wait"):
+            yield Thinking("I wait **here**.")
+            yield "First half,\n\n"
+            await GATES[words].passed()
+            yield "second half."
+        elif words.startswith("fly"):
+            yield call("book_flight", to=words.split()[1])
+        elif words.startswith("slowly"):
+            for number in range(400):
+                await asyncio.sleep(0.01)
+                yield f"word {number} "
+        else:
+            yield f"You said: {words}"
+
+    return ap.FunctionModel(answer, name="talker")
+
+
+@pytest.fixture
+def gate() -> Gate:
+    GATES["wait for me"] = Gate()
+    return GATES["wait for me"]
+
+
+@pytest.fixture(scope="module")
+def chat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    other = ap.FunctionModel(lambda context, options: "The other one speaks.", name="other")
+
+    def broken(context: Sequence[Any], options: ap.ProviderCallOptions) -> Any:
+        return ProviderError("the key was refused", "authentication") if len(context) < 2 else "Well again."
+
+    known = models(talker(), other, ap.FunctionModel(broken, name="broken"))
+    with served(tmp_path_factory.mktemp("chat") / "chats.db", known, tools=[book_flight]) as browser:
+        yield browser
+
+
+def test_rounds_of_tools_make_a_plan_that_is_ticked_and_edited_in_place(chromium: Chromium, tmp_path: Path) -> None:
+    with served(tmp_path / "chats.db", with_builtin=True) as browser, window(chromium, browser.port) as shown:
+        shown.open().ask(QUESTION)
+        chips = shown.thread.locator(".chip")
+        expect(chips).to_have_count(2)
+        expect(chips.first).to_have_attribute("data-status", "success")
+        chips.first.locator("summary").click()
+        expect(chips.first.locator(".result ol > li strong").first).to_be_visible()  # the search results as Markdown
+        expect(chips.first.locator(".arguments")).to_contain_text('"query"')
+
+        card = shown.thread.locator(".plan")
+        expect(card.locator("li")).to_have_count(6)
+        card.get_by_role("checkbox").first.check()
+        expect(card).to_contain_text("1 of 6 done")
+        card.locator("li .editable button").nth(1).click()
+        shown.page.keyboard.press("Control+a")
+        shown.page.keyboard.type("Read one text a day")
+        shown.page.keyboard.press("Enter")
+        expect(card).to_contain_text("Read one text a day")
+        card.get_by_label("New task").fill("Book the test")
+        card.get_by_label("New task").press("Enter")
+        expect(card.locator("li")).to_have_count(7)
+
+        (plan,) = browser.api("GET", "/plans")["plans"]
+        assert [task.get("done", False) for task in plan["tasks"]].count(True) == 1
+        assert {"Read one text a day", "Book the test"} <= {task["title"] for task in plan["tasks"]}
+        shown.page.reload()
+        expect(shown.thread.locator(".plan")).to_contain_text("1 of 7 done")  # the store, not the log
+        expect(shown.page.locator("#conversations a")).to_contain_text("IELTS")
+
+
+def test_the_model_is_switched_in_mid_thread(chromium: Chromium, chat: Browser) -> None:
+    with window(chromium, chat.port) as shown:
+        shown.open().ask("Hello")
+        shown.sees("You said: Hello")
+        shown.page.locator("#model").click()
+        shown.page.get_by_role("option", name="other").click()
+        expect(shown.page.locator("#model")).to_have_text("other")
+        shown.ask("Who is it now?")
+        shown.sees("The other one speaks.")
+        expect(shown.thread.locator(".speaker").last).to_contain_text("From here on: other")
+        assert chat.show(shown.conversation)["model"] == "other"
+
+
+def test_an_unknown_model_is_refused_in_words_and_the_old_one_stays(chromium: Chromium, chat: Browser) -> None:
+    with window(chromium, chat.port) as shown:
+        shown.open().ask("Hello")
+        shown.page.locator("#model").click()
+        shown.page.keyboard.type("nobody/nothing")
+        shown.page.keyboard.press("Enter")
+        expect(shown.page.locator(".notice.wrong")).to_contain_text("nobody")
+        expect(shown.page.locator("#model")).to_have_text("talker")
+
+
+def test_an_answer_is_stopped_and_what_was_said_is_kept(chromium: Chromium, chat: Browser) -> None:
+    with window(chromium, chat.port) as shown:
+        shown.open().say("slowly please")
+        shown.sees("word 5")
+        shown.button("Stop").click()
+        shown.rest()
+        shown.sees("Stopped.")
+        shown.sees("word 5")
+        shown.ask("And now?")
+        shown.sees("You said: And now?")
+
+
+def test_a_reload_in_mid_stream_shows_the_same_and_goes_on(chromium: Chromium, chat: Browser, gate: Gate) -> None:
+    with window(chromium, chat.port) as shown:
+        shown.open().say("wait for me")
+        shown.sees("First half,")
+        shown.page.reload()
+        shown.sees("First half,")
+        expect(shown.thread.locator(".thought.live, .thought")).to_have_count(1)
+        expect(shown.button("Stop")).to_be_visible()
+        gate.open()
+        shown.rest()
+        assert shown.thread.locator(".output .prose").last.inner_text() == "First half,\n\nsecond half."
+        thought = shown.thread.locator(".thought")
+        expect(thought.locator("strong")).to_be_hidden()
+        thought.locator("summary").click()
+        expect(thought.locator("strong")).to_have_text("here")
+
+
+def test_a_lost_network_is_said_and_the_turn_goes_on_behind_it(chromium: Chromium, chat: Browser, gate: Gate) -> None:
+    with window(chromium, chat.port) as shown:
+        shown.open().say("wait for me")
+        shown.sees("First half,")
+        shown.page.context.set_offline(True)
+        expect(shown.page.locator("#notices")).to_contain_text("What you write is kept")
+        gate.open()
+        shown.page.context.set_offline(False)
+        shown.sees("second half.")
+        shown.rest()
+
+
+def test_a_server_that_was_killed_and_started_again_is_found_again(chromium: Chromium, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    code = f"serve_chat('offline/plain', Path({str(tmp_path / 'chats.db')!r}), port={port})"
+    command = [sys.executable, "-c", f"from pathlib import Path; from antiphon.web.serving import serve_chat; {code}"]
+
+    @contextmanager
+    def started() -> Iterator[None]:
+        with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+            try:
+                assert process.stderr is not None
+                while b"the chat is at" not in process.stderr.readline():
+                    assert process.poll() is None
+                yield
+            finally:
+                process.kill()
+
+    with window(chromium, port) as shown:
+        with started():
+            shown.open().ask("Hello")
+        expect(shown.page.locator("#notices")).to_contain_text("The connection is lost")
+        shown.box.fill("Are you back?")
+        with started():
+            expect(shown.page.locator("#notices")).to_contain_text("Connected again")
+            expect(shown.box).to_have_value("Are you back?")
+            shown.ask("Are you back?")
+            kinds = [entry["kind"] for entry in Browser(port).show(shown.conversation)["entries"]]
+            for name in ("input", "output"):  # each once, though it was told before and after
+                expect(shown.thread.locator(f".message.{name}")).to_have_count(kinds.count(f"model_{name}"))
+
+
+def test_two_windows_show_one_conversation(chromium: Chromium, chat: Browser) -> None:
+    with window(chromium, chat.port) as one, window(chromium, chat.port) as other:
+        one.open().ask("Hello")
+        other.open(one.conversation).sees("You said: Hello")
+        other.ask("From the other window")
+        one.sees("You said: From the other window")
+
+
+def test_a_message_is_edited_in_a_fork_and_the_original_stays(chromium: Chromium, chat: Browser) -> None:
+    with window(chromium, chat.port) as shown:
+        shown.open().ask("Hello")
+        shown.ask("This is worng")
+        original = shown.conversation
+        message = shown.thread.locator(".message.input").last
+        message.hover()
+        message.get_by_role("button", name="Edit in a fork").click()
+        message.get_by_role("textbox").fill("This is right")
+        message.get_by_role("button", name="Fork and send").click()
+        shown.sees("You said: This is right")
+        shown.rest()
+        assert shown.conversation != original
+        assert "worng" not in shown.thread.inner_text()
+        assert "Hello" in shown.thread.inner_text()
+        expect(shown.page.locator("#conversations a[aria-current] .tag")).to_have_text("forked")
+        assert "worng" in str(chat.show(original)["entries"])
+
+
+def test_a_rollback_takes_out_of_sight_what_came_after(chromium: Chromium, chat: Browser) -> None:
+    with window(chromium, chat.port) as shown:
+        shown.open().ask("Hello")
+        shown.ask("Forget this")
+        message = shown.thread.locator(".message.input").last
+        message.hover()
+        message.get_by_role("button", name="Roll back to here").click()
+        shown.sees("Rolled back to version")
+        expect(shown.thread.locator(".message.input")).to_have_count(1)
+        assert "Forget this" not in shown.thread.inner_text()
+
+
+def test_a_call_waits_for_a_person_who_approves_denies_or_edits_it(chromium: Chromium, chat: Browser) -> None:
+    with window(chromium, chat.port) as shown:
+        card = shown.open().thread.locator(".approval")
+        chip = shown.thread.locator(".chip").last
+
+        def decided(outcome: str) -> None:
+            expect(card).to_have_count(0)
+            shown.rest()
+            chip.locator("summary").click()
+            expect(chip).to_contain_text(outcome)
+
+        shown.say("fly Oslo")
+        expect(card).to_contain_text("Oslo")
+        shown.page.reload()  # the decision may come later, in another window
+        card.get_by_role("button", name="Approve").click()
+        decided("booked: Oslo")
+
+        shown.say("fly Sydney")
+        card.get_by_placeholder("Reason").fill("too far")
+        card.get_by_role("button", name="Deny").click()
+        decided("denied: too far")
+
+        shown.say("fly Rome")
+        card.get_by_role("button", name="Edit the arguments").click()
+        card.get_by_role("textbox", name="Arguments").fill('{"to": "Bergen"')
+        card.get_by_role("button", name="Run with these arguments").click()
+        expect(card.get_by_role("alert")).to_contain_text("no valid JSON")
+        card.get_by_role("textbox", name="Arguments").fill('{"to": "Bergen"}')
+        card.get_by_role("button", name="Run with these arguments").click()
+        decided("booked: Bergen")
+
+
+def test_a_provider_that_fails_is_told_in_words_and_tried_again(chromium: Chromium, chat: Browser) -> None:
+    with window(chromium, chat.port) as shown:
+        shown.open(chat.create(model="broken")).say("Hello")
+        expect(shown.thread.locator(".failed")).to_contain_text("the key was refused")
+        expect(shown.button("Try again")).to_be_visible()
+
+
+def test_words_that_could_not_be_sent_are_kept(chromium: Chromium, chat: Browser) -> None:
+    with window(chromium, chat.port) as shown:
+        shown.open().ask("Hello")
+        shown.page.route("**/turns", lambda route: route.abort())
+        shown.say("Precious words")
+        expect(shown.page.locator(".notice.wrong")).to_contain_text("What you wrote is kept")
+        expect(shown.box).to_have_value("Precious words")
+        shown.page.reload()
+        expect(shown.box).to_have_value("Precious words")
+
+
+def test_a_message_written_meanwhile_waits_for_the_answer(chromium: Chromium, chat: Browser, gate: Gate) -> None:
+    with window(chromium, chat.port) as shown:
+        shown.open().say("wait for me")
+        shown.sees("First half,")
+        shown.say("and then this")
+        expect(shown.page.locator("#queue")).to_contain_text("Waits for the answer to end")
+        gate.open()
+        shown.sees("You said: and then this")
+
+
+def test_pictures_files_and_long_texts_are_attached(chromium: Chromium, chat: Browser, tmp_path: Path) -> None:
+    (tmp_path / "dot.png").write_bytes(base64.b64decode(PIXEL))
+    (tmp_path / "notes.md").write_text("# Notes")
+    (tmp_path / "program.exe").write_bytes(b"MZ")
+    with window(chromium, chat.port) as shown:
+        shown.open()
+        names = ("dot.png", "notes.md", "program.exe")
+        shown.page.locator("#files").set_input_files([tmp_path / name for name in names])
+        expect(shown.page.locator(".notice.wrong")).to_contain_text("program.exe was not taken")
+        shown.page.evaluate(
+            "() => { const data = new DataTransfer(); data.setData('text/plain', 'long '.repeat(400000));"
+            " document.getElementById('composer-text').dispatchEvent(new ClipboardEvent('paste',"
+            " {clipboardData: data, cancelable: true, bubbles: true})); }"
+        )
+        expect(shown.page.locator("#attachments li")).to_have_count(3)
+        shown.say("What is this?")
+        shown.sees("You said: What is this?")
+        expect(shown.thread.locator(".input img.picture")).to_have_count(1)
+        shown.sees("notes.md")
+        shown.sees("pasted-3.txt")
+        content = next(entry for entry in chat.show(shown.conversation)["entries"] if entry["kind"] == "model_input")
+        assert [part["type"] for part in content["content"]] == ["text", "image", "document", "document"]
+
+
+def test_conversations_are_searched(chromium: Chromium, chat: Browser) -> None:
+    chat.ask(chat.create(), "The heron stands in the reeds")
+    chat.ask(chat.create(), "Nothing of the kind")
+    with window(chromium, chat.port) as shown:
+        rows = shown.open().page.locator("#conversations a")
+        shown.page.locator("#search").fill("heron")
+        expect(rows).to_have_count(1)
+        expect(rows.locator("mark").first).to_have_text("heron")
+        rows.click()
+        shown.sees("The heron stands in the reeds")
+
+
+def test_settings_are_changed_and_a_conversation_is_deleted(chromium: Chromium, chat: Browser) -> None:
+    with window(chromium, chat.port) as shown:
+        shown.open().ask("Hello")
+        shown.page.locator("#more summary").click()
+        shown.button("Conversation").click()
+        shown.page.get_by_label("Title").fill("Herons")
+        shown.page.get_by_label("Memory notebook").fill("Likes birds.")
+        shown.button("Save").click()
+        expect(shown.page.locator("#title")).to_have_text("Herons")
+        assert chat.show(shown.conversation)["memory"] == "Likes birds."
+        shown.page.locator("#more summary").click()
+        shown.button("Delete").click()
+        shown.page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        expect(shown.page.locator("#conversations a", has_text="Herons")).to_have_count(0)
+        expect(shown.thread).to_contain_text("What shall we look into?")
+
+
+def test_a_key_is_asked_for_once_and_kept_in_the_tab(chromium: Chromium, tmp_path: Path) -> None:
+    from antiphon.gateway.config import ClientKeySettings
+
+    keys = [ClientKeySettings(name="ada", key="env:CHAT_KEY")]
+    with (
+        served(tmp_path / "chats.db", keys=keys, environ={"CHAT_KEY": "open sesame"}) as browser,
+        window(chromium, browser.port) as shown,
+    ):
+        shown.open()
+        shown.page.get_by_label("Client key").fill("wrong")
+        shown.page.keyboard.press("Enter")
+        expect(shown.page.get_by_role("dialog")).to_contain_text("did not take this key")
+        shown.page.get_by_label("Client key").fill("open sesame")
+        shown.page.keyboard.press("Enter")
+        shown.ask("Hello")
+        assert "sesame" not in shown.page.content()
+        assert "sesame" not in shown.page.url

@@ -1,0 +1,387 @@
+"""Turns that stop and go on: interrupted, waiting for a person, cut by a failure, killed with the server."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import antiphon as ap
+from antiphon.conversation.driver import UNKNOWN_OUTCOME
+from antiphon.conversation.events import LoopFinished, TextDelta
+from antiphon.errors import StoreFull
+from antiphon.history import HistoryEntry, SqliteStore
+from antiphon.providers.scripted import call
+from antiphon.web.conversations import LiveConversations
+from antiphon.web.live_conversation import LiveConversation
+from antiphon.wire import ProviderError
+from web.killed_server import answer, tools
+from web.rig import WAIT, Browser, Gate, names, served, text, until_finished
+
+
+def until(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + WAIT
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.005)
+
+
+def waiting_model(gate: Gate, *after: str) -> ap.FunctionModel:
+    """Says something, waits at the gate, goes on; later answers are `after`."""
+    later = iter(after)
+
+    async def say(context: Sequence[Any], options: ap.ProviderCallOptions) -> AsyncIterator[str]:
+        if len(context) > 1:
+            yield next(later)
+            return
+        yield "It began, "
+        await gate.passed()
+        yield "it ended."
+
+    return ap.FunctionModel(say, name="waiting")
+
+
+def test_an_interrupt_keeps_what_was_said(tmp_path: Path) -> None:
+    gate = Gate()
+    with served(tmp_path / "chats.db", waiting_model(gate, "Yes?")) as browser:
+        conversation = browser.create()
+        start = browser.show(conversation)["last_event"]
+        browser.say(conversation, "Go.")
+        gate.await_somebody()
+        assert browser.api("POST", f"/conversations/{conversation}/interrupt") == {"interrupted": True}
+        shown = browser.show(conversation)
+        assert not shown["running"]
+        assert not shown["unfinished"]
+        output = shown["entries"][-1]
+        assert (output["content"][0]["text"], output["stop_reason"]) == ("It began, ", "interrupted")
+        with browser.events(conversation, start) as events:
+            assert until_finished(events)[-1].data["reason"] == "interrupted"
+        assert browser.api("POST", f"/conversations/{conversation}/interrupt") == {"interrupted": False}
+        assert text(browser.ask(conversation, "Are you there?")) == "Yes?"
+
+
+def test_a_second_question_is_refused_while_one_is_answered_unless_it_interrupts(tmp_path: Path) -> None:
+    gate = Gate()
+    with served(tmp_path / "chats.db", waiting_model(gate, "The second.")) as browser:
+        conversation = browser.create()
+        browser.say(conversation, "one")
+        gate.await_somebody()
+        body = {"content": [{"type": "text", "text": "two"}]}
+        refused = browser.api("POST", f"/conversations/{conversation}/turns", body, status=409)
+        assert refused["error"]["code"] == "running"
+        for path, wrong in (("resume", {}), ("rollback", {"to": 0}), ("compact", {})):
+            assert browser.api("POST", f"/conversations/{conversation}/{path}", wrong, status=409)
+        start = browser.show(conversation)["last_event"]
+        assert browser.say(conversation, "two", interrupt=True) == 2
+        with browser.events(conversation, start) as events:
+            heard = [*until_finished(events), *until_finished(events)]
+        assert [event.data["reason"] for event in heard if event.name == "LoopFinished"] == ["interrupted", "answered"]
+        assert names(heard).count("TurnStarted") == 1
+        kinds = [entry["kind"] for entry in browser.show(conversation)["entries"]]
+        assert kinds == ["model_input", "model_output", "model_input", "model_output"]
+
+
+def test_settings_change_and_others_read_while_a_turn_is_played(tmp_path: Path) -> None:
+    gate = Gate()
+    with served(tmp_path / "chats.db", waiting_model(gate)) as browser:
+        conversation = browser.create()
+        start = browser.show(conversation)["last_event"]
+        browser.say(conversation, "one")
+        gate.await_somebody()
+        browser.api("PATCH", f"/conversations/{conversation}", {"memory": "noted", "title": "t"})
+        fork = browser.api("POST", f"/conversations/{conversation}/fork", {"at": 1})["id"]
+        assert browser.show(fork)["unfinished"], "the fork has a question without an answer"
+        gate.open()
+        with browser.events(conversation, start) as events:
+            heard = until_finished(events)
+        told = [event.data["entry"] for event in heard if event.name == "EntryAppended"]
+        assert [entry["kind"] for entry in told] == ["model_input", "set_memory_notebook", "model_output"]
+        assert told == browser.show(conversation)["entries"]
+
+
+@ap.tool(needs_approval=True)
+def send_mail(to: str) -> str:
+    "Send a mail."
+    return f"sent to {to}"
+
+
+def two_mails() -> ap.FunctionModel:
+    def say(context: Sequence[Any], options: ap.ProviderCallOptions) -> Any:
+        if context[-1].role == "tool_result":
+            return "; ".join(part.result_markdown for part in context[-1].content)
+        return [call("send_mail", to="ada"), call("send_mail", to="ben")]
+
+    return ap.FunctionModel(say, name="mailer")
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_calls_wait_for_a_person_and_then_the_turn_goes_on_by_itself(tmp_path: Path, restarts: bool) -> None:
+    path = tmp_path / "chats.db"
+    with served(path, two_mails(), tools=[send_mail]) as browser:
+        conversation = browser.create()
+        heard = browser.ask(conversation, "Write to both.")
+        assert names(heard)[-2:] == ["ApprovalNeeded", "LoopFinished"]
+        assert heard[-1].data["reason"] == "approval"
+        first, second = browser.show(conversation)["pending"]
+        assert first["arguments"] == '{"to":"ada"}'
+        if not restarts:
+            _decided(browser, conversation, first, second)
+    if restarts:
+        with served(path, two_mails(), tools=[send_mail]) as browser:
+            shown = browser.show(conversation)
+            assert shown["pending"] == [first, second]
+            assert not shown["unfinished"], "it waits for a person and for nothing else"
+            _decided(browser, conversation, first, second)
+
+
+def _decided(browser: Browser, conversation: str, first: Any, second: Any) -> None:
+    where = f"/conversations/{conversation}/decisions"
+    start = browser.show(conversation)["last_event"]
+    unknown = {"tool_call_id": "call_99", "decision": "approve"}
+    assert "waits for a decision" in browser.api("POST", where, unknown, status=400)["error"]["message"]
+    edit = {"tool_call_id": first["tool_call_id"], "decision": "edit"}
+    assert browser.api("POST", where, edit, status=400)
+    assert browser.api("POST", where, {**edit, "decision": "perhaps"}, status=400)
+    got = browser.api("POST", where, {**edit, "arguments": {"to": "eve"}})
+    assert got == {"pending": [second], "running": False}
+    assert browser.api("POST", where, {**edit, "arguments": {"to": "eve"}}, status=400), "it was decided already"
+    deny = {"tool_call_id": second["tool_call_id"], "decision": "deny", "reason": "not him"}
+    assert browser.api("POST", where, deny)["pending"] == []
+    with browser.events(conversation, start) as events:
+        while next(events).name != "TurnStarted":  # of the answer to the decisions
+            pass
+        heard = until_finished(events)
+    assert heard[-1].data["reason"] == "answered"
+    said = heard[-1].data["text"]
+    assert "sent to eve" in said
+    assert "a person denied it: not him" in said
+    assert "ben" not in said
+
+
+def test_a_turn_that_failed_is_resumed(tmp_path: Path) -> None:
+    model = ap.ScriptedModel(ProviderError("overloaded", "overloaded"), "Here I am.")
+    with served(tmp_path / "chats.db", model) as browser:
+        conversation = browser.create()
+        assert browser.ask(conversation, "hello")[-1].data["reason"] == "failed"
+        shown = browser.show(conversation)
+        assert shown["unfinished"]
+        assert browser.api("POST", f"/conversations/{conversation}/resume", status=202) == {"turn": 1}
+        with browser.events(conversation, shown["last_event"]) as events:
+            while (event := next(events)).name != "TurnStarted":
+                pass
+            assert event.data["turn"] == 1
+            assert text(until_finished(events)) == "Here I am."
+        assert not browser.show(conversation)["unfinished"]
+        before = browser.show(conversation)["version"]
+        browser.api("POST", f"/conversations/{conversation}/resume", status=202)
+        until(lambda: not browser.show(conversation)["running"])
+        assert browser.show(conversation)["version"] == before, "resuming what is over changes nothing"
+
+
+@contextmanager
+def killed_after(tmp_path: Path, question: str, reached: Callable[[Browser, str], Any]) -> Iterator[tuple[str, int]]:
+    """A server in a process of its own, killed in the middle of a turn; the conversation, and the last event heard of it."""
+    script = Path(__file__).with_name("killed_server.py")
+    command = [sys.executable, str(script), str(tmp_path / "chats.db"), str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            browser = Browser(int(process.stdout.readline()))
+            conversation = browser.create()
+            start = browser.show(conversation)["last_event"]
+            browser.say(conversation, question)
+            until(lambda: reached(browser, conversation))
+            with browser.events(conversation, start) as events:
+                last = next(events).id
+            assert last is not None
+        finally:
+            process.send_signal(signal.SIGKILL)
+            process.wait(WAIT)
+        assert process.returncode == -signal.SIGKILL
+    yield conversation, last
+
+
+@pytest.mark.parametrize(
+    ("tool", "runs", "told"), [("charge", "x", UNKNOWN_OUTCOME), ("fetch", "xx", "fetch done")], ids=["once", "read"]
+)
+def test_a_server_killed_in_a_tool_offers_to_resume_and_repeats_only_what_is_safe(
+    tmp_path: Path, tool: str, runs: str, told: str
+) -> None:
+    mark = tmp_path / tool
+    with (
+        killed_after(tmp_path, tool, lambda *_: mark.exists()) as (conversation, last),
+        served(
+            tmp_path / "chats.db",
+            ap.FunctionModel(answer, name="caller"),
+            tools=tools(tmp_path, hang=False),
+        ) as browser,
+    ):
+        with browser.events(conversation, last) as events:
+            assert names(list(events)) == ["Reset"], "a page that was watching reads the conversation again"
+        shown = browser.show(conversation)
+        assert shown["unfinished"]
+        assert not shown["running"]
+        assert [entry["kind"] for entry in shown["entries"]] == ["model_input", "model_output", "tool_call_started"]
+        assert shown["last_event"] > last, "ids grow over a restart"
+        browser.api("POST", f"/conversations/{conversation}/resume", status=202)
+        with browser.events(conversation, shown["last_event"]) as events:
+            heard = until_finished(events)
+        assert heard[-1].data["text"] == f"It said: {told}"
+        assert mark.read_text() == runs
+
+
+def test_a_server_killed_in_mid_answer_is_asked_again(tmp_path: Path) -> None:
+    def has_spoken(browser: Browser, conversation: str) -> bool:
+        with browser.events(conversation) as events:
+            return any(event.name == "TextDelta" for event in events)
+
+    with killed_after(tmp_path, "talk", has_spoken) as (conversation, _):
+        model = ap.ScriptedModel("This time to the end.", name="caller")
+        with served(tmp_path / "chats.db", model) as browser:
+            shown = browser.show(conversation)
+            assert shown["unfinished"]
+            browser.api("POST", f"/conversations/{conversation}/resume", status=202)
+            with browser.events(conversation, shown["last_event"]) as events:
+                assert text(until_finished(events)) == "This time to the end."
+
+
+def test_a_server_that_is_stopped_ends_its_turns_in_order(tmp_path: Path) -> None:
+    gate = Gate()
+    path = tmp_path / "chats.db"
+    with served(path, waiting_model(gate)) as browser:
+        conversation = browser.create()
+        browser.say(conversation, "Go.")
+        gate.await_somebody()
+        stream = browser.events(conversation)
+        events = stream.__enter__()
+        next(events)
+        gate.open()  # it may still end by itself
+    list(events)
+    stream.__exit__(None, None, None)
+    with SqliteStore(path) as store:
+        last = store.open(conversation).entries[-1]
+        assert isinstance(last, ap.ModelOutputEntry)
+        assert last.response_markdown == "It began, it ended."
+
+
+class FullDisk:
+    """A journal that has room for so many entries."""
+
+    conversation_id = "01arz3ndektsv4rrffq69g5fav"
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+
+    def write(self, entry: HistoryEntry) -> None:
+        self._room -= 1
+        if self._room < 0:
+            raise StoreFull("no space left; nothing was written")
+
+    def read(self, after: int) -> Sequence[HistoryEntry]:
+        return ()
+
+    def fork(self, at: int) -> ap.AgentHistory:
+        raise NotImplementedError
+
+
+def test_a_full_disk_is_told_to_whoever_asks_and_ends_the_turn() -> None:
+    async def played(room: int) -> list[str]:
+        chat = ap.Conversation(ap.ScriptedModel("Hello."), history=ap.AgentHistory(journal=FullDisk(room)))
+        live = LiveConversation(chat)
+        start = live.events.settled
+        if room:
+            await live.begin(ap.Text("hi"))
+        else:
+            with pytest.raises(StoreFull):
+                await live.begin(ap.Text("hi"))
+        while live.is_running:
+            await asyncio.sleep(0.001)
+        told = [one.event for one in live.events.after(start) or ()]
+        finished = told[-1]
+        assert isinstance(finished, LoopFinished)
+        assert finished.reason == "failed"
+        assert finished.error is not None
+        assert finished.error.code == "StoreFull"
+        assert live.version == chat.history.version == room
+        return [type(event).__name__ for event in told if not isinstance(event, TextDelta)]
+
+    assert asyncio.run(played(0)) == ["TurnStarted", "LoopFinished"]
+    assert asyncio.run(played(1)) == ["TurnStarted", "EntryAppended", "RoundStarted", "LoopFinished"]
+
+
+def test_two_at_once_are_opened_once_and_turns_wait_for_each_other(store: SqliteStore) -> None:
+    made: list[str] = []
+
+    def make(history: ap.AgentHistory, owner: str) -> ap.Conversation:
+        made.append(history.id)
+        return ap.Conversation(ap.ScriptedModel("a", "b"), history=history)
+
+    async def played() -> None:
+        first = LiveConversations(store, make)
+        conversation = first.create("").chat.id
+        await first.aclose()
+        conversations = LiveConversations(store, make)
+        one, two = await asyncio.gather(conversations.open(conversation, ""), conversations.open(conversation, ""))
+        assert one is two
+        assert len(made) == 2
+        await one.begin(ap.Text("hi"))
+        await conversations.aclose(grace=5)
+        assert one.chat.turn.output is not None
+
+    asyncio.run(played())
+
+
+def test_idle_conversations_are_let_go_of_and_busy_ones_are_not(store: SqliteStore) -> None:
+    gate = Gate()
+
+    async def played() -> None:
+        conversations = LiveConversations(
+            store, lambda history, owner: ap.Conversation(waiting_model(gate), history=history), most_open=3
+        )
+        busy = conversations.create("")
+        await busy.begin(ap.Text("hi"))
+        watched = conversations.create("")
+        stream = watched.watch(None, seconds=60)
+        await anext(stream)
+        others = [conversations.create("").chat.id for _ in range(5)]
+        for conversation in others:
+            await conversations.open(conversation, "")
+        assert len(conversations) <= 3
+        assert await conversations.open(busy.chat.id, "") is busy
+        assert await conversations.open(watched.chat.id, "") is watched
+        await stream.aclose()  # type: ignore[attr-defined]
+        gate.open()
+        await conversations.aclose(grace=5)
+
+        patient = LiveConversations(store, lambda history, owner: ap.Conversation("offline/plain", history=history))
+        impatient = LiveConversations(
+            store, lambda history, owner: ap.Conversation("offline/plain", history=history), idle_seconds=0
+        )
+        for kept, left in ((patient, 3), (impatient, 1)):
+            for conversation in others[:3]:
+                await asyncio.sleep(0)
+                await kept.open(conversation, "")
+            assert len(kept) == left
+
+    asyncio.run(played())
+
+
+def test_no_more_turns_are_played_than_can_be(tmp_path: Path) -> None:
+    gate = Gate()
+    with served(tmp_path / "chats.db", waiting_model(gate), most_running=1) as browser:
+        one, two = browser.create(), browser.create()
+        browser.say(one, "Go.")
+        gate.await_somebody()
+        body = {"content": [{"type": "text", "text": "Go too."}]}
+        assert browser.api("POST", f"/conversations/{two}/turns", body, status=503)["error"]["code"] == "busy"
+        gate.open()
+        until(lambda: not browser.show(one)["running"])
+        browser.say(two, "Go too.")
