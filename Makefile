@@ -16,7 +16,7 @@ define INSTALL_PEERS
 	@{ $(call PIP,$(1),-r $(2)); } || while read -r peer; do { $(call PIP,$(1),"$$peer"); } < /dev/null || echo "$$peer is not to be had here and will not be measured"; done < $(2)
 endef
 
-.PHONY: run demo web serve local-model test test-all lint types format bench fuzz clean
+.PHONY: run demo web serve local-model test test-all lint types format bench pictures fuzz clean
 
 run: $(READY)           ## set up and open a chat that works at once: no key, no network. Without a terminal: the worked demo
 	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/antiphon chat; else $(BIN)/python examples/the_loop.py; fi
@@ -52,6 +52,9 @@ format: $(READY)
 
 bench: $(READY) $(PEERS)   ## figures, each a ratio against a peer in the same run; ONLY="gateway loop" for some of them
 	$(BIN)/python -m bench $(ONLY)
+
+pictures: $(READY) $(BROWSER)   ## take the pictures of the documentation from the real page
+	$(BIN)/python docs/pictures
 
 fuzz: $(READY)          ## coverage-guided fuzzing of every reader, for SECONDS (default 60)
 	@test -e $(VENV)/.fuzz || { VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/uv pip install --quiet -c constraints.txt atheris && touch $(VENV)/.fuzz; }

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -534,6 +534,7 @@ bodies = objects(
 )
 
 
+@example({"input": [{"role": "user", "content": [None]}]})
 @given(bodies)
 def test_any_body_is_read_and_comes_back(body: Body) -> None:
     assume(isinstance(body.get("input", ""), str | list))

@@ -14,6 +14,7 @@ Writers append to the list of losses they are given; strictness and decoding byt
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from functools import cached_property
 from importlib import import_module
@@ -84,7 +85,7 @@ class Format:
         body, losses = self.compose_request(request, **options)
         if strict and losses:
             raise LossyTranslation(losses)
-        return Written(msgspec.json.decode(msgspec.json.encode(body)) if self.name in _EMBEDDING else body, losses)
+        return Written(_values(body) if self.name in _EMBEDDING else body, losses)
 
     def encode_request(self, request: ModelRequest, *, strict: bool = False, **options: Any) -> Encoded:
         """The same as bytes, which is the quicker way: a call's arguments are put in as they are, and not read."""
@@ -173,6 +174,16 @@ class Format:
 
     def __repr__(self) -> str:
         return f"<Format {self.name}>"
+
+
+def _values(body: dict[str, Any]) -> dict[str, Any]:
+    """A composed body as plain values."""
+    data = msgspec.json.encode(body)
+    try:
+        values: dict[str, Any] = msgspec.json.decode(data)
+    except msgspec.DecodeError:
+        values = json.loads(data)  # a model may write a number that no float holds; it is sent as it is
+    return values
 
 
 def _json(data: bytes | bytearray | memoryview) -> Any:

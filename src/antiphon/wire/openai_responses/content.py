@@ -165,10 +165,11 @@ def write_input(part: Part, losses: list[Loss], path: str) -> Body | None:
         body = {"type": "input_text", "text": part.text}
         losses.append(Loss(path, "refusal", "only an assistant refuses; it is sent as text"))
     elif isinstance(part, Native):
-        if part.origin == FORMAT:
+        if part.origin == FORMAT and part.data is not None:
             block: Body = part.data
             return block
-        losses.append(Loss(path, kind_of(part), f"only {part.origin} can say it"))
+        why = f"only {part.origin} can say it" if part.origin != FORMAT else "null is no part of a message"
+        losses.append(Loss(path, kind_of(part), why))
         return None
     else:
         losses.append(Loss(path, type(part).__name__, "it has no place in this message"))

@@ -1,0 +1,75 @@
+"""`make pictures`: the pictures of the documentation, taken from the real page in a real browser, on the offline provider."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from playwright.sync_api import Page, sync_playwright
+
+HERE = Path(__file__).parent
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+QUESTION = "Find out what IELTS 7 needs, then make me a 3 month plan."
+
+
+def main() -> None:
+    browser = shutil.which("chromium")
+    if browser is None:
+        sys.exit("pictures are taken with chromium, and there is none here")
+    with tempfile.TemporaryDirectory() as home:
+        environment = {"PATH": os.environ["PATH"], "HOME": home, "XDG_DATA_HOME": home}
+        command = [sys.executable, "-m", "antiphon", "chat", "--web", "--port", "0"]
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+        try:
+            take(browser, address_of(server))
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def address_of(server: subprocess.Popen[str]) -> str:
+    """Where the page is, as the command says."""
+    assert server.stdout is not None
+    for line in server.stdout:
+        if found := re.search(r"http://\S+", line):
+            return found[0]
+    sys.exit("the chat did not start")
+
+
+def take(browser: str, address: str) -> None:
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=browser, args=FLAGS)
+        page = chromium.new_page(viewport={"width": 1360, "height": 860})
+        page.goto(address)
+        page.locator("textarea").first.fill(QUESTION)
+        page.keyboard.press("Enter")
+        page.get_by_text("Look back, and set the next steps").last.wait_for()
+        shot(page, "chat.png")
+        page.get_by_text("History", exact=True).first.click()
+        page.get_by_text("What each provider would be sent here").wait_for()
+        page.wait_for_timeout(1000)
+        shot(page, "history.png")
+        chromium.close()
+
+
+def shot(page: Page, name: str) -> None:
+    page.wait_for_timeout(500)  # until it has come to rest
+    page.screenshot(path=HERE / name)
+    sys.stdout.write(f"{HERE.name}/{name}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""The libraries: small programs in `snippets` that use them as their own documentation does, on each wire they speak."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from antiphon.wire import FORMATS
+from clients.program import CHAT, RESPONSES, Place, Program
+
+_SNIPPETS = Path(__file__).parent / "snippets"
+_OPENAI = (CHAT, RESPONSES)
+
+
+def _environment(place: Place, wire: str, folder: str) -> Mapping[str, str]:
+    return {
+        "GATEWAY_URL": place.url,
+        "GATEWAY_KEY": place.key,
+        "GATEWAY_MODEL": place.model,
+        "GATEWAY_WIRE": wire,
+        "GATEWAY_INSTALLED": str(place.installed / folder),
+        "AI_SDK_LOG_WARNINGS": "false",
+    }
+
+
+def _programs(name: str, wires: tuple[str, ...], snippet: str, *packages: str) -> list[Program]:
+    is_javascript = snippet.endswith(".mjs")
+    folder = name.replace(" ", "-").lower()
+    return [
+        Program(
+            name=name,
+            wire=wire,
+            source="npm" if is_javascript else "pypi",
+            packages=packages,
+            command=lambda _: ["node" if is_javascript else "python", str(_SNIPPETS / snippet)],
+            environment=partial(_environment, wire=wire, folder=folder),
+        )
+        for wire in wires
+    ]
+
+
+LIBRARIES: tuple[Program, ...] = (
+    *_programs(
+        *("LangChain", FORMATS, "langchain_agent.py", "langchain"),
+        *("langchain-openai", "langchain-anthropic", "langchain-google-genai"),
+    ),
+    *_programs("pydantic-ai", FORMATS, "pydantic_ai_agent.py", "pydantic-ai"),
+    *_programs("OpenAI Agents", _OPENAI, "openai_agents_agent.py", "openai-agents"),
+    *_programs("OpenAI Agents JS", _OPENAI, "openai_agents.mjs", "@openai/agents", "openai", "zod"),
+    *_programs(
+        *("Vercel AI SDK", FORMATS, "vercel_ai.mjs", "ai"),
+        *("@ai-sdk/openai", "@ai-sdk/anthropic", "@ai-sdk/google", "zod"),
+    ),
+    *_programs("JS SDKs", FORMATS, "official_sdks.mjs", "openai", "@anthropic-ai/sdk", "@google/genai"),
+)

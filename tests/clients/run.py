@@ -1,0 +1,212 @@
+"""One program through the gateway to an upstream of one format: what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.gateway.client_keys import hash_of
+from antiphon.gateway.config import ClientKeySettings
+from antiphon.gateway.door import Door, door_of
+from antiphon.parts import Text, ToolCallRequest, ToolCallResult, text_of
+from antiphon.wire import formats
+from antiphon.wire.request import ModelRequest, ToolDefinition
+from clients.faults import Trouble
+from clients.program import Place, Program, text_of_file
+from clients.script import Script
+from clients.wiretap import Heard, Wiretap
+from gateway.rig import FAST, MODELS, Rig, rig
+from gateway.strict_upstream import StrictUpstream
+
+CLIENT_KEY = "sk-antiphon-0123456789abcdef"
+NOTE = "The lamp of Łódź is green, 绿灯 🚦\nand its number is lamp-7431\n"
+SECRET = "lamp-7431"
+"""Plain letters: some programs escape all others in what they send back."""
+MARKER = "lamp-seen-终点"
+NO_TROUBLE = Trouble(name="")
+
+
+class Outcome(Struct, frozen=True):
+    """What came of a run. Without problems it passed."""
+
+    program: Program
+    trouble: str
+    upstream: str
+    problems: tuple[str, ...]
+    losses: tuple[str, ...]
+    """What the gateway told of losses and repairs."""
+    output: str = ""
+    requests: tuple[Heard, ...] = ()
+
+    @property
+    def title(self) -> str:
+        return f"{self.program.title} {self.trouble}".strip()
+
+
+class Stage:
+    """A gateway with an upstream of each format, of which one answers for every model."""
+
+    def __init__(self, running: Rig, tap: Wiretap, upstream: StrictUpstream) -> None:
+        self.rig, self.tap, self.upstream = running, tap, upstream
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """Losses and repairs that the gateway told of."""
+        with self.rig.client(CLIENT_KEY) as client:
+            status = client.get("/status", accept="application/json").json
+        requests = status["requests"]
+        return tuple(dict.fromkeys(told for request in requests for told in (*request["losses"], *request["repairs"])))
+
+
+@contextlib.contextmanager
+def stage(format_name: str) -> Iterator[Stage]:
+    """A gateway before an upstream of that format."""
+    with ExitStack() as stack:
+        target = f"{format_name}/{MODELS[format_name]}"
+        key = ClientKeySettings(name="programs", key=hash_of(CLIENT_KEY))
+        running = stack.enter_context(rig(FAST, models={"*": [target]}, keys=[key], retries=2))
+        tap = Wiretap(running.port)
+        stack.enter_context(tap)
+        yield Stage(running, tap, running.upstreams[format_name])
+
+
+def run(program: Program, format_name: str, installed: Path, trouble: Trouble = NO_TROUBLE) -> Outcome:
+    """Run a program in folders of its own and judge what it did."""
+    with tempfile.TemporaryDirectory(prefix="client-") as folder, stage(format_name) as on:
+        place = Place(
+            url=on.tap.url,
+            key=CLIENT_KEY,
+            model=program.model,
+            work=Path(folder, "work"),
+            home=Path(folder, "home"),
+            installed=installed,
+        )
+        _furnish(place, program)
+        script = Script(
+            place.note,
+            SECRET,
+            MARKER,
+            last_command=program.last_command,
+            asks_in_words=program.asks_in_words,
+            style=trouble.style,
+        )
+        on.upstream.answer = script
+        on.upstream.piece = trouble.piece
+        if trouble.first is not None:
+            on.upstream.faults.append(trouble.first(on.upstream))
+        code, output = _ran(program, place)
+        requests = tuple(on.tap.requests())
+        problems = [*_problems(code, output, script, on.upstream), *_missing(program.wire, requests, on)]
+        return Outcome(program, trouble.name, format_name, tuple(problems), on.told, output, requests)
+
+
+def _furnish(place: Place, program: Program) -> None:
+    place.work.mkdir()
+    place.home.mkdir()
+    place.note.write_text(NOTE)
+    for command in (["git", "init", "-q"], ["git", "add", "note.txt"]):  # coding agents are at home in a repository
+        subprocess.run(command, cwd=place.work, check=True)
+    for name, content in program.files(place).items():
+        path = place.home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text_of_file(content))
+
+
+def _ran(program: Program, place: Place) -> tuple[int, str]:
+    environment = {
+        "PATH": f"{place.installed / program.folder / 'bin'}:{place.installed / 'node' / 'bin'}:/usr/bin:/bin",
+        "HOME": str(place.home),
+        "LANG": "C.UTF-8",
+        "TERM": "dumb",
+        "NO_COLOR": "1",
+        "CI": "1",
+        "DO_NOT_TRACK": "1",
+        "ANTIPHON_CLIENT_KEY": place.key,
+        **program.environment(place),
+    }
+    return _command(program.command(place), environment, place.work, program.seconds)
+
+
+def _command(command: list[str], environment: dict[str, str], work: Path, seconds: float) -> tuple[int, str]:
+    """Run a command for a bounded time, in a process group that is ended with it."""
+    executable = shutil.which(command[0], path=environment["PATH"])
+    if executable is None:
+        return 127, f"{command[0]} is not installed"
+    with subprocess.Popen(
+        [executable, *command[1:]],
+        cwd=work,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    ) as process:
+        try:
+            said, _ = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            said, _ = process.communicate()
+            return 124, said.decode(errors="replace") + f"\nended after {seconds:g} s"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # what it left behind
+    return process.returncode, said.decode(errors="replace")
+
+
+def _problems(code: int, output: str, script: Script, upstream: StrictUpstream) -> Iterator[str]:
+    if code:
+        yield f"exit code {code}"
+    if not script.calls:
+        yield f"no tool was called (offered: {', '.join(script.offered) or 'none'})"
+    elif not script.is_read:
+        yield f"the result did not come back; came: {[result[:80] for result in script.results]}"
+    if MARKER not in output:
+        yield "the marker is not in the output"
+    yield from (f"refused: {reason}" for reason in dict.fromkeys(upstream.refused))
+
+
+def _missing(wire: str, requests: Sequence[Heard], on: Stage) -> Iterator[str]:
+    """What a client said and the upstream never heard. Words may be moved and framed, and losses of other things are told."""
+    heard = "\0".join(word for body in on.upstream.bodies for word in _words(on.upstream.wire.read_request(body)))
+    for request in filter(_generates, requests):
+        missing = [word for word in _words(formats[wire].read_request(request.body)) if word not in heard]
+        if missing:
+            yield f"never heard: {missing[0][:120]!r}"
+
+
+def _generates(request: Heard) -> bool:
+    door = door_of(request.method, request.path.partition("?")[0], request.headers)
+    return isinstance(door, Door) and door.action == "generate"
+
+
+def _words(request: ModelRequest) -> Iterator[str]:
+    """What must arrive, whatever the format: words, names of tools, calls and their results."""
+    for tool in request.tools:
+        if isinstance(tool, ToolDefinition):
+            yield f"tool {tool.name}: {tool.description or ''}"
+    for message in request.messages:
+        for part in message.parts:
+            if isinstance(part, Text) and part.text.strip():
+                yield part.text
+            elif isinstance(part, ToolCallRequest):
+                yield f"call {part.tool_name}: {msgspec.json.encode(_arguments(part), order='sorted').decode()}"
+            elif isinstance(part, ToolCallResult):
+                yield f"result {text_of(part.content)}"
+
+
+def _arguments(call: ToolCallRequest) -> Any:
+    try:
+        return call.parse_arguments()
+    except ValueError:
+        return call.arguments
