@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -135,7 +134,20 @@ def _ran(program: Program, place: Place) -> tuple[int, str]:
         "ANTIPHON_CLIENT_KEY": place.key,
         **program.environment(place),
     }
-    return _command(program.command(place), environment, place.work, program.seconds)
+    try:
+        return _command(program.command(place), environment, place.work, program.seconds)
+    finally:
+        for process in _left_behind(place.home):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+
+
+def _left_behind(home: Path) -> Iterator[int]:
+    """Processes that a program put into a group of their own (Cline has a daemon): its home was nobody else's."""
+    for place in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if f"HOME={home}".encode() in place.read_bytes().split(b"\0"):
+                yield int(place.parent.name)
 
 
 def _command(command: list[str], environment: dict[str, str], work: Path, seconds: float) -> tuple[int, str]:
@@ -200,13 +212,14 @@ def _words(request: ModelRequest) -> Iterator[str]:
             if isinstance(part, Text) and part.text.strip():
                 yield part.text
             elif isinstance(part, ToolCallRequest):
-                yield f"call {part.tool_name}: {msgspec.json.encode(_arguments(part), order='sorted').decode()}"
+                yield f"call {part.tool_name}: {_settled(part.arguments)}"
             elif isinstance(part, ToolCallResult):
-                yield f"result {text_of(part.content)}"
+                yield f"result {_settled(text_of(part.content))}"
 
 
-def _arguments(call: ToolCallRequest) -> Any:
+def _settled(text: str) -> str:
+    """Text that is JSON, in one spelling: some formats hold it as an object, and blanks and escapes are nobody's words."""
     try:
-        return call.parse_arguments()
-    except ValueError:
-        return call.arguments
+        return msgspec.json.encode(msgspec.json.decode(text), order="sorted").decode()
+    except msgspec.DecodeError:
+        return text
