@@ -23,10 +23,9 @@ from antiphon.history import (
     HistoryEntry,
     SqliteStore,
     ToolCallFinishedEntry,
-    ToolCallResultsEntry,
     ToolCallStartedEntry,
 )
-from played import Killed, MortalJournal, Plan, World, drained, last_reason, planned, refusals
+from played import Killed, MortalJournal, Plan, World, drained, last_reason, planned, refusals, results_in
 
 plans = st.lists(
     st.lists(st.sampled_from(["look", "put", "send", "trip"]), min_size=1, max_size=3), min_size=1, max_size=4
@@ -45,15 +44,6 @@ def play_until(plan: Plan, world: World, limit: int) -> list[HistoryEntry]:
     with contextlib.suppress(Killed):
         asyncio.run(play())
     return journal.kept
-
-
-def results_in(entries: list[HistoryEntry]) -> dict[str, str]:
-    return {
-        result.tool_call_id: result.result_markdown
-        for entry in entries
-        if isinstance(entry, ToolCallResultsEntry)
-        for result in entry.results
-    }
 
 
 @settings(max_examples=25)

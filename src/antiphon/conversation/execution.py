@@ -31,7 +31,6 @@ class CallBatch:
         emit: Callable[[LoopEvent], None] | None = None,
     ) -> None:
         self.results: dict[str, ToolCallResult] = {}
-        self.begun: set[str] = set()
         self._history = history
         self._executor = executor
         self._conversation = conversation
@@ -45,7 +44,6 @@ class CallBatch:
 
     def started(self, call: ToolCallRequest, tool: Tool | None, idempotency_key: str) -> None:
         """Write down that a tool is about to run, before it does."""
-        self.begun.add(call.tool_call_id)
         if tool is not None:
             digest = "sha256:" + hashlib.sha256(call.arguments.encode("utf-8", "surrogatepass")).hexdigest()
             metadata = EntryMetadata(argument_digest=digest)

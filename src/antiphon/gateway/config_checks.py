@@ -17,14 +17,13 @@ from antiphon.gateway.config import OFFLINE, Config, GatewaySettings, Place, Pro
 from antiphon.gateway.config_shape import Finding, meant
 from antiphon.gateway.globs import covers
 from antiphon.providers.presets import PRESETS, Preset, plain_base_url
-from antiphon.providers.secret import Credential
+from antiphon.providers.secret import Credential, holds_secret
 from antiphon.wire.openai_chat.dialects import DIALECTS
 
 _ELSEWHERE = 'put it into an environment variable and write "env:NAME", or into a file and write "file:PATH"'
 _HASHED = f'write its hash, "{HASH_PREFIX}…" as `antiphon key new` prints it; or {_ELSEWHERE}'
 _HERE = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0", "::"})
 
-_holds_secret = re.compile(r"auth|key|token|secret|cookie|password", re.IGNORECASE).search
 _is_variable = re.compile(r"[A-Za-z_][A-Za-z0-9_]*").fullmatch
 _is_provider_name = re.compile(r"[^/*?\[\]\s]+").fullmatch
 _is_host = re.compile(r"[A-Za-z0-9_.:%-]+").fullmatch
@@ -118,7 +117,7 @@ def _address(provider: ProviderSettings, row: Preset, gateway: GatewaySettings) 
         parts = urlsplit(plain_base_url(given, provider.name))
     except AntiphonError as error:
         return str(error).removeprefix(f"{provider.name}: the base URL ")
-    if any(_holds_secret(name) for name, _ in parse_qsl(parts.query)):
+    if any(holds_secret(name) for name, _ in parse_qsl(parts.query)):
         return f"holds a key; take it out of the address and {_ELSEWHERE} in keys"
     port = parts.port or (443 if parts.scheme == "https" else 80)
     if port in (gateway.port, gateway.format_port) and parts.hostname in _HERE | {gateway.host}:
@@ -128,7 +127,7 @@ def _address(provider: ProviderSettings, row: Preset, gateway: GatewaySettings) 
 
 def _lacks_key(provider: ProviderSettings, row: Preset) -> bool:
     """Whether a key is wanted and none is given. A server of one's own may want none."""
-    if provider.keys or not row.needs_key or any(map(_holds_secret, provider.headers)):
+    if provider.keys or not row.needs_key or any(map(holds_secret, provider.headers)):
         return False
     return not provider.base_url or urlsplit(provider.base_url).hostname == urlsplit(row.base_url).hostname
 
@@ -138,7 +137,7 @@ def _header(header: str, value: str, environ: Mapping[str, str]) -> str:
         return "is no name a header can have"
     if value.startswith(("env:", "file:")):
         return _secret(value, environ)
-    if _holds_secret(header):
+    if holds_secret(header):
         return f"holds a key; {_ELSEWHERE}"
     return "" if value.isprintable() and value.isascii() else "holds what no header can carry"
 

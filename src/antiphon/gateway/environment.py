@@ -24,7 +24,7 @@ from antiphon.gateway.config import (
 )
 from antiphon.gateway.config_checks import check_config, spelled
 from antiphon.providers.choice import MODEL_VARIABLE, default_model
-from antiphon.providers.presets import PRESETS, Preset
+from antiphon.providers.presets import PRESETS, Preset, first_set
 
 CLIENT_KEY_VARIABLE = "ANTIPHON_CLIENT_KEY"
 
@@ -62,11 +62,13 @@ def completed(provider: ProviderSettings, environ: Mapping[str, str]) -> Provide
     row = PRESETS.get(provider.preset_name)
     if row is None or provider.keys or provider.base_url:
         return provider
-    key = _first_set(row.key_variables, environ)
-    bearer = "" if key else _first_set(row.bearer_variables, environ)
-    address = _first_set(row.base_url_variables, environ)
-    version = _first_set(row.api_version_variables, environ)
-    headers = {header: f"env:{variable}" for header, variable in row.header_variables if _is_set(variable, environ)}
+    key = first_set(row.key_variables, environ)
+    bearer = "" if key else first_set(row.bearer_variables, environ)
+    address = first_set(row.base_url_variables, environ)
+    version = first_set(row.api_version_variables, environ)
+    headers = {
+        header: f"env:{variable}" for header, variable in row.header_variables if first_set((variable,), environ)
+    }
     return structs.replace(
         provider,
         keys=tuple(f"env:{variable}" for variable in (key, bearer) if variable),
@@ -81,7 +83,7 @@ def _offering(environ: Mapping[str, str]) -> Iterator[str]:
     for name, row in PRESETS.items():
         # A server of one's own is meant when its address is said; its default may be somebody else's, even ours.
         variables = (*row.key_variables, *row.bearer_variables) if row.needs_key else row.base_url_variables
-        if _first_set(variables, environ) and (row.base_url or _first_set(row.base_url_variables, environ)):
+        if first_set(variables, environ) and (row.base_url or first_set(row.base_url_variables, environ)):
             yield name
 
 
@@ -96,11 +98,3 @@ def _routes(providers: tuple[ProviderSettings, ...], environ: Mapping[str, str])
 
 def _row(provider: ProviderSettings) -> Preset:
     return PRESETS[provider.name]
-
-
-def _is_set(variable: str, environ: Mapping[str, str]) -> bool:
-    return bool(environ.get(variable, "").strip())
-
-
-def _first_set(variables: tuple[str, ...], environ: Mapping[str, str]) -> str:
-    return next((variable for variable in variables if _is_set(variable, environ)), "")

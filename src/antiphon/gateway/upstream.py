@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import lru_cache
@@ -27,28 +26,17 @@ from antiphon.providers.credentials import CredentialPool, Lease
 from antiphon.providers.presets import Preset
 from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.retry_after import retry_after
-from antiphon.providers.secret import scrubbed
+from antiphon.providers.secret import holds_secret, scrubbed
 from antiphon.providers.transport import HttpRequest, HttpResponse, Timeouts, Transport
 from antiphon.wire import formats
 from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, PartEnded, Started, UsageReported
 from antiphon.wire.output import ProviderError
-
-AUTH: dict[str, tuple[str, str]] = {
-    "bearer": ("authorization", "Bearer "),
-    "x-api-key": ("x-api-key", ""),
-    "x-goog-api-key": ("x-goog-api-key", ""),
-    "api-key": ("api-key", ""),
-}
-REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id", "x-ms-request-id", "x-goog-request-id", "x-tt-logid")
 
 _SILENT = (Started, UsageReported, PartEnded, Failed, Finished)
 _NOTHING = ProviderError("the provider ended its answer without having said anything", "stream_cut")
 _LONGEST_ERROR = 1024 * 1024
 _LONGEST_WHOLE = 256 * 1024 * 1024
 _MOST_ADDRESSES = 256  # clients choose the names of models where a route is a glob
-
-
-_holds_secret = re.compile(r"auth|key|token|secret|cookie").search
 
 
 class UpstreamFailed(Exception):
@@ -113,7 +101,7 @@ class Upstream:
         self.pool = pool
         self.transport = transport
         self._headers = {"content-type": "application/json", **dict(preset.headers), **headers}
-        self._header_secrets = tuple(value for name, value in headers.items() if _holds_secret(name))
+        self._header_secrets = tuple(value for name, value in headers.items() if holds_secret(name))
         self._timeouts = timeouts
         self._retry = retry
         self._api_version = api_version
@@ -198,9 +186,8 @@ class Upstream:
 
     def _request(self, url: str, body: Sequence[bytes], headers: Mapping[str, str], course: Course) -> HttpRequest:
         sent = {**self._headers, **headers}
-        if course.lease is not None and self.preset.auth != "none":
-            header, scheme = AUTH[self.preset.auth]
-            sent[header] = scheme + course.lease.secret
+        if course.lease is not None:
+            sent |= self.preset.credential_header(course.lease.secret)
         remaining = course.remaining()
         timeouts = self._timeouts if remaining is None else structs.replace(self._timeouts, total=remaining)
         return HttpRequest(url=url, headers=sent, body=body, timeouts=timeouts)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from antiphon.providers.presets import PRESETS, Preset
+from antiphon.providers.presets import PRESETS, Preset, first_set
 
 OFFERS: tuple[tuple[str, str], ...] = (
     ("anthropic", "claude-sonnet-5"),
@@ -65,16 +65,12 @@ def default_model(environ: Mapping[str, str]) -> Choice:
 
 def _offered(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for provider, model in OFFERS:
-        if variable := _first_set(_keys(PRESETS[provider]), environ):
+        if variable := first_set(_keys(PRESETS[provider]), environ):
             yield f"{provider}/{model}", variable
     for provider, model in SERVERS:
-        if variable := _first_set(PRESETS[provider].base_url_variables, environ):
+        if variable := first_set(PRESETS[provider].base_url_variables, environ):
             yield f"{provider}/{model}", variable
 
 
 def _keys(preset: Preset) -> tuple[str, ...]:
     return (*preset.key_variables, *preset.bearer_variables)
-
-
-def _first_set(variables: tuple[str, ...], environ: Mapping[str, str]) -> str:
-    return next((variable for variable in variables if environ.get(variable, "").strip()), "")

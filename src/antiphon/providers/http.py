@@ -34,10 +34,10 @@ from antiphon.providers.client import ProviderClient
 from antiphon.providers.course import Course
 from antiphon.providers.credentials import CredentialPool
 from antiphon.providers.exchange import Exchange
-from antiphon.providers.presets import Preset, plain_base_url, preset_named
+from antiphon.providers.presets import Preset, first_set, plain_base_url, preset_named
 from antiphon.providers.rendering import render_call
 from antiphon.providers.retry import RetryPolicy
-from antiphon.providers.secret import Credential, scrubbed
+from antiphon.providers.secret import Credential, holds_secret, scrubbed
 from antiphon.providers.transport import HttpRequest, Timeouts, Transport
 from antiphon.wire import formats
 from antiphon.wire.delta import Failed, ModelOutputDelta, PartEnded, PartStarted, Started, UsageReported
@@ -51,13 +51,6 @@ Keys = CredentialPool | Iterable[str | Credential]
 _VERSION_HEADER = "anthropic-version"
 _RESPONSES = "openai-responses"
 _ENCRYPTED = "reasoning.encrypted_content"
-_AUTH: dict[str, tuple[str, str]] = {
-    "bearer": ("authorization", "Bearer "),
-    "x-api-key": ("x-api-key", ""),
-    "x-goog-api-key": ("x-goog-api-key", ""),
-    "api-key": ("api-key", ""),
-}
-_holds_secret = re.compile(r"auth|key|token|secret|cookie").search
 _thinks = re.compile(r"(?:^|[./])(?:gpt-(?!5-chat)(?:[5-9]|[1-9]\d)|o[1-9]|codex|grok-[4-9])").search
 """Whether a model gives encrypted reasoning: others answer a request for it with an error."""
 
@@ -127,7 +120,7 @@ class HttpProviderClient(ProviderClient):
                 raise ProviderSetupError(
                     f"{self.name}: the header {header!r} holds what no header can carry; leave it out"
                 )
-        self._header_secrets = tuple(value for header, value in self._headers.items() if _holds_secret(header))
+        self._header_secrets = tuple(value for header, value in self._headers.items() if holds_secret(header))
         self._wire_options = self._options_of_the_format()
 
     async def call_model(
@@ -212,9 +205,8 @@ class HttpProviderClient(ProviderClient):
     def _request(self, call: _Call) -> HttpRequest:
         lease, remaining = call.course.lease, call.course.remaining()
         headers = self._headers
-        if lease is not None and self.preset.auth != "none":
-            header, scheme = _AUTH[self.preset.auth]
-            headers = {**headers, header: scheme + lease.secret}
+        if lease is not None:
+            headers = {**headers, **self.preset.credential_header(lease.secret)}
         timeouts = self._timeouts if remaining is None else structs.replace(self._timeouts, total=remaining)
         return HttpRequest(url=call.url, headers=headers, body=call.chunks, timeouts=timeouts)
 
@@ -286,15 +278,15 @@ def provider(preset_name: str, /, *, environ: Mapping[str, str] | None = None, *
     environ = os.environ if environ is None else environ
     preset = preset_named(preset_name)
     if overrides.get("keys") is None:
-        variable = _first_set(environ, preset.key_variables)
-        if variable is None:
-            variable = _first_set(environ, preset.bearer_variables)
-            preset = structs.replace(preset, auth="bearer") if variable is not None else preset
-        if variable is not None:
+        variable = first_set(preset.key_variables, environ)
+        if not variable:
+            variable = first_set(preset.bearer_variables, environ)
+            preset = structs.replace(preset, auth="bearer") if variable else preset
+        if variable:
             overrides["keys"] = CredentialPool([f"env:{variable}"], environ=environ)
-    if not overrides.get("base_url") and (variable := _first_set(environ, preset.base_url_variables)):
+    if not overrides.get("base_url") and (variable := first_set(preset.base_url_variables, environ)):
         overrides["base_url"] = environ[variable]
-    if not overrides.get("api_version") and (variable := _first_set(environ, preset.api_version_variables)):
+    if not overrides.get("api_version") and (variable := first_set(preset.api_version_variables, environ)):
         overrides["api_version"] = environ[variable]
     told = {header: environ[variable] for header, variable in preset.header_variables if environ.get(variable)}
     overrides["headers"] = {**told, **(overrides.get("headers") or {})}
@@ -306,7 +298,3 @@ def _shows_nothing(delta: ModelOutputDelta) -> bool:
     if isinstance(delta, PartStarted):
         return isinstance(delta.part, Text | Thinking | Refusal) and not delta.part.text
     return type(delta) in _SILENT
-
-
-def _first_set(environ: Mapping[str, str], variables: Iterable[str]) -> str | None:
-    return next((variable for variable in variables if environ.get(variable, "").strip()), None)

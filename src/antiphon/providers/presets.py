@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 from urllib.parse import quote, urlsplit
@@ -59,6 +59,26 @@ class Preset(Struct, frozen=True, kw_only=True, omit_defaults=True):
         filled = path.format(model=quote(model.removeprefix("models/"), safe="/:@"))
         queries = [query, own_query.format(api_version=quote(api_version or self.api_version))]
         return base + filled + "".join(sign + part for sign, part in zip("?&", filter(None, queries), strict=False))
+
+    def credential_header(self, secret: str) -> dict[str, str]:
+        """The header that carries a key; none where it takes none."""
+        if self.auth == "none":
+            return {}
+        header, scheme = _AUTH[self.auth]
+        return {header: scheme + secret}
+
+
+_AUTH: dict[str, tuple[str, str]] = {
+    "bearer": ("authorization", "Bearer "),
+    "x-api-key": ("x-api-key", ""),
+    "x-goog-api-key": ("x-goog-api-key", ""),
+    "api-key": ("api-key", ""),
+}
+
+
+def first_set(variables: Iterable[str], environ: Mapping[str, str]) -> str:
+    """The first of the variables that says something; empty if none does."""
+    return next((variable for variable in variables if environ.get(variable, "").strip()), "")
 
 
 def _without_overlap(base: str, path: str) -> str:

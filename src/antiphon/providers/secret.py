@@ -8,6 +8,7 @@ first, for some providers repeat a refused key in full.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -69,6 +70,14 @@ class Credential(Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"Credential({self.shown})"
+
+
+_holds_secret = re.compile(r"auth|key|token|secret|cookie|password", re.IGNORECASE).search
+
+
+def holds_secret(name: str) -> bool:
+    """Whether what goes by that name (a header, a field of an address) is likely to be a secret."""
+    return _holds_secret(name) is not None
 
 
 def masked(secret: str) -> str:
