@@ -25,12 +25,13 @@ class Bounds(Struct, frozen=True, kw_only=True):
     calls: int | None = None
 
     def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
+        for name in ("max_rounds", "max_failed_rounds", "max_repeats", "tokens", "calls"):
+            least = 0 if name == "max_repeats" else 1  # 0 repeats: they are not looked for
             value = getattr(self, name)
-            if value is not None and value < (0 if name == "max_repeats" else 1) and name != "seconds":
-                raise ConversationError(f"{name} must be at least 1, and it is {value}")
-            if name == "seconds" and value is not None and value <= 0:
-                raise ConversationError(f"seconds must be above 0, and it is {value}")
+            if value is not None and value < least:
+                raise ConversationError(f"{name} must be at least {least}, and it is {value}")
+        if self.seconds is not None and self.seconds <= 0:
+            raise ConversationError(f"seconds must be above 0, and it is {self.seconds}")
 
     def reached(self, turn: Turn, seconds: float) -> EndReason | None:
         """The bound that a turn has come to, if it has."""
