@@ -27,6 +27,14 @@ class WriterConflict(HistoryError):
     """Somebody else writes this history. Reopen it, look at what is new, and append again."""
 
 
+class LeaseHeld(WriterConflict):
+    """Somebody holds the conversation: nobody else writes until they are done, or their lease runs out."""
+
+
+class LeaseLost(WriterConflict):
+    """The conversation was claimed by somebody else, who goes on with it. Nothing more of ours is written: stop."""
+
+
 class StoreError(AntiphonError):
     """The store cannot do what was asked; what it held, it still holds."""
 
@@ -63,6 +71,26 @@ class UnknownResponse(StoreError):
         self.status = status
         self.code = code
         self.param = param
+
+
+class StoreUnreachable(StoreError):
+    """The server of the store does not answer, or broke off. What it acknowledged before, it has."""
+
+
+class UnknownRun(StoreError):
+    """No run has that id."""
+
+
+class RunRefused(StoreError):
+    """A run that cannot be had as things stand; nothing was changed."""
+
+
+class TooManyRuns(RunRefused):
+    """So many runs wait already that no more are taken. Try again later."""
+
+
+class RunBookRefused(AntiphonError):
+    """A book of runs that cannot be used: nowhere to be found, two kinds of one name, a kind that gives no loop."""
 
 
 class ImportRefused(StoreError):

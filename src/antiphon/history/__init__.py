@@ -25,6 +25,8 @@ from antiphon.history.entries import (
     ToolCallResultsEntry,
     ToolCallStartedEntry,
 )
+from antiphon.history.lease import Lease
+from antiphon.history.run_table import Run, RunTable
 from antiphon.history.snapshot import AgentHistorySnapshot, EntriesView
 from antiphon.history.sqlite import SqliteStore
 from antiphon.history.store import ConversationInfo, HistoryStore, SearchHit
@@ -47,6 +49,7 @@ __all__ = [
     "HistoryStore",
     "HumanDecisionEntry",
     "Journal",
+    "Lease",
     "LiveContextInjectedEntry",
     "ModelInputEntry",
     "ModelOutputEntry",
@@ -54,6 +57,8 @@ __all__ = [
     "OpaqueEntry",
     "Origin",
     "RollbackEntry",
+    "Run",
+    "RunTable",
     "SearchHit",
     "SetMemoryNotebookEntry",
     "SetSystemInstructionEntry",

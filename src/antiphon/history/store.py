@@ -2,12 +2,15 @@
 
 A store holds conversations; a conversation is a row of facts about it and its entries, one row an entry. Appending writes
 one row and touches no other. `open` gives an `AgentHistory` whose journal is the store, so `history.append` is durable.
+
+Whoever must be the only writer for a while (a worker that plays a turn, a graph) claims the conversation and opens it with the
+`Lease` it got. `runs` are the turns that workers are to play.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Self
@@ -15,6 +18,9 @@ from typing import Self
 from msgspec import Struct
 
 from antiphon.history.agent_history import AgentHistory
+from antiphon.history.entries import HistoryEntry
+from antiphon.history.lease import Lease
+from antiphon.history.run_table import RunTable
 
 
 class ConversationInfo(Struct, frozen=True, kw_only=True):
@@ -47,8 +53,12 @@ class HistoryStore(ABC):
         """A new, empty conversation."""
 
     @abstractmethod
-    def open(self, conversation: str) -> AgentHistory:
-        """The history of a conversation: by its id, or the beginning or end of it if only one fits, or `last`."""
+    def open(self, conversation: str, *, lease: Lease | None = None) -> AgentHistory:
+        """The history of a conversation: by its id, or the beginning or end of it if only one fits, or `last`.
+
+        With a `lease`, its appends are refused (`LeaseLost`) from the moment somebody else claims the conversation; without
+        one, they are refused (`LeaseHeld`) while somebody holds it.
+        """
 
     @abstractmethod
     def info(self, conversation: str) -> ConversationInfo:
@@ -89,6 +99,31 @@ class HistoryStore(ABC):
         self, lines: Iterable[bytes], *, source: str = "the export", as_new: bool = False
     ) -> ConversationInfo:
         """Take in an export, whole or not at all. `as_new` gives it a new id; otherwise its id must be free here."""
+
+    @abstractmethod
+    def claim(self, conversation: str, holder: str, seconds: float = 30.0) -> Lease | None:
+        """Become the one writer of a conversation for `seconds`; None if somebody holds it. `holder` is told to those who ask."""
+
+    @abstractmethod
+    def renew(self, lease: Lease, seconds: float = 30.0) -> Lease:
+        """Hold a lease for `seconds` more from now. Raises `LeaseLost` if the conversation was claimed since, or is gone."""
+
+    @abstractmethod
+    def release(self, lease: Lease) -> None:
+        """Give a lease back. One that was lost meanwhile is nobody's loss."""
+
+    @abstractmethod
+    def leased(self, conversation: str) -> Lease | None:
+        """The lease under which a conversation is held now, if it is."""
+
+    @property
+    @abstractmethod
+    def runs(self) -> RunTable:
+        """The turns that workers are to play."""
+
+    @abstractmethod
+    def tail(self, conversation: str, after: int = 0) -> AsyncIterator[HistoryEntry]:
+        """The entries behind number `after`, and then each new one as it is appended, by whomever, for as long as you listen."""
 
     @abstractmethod
     def close(self) -> None:

@@ -11,9 +11,10 @@ import os
 import sqlite3
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 from antiphon.errors import StoreDamaged, StoreError, StoreFull, StoreLocked, StoreReadOnly
 
@@ -21,7 +22,10 @@ _MEMORY = ":memory:"
 
 
 class SqliteFile:
-    """An open SQLite file whose header says it is ours. A new one gets `tables`."""
+    """An open SQLite file whose header says it is ours. A new one gets `tables`, an older one what `migrations` says.
+
+    A migration, by the version it starts from, only adds: programs that have the file open go on as before.
+    """
 
     def __init__(
         self,
@@ -33,12 +37,16 @@ class SqliteFile:
         timeout: float,
         read_only: bool,
         create: bool,
+        migrations: Mapping[int, str] = MappingProxyType({}),
     ) -> None:
         self.path = path
         self.read_only = read_only
         self._timeout = timeout
         self._application_id = application_id
         self._schema = schema
+        self._migrations = migrations
+        self.schema = 0
+        """The version of what is in the file; below ours only if it was opened for reading."""
         self._lock = threading.RLock()
         self._local = threading.local()
         self._connections: list[sqlite3.Connection] = []
@@ -50,6 +58,8 @@ class SqliteFile:
                 self._writer = self._connect_writer()
                 if not self._is_ours():
                     self._make(tables)
+                elif self.schema < schema and not read_only:
+                    self._migrate()
         except BaseException:
             self.close()
             raise
@@ -156,6 +166,7 @@ class SqliteFile:
             raise StoreError(
                 f"{self.path} was written by a newer Antiphon (schema {schema}, this one knows {self._schema}); upgrade"
             )
+        self.schema = schema
         return True
 
     def _make(self, tables: str) -> None:
@@ -164,10 +175,21 @@ class SqliteFile:
         with self.transaction() as db:
             if self._is_ours():  # another process was faster
                 return
-            for statement in tables.split(";\n"):
-                db.execute(statement)
+            _run(db, tables)
             db.execute(f"PRAGMA application_id = {self._application_id}")
-            db.execute(f"PRAGMA user_version = {self._schema}")
+            self.schema = self._schema - len(self._migrations)
+            self._bring_up(db)
+
+    def _migrate(self) -> None:
+        with self.transaction() as db:
+            self._is_ours()  # asked again: another process may have been faster
+            self._bring_up(db)
+
+    def _bring_up(self, db: sqlite3.Connection) -> None:
+        for version in range(self.schema, self._schema):
+            _run(db, self._migrations[version])
+        db.execute(f"PRAGMA user_version = {self._schema}")
+        self.schema = self._schema
 
     def _explained(self, error: sqlite3.Error) -> StoreError:
         match getattr(error, "sqlite_errorcode", 0) & 0xFF:  # the low byte is the kind, the rest its details
@@ -193,6 +215,12 @@ class SqliteFile:
                 )
             case _:
                 return StoreError(f"{self.path}: {error}")
+
+
+def _run(db: sqlite3.Connection, script: str) -> None:
+    """Run statements inside the transaction, which `executescript` would end."""
+    for statement in script.split(";\n"):
+        db.execute(statement)  # the last one is empty, and does nothing
 
 
 def _close_all(connections: list[sqlite3.Connection]) -> None:

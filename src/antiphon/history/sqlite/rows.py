@@ -7,6 +7,7 @@ append is a single insert, and two writers of one conversation meet in the prima
 from __future__ import annotations
 
 import sqlite3
+import time
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -37,6 +38,33 @@ CREATE TABLE attachment_uses (number INTEGER NOT NULL, name TEXT NOT NULL, PRIMA
 CREATE INDEX attachment_users ON attachment_uses (name);
 CREATE VIRTUAL TABLE said USING fts5 (words, tokenize = "unicode61 remove_diacritics 2");
 """
+
+# What later versions of the file added to these, by the version they start from.
+MIGRATIONS = {
+    1: """
+ALTER TABLE conversations ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE conversations ADD COLUMN holder TEXT NOT NULL DEFAULT '';
+ALTER TABLE conversations ADD COLUMN held_until INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE runs (
+    id           TEXT PRIMARY KEY,
+    number       INTEGER NOT NULL,                -- of the conversation
+    kind         TEXT NOT NULL,
+    code         INTEGER NOT NULL,
+    provider     TEXT NOT NULL,
+    options      TEXT NOT NULL,                   -- a JSON object
+    state        TEXT NOT NULL,
+    reason       TEXT NOT NULL,
+    created      INTEGER NOT NULL,
+    updated      INTEGER NOT NULL,
+    due          INTEGER NOT NULL,
+    attempts     INTEGER NOT NULL DEFAULT 0,
+    is_cancelled INTEGER NOT NULL DEFAULT 0
+);
+CREATE UNIQUE INDEX open_runs ON runs (number) WHERE state IN ('waiting', 'suspended');
+CREATE INDEX waiting_runs ON runs (due) WHERE state = 'waiting';
+"""
+}
+FILE_SCHEMA = 1 + len(MIGRATIONS)
 
 CONVERSATIONS = f"""
 SELECT c.number, c.id, c.title, c.created, c.parent, c.forked_at, c.tags, c.indexed, last.key & {SEQUENCE}, last.at
@@ -74,8 +102,8 @@ class ConversationRow(Struct, frozen=True):
         return ConversationInfo(
             id=self.id,
             title=self.title,
-            created=_time(self.created),
-            updated=_time(max(self.updated or 0, self.created)),
+            created=moment(self.created),
+            updated=moment(max(self.updated or 0, self.created)),
             version=self.version,
             parent=self.parent,
             forked_at=self.forked_at,
@@ -88,7 +116,7 @@ class ConversationRow(Struct, frozen=True):
             schema=SCHEMA,
             id=self.id,
             title=self.title,
-            created=_time(self.created),
+            created=moment(self.created),
             entries=self.version,
             parent=self.parent,
             forked_at=self.forked_at,
@@ -116,9 +144,14 @@ def tags_json(tags: tuple[str, ...]) -> str:
     return msgspec.json.encode(tags).decode()
 
 
-def microseconds(time: datetime) -> int:
-    return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND
+def microseconds(at: datetime) -> int:
+    return ((at if at.tzinfo else at.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND
 
 
-def _time(microseconds: int) -> datetime:
+def now() -> int:
+    """The time of this machine, which is the store's: its writers share the machine."""
+    return time.time_ns() // 1_000
+
+
+def moment(microseconds: int) -> datetime:
     return _EPOCH + microseconds * _MICROSECOND

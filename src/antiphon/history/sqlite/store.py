@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -27,14 +27,18 @@ from antiphon.history import words
 from antiphon.history.agent_history import AgentHistory
 from antiphon.history.attachments import attach, detach
 from antiphon.history.codec import SCHEMA, decode_entry
-from antiphon.history.entries import HistoryEntry
+from antiphon.history.entries import HistoryEntry, ModelInputEntry
 from antiphon.history.export import AttachmentLine, EntryLine, ExportHead, attachment_line, head_line, read_export
 from antiphon.history.ids import new_id
+from antiphon.history.lease import Lease
 from antiphon.history.sqlite.file import SqliteFile
 from antiphon.history.sqlite.index import SaidIndex
+from antiphon.history.sqlite.leases import SqliteLeases
 from antiphon.history.sqlite.rows import (
     APPLICATION_ID,
+    FILE_SCHEMA,
     LATEST_FIRST,
+    MIGRATIONS,
     SEQUENCE,
     SHIFT,
     TABLES,
@@ -42,12 +46,15 @@ from antiphon.history.sqlite.rows import (
     bodies,
     keys,
     microseconds,
+    now,
     rows,
     tags_json,
 )
+from antiphon.history.sqlite.runs import SqliteRunTable
 from antiphon.history.store import ConversationInfo, HistoryStore, SearchHit
 
 _TITLE_LENGTH = 60
+_LOOK_AGAIN = 0.1  # seconds; SQLite tells nobody that there is something new
 
 
 class SqliteStore(HistoryStore):
@@ -61,28 +68,29 @@ class SqliteStore(HistoryStore):
         self._file = SqliteFile(
             self.path,
             tables=TABLES,
+            migrations=MIGRATIONS,
             application_id=APPLICATION_ID,
-            schema=SCHEMA,
+            schema=FILE_SCHEMA,
             timeout=timeout,
             read_only=read_only,
             create=create,
         )
         self._said = SaidIndex(self._file)
+        self._leases = SqliteLeases(self._file)
+        self._runs = SqliteRunTable(self._file, self)
 
     def close(self) -> None:
         self._file.close()
 
     def create(self, title: str = "", *, tags: Sequence[str] = ()) -> AgentHistory:
-        head = ExportHead(
-            schema=SCHEMA, id=new_id(), title=title, created=datetime.now(UTC), entries=0, tags=tuple(tags)
-        )
+        head = _new_head(title, tags)
         with self._file.transaction() as db:
             number = self._insert_conversation(db, head)
         return AgentHistory(journal=_SqliteJournal(self, number, head.id))
 
-    def open(self, conversation: str) -> AgentHistory:
+    def open(self, conversation: str, *, lease: Lease | None = None) -> AgentHistory:
         row = self._find(conversation)
-        journal = _SqliteJournal(self, row.number, row.id)
+        journal = _SqliteJournal(self, row.number, row.id, lease)
         return AgentHistory(journal.read(after=0), journal=journal)
 
     def info(self, conversation: str) -> ConversationInfo:
@@ -149,6 +157,7 @@ class SqliteStore(HistoryStore):
                 (number,),
             )
             db.execute("DELETE FROM attachment_uses WHERE number = ?", (number,))
+            db.execute("DELETE FROM runs WHERE number = ?", (number,))
             db.execute("DELETE FROM conversations WHERE number = ?", (number,))
 
     def export_lines(self, conversation: str) -> Iterator[bytes]:
@@ -178,7 +187,34 @@ class SqliteStore(HistoryStore):
                     self._insert_entry(db, number, line.entry, line.stored)
         return self.info(head.id)
 
-    def _append(self, number: int, conversation: str, entry: HistoryEntry) -> None:
+    def claim(self, conversation: str, holder: str, seconds: float = 30.0) -> Lease | None:
+        return self._leases.claim(self._find(conversation), holder, seconds)
+
+    def renew(self, lease: Lease, seconds: float = 30.0) -> Lease:
+        return self._leases.renew(lease, seconds)
+
+    def release(self, lease: Lease) -> None:
+        self._leases.release(lease)
+
+    def leased(self, conversation: str) -> Lease | None:
+        return self._leases.leased(self._find(conversation))
+
+    @property
+    def runs(self) -> SqliteRunTable:
+        return self._runs
+
+    async def tail(self, conversation: str, after: int = 0) -> AsyncIterator[HistoryEntry]:
+        import asyncio  # most who open a store never wait for it
+
+        row = self._find(conversation)
+        while True:
+            if self._version(row.number) > after:
+                for entry in self._read(row.number, row.id, after):
+                    yield entry
+                    after = entry.sequence_number
+            await asyncio.sleep(_LOOK_AGAIN)
+
+    def _append(self, number: int, conversation: str, entry: HistoryEntry, epoch: int | None) -> None:
         """Write one entry; back when it is durable."""
         stored, attachments = detach(entry)
         try:
@@ -186,13 +222,32 @@ class SqliteStore(HistoryStore):
             with self._file.transaction() if attachments else self._file.writing() as db:
                 for name, data in attachments.items():
                     self._insert_attachment(db, number, name, data)
-                self._insert_entry(db, number, entry, stored)
+                self._insert_entry(db, number, entry, stored, epoch)
         except sqlite3.IntegrityError as error:
             raise WriterConflict(
                 f"another writer appended to conversation {conversation}: it is at version {self._version(number)}, and "
                 f"this entry was meant to be number {entry.sequence_number}. Nothing was written; `refresh()` the "
                 "history, look at what is new, and append again"
             ) from error
+
+    def _asked(
+        self, db: sqlite3.Connection, conversation: str | None, title: str, question: ModelInputEntry | None
+    ) -> int:
+        """The number of a conversation, a new one if none is named, in which `question` was just asked."""
+        if conversation is not None:
+            row = self._find(conversation)
+            number, version = row.number, row.version
+        else:
+            number, version = self._insert_conversation(db, _new_head(title)), 0
+        if question is not None:
+            asked = msgspec.structs.replace(
+                question, sequence_number=version + 1, timestamp=question.timestamp or datetime.now(UTC)
+            )
+            stored, attachments = detach(asked)
+            for name, data in attachments.items():
+                self._insert_attachment(db, number, name, data)
+            self._insert_entry(db, number, asked, stored)
+        return number
 
     def _read(self, number: int, conversation: str, after: int) -> Sequence[HistoryEntry]:
         """The entries of a conversation behind number `after`, whole."""
@@ -220,14 +275,17 @@ class SqliteStore(HistoryStore):
             loaded[name] = found[0]
         return loaded[name]
 
-    def _insert_entry(self, db: sqlite3.Connection, number: int, entry: HistoryEntry, stored: bytes) -> None:
+    def _insert_entry(
+        self, db: sqlite3.Connection, number: int, entry: HistoryEntry, stored: bytes, epoch: int | None = None
+    ) -> None:
         at = microseconds(entry.timestamp) if entry.timestamp else 0
+        may_write, given = ("held_until <= ?", now()) if epoch is None else ("epoch = ?", epoch)
         done = db.execute(
-            "INSERT INTO entries SELECT ?, ?, ? WHERE EXISTS (SELECT 1 FROM conversations WHERE number = ?)",
-            (number << SHIFT | entry.sequence_number, at, stored, number),
+            f"INSERT INTO entries SELECT ?, ?, ? WHERE EXISTS (SELECT 1 FROM conversations WHERE number = ? AND {may_write})",
+            (number << SHIFT | entry.sequence_number, at, stored, number, given),
         )
         if not done.rowcount:
-            raise UnknownConversation(f"{self.path}: the conversation was deleted; the entry was not written")
+            raise self._leases.refusal(db, number, epoch)
 
     def _insert_attachment(self, db: sqlite3.Connection, number: int, name: str, data: str) -> None:
         db.execute("INSERT OR IGNORE INTO attachments VALUES (?, ?)", (name, data))
@@ -293,19 +351,24 @@ class SqliteStore(HistoryStore):
 class _SqliteJournal:
     """One conversation of a store, as its history sees it."""
 
-    def __init__(self, store: SqliteStore, number: int, conversation_id: str) -> None:
+    def __init__(self, store: SqliteStore, number: int, conversation_id: str, lease: Lease | None = None) -> None:
         self.conversation_id = conversation_id
         self._store = store
         self._number = number
+        self._epoch = lease.epoch if lease is not None else None
 
     def write(self, entry: HistoryEntry) -> None:
-        self._store._append(self._number, self.conversation_id, entry)
+        self._store._append(self._number, self.conversation_id, entry, self._epoch)
 
     def read(self, after: int) -> Sequence[HistoryEntry]:
         return self._store._read(self._number, self.conversation_id, after)
 
     def fork(self, at: int) -> AgentHistory:
         return self._store.fork(self.conversation_id, at)
+
+
+def _new_head(title: str, tags: Sequence[str] = ()) -> ExportHead:
+    return ExportHead(schema=SCHEMA, id=new_id(), title=title, created=datetime.now(UTC), entries=0, tags=tuple(tags))
 
 
 def _tagged(tag: str | None) -> tuple[str, tuple[str, ...]]:
