@@ -72,10 +72,9 @@ $(READY): pyproject.toml constraints.txt
 	@touch $(READY)
 
 $(BROWSER): $(READY)    # a browser to look at the chat's page with, where it can be had; without one those tests are skipped
-	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
-	  && { apt-get install -y -q chromium fonts-wqy-microhei >/dev/null 2>&1 \
-	    || { apt-get update -q >/dev/null 2>&1 && apt-get install -y -q chromium fonts-wqy-microhei >/dev/null 2>&1; }; }; } \
-	  || echo "no chromium here, and it cannot be installed: the tests of the page in a browser are skipped"
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && for try in 1 2 3; do \
+	    apt-get install -y -q chromium fonts-wqy-microhei >/dev/null 2>&1 && break; apt-get update -q >/dev/null 2>&1; sleep $$try; done; }; \
+	  command -v chromium >/dev/null || echo "no chromium here, and it cannot be installed: the tests of the page in a browser are skipped"
 	@touch $(BROWSER)
 
 .venv-peers/.ready: $(READY) bench/peers.txt

@@ -185,6 +185,17 @@ def test_a_fork_begins_like_its_parent_and_goes_its_own_way(browser: Browser) ->
         assert browser.api("POST", f"/conversations/{conversation}/fork", wrong, status=400)
 
 
+def test_whoever_knows_the_beginning_asks_for_the_rest(browser: Browser) -> None:
+    conversation = browser.create()
+    browser.ask(conversation, "one")
+    browser.ask(conversation, "two")
+    whole = browser.show(conversation)
+    for after in (0, 3, 4, 99):
+        rest = browser.api("GET", f"/conversations/{conversation}?after={after}")
+        assert rest == {**whole, "entries": whole["entries"][after:], "watchers": rest["watchers"]}
+    assert browser.api("GET", f"/conversations/{conversation}?after=x", status=400)
+
+
 def test_a_rollback_is_an_entry_and_what_it_hides_is_marked(browser: Browser) -> None:
     conversation = browser.create()
     browser.ask(conversation, "one")
@@ -268,13 +279,16 @@ def test_plans_are_ticked_and_edited_by_hand(tmp_path: Path) -> None:
         assert browser.api("GET", f"/plans/{plan['id']}", status=404)["error"]["code"] == "unknown_plan"
 
 
-def test_owners_do_not_see_each_others_plans(tmp_path: Path) -> None:
+def test_owners_do_not_see_each_others_plans_and_words(tmp_path: Path) -> None:
     keys = [ClientKeySettings(name=name, key=hash_of(f"sk-{name}")) for name in ("ada", "../ben")]
     with served(tmp_path / "chats.db", with_builtin=True, keys=keys) as browser:
         ada, ben = Browser(browser.port, "sk-ada"), Browser(browser.port, "sk-../ben")
-        ada.ask(ada.create(), QUESTION)
+        hers = ada.create()
+        ada.ask(hers, QUESTION)
         assert len(ada.api("GET", "/plans")["plans"]) == 1
         assert ben.api("GET", "/plans")["plans"] == []
+        taken = {"content": [{"type": "part", "conversation": hers, "entry": 1, "part": 0}]}
+        assert ben.api("POST", f"/conversations/{ben.create()}/turns", taken, status=404)
     assert not (tmp_path.parent / "ben.db").exists()
 
 
@@ -306,6 +320,14 @@ def test_pictures_and_files_reach_the_model(tmp_path: Path) -> None:
         got = browser.get(f"/chat/api/conversations/{conversation}/media/{told[2]['data']}")
         assert (got.status, got.headers["content-type"], got.body) == (200, "image/png", large)
         assert browser.get(f"/chat/api/conversations/{conversation}/media/sha256:{'0' * 64}").status == 404
+        fork = browser.api("POST", f"/conversations/{conversation}/fork", {"at": 0}, status=201)["id"]
+        parts = [{"type": "part", "conversation": conversation, "entry": 1, "part": part} for part in range(1, 5)]
+        said = {"content": [{"type": "text", "text": "And this?"}, *parts]}
+        browser.api("POST", f"/conversations/{fork}/turns", said, status=202)
+        assert browser.show(fork)["entries"][0]["content"][1:] == told[1:], "named by their places, and not sent again"
+        for wrong in ({"entry": 0}, {"entry": 9}, {"entry": 2}, {"part": 5}, {"part": -1}):
+            got = browser.api("POST", f"/conversations/{fork}/turns", {"content": [{**parts[0], **wrong}]}, status=400)
+            assert "has no part" in got["error"]["message"]
         rendered = browser.api("GET", f"/conversations/{conversation}/rendered?at=1")["formats"]["openai-chat"]
         assert rendered["bytes"] > len(base64(large))
         assert len(msgspec.json.encode(rendered["body"])) < 20_000

@@ -21,7 +21,7 @@ from antiphon.parts import Text, Thinking
 from antiphon.providers.scripted import call
 from antiphon.wire.output import ProviderError
 from web.rig import Browser, Gate, models, served
-from web.window import window
+from web.window import Window, window
 
 QUESTION = "Find out what IELTS band 7 needs, then make me a 4 week plan"
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -215,18 +215,26 @@ def test_two_windows_show_one_conversation(chromium: Chromium, chat: Browser) ->
         one.sees("You said: From the other window")
 
 
+def edit_in_fork(shown: Window, text: str) -> None:
+    message = shown.thread.locator(".message.input").last
+    message.hover()
+    message.get_by_role("button", name="Edit in a fork").click()
+    message.get_by_role("textbox").fill(text)
+    message.get_by_role("button", name="Fork and send").click()
+    shown.sees(f"You said: {text}")
+    shown.rest()
+
+
+def inputs(chat: Browser, conversation: str) -> list[Any]:
+    return [entry for entry in chat.show(conversation)["entries"] if entry["kind"] == "model_input"]
+
+
 def test_a_message_is_edited_in_a_fork_and_the_original_stays(chromium: Chromium, chat: Browser) -> None:
     with window(chromium, chat.port) as shown:
         shown.open().ask("Hello")
         shown.ask("This is worng")
         original = shown.conversation
-        message = shown.thread.locator(".message.input").last
-        message.hover()
-        message.get_by_role("button", name="Edit in a fork").click()
-        message.get_by_role("textbox").fill("This is right")
-        message.get_by_role("button", name="Fork and send").click()
-        shown.sees("You said: This is right")
-        shown.rest()
+        edit_in_fork(shown, "This is right")
         assert shown.conversation != original
         assert "worng" not in shown.thread.inner_text()
         assert "Hello" in shown.thread.inner_text()
@@ -326,8 +334,14 @@ def test_pictures_files_and_long_texts_are_attached(chromium: Chromium, chat: Br
         expect(shown.thread.locator(".input img.picture")).to_have_count(1)
         shown.sees("notes.md")
         shown.sees("pasted-3.txt")
-        content = next(entry for entry in chat.show(shown.conversation)["entries"] if entry["kind"] == "model_input")
-        assert [part["type"] for part in content["content"]] == ["text", "image", "document", "document"]
+        (sent,) = inputs(chat, shown.conversation)
+        assert [part["type"] for part in sent["content"]] == ["text", "image", "document", "document"]
+        # Edited in a fork, the message keeps what was attached to it, long or not.
+        original = shown.conversation
+        edit_in_fork(shown, "And what is this?")
+        (again,) = inputs(chat, shown.conversation)
+        assert shown.conversation != original
+        assert again["content"] == [{"type": "text", "text": "And what is this?"}, *sent["content"][1:]]
 
 
 def test_conversations_are_searched(chromium: Chromium, chat: Browser) -> None:

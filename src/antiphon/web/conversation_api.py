@@ -92,15 +92,16 @@ class ConversationApi:
         return Answer.json({"id": live.chat.id}, 201)
 
     async def show(self, asked: Asked) -> Answer:
-        """All of a conversation, as far as the events told of it: they tell the rest."""
+        """All of a conversation, or what is behind entry `after`, as far as the events told of it: they tell the rest."""
         live = await self._opened(asked)
         chat, snapshot = live.chat, live.chat.history.snapshot()
-        effective = {entry.sequence_number for entry in snapshot.effective}
+        behind = snapshot.entries[asked.number("after", 0) : live.version]
+        effective = {entry.sequence_number for entry in snapshot.effective} if behind else set()
         entries = [
             msgspec.Raw(
                 entry_json(entry, live.places[entry.sequence_number], is_effective=entry.sequence_number in effective)
             )
-            for entry in snapshot.entries[: live.version]
+            for entry in behind
         ]
         return Answer.json(
             {

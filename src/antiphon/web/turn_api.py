@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
 
 from antiphon.gateway.client_keys import ClientKey
 from antiphon.gateway.message import Answer
+from antiphon.parts import InputPart
 from antiphon.web.asked import Asked, number_of
 from antiphon.web.conversations import LiveConversations
 from antiphon.web.live_conversation import LiveConversation
 from antiphon.web.models import ChatModels
 from antiphon.web.refusal import Refused
-from antiphon.web.uploads import Given, parts_of
+from antiphon.web.uploads import Given, PartGiven, parts_of
 
 MOST_RUNNING = 64
 """How many turns are played at once."""
@@ -91,7 +92,7 @@ class TurnApi:
         live = await self._opened(asked)
         if live.is_running and not said.interrupt:
             raise Refused(_RUNNING, 409, "running")
-        parts = parts_of(said.content)
+        parts = parts_of(said.content, await self._known(said.content, asked))
         self._check_room(live)
         self._check_model(said.model or live.chat.model or self._models.default, asked)
         async with live.writing:
@@ -149,6 +150,15 @@ class TurnApi:
 
     async def _opened(self, asked: Asked) -> LiveConversation:
         return await self._conversations.open(asked.id, asked.owner)
+
+    async def _known(self, content: Sequence[Given], asked: Asked) -> dict[PartGiven, InputPart]:
+        """The parts that were sent before, from conversations that are this client's own."""
+        known: dict[PartGiven, InputPart] = {}
+        for given in content:
+            if isinstance(given, PartGiven):
+                live = await self._conversations.open(given.conversation, asked.owner)
+                known[given] = given.of(live.chat.history.entries)
+        return known
 
     def _check_model(self, model: str, asked: Asked) -> None:
         self._models.check(model, asked.key)

@@ -1,18 +1,20 @@
 """What a person may send: words, pictures and documents, each checked to be what it says it is, and none too large.
 
-A picture or a PDF is told by how it begins, not by its name. A text file becomes text: every model reads that.
+A picture or a PDF is told by how it begins, not by its name. A text file becomes text: every model reads that. What was sent
+before, in this conversation or in the one it was forked from, is named by its place and not sent again.
 """
 
 from __future__ import annotations
 
 import binascii
 from base64 import b64decode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from msgspec import Struct
 
 from antiphon.gateway.media_type import media_type_of
+from antiphon.history import HistoryEntry, ModelInputEntry
 from antiphon.parts import Document, Image, InputPart, Text
 from antiphon.web.refusal import Refused
 
@@ -48,26 +50,44 @@ class DocumentGiven(Struct, frozen=True, tag="document", forbid_unknown_fields=T
     name: str = ""
 
 
-Given: TypeAlias = TextGiven | ImageGiven | DocumentGiven
+class PartGiven(Struct, frozen=True, tag="part", forbid_unknown_fields=True):
+    """A part of a message that was sent before: the number of its entry, and which of its parts, from 0."""
+
+    conversation: str
+    entry: int
+    part: int
+
+    def of(self, entries: Sequence[HistoryEntry]) -> InputPart:
+        """The part, out of the entries of that conversation."""
+        entry = entries[self.entry - 1] if 0 < self.entry <= len(entries) else None
+        if not isinstance(entry, ModelInputEntry) or not 0 <= self.part < len(entry.content):
+            raise Refused(f"conversation {self.conversation} has no part {self.part} of a message {self.entry}")
+        return entry.content[self.part]
 
 
-def parts_of(content: Sequence[Given]) -> tuple[InputPart, ...]:
-    """The parts of a message. Raises `Refused` for what is too large, or not what it says it is."""
+Given: TypeAlias = TextGiven | ImageGiven | DocumentGiven | PartGiven
+
+
+def parts_of(content: Sequence[Given], known: Mapping[PartGiven, InputPart]) -> tuple[InputPart, ...]:
+    """The parts of a message; `known` are those that were sent before. Raises `Refused` for what is too large, or is not what
+    it says it is."""
     if len(content) > MOST_PARTS:
         raise Refused(f"a message has at most {MOST_PARTS} parts, and this one has {len(content)}", 413, "too_large")
     if sum(len(_data(given)) for given in content) > MESSAGE_BYTES * 4 // 3 + 4 * MOST_PARTS:
         raise Refused(f"a message has at most {MESSAGE_BYTES // MEBIBYTE} MiB altogether", 413, "too_large")
-    parts = [_part(given) for given in content]
+    parts = [known[given] if isinstance(given, PartGiven) else _part(given) for given in content]
     if not any(not isinstance(part, Text) or part.text.strip() for part in parts):
         raise Refused("the message is empty; say something")
     return tuple(part for part in parts if not isinstance(part, Text) or part.text)
 
 
 def _data(given: Given) -> str:
+    if isinstance(given, PartGiven):
+        return ""
     return given.text if isinstance(given, TextGiven) else given.data
 
 
-def _part(given: Given) -> InputPart:
+def _part(given: TextGiven | ImageGiven | DocumentGiven) -> InputPart:
     if isinstance(given, TextGiven):
         if len(given.text) > TEXT_CHARACTERS:
             raise Refused(f"a text has at most {TEXT_CHARACTERS:,} characters; attach it as a file", 413, "too_large")

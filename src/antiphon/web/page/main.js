@@ -277,12 +277,14 @@ class Page {
   /** Say another thing in the place of an old message, in a fork from just before it. */
   editInFork(entry, text) {
     return this.tried(async () => {
+      const conversation = this.conversation.id;
       const { id } = await this.api.post(`${this.conversation.path}/fork`, { at: entry.sequence_number - 1 });
-      const others = entry.content.filter(
-        (part) => part.type !== "text" && part.data && !part.data.startsWith("sha256:"),
+      // What was attached is there already: it is told by its place, however large it is.
+      const attached = entry.content.flatMap((part, index) =>
+        part.type === "text" ? [] : [{ type: "part", conversation, entry: entry.sequence_number, part: index }],
       );
       await this.api.post(`conversations/${encodeURIComponent(id)}/turns`, {
-        content: [{ type: "text", text }, ...others],
+        content: [{ type: "text", text }, ...attached],
       });
       location.hash = addressOf(id);
     });

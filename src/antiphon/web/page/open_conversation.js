@@ -45,7 +45,8 @@ export class OpenConversation {
 
   /** Ask again for what is not in the events: tokens, usage, what is pending, the title. */
   async refresh() {
-    const state = await this._api.get(this.path).catch(() => null);
+    const known = this.state.entries.at(-1)?.sequence_number ?? 0;
+    const state = await this._api.get(`${this.path}?after=${known}`).catch(() => null);
     if (state === null || this._isClosed) return;
     this.state = { ...state, entries: this.state.entries };
     this._hears.changed(this.state);
