@@ -12,7 +12,7 @@ from antiphon.repair import repair
 from antiphon.wire import Assembler, Message, ModelRequest, formats
 from antiphon.wire.growing import GrowingBody
 from bench.conversation import MESSAGES, chat_request
-from bench.figures import Figure, best_of
+from bench.figures import Figure, Taken, compared
 from bench.streams import EVENTS, GEMINI_ARRAY, OBJECT_BORDER, WORDS, streams
 
 PAIRS = (
@@ -56,6 +56,7 @@ def bodies() -> dict[str, bytes]:
 def converting(source: str, target: str, data: bytes, at_most: float | None) -> Figure:
     """Bytes to bytes, as the gateway does it: decode, read, repair, write, encode."""
     read, write = formats[source].read_request, formats[target].encode_request
+    assert not formats[target].check_request(write(repair(read(data), target).request).data)
 
     def ours() -> None:
         for _ in range(5):
@@ -65,11 +66,9 @@ def converting(source: str, target: str, data: bytes, at_most: float | None) -> 
         for _ in range(5):
             msgspec.json.encode(msgspec.json.decode(data))
 
-    took = best_of(ours, theirs, runs=60, clock=time.process_time)
     name = f"{source} to {target}, {MESSAGES} messages"
-    return Figure(
-        name, took[0] * 200, took[1] * 200, "ms", at_most, f"msgspec decode and encode, {len(data) // 1000} KB"
-    )
+    against = f"msgspec decode and encode, {len(data) // 1000} KB"
+    return compared(name, ours, theirs, runs=60, scale=200, unit="ms", at_most=at_most, against=against)
 
 
 def growing() -> Iterator[Figure]:
@@ -77,12 +76,13 @@ def growing() -> Iterator[Figure]:
     messages = formats["openai-chat"].read_request(chat_request(MANY + 20)).messages
     rounds = messages[MANY:]
     for name in formats:
-        at = dict.fromkeys((FEW, MANY), float("inf"))
+        at: dict[int, list[float]] = {FEW: [], MANY: []}
         for _ in range(60):
-            for length in at:
-                at[length] = min(at[length], round_time(name, messages[:length], rounds))
-        against = f"a round at {FEW} messages"
-        yield Figure(f"a round at {MANY} messages, {name}", at[MANY] * 1e6, at[FEW] * 1e6, "us", 1.3, against)
+            for length, times in at.items():
+                times.append(round_time(name, messages[:length], rounds) * 1e6)
+        many, few = Taken.of(at[MANY]), Taken.of(at[FEW])
+        told = f"a round at {MANY} messages, {name}"
+        yield Figure.of(told, many, few, "us", at_most=1.3, against=f"a round at {FEW} messages")
 
 
 def round_time(name: str, messages: tuple[Message, ...], more: tuple[Message, ...]) -> float:
@@ -102,14 +102,15 @@ def assembling() -> Iterator[Figure]:
         is_array = name == GEMINI_ARRAY
         against = f"splitting {'objects' if is_array else 'lines'} and msgspec decoding"
         floor = objects_of(stream) if is_array else lines_of(stream)
-        took = best_of(assembler(name.partition(",")[0], stream), floor, runs=30, clock=time.process_time)
-        yield Figure(f"assembling {EVENTS} events, {name}", took[0] * 1e3, took[1] * 1e3, "ms", 3.0, against)
+        ours = assembler(name.partition(",")[0], stream)
+        told = f"assembling {EVENTS} events, {name}"
+        yield compared(told, ours, floor, runs=30, scale=1e3, unit="ms", at_most=3.0, against=against)
 
 
-def assembler(name: str, stream: bytes) -> Callable[[], None]:
-    """What puts a stream together, from pieces as a socket gives them."""
+def assembler(name: str, stream: bytes, said: list[str] = WORDS) -> Callable[[], None]:
+    """What puts a stream together, from pieces as a socket gives them, and looks whether it says that."""
     chunks = [stream[start : start + 4096] for start in range(0, len(stream), 4096)]
-    words = "".join(WORDS)
+    words = "".join(said)
 
     def assemble() -> None:
         reader, whole = formats[name].stream_reader(), Assembler()
@@ -151,12 +152,13 @@ def repairing() -> Iterator[Figure]:
         messages[place], messages[place + 1] = messages[place + 1], messages[place]
     broken = formats["openai-chat"].read_request(body)
     for name, request, at_most in (("a legal", legal, 0.2), ("a broken", broken, 1.0)):
-        took = best_of(
+        yield compared(
+            f"repair of {name} history, 10,000 messages",
             lambda request=request: repair(request, "openai-chat"),  # type: ignore[misc]
             lambda: msgspec.json.decode(data),
             runs=15,
-            clock=time.process_time,
-        )
-        yield Figure(
-            f"repair of {name} history, 10,000 messages", took[0] * 1e3, took[1] * 1e3, "ms", at_most, "decoding it"
+            scale=1e3,
+            unit="ms",
+            at_most=at_most,
+            against="decoding it",
         )

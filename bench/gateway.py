@@ -4,6 +4,10 @@ The upstream and the load are other processes (`gateway_traffic`), so only the g
 time of their process trees, as the kernel tells it. Wall time would say more about what else runs on the machine. Every
 contestant is warmed up and then asked in rounds, and the best round counts.
 
+Beside that: what it takes until a contestant serves, what its processes hold in memory once it has served everything, and how
+much later an answer comes through it than straight from the upstream, asked now and then over one connection. That is wall
+time, and the median of many.
+
 The floors are proxies that do nothing but pass bytes on. Where a promise is a number of milliseconds, it is the one of the
 project's plan, measured then on a small machine with two cores; a ratio needs no such excuse.
 """
@@ -18,6 +22,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 
 from bench.figures import Figure, not_measured
 from bench.gateway_peers import (
@@ -26,6 +31,7 @@ from bench.gateway_peers import (
     NOT_FOUND,
     OURS,
     ROOT,
+    TENSORZERO,
     Contestant,
     DidNotStart,
     Running,
@@ -33,11 +39,12 @@ from bench.gateway_peers import (
     is_installed,
     version_of,
 )
-from bench.gateway_traffic import EVENTS, AnswerWrong, asks, load
+from bench.gateway_traffic import CONNECTIONS, EVENTS, AnswerWrong, asks, load, waits
 
 ROUNDS = 3
 SECONDS, WARM_UP_SECONDS = 1.0, 0.5
 START_RUNS = 5
+WAITS, PAUSE = 60, 0.02
 
 NAMES = {
     "small": "gateway, small request",
@@ -47,8 +54,20 @@ NAMES = {
     "agent stream": "gateway, 320 KB agent request, streamed",
     "translated": "gateway, translated",
     "translated stream": "gateway, translated stream",
+    "small, 1": "gateway, small request, 1 connection",
+    "small, 64": "gateway, small request, 64 connections",
+}
+"""The work; a number behind a comma is how many connections ask, where it is not the usual."""
+MORE = {
+    "wait": "gateway, added to the wait for an answer",
+    "memory": "gateway, memory after all of that",
+    "start": "gateway, from start to serving",
 }
 AT_MOST = {
+    ("small", TENSORZERO): 1.0,
+    ("stream", TENSORZERO): 1.0,
+    ("agent", TENSORZERO): 1 / 4,
+    ("agent stream", TENSORZERO): 1 / 4,
     ("small", LITELLM): 1 / 40,
     ("stream", AIOHTTP): 2.0,
     ("translated", LITELLM): 1 / 30,
@@ -64,6 +83,9 @@ MILLISECONDS = {
 }
 
 
+UNITS = {"memory": "MB", "start": "s"}
+
+
 class Measured:
     """Everybody's best round of every piece of work, in CPU milliseconds a request; and why there is none."""
 
@@ -76,14 +98,37 @@ class Measured:
         contestant = running.contestant
         before = running.cpu
         try:
-            answers = asyncio.run(load(contestant.port, asks()[work], contestant.headers, seconds))
+            ask, _, connections = work.partition(", ")
+            at_once = int(connections or CONNECTIONS)
+            answers = asyncio.run(
+                load(running.port, contestant.asked(asks()[ask]), contestant.headers, seconds, at_once)
+            )
         except (AnswerWrong, OSError) as error:
             self.why[f"{contestant.name}, {work}"] = " ".join(str(error).split())[:200]
             return None
         return (running.cpu - before) / answers * 1e3
 
+    def wait(self, name: str, port: int, contestant: Contestant | None = None) -> None:
+        """How long answers take where little is asked; the median, in milliseconds."""
+        ask = asks()["small"]
+        headers = contestant.headers if contestant is not None else {}
+        with contextlib.suppress(AnswerWrong, OSError):
+            asked = ask if contestant is None else contestant.asked(ask)
+            taken = asyncio.run(waits(port, asked, headers, WAITS, PAUSE))
+            self.add(name, "wait", median(taken) * 1e3)
+
     def add(self, name: str, work: str, milliseconds: float) -> None:
         self.best[work, name] = min(milliseconds, self.best.get((work, name), milliseconds))
+
+    def works_of(self, name: str) -> set[str]:
+        return {work for work, known in self.best if known == name}
+
+    def straighten(self) -> None:
+        """Take from every wait what the upstream itself takes."""
+        straight = self.best.pop(("wait", ""), 0.0)
+        for work, name in list(self.best):
+            if work == "wait":
+                self.best[work, name] -= straight
 
 
 def figures() -> Iterator[Figure | str]:
@@ -94,11 +139,19 @@ def figures() -> Iterator[Figure | str]:
         with contextlib.ExitStack() as stack:
             running = list(started(entered, Path(name), measured, stack))
             measure(running, measured)
-            ours = next((known for known in running if known.contestant.name == OURS), None)
-            if ours is not None:
-                yield Figure("gateway, from start to serving", ours.started, 1.0, "s", 1.0, "the promise: 1 s")
+            for _ in range(ROUNDS):
+                measured.wait("", upstream)
+                for known in running:
+                    measured.wait(known.contestant.name, known.port, known.contestant)
+            for known in running:
+                measured.add(known.contestant.name, "memory", known.memory)
+                measured.add(known.contestant.name, "start", known.started)
+            measured.straighten()
+            if "start" in measured.works_of(OURS):
+                start = measured.best["start", OURS]
+                yield Figure("gateway, from start to serving", start, 1.0, "s", 1.0, "the promise: 1 s")
     versions = {contestant.name: f"{contestant.name} {version_of(contestant)}".strip() for contestant in entered}
-    for work, told in NAMES.items():
+    for work, told in (NAMES | MORE).items():
         mine = measured.best.get((work, OURS))
         if mine is None:
             continue
@@ -109,7 +162,7 @@ def figures() -> Iterator[Figure | str]:
             theirs = measured.best.get((work, contestant.name))
             if theirs is not None:
                 at_most = AT_MOST.get((work, contestant.name))
-                yield Figure(told, mine, theirs, "ms", at_most, versions[contestant.name])
+                yield Figure(told, mine, theirs, UNITS.get(work, "ms"), at_most, versions[contestant.name])
     for peer, why in measured.why.items():
         yield not_measured(f"gateway: {peer}", why)
 
@@ -137,7 +190,7 @@ def measure(running: list[Running], measured: Measured) -> None:
         (known, work)
         for work in NAMES
         for known in running
-        if work in known.contestant.work and measured.play(known, work, WARM_UP_SECONDS) is not None
+        if work.partition(", ")[0] in known.contestant.work and measured.play(known, work, WARM_UP_SECONDS) is not None
     ]
     for _ in range(ROUNDS):
         for known, work in able:

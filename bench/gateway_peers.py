@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -20,12 +21,13 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from bench.gateway_traffic import ANTHROPIC_MODEL, MODEL, SLOW_MODEL
+from bench.gateway_traffic import ANTHROPIC_MODEL, MODEL, SLOW_MODEL, Ask
 
 ROOT = Path(__file__).parent.parent
 PEERS = ROOT / ".venv-gateway-peers"
 PORTKEY = PEERS / "node_modules" / "@portkey-ai" / "gateway"
 OURS, AIOHTTP, RAW, LITELLM, PORTKEY_NAME = "antiphon", "aiohttp proxy", "raw proxy", "LiteLLM", "Portkey"
+TENSORZERO = "TensorZero"
 NOT_FOUND = {"any-llm gateway": "the registry has no package of it; only a client for it is published"}
 SAME_FORMAT = ("small", "stream", "agent", "agent stream", "slow stream")
 EVERYTHING = (*SAME_FORMAT, "translated", "translated stream")
@@ -33,6 +35,7 @@ CLIENT_KEY = f"sk-{secrets.token_hex(24)}"
 ASKED_WITH = {"authorization": f"Bearer {CLIENT_KEY}"}
 _TICKS = os.sysconf("SC_CLK_TCK")
 _LONGEST_START = 90.0
+_address = re.compile(r"http://127\.0\.0\.1:(\d+)/openai").search
 
 
 class DidNotStart(Exception):
@@ -40,7 +43,8 @@ class DidNotStart(Exception):
 
 
 class Contestant(Struct, frozen=True):
-    """A program that serves on `port` once it runs. `work` is what it can do, `headers` what it wants to be sent."""
+    """A program that serves on `port` once it runs (0: it tells its address in its log). `work` is what it can do, `headers` what
+    it wants to be sent, `prefix` what stands before its paths, and `model` before the names of its models."""
 
     name: str
     command: tuple[str, ...]
@@ -48,6 +52,15 @@ class Contestant(Struct, frozen=True):
     work: tuple[str, ...]
     environ: Mapping[str, str] = {}
     headers: Mapping[str, str] = {}
+    prefix: str = ""
+    model: str = ""
+
+    def asked(self, ask: Ask) -> Ask:
+        """The same request, as this one wants to be asked."""
+        if not self.prefix:
+            return ask
+        body = ask.body.replace(f'"{MODEL}"'.encode(), f'"{self.model}{MODEL}"'.encode(), 1)
+        return Ask(self.prefix + ask.path, body, ask.holds)
 
 
 class Running:
@@ -55,6 +68,7 @@ class Running:
 
     def __init__(self, contestant: Contestant, folder: Path) -> None:
         self.contestant = contestant
+        self.port = contestant.port
         self._log = folder / f"{contestant.name}.log"
         began = time.perf_counter()
         with self._log.open("wb") as log:
@@ -72,8 +86,11 @@ class Running:
 
     def _wait(self, until: float) -> None:
         while self._process.poll() is None and time.perf_counter() < until:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.contestant.port), timeout=1):
-                return
+            if not self.port and (told := _address(self._log.read_text(errors="replace"))):
+                self.port = int(told[1])
+            if self.port:
+                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+                    return
             time.sleep(0.01)
         self.stop()
         lines = self._log.read_text(errors="replace").strip().splitlines()
@@ -84,6 +101,11 @@ class Running:
         """CPU seconds of its process and those below it, so far."""
         return sum(_cpu_by_process(self._process.pid).values())
 
+    @property
+    def memory(self) -> float:
+        """Megabytes that its processes hold."""
+        return sum(_held_by(process) for process in _cpu_by_process(self._process.pid)) / 1024
+
     def stop(self) -> None:
         """End it, and what it started."""
         for known in (signal.SIGTERM, signal.SIGKILL):
@@ -92,6 +114,15 @@ class Running:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(5)
                 return
+
+
+def _held_by(process: int) -> int:
+    """Kilobytes in memory."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{process}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1])
+    return 0
 
 
 def _cpu_by_process(root: int) -> dict[int, float]:
@@ -121,6 +152,7 @@ def contestants(folder: Path, upstream: int) -> Iterator[Contestant]:
         yield Contestant(name, command, port, SAME_FORMAT)
     yield litellm(folder, upstream)
     yield portkey(upstream)
+    yield tensorzero(folder, upstream)
 
 
 def ours(folder: Path, upstream: int) -> Contestant:
@@ -189,8 +221,38 @@ def portkey(upstream: int) -> Contestant:
     return Contestant(PORTKEY_NAME, command, port, SAME_FORMAT, headers=headers)
 
 
+def tensorzero(folder: Path, upstream: int) -> Contestant:
+    config = folder / "tensorzero.toml"
+    models = "".join(
+        f"""
+[models."{name}"]
+routing = ["scripted"]
+
+[models."{name}".providers.scripted]
+type = "openai"
+model_name = "{name}"
+api_base = "http://127.0.0.1:{upstream}/v1/"
+api_key_location = "env::UPSTREAM_KEY"
+"""
+        for name in (MODEL, SLOW_MODEL)
+    )
+    config.write_text(f"[gateway]\nobservability.enabled = false\n{models}")  # it keeps nothing, as we do
+    command = (str(PEERS / "bin" / "python"), str(ROOT / "bench" / "gateway_tensorzero.py"), str(config))
+    return Contestant(
+        TENSORZERO,
+        command,
+        0,
+        ("small", "stream", "agent", "agent stream"),
+        {"UPSTREAM_KEY": "none"},
+        prefix="/openai",
+        model="tensorzero::model_name::",
+    )
+
+
 def is_installed(contestant: Contestant) -> bool:
-    """Whether the files of its command are there."""
+    """Whether the files of its command are there, and its package."""
+    if contestant.name == TENSORZERO and not version_of(contestant):
+        return False
     return all(Path(word).exists() for word in contestant.command if word.startswith("/"))
 
 
@@ -198,8 +260,8 @@ def version_of(contestant: Contestant) -> str:
     """Its version, as its package says; nothing for what is of this repository."""
     if contestant.name == PORTKEY_NAME:
         return (PORTKEY / "package.json").read_text().partition('"version": "')[2].partition('"')[0]
-    if contestant.name == LITELLM:
-        found = next(PEERS.glob("lib/python*/site-packages/litellm-*.dist-info"), None)
+    if contestant.name in (LITELLM, TENSORZERO):
+        found = next(PEERS.glob(f"lib/python*/site-packages/{contestant.name.lower()}-*.dist-info"), None)
         return found.name.removesuffix(".dist-info").partition("-")[2] if found is not None else ""
     return ""
 

@@ -5,7 +5,7 @@ does. Its answers are bytes made beforehand. A stream is 107 events, each an HTT
 the other; for a model called `…-slowly` each comes by itself, as they do in life.
 
 The load asks over kept-alive connections, one request behind the other, and looks at every answer: one that does not hold
-what the upstream said ends the measurement.
+what the upstream said ends the measurement. `waits` asks now and then over one connection, and tells how long each answer took.
 """
 
 from __future__ import annotations
@@ -225,13 +225,13 @@ class _Client(Line):
             self.over.set_result(None) if error is None else self.over.set_exception(error)
 
 
-async def load(port: int, ask: Ask, headers: Mapping[str, str], seconds: float) -> int:
+async def load(port: int, ask: Ask, headers: Mapping[str, str], seconds: float, connections: int = CONNECTIONS) -> int:
     """Ask for so long; how many answers came. Raises `AnswerWrong`."""
     loop = asyncio.get_running_loop()
     sent, until = ask.sent(port, headers), time.monotonic() + seconds
     clients = [
         (await loop.create_connection(lambda: _Client(sent, ask, until), "127.0.0.1", port))[1]
-        for _ in range(CONNECTIONS)
+        for _ in range(connections)
     ]
     try:
         async with asyncio.timeout(seconds + _PATIENCE):
@@ -239,6 +239,48 @@ async def load(port: int, ask: Ask, headers: Mapping[str, str], seconds: float) 
     except TimeoutError:
         raise AnswerWrong(f"no answer within {_PATIENCE:g} s") from None
     return sum(client.answered for client in clients)
+
+
+class _Patient(Line):
+    """One connection that asks when it is told to."""
+
+    def __init__(self, ask: Ask) -> None:
+        super().__init__()
+        self._ask = ask
+        self.answer: asyncio.Future[float] | None = None
+
+    def say(self, sent: bytes) -> asyncio.Future[float]:
+        self.answer = asyncio.get_running_loop().create_future()
+        self.transport.write(sent)
+        return self.answer
+
+    def heard(self, message: bytes) -> None:
+        assert self.answer is not None
+        if all(part in message for part in self._ask.holds):
+            self.answer.set_result(time.perf_counter())
+        else:
+            self.answer.set_exception(AnswerWrong(message[:300].decode(errors="replace")))
+
+    def connection_lost(self, _: Exception | None) -> None:
+        if self.answer is not None and not self.answer.done():
+            self.answer.set_exception(AnswerWrong("the connection was closed"))
+
+
+async def waits(port: int, ask: Ask, headers: Mapping[str, str], count: int, pause: float) -> list[float]:
+    """Ask so often, with pauses; the seconds that each answer took. Raises `AnswerWrong`."""
+    sent, taken = ask.sent(port, headers), []
+    transport, line = await asyncio.get_running_loop().create_connection(lambda: _Patient(ask), "127.0.0.1", port)
+    try:
+        async with asyncio.timeout(count * pause + _PATIENCE):
+            for _ in range(count):
+                began = time.perf_counter()
+                taken.append(await line.say(sent) - began)
+                await asyncio.sleep(pause)
+    except TimeoutError:
+        raise AnswerWrong(f"no answer within {_PATIENCE:g} s") from None
+    finally:
+        transport.close()
+    return taken
 
 
 async def _serve() -> None:

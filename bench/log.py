@@ -1,11 +1,8 @@
-"""The log: appending, opening, memory, importing."""
+"""The log: appending, opening, memory."""
 
 from __future__ import annotations
 
-import resource
 import sqlite3
-import subprocess
-import sys
 import tempfile
 import time
 import tracemalloc
@@ -25,10 +22,9 @@ from antiphon.history import (
 )
 from antiphon.history.entries import KnownEntry
 from antiphon.parts import ToolCallRequest, ToolCallResult
-from bench.figures import Figure, best_of
+from bench.figures import Figure, compared
 
 SIZE = 10_000
-PEERS = Path(".venv-peers/bin/python")
 
 
 def conversation(length: int) -> Iterator[HistoryEntry]:
@@ -59,7 +55,6 @@ def figures() -> Iterator[Figure]:
         yield from durable_append(Path(folder))
         yield opening(Path(folder))
     yield memory()
-    yield from importing()
 
 
 def flat_append() -> Figure:
@@ -72,9 +67,16 @@ def flat_append() -> Figure:
         for _ in range(rounds):
             history.append(entry)
 
-    clock = time.process_time
-    long, short = best_of(lambda: append_to(LONG), lambda: append_to(short_histories.pop()), runs=30, clock=clock)
-    return Figure("append at 10,000 entries, against at 10", long / rounds * 1e6, short / rounds * 1e6, "us", 1.3)
+    return compared(
+        "append at 10,000 entries",
+        lambda: append_to(LONG),
+        lambda: append_to(short_histories.pop()),
+        runs=30,
+        scale=1e6 / rounds,
+        unit="us",
+        at_most=1.3,
+        against="append at 10 entries",
+    )
 
 
 LONG = filled(SIZE)
@@ -95,19 +97,51 @@ def durable_append(folder: Path) -> Iterator[Figure]:
         history = store.create()
         for entry in entries:
             history.append(entry)
+        assert history.version == rounds
 
     def theirs() -> None:
         for body in bodies:
             bare.execute("INSERT INTO entries (at, body) VALUES (?, ?)", (1, body))
 
-    wall = best_of(ours, theirs)
-    yield Figure("durable append", wall[0] / rounds * 1e6, wall[1] / rounds * 1e6, "us", 1.5, "a bare SQLite insert")
-    cpu = best_of(ours, theirs, clock=time.process_time)
-    yield Figure(
-        "durable append, CPU", cpu[0] / rounds * 1e6, cpu[1] / rounds * 1e6, "us", None, "a bare SQLite insert"
-    )
+    for told, clock in (("durable append", time.perf_counter), ("durable append, CPU", time.process_time)):
+        yield compared(
+            told,
+            ours,
+            theirs,
+            runs=9,
+            scale=1e6 / rounds,
+            unit="us",
+            at_most=1.5,
+            against="a bare SQLite insert",
+            clock=clock,
+        )
+    yield flat_durable_append(store)
     bare.close()
     store.close()
+
+
+def flat_durable_append(store: SqliteStore) -> Figure:
+    """An append to a long stored conversation costs what one to a short one does."""
+    rounds = 200
+    entries = list(conversation(rounds))
+    long = store.create()
+    for entry in conversation(SIZE):
+        long.append(entry)
+
+    def append_to(history: AgentHistory) -> None:
+        for entry in entries:
+            history.append(entry)
+
+    return compared(
+        "durable append at 10,000 entries, CPU",
+        lambda: append_to(long),
+        lambda: append_to(store.create()),
+        runs=9,
+        scale=1e6 / rounds,
+        unit="us",
+        at_most=1.3,
+        against="durable append at the beginning",
+    )
 
 
 def opening(folder: Path) -> Figure:
@@ -131,9 +165,15 @@ def opening(folder: Path) -> Figure:
         db.close()
         assert len(entries) == SIZE
 
-    took = best_of(ours, theirs)
-    return Figure(
-        "opening 10,000 entries", took[0] * 1e3, took[1] * 1e3, "ms", 2.0, "reading and decoding the rows by hand"
+    return compared(
+        "opening 10,000 entries",
+        ours,
+        theirs,
+        runs=7,
+        scale=1e3,
+        unit="ms",
+        at_most=2.0,
+        against="reading and decoding the rows by hand",
     )
 
 
@@ -146,28 +186,3 @@ def memory() -> Figure:
     tracemalloc.stop()
     stored = sum(len(encode_entry(entry)) for entry in history.entries)
     return Figure("memory per entry", taken / SIZE, stored / SIZE, "bytes", None, "its stored form")
-
-
-def importing() -> Iterator[Figure]:
-    if not PEERS.exists():
-        return
-    ours = min(import_time(sys.executable, "antiphon") for _ in range(5))
-    theirs = min(import_time(str(PEERS), "litellm") for _ in range(3))
-    yield Figure("import antiphon, CPU", ours * 1e3, theirs * 1e3, "ms", 0.1, "import litellm")
-    rooms = "antiphon; antiphon.AgentHistory, antiphon.SqliteStore, antiphon.render_live_context"
-    everything = min(import_time(sys.executable, rooms) for _ in range(5))
-    yield Figure(
-        "import antiphon and use all of the log, CPU", everything * 1e3, theirs * 1e3, "ms", 0.1, "import litellm"
-    )
-
-
-def import_time(python: str, name: str) -> float:
-    """The CPU time of a process that imports, less that of one that does nothing."""
-    return child_time(python, f"import {name}") - child_time(python, "pass")
-
-
-def child_time(python: str, code: str) -> float:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([python, "-c", code], check=True, capture_output=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime

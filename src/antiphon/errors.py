@@ -11,6 +11,10 @@ class AntiphonError(Exception):
     """Anything Antiphon refuses or cannot do."""
 
 
+class ExtraMissing(AntiphonError):
+    """Something that belongs to an extra which is not installed. The message names it."""
+
+
 class HistoryError(AntiphonError):
     """An operation on a history that would break it, and was not done."""
 
@@ -75,6 +79,10 @@ class UnknownResponse(StoreError):
 
 class StoreUnreachable(StoreError):
     """The server of the store does not answer, or broke off. What it acknowledged before, it has."""
+
+
+class SharedStoreAway(AntiphonError):
+    """The store that gateways share does not answer, or refuses; each of them goes on alone until it is back."""
 
 
 class UnknownRun(StoreError):
@@ -159,6 +167,18 @@ class McpUnavailable(AntiphonError):
 
 class ConversationError(AntiphonError):
     """Something a conversation was asked for that it cannot do."""
+
+
+class GraphError(AntiphonError):
+    """A step of a graph that cannot be made as things stand; nothing was written."""
+
+
+class RunOvertaken(GraphError):
+    """Another run of the thread has gone on with the conversation since this one began. Invoke the graph again."""
+
+
+class TurnOver(GraphError):
+    """The turn has come to a bound, and the graph leads to the model once more. The log says which."""
 
 
 class ProviderSetupError(AntiphonError):

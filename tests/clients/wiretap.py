@@ -42,6 +42,8 @@ class Wiretap(ScriptedServer):
         there, back = await asyncio.open_connection("127.0.0.1", self._target)
         try:
             await asyncio.gather(_pass(reader, back, heard), _pass(there, writer, None))
+        except asyncio.CancelledError:
+            pass  # the tap is taken off; asyncio's streams would make noise of it
         finally:
             self._tasks.discard(task)
             for end in (writer, back):

@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import logging
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.errors import AntiphonError
-from antiphon.gateway.logs import LogFormat, LogHandler, configure_logs, request_named
+from antiphon.gateway.logs import LogFormat, LogHandler, configure_logs, request_named, tell
 from antiphon.repair import repair
 from antiphon.wire import formats
 
@@ -244,3 +245,34 @@ def test_configuring_again_replaces_and_levels_are_kept_apart() -> None:
 def test_what_cannot_be_configured_is_said(log_format: Any, level: str) -> None:
     with pytest.raises(AntiphonError, match="the formats are json and console, the levels debug"):
         configure_logs(log_format, level)
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+@pytest.mark.parametrize(
+    "message",
+    ["a line", f"a line with {SECRET} in it", "two\nlines", "más", "long " * 2000],
+    ids=["plain", "secret", "lines", "accents", "long"],
+)
+def test_a_line_that_is_told_is_the_line_that_would_be_logged(log_format: LogFormat, message: str) -> None:
+    extra = {"request_id": "request-1", "key": "k", "overhead_ms": 0.25, "repairs": [], "losses": ["one"]}
+    lines = []
+    for way in ("told", "logged"):
+        stream = io.StringIO()
+        handler = LogHandler(log_format, stream, secrets=lambda: (SECRET,))
+        logger = logging.getLogger("antiphon.gateway")
+        root, level = logging.getLogger(), logger.level
+        before, root.handlers = root.handlers, [handler]
+        logger.setLevel("INFO")
+        try:
+            if way == "told":
+                tell(logger, logging.INFO, message, dict(extra))
+            else:
+                logger.info(message, extra=dict(extra))
+        finally:
+            root.handlers = before
+            logger.setLevel(level)
+        # all but the time
+        lines.append(re.sub(r"\d\d:\d\d:\d\d\.\d{3}|\d{4}-\d\d-\d\dT", "", stream.getvalue()))
+    assert lines[0] == lines[1]
+    assert lines[0].count("\n") == 1
+    assert SECRET not in lines[0]

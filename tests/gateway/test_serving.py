@@ -244,6 +244,14 @@ def test_workers_share_the_ports_and_one_that_dies_is_replaced(config: Path) -> 
         assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
 
 
+def test_workers_do_not_outlive_their_parent(config: Path) -> None:
+    with served(config, "--workers", "2") as running:
+        workers = until(lambda: len(running.workers) == 2 and running.workers)
+        running.process.kill()
+        running.process.wait(PATIENCE)
+        until(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))
+
+
 def answered(request: ModelRequest) -> ModelOutput:
     """The marker of the request, many times: any piece of somebody else's answer would show."""
     return says(" ".join([text_of(request.messages[-1].parts)] * 30))

@@ -8,9 +8,14 @@ from pathlib import Path
 import pytest
 
 from antiphon.history import HistoryStore, SqliteStore
+from antiphon.history.opening import open_store
 
 
-@pytest.fixture(params=["sqlite"])
+@pytest.fixture(params=["sqlite", "postgres"])
 def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[HistoryStore]:
-    with SqliteStore(tmp_path / "chats.db") as store:
-        yield store
+    if request.param == "sqlite":
+        with SqliteStore(tmp_path / "chats.db") as store:
+            yield store
+    else:
+        with open_store(request.getfixturevalue("postgres")) as store:
+            yield store

@@ -7,12 +7,19 @@ for every version, the list of what was effective then.
 from __future__ import annotations
 
 import tempfile
-from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from antiphon.errors import OutOfSequence
 from antiphon.history import (
@@ -23,6 +30,7 @@ from antiphon.history import (
     SetSystemInstructionEntry,
     SqliteStore,
 )
+from antiphon.history.opening import open_store
 from generated import entries, said
 
 
@@ -126,7 +134,11 @@ class AppendOnlyStored(AppendOnly):
     def __init__(self) -> None:
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
-        self.store = SqliteStore(Path(self.folder.name) / "chats.db")
+        self.place = self.new_place()
+        self.store = open_store(self.place)
+
+    def new_place(self) -> str:
+        return f"{self.folder.name}/chats.db"
 
     def new_history(self) -> AgentHistory:
         return self.store.create()
@@ -134,7 +146,7 @@ class AppendOnlyStored(AppendOnly):
     @rule()
     def reopen(self) -> None:
         self.store.close()
-        self.store = SqliteStore(self.store.path)
+        self.store = open_store(self.place)
         self.history = self.store.open(self.history.id)
 
     @rule()
@@ -144,6 +156,8 @@ class AppendOnlyStored(AppendOnly):
             other.import_lines(lines)
             assert list(other.export_lines(self.history.id)) == lines
             assert other.open(self.history.id).entries == self.log
+            copy = self.store.import_lines(other.export_lines(self.history.id), as_new=True)
+        assert list(self.store.export_lines(copy.id))[1:] == lines[1:]
 
     def teardown(self) -> None:
         self.store.close()
@@ -152,3 +166,11 @@ class AppendOnlyStored(AppendOnly):
 
 TestAppendOnly: Any = AppendOnly.TestCase
 TestAppendOnlyStored: Any = AppendOnlyStored.TestCase
+
+
+def test_append_only_on_a_server(postgres: str) -> None:
+    class AppendOnlyOnAServer(AppendOnlyStored):
+        def new_place(self) -> str:
+            return postgres
+
+    run_state_machine_as_test(AppendOnlyOnAServer, settings=settings(max_examples=8))

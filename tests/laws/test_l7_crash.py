@@ -14,14 +14,14 @@ import signal
 import sqlite3
 import struct
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from antiphon.errors import StoreDamaged, StoreFull, WriterConflict
-from antiphon.history import AgentHistory, HistoryEntry, ModelInputEntry, SqliteStore
+from antiphon.history import AgentHistory, HistoryEntry, HistoryStore, ModelInputEntry, SqliteStore
 from antiphon.parts import Image, Text
+from processes import in_a_process, told
 
 KILLS = 300
 
@@ -35,46 +35,50 @@ def says_the_same(entry: HistoryEntry, number: int) -> bool:
     return isinstance(entry, ModelInputEntry) and entry.content == entry_number(number).content
 
 
-def in_a_process(work: Callable[[int], None]) -> tuple[int, int]:
-    """Run `work` in a process of its own; returns its id and the pipe it writes to."""
-    read_end, write_end = os.pipe()
-    process = os.fork()
-    if process == 0:
-        os.close(read_end)
-        try:
-            work(write_end)
-        finally:
-            os._exit(0)
-    os.close(write_end)
-    return process, read_end
+def write_on(history: AgentHistory, pipe: int) -> None:
+    """Append for ever, and tell each entry whose append returned."""
+    while True:
+        stored = history.append(entry_number(history.version + 1))
+        os.write(pipe, struct.pack("<I", stored.sequence_number))
 
 
-def acknowledged(pipe: int) -> list[int]:
-    with os.fdopen(pipe, "rb") as stream:
-        said = stream.read()
-    return [number for (number,) in struct.iter_unpack("<I", said[: len(said) // 4 * 4])]
+def do_everything(store: HistoryStore, pipe: int) -> None:
+    """Whatever takes several steps, again and again."""
+    while True:
+        history = store.create("a plan")
+        for number in range(1, 6):
+            history.append(entry_number(number * 17 if number == 3 else number))
+        os.write(pipe, struct.pack("<I", 1))
+        fork = history.fork(3)
+        store.search("entry")
+        lines = list(store.export_lines(fork.id))
+        store.delete(fork.id)
+        store.import_lines(lines)
 
 
-def test_kill_nine_loses_nothing_that_was_acknowledged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def check_whole(store: HistoryStore) -> None:
+    """Every step was done whole or not at all: forks and imports have their three entries from the moment they are seen."""
+    infos = store.list(limit=10**6)
+    for info in infos:
+        assert len(store.open(info.id).entries) == info.version
+        assert info.parent is None or info.version == 3
+    assert len(store.search("entry", limit=10**6)) == sum(info.version for info in infos)
+
+
+def test_kill_nine_loses_nothing_that_was_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "chats.db"
     chance = random.Random(7)
     with SqliteStore(path) as store:
         conversation = store.create().id
 
-    def write_on(pipe: int) -> None:
-        history = SqliteStore(path).open(conversation)
-        while True:
-            stored = history.append(entry_number(history.version + 1))
-            os.write(pipe, struct.pack("<I", stored.sequence_number))
-
     version = torn = 0
     for round_ in range(KILLS):
-        process, pipe = in_a_process(write_on)
+        process, pipe = in_a_process(lambda pipe: write_on(SqliteStore(path).open(conversation), pipe))
         first = os.read(pipe, 4) if round_ % 2 else b""  # every other one is killed when it surely writes
         time.sleep(chance.uniform(0, 0.015))
         os.kill(process, signal.SIGKILL)
         os.waitpid(process, 0)
-        last = max(acknowledged(pipe), default=int.from_bytes(first, "little") or version)
+        last = max(told(pipe), default=int.from_bytes(first, "little") or version)
         with SqliteStore(path) as store:
             found = store.open(conversation)
             assert found.version >= last, f"{last - found.version} acknowledged entries are gone"
@@ -95,31 +99,14 @@ def test_kill_nine_in_the_middle_of_anything_leaves_a_sound_file(tmp_path: Path)
     path = tmp_path / "chats.db"
     chance = random.Random(11)
 
-    def do_everything(pipe: int) -> None:
-        store = SqliteStore(path)
-        while True:
-            history = store.create("a plan")
-            for number in range(1, 6):
-                history.append(entry_number(number * 17 if number == 3 else number))
-            os.write(pipe, struct.pack("<I", 1))
-            fork = history.fork(3)
-            store.search("entry")
-            lines = list(store.export_lines(fork.id))
-            store.delete(fork.id)
-            store.import_lines(lines)
-
     for _ in range(60):
-        process, pipe = in_a_process(do_everything)
+        process, pipe = in_a_process(lambda pipe: do_everything(SqliteStore(path), pipe))
         time.sleep(chance.uniform(0, 0.04))
         os.kill(process, signal.SIGKILL)
         os.waitpid(process, 0)
         os.close(pipe)
         with SqliteStore(path) as store:
-            for info in store.list(limit=10**6):
-                assert len(store.open(info.id).entries) == info.version
-                # Whole or not at all: forks and imports have their three entries from the moment they are seen.
-                assert info.parent is None or info.version == 3
-            assert len(store.search("entry", limit=10**6)) == sum(info.version for info in store.list(limit=10**6))
+            check_whole(store)
     with sqlite3.connect(path) as db:
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         uses = db.execute("SELECT count(*) FROM attachment_uses LEFT JOIN attachments USING (name) WHERE data IS NULL")
@@ -210,7 +197,7 @@ def test_a_full_disk_refuses_the_entry_and_keeps_the_rest(tmp_path: Path) -> Non
 
     process, pipe = in_a_process(fill_the_disk)
     os.waitpid(process, 0)
-    (version,) = acknowledged(pipe)
+    (version,) = told(pipe)
     assert version > 10
     with SqliteStore(path) as store:
         found = store.open(conversation)
@@ -242,7 +229,7 @@ def test_two_processes_write_one_conversation_and_nothing_is_interleaved(tmp_pat
     right, right_pipe = in_a_process(lambda pipe: write_pairs("right", pipe))
     os.waitpid(left, 0)
     os.waitpid(right, 0)
-    written = {"left": acknowledged(left_pipe), "right": acknowledged(right_pipe)}
+    written = {"left": told(left_pipe), "right": told(right_pipe)}
     with SqliteStore(path) as store:
         texts = [_text(entry) for entry in store.open(conversation).entries]
     assert sorted(written["left"] + written["right"]) == list(range(1, len(texts) + 1))

@@ -30,6 +30,7 @@ QUESTION = "find tips for IELTS reading, then make me a plan"
 async def look(what: str, context: ap.ToolContext) -> str:
     "Look at something."
     context.progress(f"looking at {what}", 0.5)
+    await asyncio.sleep(0)  # so that two of them look at once
     return f"{what}: seen"
 
 

@@ -1,4 +1,4 @@
-"""The command line: `antiphon chat | serve | key | doctor | history | convert | check | repair`.
+"""The command line: `antiphon chat | serve | key | doctor | worker | runs | history | convert | check | repair`.
 
 A command is a module with `configure(parser)` and `run(arguments) -> exit code`; only the one that was asked for is loaded.
 Exit codes: 0 done, 1 not done (the reason on standard error), 2 the command was not understood.
@@ -20,6 +20,8 @@ COMMANDS = {
     "serve": "run the gateway: any client to any model",
     "key": "make keys for the clients of the gateway",
     "doctor": "look at everything the gateway stands on, and say what to do",
+    "worker": "play the runs of a store, on as many machines as you like",
+    "runs": "ask for runs, and list, follow, approve, cancel and retry them",
     "convert": "translate bodies from one wire format to another, and tell what could not be carried",
     "check": "tell which rules of an API a body breaks",
     "repair": "make the sequence of calls and results in a body legal, and tell what was done",

@@ -27,11 +27,13 @@ import msgspec
 from msgspec import Struct
 
 from antiphon import __version__
-from antiphon.cli.history import store_path
+from antiphon.cli.history import store_place
 from antiphon.cli.serve import add_config, configured_by
 from antiphon.cli.terminal import harmless, styled, write
-from antiphon.errors import AntiphonError
+from antiphon.errors import AntiphonError, StoreError
 from antiphon.gateway.config import Config, ConfigRefused, GatewaySettings, ProviderSettings
+from antiphon.gateway.shared import store_of
+from antiphon.history.opening import is_server, open_store
 from antiphon.providers.presets import plain_base_url
 from antiphon.providers.secret import Credential, masked
 from antiphon.providers.transport import HttpRequest, Timeouts, Transport
@@ -40,10 +42,19 @@ State: TypeAlias = Literal["ok", "warn", "fail"]
 
 _COLOURS: dict[State, str] = {"ok": "green", "warn": "yellow", "fail": "red"}
 _PACKAGES = (("msgspec", (0, 19)), ("aiohttp", (3, 12)))
-_EXTRAS = (("tokens", "splintr-rs"), ("mcp", "mcp"), ("local", "xllamacpp"), ("otel", "opentelemetry-sdk"))
+_EXTRAS = (
+    ("tokens", "splintr-rs"),
+    ("mcp", "mcp"),
+    ("local", "xllamacpp"),
+    ("otel", "opentelemetry-sdk"),
+    ("redis", "redis"),
+    ("postgres", "psycopg"),
+)
 _PATIENCE = Timeouts(connect=5.0, read=5.0, total=8.0)
 _SKEW_WARNS, _SKEW_FAILS = 30.0, 300.0
 _SHORT_KEY = 20
+_LEAST_STORE = (6, 2)
+"""From there on a sorted set keeps the greater of two scores."""
 
 
 class Checked(Struct, frozen=True):
@@ -84,11 +95,13 @@ def examined(path: Path | None, *, is_offline: bool) -> Iterator[Checked]:
         yield from _keys(config)
     if config is not None and not is_offline:
         yield from _hosts(config)
+        if config.gateway.shared:
+            yield asyncio.run(_shared(config.gateway))
     if config is not None:
         yield from _ports(config.gateway)
         if config.gateway.state:
             yield _writable("state", Path(config.gateway.state))
-    yield _writable("store", store_path(None))
+    yield _store(is_offline)
 
 
 def _programs() -> Iterator[Checked]:
@@ -193,6 +206,25 @@ def _skew(date: str, now: float) -> float | None:
         return None
 
 
+async def _shared(gateway: GatewaySettings) -> Checked:
+    """Whether the store that gateways share answers in time and can be written."""
+    store = store_of(gateway)
+    try:
+        await store.connect()
+        began = time.perf_counter()
+        [told] = await store.ask([("INFO", "server")])
+        seconds = time.perf_counter() - began
+    except AntiphonError as error:
+        return Checked("fail", "shared", f"{error}; start it, or correct shared and shared_password")
+    finally:
+        await store.aclose()
+    said = f"{store.address} answers in {seconds * 1000:.1f} ms"
+    version = str(told.get("redis_version", ""))
+    if _numbers(version) < _LEAST_STORE:
+        return Checked("fail", "shared", f"{said}, but is version {version}; 6.2 or newer is needed")
+    return Checked("ok", "shared", f"{said}: {told.get('server_name', 'redis')} {told.get('valkey_version', version)}")
+
+
 def _ports(gateway: GatewaySettings) -> Iterator[Checked]:
     for name, port in (("port", gateway.port), ("format port", gateway.format_port)):
         if port == 0:
@@ -237,6 +269,20 @@ def _writable(what: str, file: Path) -> Checked:
     if is_well:
         return Checked("ok", what, f"{file} can be written")
     return Checked("fail", what, f"{file} cannot be written, for {place}; change its owner or mode, or name another")
+
+
+def _store(is_offline: bool) -> Checked:
+    """Whether the store can be used; of a server, whether it answers and knows us."""
+    place = store_place(None)
+    if not is_server(place):
+        return _writable("store", Path(place))
+    if is_offline:
+        return Checked("ok", "store", "on a server; not asked")
+    try:
+        with open_store(place, read_only=True, create=False, timeout=_PATIENCE.connect) as store:
+            return Checked("ok", "store", f"{store.path} answers")
+    except StoreError as error:
+        return Checked("fail", "store", str(error))
 
 
 def _version(package: str) -> str | None:

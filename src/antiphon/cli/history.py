@@ -1,4 +1,4 @@
-"""`antiphon history`: look into stored conversations, take them out, bring them in."""
+"""`antiphon history`: look into stored conversations, take them out, bring them in, move them elsewhere."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from pathlib import Path
 
 import msgspec
 
+from antiphon.cli import history_copy
+from antiphon.cli.history_copy import opened
 from antiphon.cli.terminal import harmless, styled, table, write
 from antiphon.cli.whole_file import whole_file
 from antiphon.errors import StoreError
-from antiphon.history import ConversationInfo, HistoryEntry, SearchHit, SqliteStore, encode_entry
+from antiphon.history import ConversationInfo, HistoryEntry, HistoryStore, SearchHit, encode_entry
 from antiphon.history.entries import TITLES
+from antiphon.history.opening import data_folder, is_server
 from antiphon.history.transcript import entry_lines
 
 _SHOWN_LINES = 12
@@ -23,7 +26,7 @@ _SHOWN_LINES = 12
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--store", metavar="FILE", help="the store (default: $ANTIPHON_STORE, or the one in your data folder)"
+        "--store", metavar="PLACE", help="the store (default: $ANTIPHON_STORE, or the one in your data folder)"
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
@@ -63,33 +66,36 @@ def configure(parser: argparse.ArgumentParser) -> None:
     _add_conversation(delete)
     delete.add_argument("--yes", action="store_true", help="without asking")
 
+    history_copy.configure(actions.add_parser("copy", help="whole conversations from one store to another"))
+
     for action in (listing, show, search, export, bring, fork, delete):
         _add_store(action)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Open the store and do what was asked."""
-    path = store_path(arguments.store)
-    makes_one = arguments.action == "import"
-    if makes_one:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreError(f"cannot make the folder {path.parent}: {error.strerror or error}") from error
-    read_only = path.exists() and not (os.access(path, os.W_OK) and os.access(path.absolute().parent, os.W_OK))
-    with SqliteStore(path, create=makes_one, read_only=read_only) as store:
+    place = store_place(arguments.store)
+    if arguments.action == "copy":
+        return history_copy.run(place, arguments)
+    with opened(place, create=arguments.action == "import") as store:
         code: int = _ACTIONS[arguments.action](store, arguments)
     return code
 
 
+def store_place(given: str | None) -> str | Path:
+    """The store that is meant: the one given, the one in the environment, or the user's own; a server by its address."""
+    place = given or os.environ.get("ANTIPHON_STORE", "")
+    return place if is_server(place) else store_path(given)
+
+
 def store_path(given: str | None) -> Path:
-    """The store that is meant: the one given, the one in the environment, or the user's own."""
+    """The file that is meant: the one given, the one in the environment, or the user's own."""
     if given or (given := os.environ.get("ANTIPHON_STORE")):
         return Path(given)
-    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "antiphon" / "history.db"
+    return data_folder() / "history.db"
 
 
-def _list(store: SqliteStore, arguments: argparse.Namespace) -> int:
+def _list(store: HistoryStore, arguments: argparse.Namespace) -> int:
     if arguments.page < 1:
         raise StoreError(f"--page counts from 1, and it is {arguments.page}")
     offset = (arguments.page - 1) * arguments.limit
@@ -106,7 +112,7 @@ def _list(store: SqliteStore, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _show(store: SqliteStore, arguments: argparse.Namespace) -> int:
+def _show(store: HistoryStore, arguments: argparse.Namespace) -> int:
     history = store.open(arguments.conversation)
     info = store.info(history.id)
     effective = {entry.sequence_number for entry in history.effective}
@@ -139,7 +145,7 @@ def _entry(entry: HistoryEntry, is_effective: bool, shown_lines: int | None) -> 
         yield styled(f"       … {len(lines) - shown_lines} more lines (--full shows them)", "dim")
 
 
-def _search(store: SqliteStore, arguments: argparse.Namespace) -> int:
+def _search(store: HistoryStore, arguments: argparse.Namespace) -> int:
     query = " ".join(f'"{word}"' if " " in word and '"' not in word else word for word in arguments.query)
     hits = store.search(query, limit=arguments.limit)
     if arguments.json:
@@ -155,7 +161,7 @@ def _search(store: SqliteStore, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _export(store: SqliteStore, arguments: argparse.Namespace) -> int:
+def _export(store: HistoryStore, arguments: argparse.Namespace) -> int:
     lines = store.export_lines(arguments.conversation)
     if arguments.output is None:
         sys.stdout.buffer.writelines(lines)
@@ -165,7 +171,7 @@ def _export(store: SqliteStore, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _import(store: SqliteStore, arguments: argparse.Namespace) -> int:
+def _import(store: HistoryStore, arguments: argparse.Namespace) -> int:
     taken: list[ConversationInfo] = []
     for name in arguments.files:
         if name == "-":
@@ -182,7 +188,7 @@ def _import(store: SqliteStore, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _fork(store: SqliteStore, arguments: argparse.Namespace) -> int:
+def _fork(store: HistoryStore, arguments: argparse.Namespace) -> int:
     info = store.info(store.fork(arguments.conversation, arguments.at).id)
     if arguments.json:
         return _write_json(info)
@@ -190,7 +196,7 @@ def _fork(store: SqliteStore, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _delete(store: SqliteStore, arguments: argparse.Namespace) -> int:
+def _delete(store: HistoryStore, arguments: argparse.Namespace) -> int:
     info = store.info(arguments.conversation)
     if not arguments.yes:
         if not sys.stdin.isatty():
@@ -249,7 +255,7 @@ def _add_conversation(parser: argparse.ArgumentParser) -> None:
 def _add_store(parser: argparse.ArgumentParser, default: object = argparse.SUPPRESS) -> None:
     # Taken before the action and behind it: nobody remembers which.
     told = "the store (default: $ANTIPHON_STORE, or the one in your data folder)"
-    parser.add_argument("--store", metavar="FILE", default=default, help=told)
+    parser.add_argument("--store", metavar="PLACE", default=default, help=told)
 
 
 def _add_json(parser: argparse.ArgumentParser) -> None:

@@ -10,18 +10,20 @@ import asyncio
 import os
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from antiphon.cli.history import store_path
+from antiphon.cli.history import store_place
 from antiphon.cli.terminal import harmless, write
 from antiphon.gateway.client_keys import ClientKeys
 from antiphon.gateway.config import Config, ProviderSettings, config_schema
 from antiphon.gateway.config_file import load_config
 from antiphon.gateway.environment import offered
+from antiphon.gateway.shared_address import address_of
 
 _HIGHEST_PORT = 65_535
 _MOST_WORKERS = 256
@@ -91,6 +93,8 @@ def summary(configured: Configured) -> Iterator[str]:
     yield harmless(configured.told)
     yield f"  listens    http://{host}:{gateway.port}, format proxy on {gateway.format_port}"
     yield harmless(f"  clients    {', '.join(clients) or 'without a key, from this machine only'}")
+    if gateway.shared:
+        yield harmless(f"  shared     {address_of(gateway.shared)}")
     for provider in config.providers:
         yield harmless(f"  provider   {_described(provider)}")
     for model in config.models:
@@ -106,14 +110,18 @@ def _described(provider: ProviderSettings) -> str:
 
 
 def _served(configured: Configured, overrides: dict[str, Any], workers: int) -> int:
-    from antiphon.gateway.serving import serve, serve_in_workers
+    from antiphon.gateway.serving import serve, serve_in_workers, settle
 
-    if workers > 1:  # without the chat: its turns belong to one process
-        return serve_in_workers(configured.config, workers, path=configured.path, overrides=overrides)
+    store = store_place(None)
+    if workers > 1:
+        from antiphon.web.shared_chat import shared_chat_of
+
+        chats = partial(shared_chat_of, store)
+        return serve_in_workers(configured.config, workers, path=configured.path, overrides=overrides, chat=chats)
     from antiphon.web.mount import chat_of
 
-    chat = chat_of(store_path(None))
-    asyncio.run(serve(configured.config, path=configured.path, overrides=overrides, chat=chat))
+    chat = chat_of(store)
+    asyncio.run(serve(configured.config, path=configured.path, overrides=overrides, chat=chat, ready=settle))
     return 0
 
 

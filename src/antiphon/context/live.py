@@ -12,7 +12,7 @@ window's place changes, the history is compacted or rolled back.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -32,10 +32,13 @@ from antiphon.history import (
     OpaqueEntry,
     ToolCallResultsEntry,
 )
+from antiphon.history.snapshot import InForce
 from antiphon.parts import Part, Text, ToolCallRequest
 
 NOTEBOOK_TITLE = "[Memory Notebook]"
 SUMMARY_TITLE = "[Summary of the conversation so far]"
+
+_CONTEXT = (ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry)
 
 
 class LiveContextOptions(Struct, frozen=True, kw_only=True):
@@ -59,6 +62,9 @@ class LiveContextOptions(Struct, frozen=True, kw_only=True):
                 raise ContextError(f"{name} must not be negative, and it is {limit}; leave it out to have no limit")
         if not 0 < self.shrink_to <= 1:
             raise ContextError(f"shrink_to must be above 0 and at most 1, and it is {self.shrink_to}")
+
+
+_EVERYTHING = LiveContextOptions()
 
 
 class RenderedContextEntry(Struct, frozen=True):
@@ -120,21 +126,29 @@ class LiveContextRenderer:
         self.memo: dict[Hashable, Any] = {}
         self._ledger = ledger or TokenLedger()
         self._seen: EntriesView | None = None
+        self._known = 0
         self._shown: list[ContextEntry] = []
         self._opaque: list[int] = []
+        self._before: list[ContextEntry] = []
+        self._before_of: tuple[InForce, str] | None = None
 
     def render(self, snapshot: AgentHistorySnapshot, options: LiveContextOptions | None = None) -> LiveContext:
         """What a model sees of `snapshot` now."""
-        options = options or LiveContextOptions()
-        if snapshot.compaction is not None or options.max_tokens is not None or options.max_entries is not None:
+        options = options or _EVERYTHING
+        if (
+            snapshot.in_force.compaction is not None
+            or options.max_tokens is not None
+            or options.max_entries is not None
+        ):
             rendered = render_live_context(snapshot, options, ledger=self._ledger)
             rendered.memo = self.memo
             return rendered
         effective = snapshot.effective
         if self._seen is None or not effective.continues(self._seen):
-            self._seen, self._shown, self._opaque = None, [], []
-        for entry in effective.since(len(self._seen or ())):
-            if _is_context(entry):
+            self._known, self._shown, self._opaque = 0, [], []
+        for entry in effective.since(self._known):
+            self._known += 1
+            if isinstance(entry, _CONTEXT):
                 self._shown.append(entry)
             elif isinstance(entry, OpaqueEntry):
                 self._opaque.append(entry.sequence_number)
@@ -142,7 +156,14 @@ class LiveContextRenderer:
         left_out = (LeftOut(tuple(self._opaque), "written by a newer version"),) if self._opaque else ()
         screen = _screen(snapshot, options)
         shown = self._shown if screen is None else _with_screen(self._shown, screen)
-        return LiveContext([*_system(snapshot, options), *shown], left_out, self.memo, screen)
+        return LiveContext([*self._system(snapshot, options), *shown], left_out, self.memo, screen)
+
+    def _system(self, snapshot: AgentHistorySnapshot, options: LiveContextOptions) -> list[ContextEntry]:
+        """The instructions, which are the same object as long as they are the same."""
+        made_of = (snapshot.in_force, options.notebook)
+        if made_of != self._before_of:
+            self._before, self._before_of = _system(snapshot, options), made_of
+        return self._before
 
 
 def render_live_context(
@@ -152,7 +173,7 @@ def render_live_context(
     options = options or LiveContextOptions()
     left_out: list[LeftOut] = []
     before = _system(snapshot, options)
-    entries = [entry for entry in snapshot.effective if _is_context(entry)]
+    entries = [entry for entry in snapshot.effective if isinstance(entry, _CONTEXT)]
     units = units_of(entries)
     if snapshot.compaction is not None:
         before.append(_titled(ContextEntryRole.MODEL_INPUT, SUMMARY_TITLE, snapshot.compaction.summary))
@@ -167,10 +188,6 @@ def render_live_context(
     return LiveContext([*before, *_with_screen(shown, screen)], left_out, screen=screen)
 
 
-def _is_context(entry: HistoryEntry) -> TypeGuard[ModelInputEntry | ModelOutputEntry | ToolCallResultsEntry]:
-    return isinstance(entry, ModelInputEntry | ModelOutputEntry | ToolCallResultsEntry)
-
-
 def _system(snapshot: AgentHistorySnapshot, options: LiveContextOptions) -> list[ContextEntry]:
     texts: list[Part] = [Text(snapshot.system_instruction)] if snapshot.system_instruction else []
     if snapshot.memory_notebook and options.notebook == "system":
@@ -179,7 +196,7 @@ def _system(snapshot: AgentHistorySnapshot, options: LiveContextOptions) -> list
 
 
 def _screen(snapshot: AgentHistorySnapshot, options: LiveContextOptions) -> str | None:
-    if snapshot.memory_notebook and options.notebook == "screen":
+    if options.notebook == "screen" and snapshot.memory_notebook:
         notebook = f"{NOTEBOOK_TITLE}\n{snapshot.memory_notebook}"
         return f"{notebook}\n\n{options.live_screen}" if options.live_screen else notebook
     return options.live_screen or None

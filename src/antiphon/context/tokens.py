@@ -25,7 +25,7 @@ from antiphon.history import (
     TokenUsage,
     ToolCallResultsEntry,
 )
-from antiphon.parts import Audio, Document, Image, Native, Part, ToolCallRequest, ToolCallResult
+from antiphon.parts import Audio, Document, Image, Native, Part, Text, ToolCallRequest, ToolCallResult
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,8 @@ class LocalTokenizer:
         tokenizer = _tokenizer(self._encoding)
         if tokenizer is None:
             return None
-        texts, media = _texts_and_media(entry.content)
+        texts: list[str] = []
+        media = _gather(entry.content, texts)
         return len(tokenizer.encode_ordinary("\n".join(texts))) + media * MEDIA_TOKENS
 
 
@@ -79,8 +80,9 @@ class CharacterEstimate:
     """Characters divided by 2.5: never right, always there."""
 
     def count(self, entry: ContextEntry) -> int:
-        texts, media = _texts_and_media(entry.content)
-        return math.ceil(sum(map(len, texts)) / CHARACTERS_PER_TOKEN) + media * MEDIA_TOKENS
+        texts: list[str] = []
+        media = _gather(entry.content, texts)
+        return math.ceil(len("".join(texts)) / CHARACTERS_PER_TOKEN) + media * MEDIA_TOKENS
 
 
 class CounterChain:
@@ -144,24 +146,21 @@ def _usage(entry: HistoryEntry) -> TokenUsage | None:
     return entry.metadata.usage if entry.metadata else None
 
 
-def _texts_and_media(parts: Sequence[Part]) -> tuple[list[str], int]:
-    texts: list[str] = []
+def _gather(parts: Sequence[Part], texts: list[str]) -> int:
+    """Add the texts of `parts` to `texts`; how many media there are beside them."""
     media = 0
     for part in parts:
-        match part:
-            case ToolCallRequest():
-                texts += (part.tool_name, part.arguments)
-            case ToolCallResult():
-                inner, more = _texts_and_media(part.content)
-                texts += inner
-                media += more
-            case Image() | Audio():
-                media += 1
-            case Document():
-                texts.append(part.text)
-                media += not part.text
-            case Native():
-                texts.append(str(part.data))
-            case _:
-                texts.append(part.text)
-    return texts, media
+        if isinstance(part, Text):
+            texts.append(part.text)
+        elif isinstance(part, ToolCallResult):
+            media += _gather(part.content, texts)
+        elif isinstance(part, ToolCallRequest):
+            texts += (part.tool_name, part.arguments)
+        elif isinstance(part, Image | Audio):
+            media += 1
+        elif isinstance(part, Native):
+            texts.append(str(part.data))
+        else:
+            texts.append(part.text)
+            media += isinstance(part, Document) and not part.text
+    return media

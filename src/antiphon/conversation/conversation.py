@@ -45,11 +45,11 @@ from antiphon.history import (
     ModelOutputEntry,
     Origin,
     RollbackEntry,
-    SqliteStore,
     TokenUsage,
     ToolCallResultsEntry,
 )
 from antiphon.history.ids import new_id
+from antiphon.history.opening import open_store
 from antiphon.parts import Part, ToolCallRequest, ToolCallResult
 from antiphon.providers.call import CallReport, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
@@ -73,10 +73,10 @@ class Conversation:
     """One thread with a model.
 
     `model` is a name (`anthropic/claude-…`, a route or role of the `provider`) or a `ProviderClient`; without one, whatever the
-    environment offers, which is the offline provider if it offers nothing. `store` is a file or a `HistoryStore`, and `resume`
-    the conversation in it to go on with (an id, or `last`); without a store the history lives in memory. `settings` is what
-    every request asks for (`ModelRequest(temperature=0)`); `token_limit` is where compaction is asked for; `live_screen` is
-    what the model is shown at the end of the context, now and not later.
+    environment offers, which is the offline provider if it offers nothing. `store` is a file, an address
+    (`postgresql://…`) or a `HistoryStore`, and `resume` the conversation in it to go on with (an id, or `last`); without a store
+    the history lives in memory. `settings` is what every request asks for (`ModelRequest(temperature=0)`); `token_limit` is
+    where compaction is asked for; `live_screen` is what the model is shown at the end of the context, now and not later.
     """
 
     def __init__(
@@ -127,7 +127,8 @@ class Conversation:
         self._turn = Turn()
         self._origin: Origin | None = None
         self._record = CallRecord()
-        self._key = new_id()
+        self._key = self.history.id or new_id()
+        self._name = self.history.id or "memory"
         if system is not None and system != self.history.system_instruction:
             self.history.set_system_instruction(system)
 
@@ -141,7 +142,7 @@ class Conversation:
     @property
     def key(self) -> str:
         """What keeps the calls of this conversation apart from those of all others: its id, or one made up for it."""
-        return self.history.id or self._key
+        return self._key
 
     def add(self, *content: Part | str | HistoryEntry, role: Role = "user") -> int:
         """Append a message and return how many there are. Strings become text; an entry is appended as it is."""
@@ -183,7 +184,7 @@ class Conversation:
             screen = f"{screen}\n\n{notice}" if screen else notice
         if screen != options.live_screen:
             options = structs.replace(options, live_screen=screen)
-        return self._rendered(options)
+        return self._renderer.render(self.history.snapshot(), options)
 
     @property
     def turn(self) -> Turn:
@@ -220,7 +221,7 @@ class Conversation:
 
     async def call_model(self, **options: Any) -> ModelOutputEntry:
         """Ask the model once and append what it answers. Raises `ModelCallFailed` if it did not finish; what it said is kept."""
-        await self.hear_model(lambda _: None, **options)
+        await self.hear_model(None, **options)
         output = self.turn.output
         assert output is not None, "a call that finished was appended"
         return output
@@ -229,23 +230,26 @@ class Conversation:
         """The same as it comes. Whoever stops listening interrupts the model: what was said is appended, and marked."""
         inference = await self._inference(**options)
         with inference as said:
-            async with aclosing(said) as deltas:  # type: ignore[type-var]
+            async with aclosing(said) as deltas:
                 async for delta in deltas:
                     for read in inference.hear(delta):
                         yield read
             for read in inference.end():
                 yield read
 
-    async def hear_model(self, hear: Callable[[ModelOutputDelta], None], **options: Any) -> None:
-        """The same for somebody who is called with each delta, which costs less than handing them on."""
+    async def hear_model(self, hear: Callable[[ModelOutputDelta], None] | None, **options: Any) -> None:
+        """The same for somebody who is called with each delta, which costs less than handing them on, or for nobody."""
         inference = await self._inference(**options)
         with inference as said:
-            async with aclosing(said) as deltas:  # type: ignore[type-var]
-                async for delta in deltas:
-                    for read in inference.hear(delta):
-                        hear(read)
+            take = inference.listening(hear)
+            try:
+                async for delta in said:
+                    take(delta)
+            finally:
+                await said.aclose()
             for read in inference.end():
-                hear(read)
+                if hear is not None:
+                    hear(read)
 
     async def _inference(
         self,
@@ -258,20 +262,22 @@ class Conversation:
         ended: str = "",
     ) -> Inference:
         """Get ready to ask `model`, this once in place of the conversation's own, with these tools and settings."""
-        await self.registry.open()
-        await self.check_tokens()
+        if self.registry.sources:
+            await self.registry.open()
+        if self.token_limit is not None:
+            await self.check_tokens()
         client, name = self._whom(self._asked if model is None else _checked_model(model))
         options = ProviderCallOptions(
             model=name,
             tools=self.registry.definitions if tools is None else tuple(tools),
             settings=settings or self.settings,
-            request_id=f"{self.id or 'memory'}:{self.history.version + 1}",
+            request_id=f"{self._name}:{self.history.version + 1}",
         )
         context = self.context(notice)
         self.report = options.report
-        if injected := context.injected():
+        if context.screen is not None and (injected := context.injected()):
             self.history.append(injected)
-        embedded = self._embedded_reader(options.tools)
+        embedded = self._embedded_reader(options.tools) if self.embedded_calls else None
         return Inference(client, context, options, self._recorded, embedded=embedded, source=source, ended=ended)
 
     def _recorded(self, tracker: PartsTracker, ending: CallEnding) -> None:
@@ -386,9 +392,11 @@ class Conversation:
         for entry in snapshot.entries.since(self._followed):
             if isinstance(entry, ModelOutputEntry):
                 # Even of what is rolled back: the log keeps it, and a rollback may bring it back.
-                self._ids.update(call.tool_call_id for call in entry.tool_calls)
+                for call in entry.tool_calls:
+                    self._ids.add(call.tool_call_id)
                 self._origin = entry.origin or self._origin
-            is_rolled_back = is_rolled_back or isinstance(entry, RollbackEntry)
+            elif isinstance(entry, RollbackEntry):
+                is_rolled_back = True
             if not is_rolled_back:
                 self._turn = self._turn.after(entry)
         if is_rolled_back:
@@ -399,7 +407,7 @@ class Conversation:
         return self._renderer.render(self.history.snapshot(), options)
 
     def _embedded_reader(self, tools: Sequence[ToolDefinition]) -> EmbeddedCalls | None:
-        if not self.embedded_calls or not tools:
+        if not tools:
             return None
         from antiphon.tools.embedded import EmbeddedCalls
 
@@ -407,7 +415,7 @@ class Conversation:
 
     def _whom(self, asked: str | ProviderClient) -> tuple[ProviderClient, str]:
         """The client to ask, and the name of the model to ask it for."""
-        if isinstance(asked, ProviderClient):
+        if not isinstance(asked, str):
             return asked, asked.name
         if self._provider is not None:
             return self._provider, asked
@@ -435,7 +443,7 @@ class Conversation:
                 )
             return AgentHistory()
         if not isinstance(store, HistoryStore):
-            store = self._own_store = SqliteStore(store)
+            store = self._own_store = open_store(store)
         try:
             return store.open(resume) if resume is not None else store.create(title)
         except BaseException:
@@ -449,6 +457,6 @@ def _is_message(entry: ContextEntry) -> bool:
 
 
 def _checked_model(model: str | ProviderClient | None) -> str | ProviderClient:
-    if not isinstance(model, str | ProviderClient | None):
+    if not isinstance(model, str) and not isinstance(model, ProviderClient | None):
         raise ConversationError(f"a model is a name or a ProviderClient, not {type(model).__name__}")
     return model or ""

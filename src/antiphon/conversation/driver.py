@@ -14,12 +14,19 @@ from the log. What a call's standing means for going on:
 An interruption is a cancellation. What was said is kept and marked, running tools are cancelled or awaited, every call gets a
 result that says what became of it, and the turn is over: the history is as valid as after any other turn. An interruption
 that finds nothing to mark leaves a note, so that the turn is over in the log too.
+
+The fast path: models and tools that never wait are not made to. The driver gives way to others by itself, after each round if
+somebody listens and every hundredth of a second if nobody does; and events nobody listens to are not made.
+
+Whoever wants to look in between (an engine that runs each step by itself, on whatever machine) gives a number of `steps`: one
+call of the model, or the calls of one output, is a step. The driver stops behind the last of them and leaves the turn as it is.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any, Literal, TypeAlias
@@ -61,6 +68,8 @@ logger = logging.getLogger(__name__)
 
 OnInterrupt: TypeAlias = Literal["cancel", "await"]
 
+_LONGEST_HOLD = 0.01
+
 UNKNOWN_OUTCOME = (
     "Outcome unknown: this call was started and everything stopped before it returned. It may have run, in part or whole, and "
     "was not run again. Check what it did before you call it once more."
@@ -70,17 +79,30 @@ CANCELLED = "This call was cancelled while it was running; part of its work may 
 
 
 class TurnDriver:
-    """Plays a turn; `emit` hears what happens."""
+    """Plays a turn; `emit` hears what happens, unless nobody listens.
+
+    `spent` is how many seconds the turn was played before: they count against its budget.
+    """
 
     def __init__(
-        self, stage: Stage, bounds: Bounds, emit: Callable[[LoopEvent], None], on_interrupt: OnInterrupt = "cancel"
+        self,
+        stage: Stage,
+        bounds: Bounds,
+        emit: Callable[[LoopEvent], None] | None,
+        on_interrupt: OnInterrupt = "cancel",
+        *,
+        steps: int | None = None,
+        spent: float = 0.0,
     ) -> None:
         self._stage = stage
         self._chat = stage.chat
         self._bounds = bounds
-        self._emit = emit
+        self._is_heard = emit is not None
+        self._emit = emit or _to_nobody
         self._on_interrupt = on_interrupt
-        self._started = monotonic()
+        self._gave_way = monotonic()
+        self._started = self._gave_way - spent
+        self._steps_left: float = math.inf if steps is None else steps
         self._known: dict[str, ToolCallResult] = {}  # results that are not in the log yet
 
     def begin(self, question: ModelInputEntry) -> None:
@@ -89,17 +111,28 @@ class TurnDriver:
         self._chat.history.append(question)
 
     async def play(self) -> EndReason:
-        """Go on until the turn is over, and say why it is."""
+        """Go on until the turn is over or the steps are used, and say which it is."""
         self._retract_what_was_cut()
         while True:
             turn = self._chat.turn
-            if turn.open_calls:
-                if not await self._run_calls(turn):
-                    return "approval"
-            elif not turn.needs_model:
+            if not turn.open_calls and not turn.needs_model:
                 return turn.ended or "answered"  # type: ignore[return-value]
-            else:
+            if self._steps_left < 1:
+                return "stepped"
+            self._steps_left -= 1
+            if not turn.open_calls:
                 await self._ask(turn)
+            elif await self._run_calls(turn):
+                await self._give_way()
+            else:
+                return "approval"
+
+    async def _give_way(self) -> None:
+        """Let others go on: who listens, who wants to interrupt, and everybody else."""
+        now = monotonic()
+        if self._is_heard or now - self._gave_way > _LONGEST_HOLD:
+            self._gave_way = now
+            await asyncio.sleep(0)
 
     def close_calls(self, why: str, ended: str = "") -> None:
         """Give every call without a result one that says why it has none."""
@@ -145,11 +178,12 @@ class TurnDriver:
             logger.info("[%s] the turn has come to a bound: %s", chat.id or "memory", bound)
         elif turn.output is not None and turn.output.stop_reason == "malformed_call":
             notice = "Your last tool call could not be read. Write it again, or answer without it."
-        model = chat.asked if self._stage.model is None else self._stage.model
-        self._emit(RoundStarted(turn.rounds + 1, model if isinstance(model, str) else model.name, bool(bound)))
-        telling = _Telling(self._emit, chat)
+        model = self._stage.model
+        if self._is_heard:
+            asked = chat.asked if model is None else model
+            self._emit(RoundStarted(turn.rounds + 1, asked if isinstance(asked, str) else asked.name, bool(bound)))
         await chat.hear_model(
-            telling.tell,
+            _Telling(self._emit, chat).tell if self._is_heard else None,
             model=model,
             tools=tools,
             settings=settings,
@@ -157,7 +191,8 @@ class TurnDriver:
             source=self._stage.source,
             ended=bound or "",
         )
-        self._tell_usage()
+        if self._is_heard:
+            self._tell_usage()
         if bound:
             self.close_calls(f"no tool can be called any more in this turn ({bound})", bound)
 
@@ -174,36 +209,32 @@ class TurnDriver:
         to_run: list[ToolCallRequest] = []
         waiting: list[ToolCallRequest] = []
         allowed = self._allowed(turn)
+        registry = self._stage.executor.registry
         for number, (call_id, state) in enumerate(open_calls.items()):
-            tool = self._stage.executor.registry.get(state.call.tool_name)
-            settled = _settled(state, tool)
-            if settled is None and state.result is None and number >= allowed:
-                settled = skipped(state.call, f"the budget of {self._bounds.calls} tool calls is used")
-            if state.result is not None:
-                results[call_id] = state.result
-            elif settled is not None:
+            call = state.call
+            tool = registry.get(call.tool_name)
+            settled = None if state.is_fresh else _settled(state, tool)
+            if settled is None and number >= allowed:
+                settled = skipped(call, f"the budget of {self._bounds.calls} tool calls is used")
+            if settled is not None:
                 results[call_id] = settled
-                self._emit(ToolCallFailed(state.call, settled))
-            elif state.decision is None and needs_approval(tool, state.call):
-                waiting.append(state.call)
+                if settled is not state.result:
+                    self._emit(ToolCallFailed(call, settled))
+            elif state.decision is None and needs_approval(tool, call):
+                waiting.append(call)
             else:
-                to_run.append(_as_decided(state))
-        batch = CallBatch(
-            self._chat.history,
-            self._stage.executor,
-            self._chat.key,
-            len(open_calls) - len(results),
-            turn.rounds,
-            self._emit,
-        )
+                to_run.append(call if state.decision is None else _as_decided(state))
         if to_run:
+            size = len(open_calls) - len(results)
+            emit = self._emit if self._is_heard else None
+            batch = CallBatch(self._chat.history, self._stage.executor, self._chat.key, size, turn.rounds, emit)
             self._known = batch.results
             await self._run(batch, to_run)
             results |= batch.results
         if waiting:
             self._emit(ApprovalNeeded(tuple(waiting)))
             return False
-        self._append_results([_annotated(open_calls[call_id], results[call_id]) for call_id in open_calls])
+        self._append_results([_annotated(state, results[call_id]) for call_id, state in open_calls.items()])
         return True
 
     def _allowed(self, turn: Turn) -> int:
@@ -228,6 +259,10 @@ class TurnDriver:
         source = self._stage.source
         metadata = EntryMetadata(source=source, extra={"ended": ended} if ended else None) if source or ended else None
         self._chat.history.append(ToolCallResultsEntry(tuple(results), metadata=metadata))
+
+
+def _to_nobody(_: LoopEvent) -> None:
+    """Hear an event and forget it."""
 
 
 class _Telling:
@@ -288,6 +323,8 @@ def _failed(call: ToolCallRequest, text: str) -> ToolCallResult:
 
 def _settled(state: OpenCall, tool: Tool | None) -> ToolCallResult | None:
     """The result of a call that is not to be run (again), if that is how it stands."""
+    if state.result is not None:
+        return state.result
     if state.decision is not None and state.decision.decision == "deny":
         why = f": {state.decision.reason}" if state.decision.reason else ""
         return skipped(state.call, f"a person denied it{why}")
@@ -309,9 +346,7 @@ async def _awaited(running: asyncio.Future[list[ToolCallResult]]) -> None:
 
 def _closed(state: OpenCall, why: str, running: str) -> ToolCallResult:
     """What is to be said of a call that is not waited for; `running` is that of one which was started."""
-    if state.result is not None:
-        return state.result
-    if state.started is not None:
+    if state.started is not None and state.result is None:
         return _failed(state.call, running)
     return _settled(state, None) or skipped(state.call, why)
 

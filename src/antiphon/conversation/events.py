@@ -30,9 +30,11 @@ EndReason: TypeAlias = Literal[
     "approval",
     "interrupted",
     "failed",
+    "stepped",
 ]
 """Why a loop ended. `answered`: the model had nothing more to call. The budgets and bounds: the model answered with what it had.
-`max_hand_overs`: the route would have led on. `approval`: a person must decide first. `failed`: the provider did not answer."""
+`max_hand_overs`: the route would have led on. `approval`: a person must decide first. `failed`: the provider did not answer.
+`stepped`: the steps that were asked for are played, and the turn goes on when it is resumed."""
 
 BOUNDS = frozenset({"max_rounds", "failed_rounds", "repeated_calls", "token_budget", "time_budget", "call_budget"})
 """The reasons that are bounds, behind which the model gets one last call without tools."""
@@ -125,7 +127,7 @@ class AgentSwitched(Struct, frozen=True, tag=True, gc=False):
 
 
 class LoopFinished(Struct, frozen=True, tag=True, gc=False):
-    """The turn is over. `text` is the model's last answer, `error` what the provider said if it `failed`."""
+    """The end of a turn, or of its steps. `text` is the model's last answer, `error` what the provider said if it `failed`."""
 
     reason: EndReason
     text: str = ""

@@ -36,7 +36,7 @@ class CallBatch:
         self._conversation = conversation
         self._open = size  # how many calls of the output have no result yet
         self._round = round
-        self._emit = emit or (lambda _: None)
+        self._emit = emit
 
     async def run(self, calls: Sequence[ToolCallRequest]) -> list[ToolCallResult]:
         """The results, in the order of the calls. Cancelled, it leaves in `results` what was finished by then."""
@@ -45,16 +45,18 @@ class CallBatch:
     def started(self, call: ToolCallRequest, tool: Tool | None, idempotency_key: str) -> None:
         """Write down that a tool is about to run, before it does."""
         if tool is not None:
-            digest = "sha256:" + hashlib.sha256(call.arguments.encode("utf-8", "surrogatepass")).hexdigest()
-            metadata = EntryMetadata(argument_digest=digest)
+            digest = hashlib.sha256(call.arguments.encode("utf-8", "surrogatepass")).hexdigest()
+            metadata = EntryMetadata(argument_digest=f"sha256:{digest}")
             self._history.append(
                 ToolCallStartedEntry(call.tool_name, call.tool_call_id, idempotency_key, metadata=metadata)
             )
-        self._emit(ToolCallStarted(call, self._round))
+        if self._emit is not None:
+            self._emit(ToolCallStarted(call, self._round))
 
     def progress(self, call: ToolCallRequest, message: str, fraction: float | None) -> None:
         """Pass on how far a tool is."""
-        self._emit(ToolCallProgress(call, message, fraction))
+        if self._emit is not None:
+            self._emit(ToolCallProgress(call, message, fraction))
 
     def finished(self, call: ToolCallRequest, result: ToolCallResult, outcome: CallOutcome) -> None:
         """Keep a result; durably, if others are still to come."""
@@ -62,6 +64,8 @@ class CallBatch:
         self._open -= 1
         if self._open > 0:
             self._history.append(ToolCallFinishedEntry(result, metadata=EntryMetadata(duration=outcome.seconds)))
+        if self._emit is None:
+            return
         if result.status is ToolExecutionStatus.SUCCESS:
             self._emit(ToolCallFinished(call, result, outcome.seconds, outcome.is_cached))
         else:

@@ -2,14 +2,16 @@
 
 Used with `with`: whoever leaves it, by the end of the answer, by an error, by being cancelled or by no longer listening, leaves
 an entry in the log that says what was said and how it ended.
+
+The fast path: where nobody listens and no call can be hidden in the text, each delta goes straight to the `PartsTracker`.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from time import perf_counter
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from antiphon.context import LiveContext
 from antiphon.conversation.parts_tracker import FAILED, INTERRUPTED, PartsTracker
@@ -48,19 +50,32 @@ class Inference:
         self._is_over = False
         self._began = 0.0
 
-    def __enter__(self) -> AsyncIterator[ModelOutputDelta]:
+    def __enter__(self) -> AsyncGenerator[ModelOutputDelta, None]:
         """The deltas as the provider says them; each is to be given to `hear`."""
         self._began = perf_counter()
-        return self._client.call_model(self._context, self._options)
+        said: Any = self._client.call_model(self._context, self._options)
+        return said  # type: ignore[no-any-return]  # clients are async generators, though their type does not say so
 
-    def hear(self, delta: ModelOutputDelta) -> Iterable[ModelOutputDelta]:
+    def listening(self, hear: Callable[[ModelOutputDelta], None] | None) -> Callable[[ModelOutputDelta], None]:
+        """What is to be called with each delta, so that it is taken in and `hear` hears what it means."""
+        if self._embedded is None and hear is None:
+            return self._tracker.add
+
+        def take(delta: ModelOutputDelta) -> None:
+            for read in self.hear(delta):
+                if hear is not None:
+                    hear(read)
+
+        return take
+
+    def hear(self, delta: ModelOutputDelta) -> Sequence[ModelOutputDelta]:
         """Take a delta in; what it means to whoever listens."""
         if self._embedded is None:
             self._tracker.add(delta)
             return (delta,)
         return self._tracked(self._embedded.feed(delta))
 
-    def end(self) -> Iterable[ModelOutputDelta]:
+    def end(self) -> Sequence[ModelOutputDelta]:
         """The provider has said everything; what was held back."""
         self._is_over = True
         return self._tracked(self._embedded.close()) if self._embedded is not None else ()

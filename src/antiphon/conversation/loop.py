@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -86,47 +87,38 @@ class ToolLoop:
         self._route = route
         self._max_hand_overs = max_hand_overs
 
-    async def stream(self, *content: InputPart | str) -> AsyncIterator[LoopEvent]:
+    async def stream(
+        self, *content: InputPart | str, steps: int | None = None, spent: float = 0.0
+    ) -> AsyncIterator[LoopEvent]:
         """Say something and hear what happens, up to one `LoopFinished`. With nothing to say, go on where the turn stands.
 
-        A failed call of the model is told as `LoopFinished("failed")`; a tool's failure is told to the model.
+        A failed call of the model is told as `LoopFinished("failed")`; a tool's failure is told to the model. With `steps`, it
+        stops after so many calls of the model or runs of the calls of one output (`LoopFinished("stepped")`); `spent` is how
+        many seconds the turn was played before, for its time budget.
         """
-        question = message("user", content) if content else None
-        while await self.interrupt():  # again, if somebody else began to speak meanwhile
-            pass
         inbox = _Inbox()
-        driver = TurnDriver(self._stage, self.bounds, inbox.put, self._on_interrupt)
-        if isinstance(question, ModelInputEntry):
-            driver.begin(question)
-        loose = self.chat.on_compaction(lambda _, event: inbox.put(event))
-        playing = self.chat.playing = Playing()
-        task = playing.task = asyncio.ensure_future(self._play(driver, inbox, playing))
-        task.add_done_callback(inbox.close)
-        try:
-            async for event in inbox:
-                yield event
-            if task.cancelled() and playing.is_interrupted:  # before its first step
-                yield self._cut(driver)
-            else:
-                await task  # whatever went wrong in it that is not an event
-        finally:
-            loose()
-            if not task.done():
-                task.cancel()
-                await asyncio.wait([task])
-            if self.chat.playing is playing:
-                self.chat.playing = None
+        async with self._playing(content, inbox.put, steps, spent) as playing:
+            loose = self.chat.on_compaction(lambda _, event: inbox.put(event))
+            playing.task.add_done_callback(inbox.close)
+            try:
+                async for event in inbox:
+                    yield event
+                if (finished := self._end_of(playing)) is not None:
+                    yield finished
+                await playing.over()
+            finally:
+                loose()
 
-    def resume(self) -> AsyncIterator[LoopEvent]:
+    def resume(self, *, steps: int | None = None, spent: float = 0.0) -> AsyncIterator[LoopEvent]:
         """Go on with the turn: after a crash, a decision, a failure. If it is over, this only says so."""
-        return self.stream()
+        return self.stream(steps=steps, spent=spent)
 
     async def run(self, *content: InputPart | str) -> LoopResult:
         """Say something and get how the turn ended. Raises `ModelCallFailed` if no provider answered."""
-        finished: LoopFinished | None = None
-        async for event in self.stream(*content):
-            if isinstance(event, LoopFinished):
-                finished = event
+        async with self._playing(content, None) as playing:
+            await asyncio.wait((playing.task,))
+            finished = self._end_of(playing)
+            await playing.over()
         assert finished is not None, "a stream ends with LoopFinished"
         if finished.error is not None:
             raise ModelCallFailed(finished.error, self.chat.report)
@@ -146,9 +138,9 @@ class ToolLoop:
     async def interrupt(self) -> bool:
         """End the turn that is being played, keeping what was said; False if none is. Returns when all is in order."""
         playing = self.chat.playing
-        task = playing.task if playing is not None else None
-        if playing is None or task is None or task.done():
+        if playing is None or playing.task.done():
             return False
+        task = playing.task
         if task.get_loop() is not asyncio.get_running_loop():
             raise ConversationError("a turn of this conversation is being played in another thread; interrupt it there")
         playing.is_interrupted = True
@@ -199,19 +191,52 @@ class ToolLoop:
             )
         self.chat.history.append(decision)
 
-    async def _play(self, driver: TurnDriver, inbox: _Inbox, playing: Playing) -> None:
+    @asynccontextmanager
+    async def _playing(
+        self,
+        content: Sequence[InputPart | str],
+        emit: Callable[[LoopEvent], None] | None,
+        steps: int | None = None,
+        spent: float = 0.0,
+    ) -> AsyncIterator[Playing]:
+        """Begin the turn, as a task of its own. Whoever leaves before it is over interrupts it."""
+        question = message("user", content) if content else None
+        while await self.interrupt():  # again, if somebody else began to speak meanwhile
+            pass
+        driver = TurnDriver(self._stage, self.bounds, emit, self._on_interrupt, steps=steps, spent=spent)
+        if isinstance(question, ModelInputEntry):
+            driver.begin(question)
+        playing = self.chat.playing = Playing(driver)
+        playing.task = task = asyncio.ensure_future(self._play(playing))
+        try:
+            yield playing
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait([task])
+            if self.chat.playing is playing:
+                self.chat.playing = None
+
+    async def _play(self, playing: Playing) -> None:
+        driver = playing.driver
         try:
             reason = await driver.play()
             while reason == "answered" and self._hand_over(driver):
                 reason = await driver.play()
-            inbox.put(self._finished(reason))
+            playing.finished = self._finished(reason)
         except ModelCallFailed as failure:
             driver.close_calls("the answer that asked for it was cut off")
-            inbox.put(self._finished("failed", failure))
+            playing.finished = self._finished("failed", failure)
         except asyncio.CancelledError:
-            inbox.put(self._cut(driver))
+            playing.finished = self._cut(driver)
             if not playing.is_interrupted:
                 raise
+
+    def _end_of(self, playing: Playing) -> LoopFinished | None:
+        """How the turn ended; None if something went wrong in it that is not an event."""
+        if playing.finished is None and playing.is_cut:  # before its first step
+            playing.finished = self._cut(playing.driver)
+        return playing.finished
 
     def _cut(self, driver: TurnDriver) -> LoopFinished:
         driver.interrupted()

@@ -10,51 +10,20 @@ names one call needs no repair later.
 from __future__ import annotations
 
 from collections.abc import Container
+from typing import Any
 
 from msgspec import structs
 
 from antiphon.history import EntryMetadata, ModelOutputEntry, Origin
 from antiphon.parts import OutputPart, Text, Thinking, ToolCallRequest
-from antiphon.wire.delta import Assembler, ModelOutputDelta
-from antiphon.wire.output import ModelOutput, ProviderError
+from antiphon.wire.delta import Assembler
 
 INTERRUPTED = "interrupted"
 FAILED = "failed"
 
 
-class PartsTracker:
+class PartsTracker(Assembler):
     """Puts the deltas of one inference together."""
-
-    def __init__(self) -> None:
-        self._assembler = Assembler()
-        self._output: ModelOutput | None = None
-
-    def add(self, delta: ModelOutputDelta) -> None:
-        """Take in the next delta."""
-        self._assembler.add(delta)
-        self._output = None
-
-    @property
-    def output(self) -> ModelOutput:
-        """The answer as far as it was said."""
-        if self._output is None:
-            self._output = self._assembler.output
-        return self._output
-
-    @property
-    def parts(self) -> tuple[OutputPart, ...]:
-        """What was said so far, in order."""
-        return self.output.parts
-
-    @property
-    def error(self) -> ProviderError | None:
-        """Why the stream failed, if it did."""
-        return self._assembler.error
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether the answer is complete."""
-        return self._assembler.is_finished
 
     def entry(
         self,
@@ -65,18 +34,19 @@ class PartsTracker:
         source: str = "",
         ended: str = "",
         error: str = "",
+        extra: dict[str, Any] | None = None,
     ) -> ModelOutputEntry | None:
         """The entry for the log, or None if nothing was said. `ended` marks an answer that did not come to its own end."""
-        output = self.output
-        parts = tuple(part for part in output.parts if not _says_nothing(part)) if ended else output.parts
-        if not parts and ended:
-            return None
-        metadata = EntryMetadata(source=source, duration=duration, usage=output.usage, error=error)
+        parts = self.parts
+        if ended:
+            parts = tuple(part for part in parts if not _says_nothing(part))
+            if not parts:
+                return None
         return ModelOutputEntry(
             _with_unique_ids(parts, used_ids),
-            ended or output.stop_reason,
+            ended or self.stop_reason,
             origin,
-            metadata=metadata,
+            metadata=EntryMetadata(source=source, duration=duration, usage=self.usage, error=error, extra=extra),
         )
 
 

@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
+
+from antiphon.conversation.events import LoopFinished
+
+if TYPE_CHECKING:
+    from antiphon.conversation.driver import TurnDriver
 
 
 class Playing:
-    """The task that plays a turn, and whether somebody interrupted it on purpose."""
+    """The task that plays a turn, how it ended, and whether somebody interrupted it on purpose."""
 
-    __slots__ = ("is_interrupted", "task")
+    __slots__ = ("driver", "finished", "is_interrupted", "task")
 
-    def __init__(self) -> None:
-        self.task: asyncio.Task[None] | None = None
+    task: asyncio.Task[None]
+
+    def __init__(self, driver: TurnDriver) -> None:
+        self.driver = driver
+        self.finished: LoopFinished | None = None
         self.is_interrupted = False
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the task was interrupted before it could put anything in order."""
+        return self.task.cancelled() and self.is_interrupted
+
+    async def over(self) -> None:
+        """Wait for the task, and raise what went wrong in it that is not an event."""
+        if not self.is_cut:
+            await self.task

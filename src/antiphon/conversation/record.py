@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from antiphon.conversation.parts_tracker import INTERRUPTED, PartsTracker
 from antiphon.history import DebugLogEntry, EntryMetadata, ModelOutputEntry
@@ -46,24 +46,29 @@ class CallRecord:
         if ended:
             extra["ended"] = ended
         output = tracker.entry(
-            report.origin, used_ids, duration=seconds, source=ending.source, ended=ending.how, error=error
+            report.origin,
+            used_ids,
+            duration=seconds,
+            source=ending.source,
+            ended=ending.how,
+            error=error,
+            extra=extra or None,
         )
         if output is not None:
-            if extra and output.metadata:
-                output = structs.replace(output, metadata=structs.replace(output.metadata, extra=extra))
             return output
         kind = tracker.error.kind if tracker.error else ending.how
         text = f"{report.origin.provider or ending.provider}: {kind}: {error or 'nothing was said'}"
-        metadata = EntryMetadata(duration=seconds, usage=tracker.output.usage, error=error, extra=extra or None)
+        metadata = EntryMetadata(duration=seconds, usage=tracker.usage, error=error, extra=extra or None)
         return DebugLogEntry("model call", text, metadata=metadata)
 
     def _noteworthy(self, report: CallReport) -> dict[str, Any]:
         """What of a report belongs into the log: failed attempts, and losses and repairs that were not told before."""
         extra: dict[str, Any] = {}
-        for name, things in (("losses", report.losses), ("repairs", report.repairs)):
-            if things and (news := [thing for thing in map(str, things) if thing not in self._told]):
-                self._told.update(news)
-                extra[name] = news
+        if report.losses or report.repairs:
+            for name, things in (("losses", report.losses), ("repairs", report.repairs)):
+                if news := [thing for thing in map(str, things) if thing not in self._told]:
+                    self._told.update(news)
+                    extra[name] = news
         if failed := [f"{attempt.provider}: {attempt.error.message}" for attempt in report.attempts if attempt.error]:
             extra["failed_attempts"] = failed
         return extra

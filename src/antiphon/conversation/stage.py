@@ -36,9 +36,11 @@ class Stage:
 
     async def enter(self) -> tuple[str, str] | None:
         """Get ready for the next round; the names of who left and who came, if that changed."""
-        await self.open()
+        if self.chat.registry.sources:
+            await self.chat.registry.open()
         return None
 
     async def open(self) -> None:
         """Have the tools at hand that the calls of the last output name."""
-        await self.chat.registry.open()
+        if self.chat.registry.sources:
+            await self.chat.registry.open()

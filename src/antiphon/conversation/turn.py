@@ -43,6 +43,11 @@ class OpenCall:
         self.decision: HumanDecisionEntry | None = None
         self.result: ToolCallResult | None = None
 
+    @property
+    def is_fresh(self) -> bool:
+        """Whether nothing has happened to it yet."""
+        return self.started is None and self.decision is None and self.result is None
+
 
 class Turn:
     """The standing of the turn that is being played."""
@@ -57,6 +62,8 @@ class Turn:
         self.repeats = 0
         """How many rounds in a row made the same calls and got the same results as the one before."""
         self.usage = TokenUsage()
+        self.has_calls = False
+        """Whether the last answer made calls."""
         self.open_calls: dict[str, OpenCall] = {}
         self.ended = ""
         """Why the turn was ended before the model was done, if it was."""
@@ -103,7 +110,7 @@ class Turn:
             return False
         if self.output is None:
             return self.input is not None
-        return bool(self.output.tool_calls) or self.output.stop_reason in ("paused", "malformed_call", FAILED)
+        return self.has_calls or self.output.stop_reason in ("paused", "malformed_call", FAILED)
 
     def _answered(self, entry: ModelOutputEntry) -> None:
         self.output = entry
@@ -111,32 +118,33 @@ class Turn:
         self.rounds += 1
         if entry.metadata and entry.metadata.usage:
             self.usage += entry.metadata.usage
-        calls = entry.tool_calls
-        self.calls += len(calls)
-        self.open_calls = {call.tool_call_id: OpenCall(call) for call in calls}
-        if entry.stop_reason == "malformed_call" and not calls:
+        self.open_calls = {}
+        for call in entry.tool_calls:
+            self.open_calls[call.tool_call_id] = OpenCall(call)
+            self.calls += 1
+        self.has_calls = bool(self.open_calls)
+        if entry.stop_reason == "malformed_call" and not self.has_calls:
             self.failed_rounds += 1
 
     def _resulted(self, entry: ToolCallResultsEntry) -> None:
         self.ended = why_ended(entry)
-        answered = [
-            (self.open_calls.pop(result.tool_call_id).call, result)
-            for result in entry.results
-            if result.tool_call_id in self.open_calls
-        ]
-        if not answered:
-            return
-        succeeded = any(result.status is ToolExecutionStatus.SUCCESS for _, result in answered)
-        self.failed_rounds = 0 if succeeded else self.failed_rounds + 1
-        seen = [(call.tool_name, call.arguments, result.status, result.content) for call, result in answered]
-        self.repeats = self.repeats + 1 if seen == self._seen else 0
-        self._seen = seen
+        succeeded = False
+        seen: list[tuple[Any, ...]] = []
+        for result in entry.results:
+            if open_call := self.open_calls.pop(result.tool_call_id, None):
+                call = open_call.call
+                seen.append((call.tool_name, call.arguments, result.status, result.content))
+                succeeded = succeeded or result.status is ToolExecutionStatus.SUCCESS
+        if seen:
+            self.failed_rounds = 0 if succeeded else self.failed_rounds + 1
+            self.repeats = self.repeats + 1 if seen == self._seen else 0
+            self._seen = seen
 
 
 def why_ended(entry: HistoryEntry) -> str:
     """Why a turn was ended with this entry, if it was."""
-    extra = entry.metadata.extra if entry.metadata else None
-    return str(extra.get("ended", "")) if extra else ""
+    metadata = entry.metadata
+    return str(metadata.extra.get("ended", "")) if metadata is not None and metadata.extra else ""
 
 
 def is_question(entry: HistoryEntry) -> bool:

@@ -42,7 +42,7 @@ class ClientKey(Struct, frozen=True, kw_only=True):
 
     def may_use(self, model: str) -> bool:
         """Whether it may ask for a model of that name."""
-        return any(fnmatchcase(model, glob) for glob in self.models)
+        return "*" in self.models or any(fnmatchcase(model, glob) for glob in self.models)
 
 
 class ClientKeys:

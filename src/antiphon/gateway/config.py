@@ -82,6 +82,14 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         bool, Meta(description="Whether media behind addresses is fetched for providers that want it inline.")
     ] = True
     repair: Annotated[bool, Meta(description="Whether illegal sequences of calls and results are repaired.")] = True
+    shared: Annotated[
+        str,
+        Meta(
+            description="The Redis or Valkey server through which workers and hosts share the states of keys and the limits "
+            "of clients: redis://host:port/0, rediss://… or unix:/path. Empty: each counts for itself."
+        ),
+    ] = ""
+    shared_password: Annotated[str, Meta(description='Its password: "env:NAME" or "file:PATH" where it is read.')] = ""
 
 
 class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

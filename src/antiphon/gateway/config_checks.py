@@ -16,6 +16,8 @@ from antiphon.gateway.client_keys import HASH_PREFIX, digest_of
 from antiphon.gateway.config import OFFLINE, Config, GatewaySettings, Place, ProviderSettings
 from antiphon.gateway.config_shape import Finding, meant
 from antiphon.gateway.globs import covers
+from antiphon.gateway.shared_address import NoAddress, address_of
+from antiphon.gateway.shared_store import HOW_TO_INSTALL, is_installed
 from antiphon.providers.presets import PRESETS, Preset, plain_base_url
 from antiphon.providers.secret import Credential, holds_secret
 from antiphon.wire.openai_chat.dialects import DIALECTS
@@ -34,6 +36,7 @@ def check_config(config: Config, environ: Mapping[str, str]) -> list[Finding]:
     """Everything that is wrong with a configuration."""
     return [
         *_gateway(config.gateway),
+        *_shared(config.gateway, environ),
         *_client_keys(config, environ),
         *_named_twice("providers", [provider.name for provider in config.providers]),
         *(
@@ -50,6 +53,21 @@ def _gateway(gateway: GatewaySettings) -> Iterator[Finding]:
         yield Finding(("gateway", "host"), "is no address: write an IP address or a name, without scheme and port")
     if gateway.port == gateway.format_port != 0:
         yield Finding(("gateway", "format_port"), "is the same as port; the two services need a port each")
+
+
+def _shared(gateway: GatewaySettings, environ: Mapping[str, str]) -> Iterator[Finding]:
+    if gateway.shared:
+        try:
+            address_of(gateway.shared)
+        except NoAddress as error:
+            yield Finding(("gateway", "shared"), str(error))
+        if not is_installed():
+            yield Finding(("gateway", "shared"), f"needs what is not installed: {HOW_TO_INSTALL}")
+    if gateway.shared_password:
+        if not gateway.shared:
+            yield Finding(("gateway", "shared_password"), "is of no use without shared, the address it is for")
+        if reason := _secret(gateway.shared_password, environ):
+            yield Finding(("gateway", "shared_password"), reason)
 
 
 def _client_keys(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:

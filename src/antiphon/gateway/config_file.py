@@ -141,6 +141,7 @@ def _placed(config: Config, folder: Path) -> Config:
             gateway,
             client_keys=tuple(_full(key, folder) for key in gateway.client_keys),
             state=str(folder / Path(gateway.state).expanduser()) if gateway.state else "",
+            shared_password=_full(gateway.shared_password, folder),
         ),
         providers=tuple(
             structs.replace(
@@ -167,6 +168,7 @@ def _full(written: str, folder: Path) -> str:
 def _secret_files(config: Config) -> tuple[Path, ...]:
     written = [
         *config.gateway.client_keys,
+        config.gateway.shared_password,
         *(key.key for key in config.keys),
         *(key for provider in config.providers for key in (*provider.keys, *provider.headers.values())),
     ]

@@ -22,6 +22,7 @@ from antiphon.gateway.config import Config
 from antiphon.gateway.door import Door, NoDoor, door_of, is_chat
 from antiphon.gateway.generation import Generation
 from antiphon.gateway.limits import RateLimits
+from antiphon.gateway.logs import tell
 from antiphon.gateway.message import Answer, ClientRequest
 from antiphon.gateway.passage import Passage
 from antiphon.gateway.recent import RequestRecord
@@ -91,6 +92,13 @@ class Gateway:
         """How much each client has used."""
         return self._services.limits
 
+    def see(self) -> None:
+        """Tell the metrics how things stand now."""
+        services = self._services
+        services.metrics.see_credentials(self._running.credentials)
+        if services.shared is not None:
+            services.metrics.see_shared(is_away=services.shared.store.is_away)
+
     def mount(self, chat: Mounted) -> None:
         """Let the chat answer what is the chat's, on the main port."""
         self._chat = chat
@@ -117,11 +125,12 @@ class Gateway:
             return Answer.json({"status": "ok", "version": __version__}), _ANYBODY, True
         if door.action == "ready":
             return self._ready(running), _ANYBODY, True
-        key = self._admitted(running, request, door)
+        key = await self._admitted(running, request, door)
         if isinstance(key, Answer):
             return key, _ANYBODY, False
         if door.action == "metrics":
-            body = self._services.metrics.render(running.credentials)
+            self.see()
+            body = self._services.metrics.render()
             return Answer(headers={"content-type": "text/plain; version=0.0.4; charset=utf-8"}, body=body), key, True
         if door.action == "status":
             return self._status(running, request), key, True
@@ -144,7 +153,7 @@ class Gateway:
             told = f"the gateway failed; its log says more under {request.request_id}"
             return refused(door.format, ProviderError(told, "server"), status=500)
 
-    def _admitted(self, running: Running, request: ClientRequest, door: Door) -> ClientKey | Answer:
+    async def _admitted(self, running: Running, request: ClientRequest, door: Door) -> ClientKey | Answer:
         """Whose request it is, or why it is not answered."""
         keys, headers = running.keys, request.headers
         if keys.is_open:
@@ -160,7 +169,7 @@ class Gateway:
         )
         if key is None:
             return refused(door.format, _WRONG_KEY)
-        wait = self._services.limits.admit(key)
+        wait = await self._services.limits.admitted(key)
         if wait is not None:
             error = ProviderError("this key has used up its limit for now", "rate_limit", retry_after=wait)
             return refused(door.format, error)
@@ -191,6 +200,7 @@ class Gateway:
             models={model.name: model.targets for model in running.config.models},
             config_file=self._watcher.status.path if self._watcher is not None else "",
             reload=_last_reload(self._watcher),
+            shared=self._services.shared.status if self._services.shared is not None else None,
         )
         return status_answer(status, request.headers, request.query)
 
@@ -228,16 +238,15 @@ class Gateway:
         level = logging.INFO if passage.status < 500 and passage.error is None else logging.WARNING
         if not logger.isEnabledFor(level):
             return
-        told = f"{passage.client_format} {passage.asked} -> {passage.provider}/{passage.model} {passage.status}"
-        logger.log(
+        repairs = f", {len(passage.repairs)} repairs" if passage.repairs else ""
+        losses = f", {len(passage.losses)} losses" if passage.losses else ""
+        error = f": {passage.error.message}" if passage.error else ""
+        tell(
+            logger,
             level,
-            "%s in %.3f s%s%s%s",
-            told,
-            passage.seconds,
-            f", {len(passage.repairs)} repairs" if passage.repairs else "",
-            f", {len(passage.losses)} losses" if passage.losses else "",
-            f": {passage.error.message}" if passage.error else "",
-            extra={
+            f"{passage.client_format} {passage.asked} -> {passage.provider}/{passage.model} {passage.status}"
+            f" in {passage.seconds:.3f} s{repairs}{losses}{error}",
+            {
                 "request_id": passage.request_id,
                 "key": passage.key,
                 "overhead_ms": round(passage.overhead * 1000, 3),

@@ -5,6 +5,9 @@
 Repair happens here, once, and nowhere downstream (seed 001). Where the target speaks the client's format and nothing had to be
 repaired, the body is sent as it came but for the model's name; otherwise it is written anew in the target's format, with a list
 of what could not be said. Targets are tried in order: what fails before anything was shown goes to the next, if that may help.
+
+Of a body that will be passed on as it came only an outline is read (`wire.outline`); the whole is read once somebody asks for
+it (`neutral`): because the outline is not legal, the target speaks another format, or the first one failed.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from antiphon.gateway.passage import Passage
 from antiphon.gateway.refusal import passed_on, refused
 from antiphon.gateway.relay import ArrayVoice, KeepingVoice, SameVoice, TranslatedVoice, Voice, relayed
 from antiphon.gateway.response_state import refusal, wants_keeping
+from antiphon.gateway.skimmer import Skimmer
 from antiphon.gateway.upstream import StreamReply, Upstream, UpstreamFailed, WholeReply
 from antiphon.history.ids import new_id
 from antiphon.parts import Audio, Document, Image, Part
@@ -35,7 +39,9 @@ from antiphon.providers.router import worth_asking
 from antiphon.providers.routes import Target
 from antiphon.repair import repair
 from antiphon.repair.action import Action
+from antiphon.repair.sequence import RULES, is_legal
 from antiphon.wire import formats
+from antiphon.wire.delta import PartDelta, PartStarted
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import ModelRequest
@@ -67,9 +73,9 @@ class Prepared(Struct, frozen=True):
 
     target: Target
     upstream: AnyUpstream
-    request: ModelRequest
     body: list[bytes]
     is_same: bool
+    is_untouched: bool
     repairs: list[Action]
     losses: list[Loss]
 
@@ -85,6 +91,8 @@ class Generation:
         self._key = key = asked.key
         self._finished = finished
         self._wire = formats[door.format]
+        self._outline: ModelRequest | None = None
+        self._whole_request: ModelRequest | None = None
         self._passage = Passage(request_id=request.request_id, client_format=door.format, key=key.name)
 
     async def answer(self) -> Answer:
@@ -102,40 +110,47 @@ class Generation:
     async def _answered(self) -> Answer:
         passage = self._passage
         try:
-            neutral = self._read()
+            if self._door.format in self._running.formats:
+                self._outline = self._wire.outline_request(self._request.body)
+            seen = self._outline or self.neutral
+            model = passage.asked = seen.model
+            passage.streams = bool(seen.stream)
+            if not model:
+                return self._refused(ProviderError("the request names no model", "invalid_request", param="model"))
+            if not self._key.may_use(model):
+                allowed = ", ".join(self._key.models)
+                return self._refused(
+                    ProviderError(f"this key may not use {model!r}; it may use {allowed}", "permission")
+                )
+            return await self._asked(self._running.targets(model))
         except WireError as error:
             return self._refused(ProviderError(str(error), "invalid_request"))
-        passage.asked, passage.streams = neutral.model, bool(neutral.stream)
-        if not neutral.model:
-            return self._refused(ProviderError("the request names no model", "invalid_request", param="model"))
-        if not self._key.may_use(neutral.model):
-            allowed = ", ".join(self._key.models)
-            return self._refused(
-                ProviderError(f"this key may not use {neutral.model!r}; it may use {allowed}", "permission")
-            )
-        try:
-            targets = self._running.targets(neutral.model)
         except RoutingError:
-            return self._refused(unknown_model(neutral.model, listed_models(self._running.routes, self._key.may_use)))
-        try:
-            return await self._asked(neutral, targets)
+            listed = listed_models(self._running.routes, self._key.may_use)
+            return self._refused(unknown_model(passage.asked, listed))
         except UnknownResponse as unknown:
             return self._refused(refusal(unknown))
 
-    def _read(self) -> ModelRequest:
-        request = self._wire.read_request(self._request.body)
-        door = self._door
-        if door.format == "gemini":
-            request = structs.replace(request, model=door.name, stream=door.streams)
-        return request
+    @property
+    def neutral(self) -> ModelRequest:
+        """The request in neutral terms, read when it is first asked for. Raises `WireError`."""
+        if self._whole_request is None:
+            request = self._wire.read_request(self._request.body)
+            door = self._door
+            if door.format == "gemini":
+                request = structs.replace(request, model=door.name, stream=door.streams)
+            self._whole_request = request
+        return self._whole_request
 
-    async def _asked(self, neutral: ModelRequest, targets: list[Target]) -> Answer:
+    async def _asked(self, targets: list[Target]) -> Answer:
         """Ask the targets in order until one answers."""
         passage = self._passage
         is_rewritten = False
         while True:
             target, *others = targets
-            prepared = await self._prepared(neutral, target, is_rewritten=is_rewritten)
+            prepared = (None if is_rewritten else self._untouched(target)) or await self._prepared(
+                target, is_rewritten=is_rewritten
+            )
             passage.provider, passage.model = target.provider, target.model
             passage.upstream_format = prepared.upstream.format
             passage.repairs, passage.losses = prepared.repairs, prepared.losses
@@ -152,7 +167,7 @@ class Generation:
                 )
             except UpstreamFailed as failure:
                 passage.error = failure.error
-                if self._is_refused_as_it_came(failure.error, prepared, neutral):
+                if self._is_refused_as_it_came(failure.error, prepared):
                     is_rewritten = True
                     continue
                 targets = worth_asking(failure.error, target, others)
@@ -161,14 +176,14 @@ class Generation:
             else:
                 passage.error = None
                 if isinstance(reply, StreamReply):
-                    return self._streamed(reply, prepared, neutral)
-                return await self._whole(reply, prepared, neutral)
+                    return self._streamed(reply, prepared)
+                return await self._whole(reply, prepared)
             finally:
                 passage.waited += time.monotonic() - began
 
-    def _is_refused_as_it_came(self, error: ProviderError, prepared: Prepared, neutral: ModelRequest) -> bool:
+    def _is_refused_as_it_came(self, error: ProviderError, prepared: Prepared) -> bool:
         """Whether a body that passed untouched was refused for what writing it anew mends: looked at only then."""
-        if prepared.request is not neutral or error.kind != "invalid_request":
+        if not prepared.is_untouched or error.kind != "invalid_request":
             return False
         return self._is_mendable(prepared.upstream, prepared.body[0], prepared.target.model)
 
@@ -179,8 +194,19 @@ class Generation:
         named: dict[str, Any] = {"model": model} if upstream.format == "gemini" else {}  # elsewhere the body names it
         return bool(upstream.wire.check_request(body, **named))
 
-    async def _prepared(self, neutral: ModelRequest, target: Target, *, is_rewritten: bool) -> Prepared:
-        upstream = self._running.upstreams[target.provider]
+    def _untouched(self, target: Target) -> Prepared | None:
+        """The body as it came, where its outline says that nothing is to be done to it."""
+        outline, upstream = self._outline, self._running.upstreams[target.provider]
+        if outline is None or target.model != outline.model or upstream.format != self._door.format:
+            return None
+        if not upstream.takes_bodies_as_they_are:
+            return None
+        if self._running.config.gateway.repair and not is_legal(outline.messages, RULES[upstream.format]):
+            return None
+        return Prepared(target, upstream, [self._request.body], True, True, [], [])
+
+    async def _prepared(self, target: Target, *, is_rewritten: bool) -> Prepared:
+        neutral, upstream = self.neutral, self._running.upstreams[target.provider]
         request = await self._expanded(neutral, upstream)
         losses: list[Loss] = []
         if self._running.config.gateway.fetch_media:
@@ -194,10 +220,10 @@ class Generation:
             body = self._body_as_it_came(neutral, target)
             # made for one model, given to another: what the one takes the other may refuse
             if target.model == neutral.model or not self._is_mendable(upstream, body, target.model):
-                return Prepared(target, upstream, neutral, [body], True, [], [])
+                return Prepared(target, upstream, [body], True, True, [], [])
         named = structs.replace(mended, model=target.model)
         data, lost = upstream.wire.encode_request(named, **upstream.wire_options)
-        return Prepared(target, upstream, named, [data], is_same, repairs, losses + lost)
+        return Prepared(target, upstream, [data], is_same, False, repairs, losses + lost)
 
     async def _expanded(self, neutral: ModelRequest, upstream: AnyUpstream) -> ModelRequest:
         """The request with what it goes on from, where the upstream does not keep that itself."""
@@ -223,39 +249,43 @@ class Generation:
         headers = self._request.headers
         return {name: headers[name] for name in _FORWARDED if name in headers}
 
-    async def _whole(self, reply: WholeReply, prepared: Prepared, neutral: ModelRequest) -> Answer:
+    async def _whole(self, reply: WholeReply, prepared: Prepared) -> Answer:
         passage = self._passage
+        wire = prepared.upstream.wire
         try:
-            output = prepared.upstream.wire.read_response(reply.body)
+            if prepared.is_same:
+                passage.usage = wire.read_usage(reply.body)
+                return self._told(Answer.json(reply.body))
+            output = wire.read_response(reply.body)
         except WireError as error:
             message = f"the provider {prepared.target.provider} gave an answer that cannot be read: {error}"
             passage.error = ProviderError(message, "server")
             return self._told(refused(self._door.format, passage.error))
         passage.usage = output.usage
-        if prepared.is_same:
-            return self._told(Answer.json(reply.body))
+        neutral = self.neutral
         restored = structs.replace(Restorer(neutral).output(output), model=neutral.model, id=self._new_id(output.id))
         body, losses = self._wire.encode_response(restored)
         passage.losses = [*passage.losses, *filter(_is_of_the_answer, losses)]
-        if self._keeps(prepared, neutral):
+        if self._keeps(prepared):
             await self._keep(neutral, restored, body)
         return self._told(Answer.json(body))
 
-    def _streamed(self, reply: StreamReply, prepared: Prepared, neutral: ModelRequest) -> Answer:
+    def _streamed(self, reply: StreamReply, prepared: Prepared) -> Answer:
+        asked = self._passage.asked
         voice: Voice
-        if prepared.is_same and reply.reader.is_events:
-            voice = SameVoice(self._wire, neutral.model)
+        if prepared.is_same and reply.is_events:
+            voice = SameVoice(self._wire, asked)
+            if any(isinstance(delta, PartStarted | PartDelta) for delta in reply.deltas):
+                reply.reader = Skimmer.of(reply.reader, self._wire.name, b"".join(reply.held))
         else:
-            voice = TranslatedVoice(self._wire, neutral.model, Restorer(neutral), self._new_id)
+            voice = TranslatedVoice(self._wire, asked, Restorer(self.neutral), self._new_id)
         headers = _STREAM_HEADERS
         if self._door.format == "gemini" and self._request.query.get("alt") != "sse":
             voice, headers = ArrayVoice(voice), _ARRAY_HEADERS
-        return self._told(Answer(headers=dict(headers), body=self._relayed(reply, voice, prepared, neutral)))
+        return self._told(Answer(headers=dict(headers), body=self._relayed(reply, voice, prepared)))
 
-    async def _relayed(
-        self, reply: StreamReply, voice: Voice, prepared: Prepared, neutral: ModelRequest
-    ) -> AsyncGenerator[bytes, None]:
-        keeping = KeepingVoice(voice) if self._keeps(prepared, neutral) else None
+    async def _relayed(self, reply: StreamReply, voice: Voice, prepared: Prepared) -> AsyncGenerator[bytes, None]:
+        keeping = KeepingVoice(voice) if self._keeps(prepared) else None
         pieces = relayed(
             reply,
             keeping or voice,
@@ -269,7 +299,7 @@ class Generation:
                 yield piece
             status = 200
             if keeping is not None and keeping.body:
-                await self._keep(neutral, Restorer(neutral).output(keeping.output), keeping.body)
+                await self._keep(self.neutral, Restorer(self.neutral).output(keeping.output), keeping.body)
         finally:
             await pieces.aclose()
             self._passage.is_left = status == 499
@@ -280,9 +310,9 @@ class Generation:
         """The id of an answer: the upstream's, but where it is looked up by id here it must be like no other."""
         return f"resp_{new_id()}" if self._door.format == _RESPONSES else given
 
-    def _keeps(self, prepared: Prepared, neutral: ModelRequest) -> bool:
+    def _keeps(self, prepared: Prepared) -> bool:
         """Whether the answer is kept here for the requests that go on from it."""
-        return self._door.format == _RESPONSES and not prepared.is_same and wants_keeping(neutral)
+        return self._door.format == _RESPONSES and not prepared.is_same and wants_keeping(self.neutral)
 
     async def _keep(self, neutral: ModelRequest, output: ModelOutput, body: bytes) -> None:
         try:

@@ -8,7 +8,7 @@ Counting is adding to rows of numbers (`meters`); a request costs a few microsec
 - everything else comes from the configuration or from a closed list.
 
 Several workers share what they counted through `WorkerFiles`: a scrape of any of them gives the sum. Only the states of
-credentials are told by worker, for each keeps its own book of them.
+credentials and of the shared store are told by worker, for each keeps its own book of them.
 """
 
 from __future__ import annotations
@@ -126,6 +126,9 @@ class Metrics:
                 ("worker", "provider", "state"),
             )
         )
+        self._shared = self._kept(
+            Gauge("antiphon_shared_store_up", "Whether each worker reaches the shared store: 1, or 0.", ("worker",))
+        )
         self._info = self._kept(Gauge("antiphon_workers", "Workers that serve, by version.", ("version",)))
         self._info.set((version,), 1)
         for outcome in ("applied", "refused"):
@@ -207,11 +210,15 @@ class Metrics:
 
     def see_credentials(self, credentials: Mapping[str, Sequence[CredentialStatus]]) -> None:
         """These are the credentials of each provider now."""
-        worker = self._files.worker if self._files is not None else ""
+        worker = self._worker
         self._credentials.rows.clear()
         for provider, statuses in credentials.items():
             for state in STATES:
                 self._credentials.set((worker, provider, state), sum(_state(status) == state for status in statuses))
+
+    def see_shared(self, *, is_away: bool) -> None:
+        """The shared store is away now, or is not."""
+        self._shared.set((self._worker,), 0 if is_away else 1)
 
     def render(self, credentials: Mapping[str, Sequence[CredentialStatus]] | None = None) -> bytes:
         """The text of a scrape: the sum over all workers. `credentials` are their states now, by provider."""
@@ -239,6 +246,10 @@ class Metrics:
         """This worker ends: what it counted stays, what it held is gone."""
         self._has_ended = True
         self.share()
+
+    @property
+    def _worker(self) -> str:
+        return self._files.worker if self._files is not None else ""
 
     def _snapshot(self) -> _Snapshot:
         families = {name: list(family.rows.items()) for name, family in self._families.items()}

@@ -118,10 +118,25 @@ def _plot(
             times.append(
                 f'<text class="mark" x="{x:.1f}" y="{_HEIGHT - 7:g}" text-anchor="middle">{_clock(minute)}</text>'
             )
+    return picture(name, title, words, (_WIDTH, _HEIGHT), [*grid, *times, *drawn])
+
+
+def picture(
+    name: str,
+    title: str,
+    words: str,
+    size: tuple[float, float],
+    drawn: Iterable[str],
+    *,
+    stands_alone: bool = False,
+) -> str:
+    """What is drawn, framed: with a title and a description. One that `stands_alone` is a file and no part of a page."""
+    alone = f' xmlns="http://www.w3.org/2000/svg" width="{size[0]:g}" height="{size[1]:g}"' if stands_alone else ""
     return (
-        f'<svg class="plot" viewBox="0 0 {_WIDTH:g} {_HEIGHT:g}" role="img" aria-labelledby="{name}-title {name}-words">'
+        f'<svg{alone} class="plot" viewBox="0 0 {size[0]:g} {size[1]:g}" role="img" '
+        f'aria-labelledby="{name}-title {name}-words">'
         f'<title id="{name}-title">{title}</title><desc id="{name}-words">{words}</desc>'
-        f"{''.join(grid)}{''.join(times)}{''.join(drawn)}</svg>"
+        f"{''.join(drawn)}</svg>"
     )
 
 

@@ -97,7 +97,7 @@ class RequestRecord(Struct, frozen=True, kw_only=True):
             client_format=passage.client_format,
             upstream_format=passage.upstream_format,
             model=_cut(passage.asked),
-            target=_cut("/".join(filter(None, (passage.provider, passage.model)))),
+            target=_cut(f"{passage.provider}/{passage.model}" if passage.model else passage.provider),
             key=passage.key,
             status=passage.status,
             streamed=passage.streams,
@@ -110,7 +110,7 @@ class RequestRecord(Struct, frozen=True, kw_only=True):
             reasoning_tokens=usage.reasoning_tokens if usage else 0,
             repairs=_lines(passage.repairs),
             losses=_lines(passage.losses),
-            attempts=tuple(Try.of(attempt) for attempt in passage.attempts[-_MOST_LINES:]),
+            attempts=tuple([Try.of(attempt) for attempt in passage.attempts[-_MOST_LINES:]]),
             error=_cut(f"{error.kind}: {error.message}") if error is not None else "",
         )
 
@@ -239,12 +239,15 @@ def _step(seconds: float) -> int:
 
 
 def _cut(text: str) -> str:
-    text = text.encode("utf-8", "replace").decode()  # half a surrogate pair would break whatever is made of it
+    if not text.isascii():
+        text = text.encode("utf-8", "replace").decode()  # half a surrogate pair would break whatever is made of it
     return text if len(text) <= _LONGEST_LINE else text[: _LONGEST_LINE - 1] + "…"
 
 
 def _lines(told: Iterable[object]) -> tuple[str, ...]:
     """Things as lines of bounded length and number; the last says how many more there were."""
+    if not told:
+        return ()
     every = list(told)
     lines = [_cut(str(one)) for one in every[:_MOST_LINES]]
     if len(every) > _MOST_LINES:

@@ -1,7 +1,7 @@
 """The way back of a stream: pieces of the upstream's bytes in, pieces for the client out.
 
-Where both speak the same format the bytes pass as they came; what they say is read beside, for usage and for whether they came to
-an end. Otherwise they are read into deltas and written in the client's format. While the upstream is silent the client gets
+Where both speak the same format the bytes pass as they came; what they say is skimmed beside, for usage and for whether they came
+to an end. Otherwise they are read into deltas and written in the client's format. While the upstream is silent the client gets
 comments, so that nobody on the way takes the line for dead. A stream that breaks ends with an error in the client's format,
 never as if it was finished.
 """
@@ -19,6 +19,7 @@ from msgspec import Struct, structs
 
 from antiphon.errors import TransportError
 from antiphon.gateway.passage import Passage
+from antiphon.gateway.skimmer import WholeEvents
 from antiphon.gateway.upstream import StreamReply
 from antiphon.wire import Format
 from antiphon.wire.delta import Assembler, Failed, ModelOutputDelta, Started
@@ -30,9 +31,6 @@ from antiphon.wire.sse import SseReader
 COMMENT = b": keep-alive\n\n"
 _MOST_BEHIND_THE_END = 64 * 1024
 """What an upstream may say behind its last event: a `[DONE]`, some blanks. More is not passed on."""
-
-_BLANK_LINES = (b"\n\n", b"\n\r\n", b"\r\r")
-"""What stands between two events."""
 
 Scrub = Callable[[ProviderError], ProviderError]
 
@@ -62,23 +60,13 @@ class SameVoice:
     def __init__(self, wire: Format, asked: str) -> None:
         self._wire = wire
         self._asked = asked
-        self._half: list[bytes] = []
+        self._events = WholeEvents()
 
     def hear(self, piece: bytes, _: list[ModelOutputDelta]) -> bytes:
-        if not self._half and piece.endswith(b"\n\n"):
-            return piece
-        seam = self._half[-1][-2:] if self._half else b""  # the blank line may be cut in two
-        joined = seam + piece
-        end = max(joined.rfind(blank) + len(blank) if blank in joined else 0 for blank in _BLANK_LINES) - len(seam)
-        if end <= 0:
-            self._half += [piece] if piece else []
-            return b""
-        said = b"".join([*self._half, piece[:end]])
-        self._half = [piece[end:]] if end < len(piece) else []
-        return said
+        return self._events.feed(piece)
 
     def end(self, failed: Failed | None) -> bytes:
-        return b"".join(self._half) if failed is None else self._wire.stream_writer(self._asked).write(failed)
+        return self._events.close() if failed is None else self._wire.stream_writer(self._asked).write(failed)
 
 
 class TranslatedVoice:
@@ -229,7 +217,9 @@ async def relayed(
     async with aclosing(reply), _Silence(keep_alive) as silence:
         behind = 0
         body, reader = reply.pieces, reply.reader
-        piece, deltas = b"".join(reply.held), reply.deltas
+        piece, deltas = b"".join([*reply.held, reply.unread]), reply.deltas
+        if reply.unread and not reader.is_over:
+            deltas = [*deltas, *reader.feed(reply.unread)]
         while True:
             failed = _quoting(deltas, scrub)
             if failed is not None:

@@ -39,6 +39,7 @@ class Running:
         self.upstreams: dict[str, Upstream | OfflineUpstream] = {
             settings.name: self._upstream(settings, transport, previous) for settings in config.providers
         }
+        self.formats = frozenset(upstream.format for upstream in self.upstreams.values())
         self.routes = [Route(model.name, model.targets) for model in config.models]
         known = {name: _models_of(upstream) for name, upstream in self.upstreams.items()}
         self._table = RouteTable(self.routes, {}, (), lambda: known)
@@ -52,6 +53,12 @@ class Running:
         """How the keys of each provider stand."""
         pools = {name: upstream.pool for name, upstream in self.upstreams.items()}
         return {name: pool.status() for name, pool in pools.items() if pool is not None}
+
+    @property
+    def pools(self) -> list[tuple[str, CredentialPool]]:
+        """The keys of each provider that has some, with the address they are for."""
+        upstreams = (upstream for upstream in self.upstreams.values() if isinstance(upstream, Upstream))
+        return [(upstream.base_url, upstream.pool) for upstream in upstreams if upstream.pool is not None]
 
     @property
     def secrets(self) -> tuple[str, ...]:

@@ -1,7 +1,10 @@
-"""The listeners: HTTP comes in through aiohttp's server, is held to limits, and becomes a `ClientRequest`; an `Answer` goes out.
+"""The listeners: HTTP comes in, is held to limits, and becomes a `ClientRequest`; an `Answer` goes out.
 
 Two ports, one process, one gateway behind both (seed 001): the main service and the format proxy. The rest of the gateway knows
 nothing of this: no framework's type goes past this file.
+
+What is plain is read and answered by a `PlainLine`; the first thing on a connection that is not goes to aiohttp's server, with
+the rest of the connection. Both count, ask and answer through the `Listener` of their port.
 
 Limits, each with the status that says so: connections (503 and closed), the head of a request (431, or closed when it takes
 too long), its body (413, or 408 when it takes too long), and the time of the whole (504). A client that goes away cancels what
@@ -21,6 +24,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from antiphon.errors import ServeRefused
 from antiphon.gateway.config import GatewaySettings
@@ -29,6 +33,7 @@ from antiphon.gateway.gateway import Answers, request_id_of
 from antiphon.gateway.logs import request_named
 from antiphon.gateway.message import Answer, ClientRequest
 from antiphon.gateway.metrics import Metrics
+from antiphon.gateway.plain_line import JSON_TYPES, PlainLine
 from antiphon.gateway.refusal import refused
 from antiphon.wire.output import ProviderError
 
@@ -40,8 +45,6 @@ logger = logging.getLogger("antiphon.gateway")
 _SERVER = "antiphon"
 _IDLE_SECONDS = 75.0
 _SWEEP_SECONDS = 1.0
-_JSON_TYPES = ("application/json", "application/octet-stream", "text/plain", "")
-"""What a body of JSON may call itself; the official clients say the first, and curl says nothing useful."""
 _HEAD = re.compile(rb"[A-Z]+ /")
 _AGENT = re.compile(rb"\r\nuser-agent:", re.IGNORECASE)
 _OTHER_AGENT = b"\r\nalso-agent:"
@@ -56,6 +59,8 @@ class Listener:
         self._door = door
         self._settings = settings
         self._server: Any = None
+        self._lines: WeakSet[PlainLine] = WeakSet()
+        self._served: set[Any] = set()
         self._sockets: asyncio.Server | None = None
         self._busy: dict[Any, float] = {}  # connections that have a request under way, and since when
         self._since: dict[Any, float] = {}  # all connections, and when they were last heard of
@@ -68,7 +73,7 @@ class Listener:
     async def open(self, sock: socket.socket) -> None:
         """Listen."""
         self._server = _server_class()(self)
-        self._sockets = await asyncio.get_running_loop().create_server(self._server, sock=sock, backlog=1024)
+        self._sockets = await asyncio.get_running_loop().create_server(self._line, sock=sock, backlog=1024)
         self._sweeper = asyncio.create_task(self._sweep())
 
     async def close(self, grace: float) -> None:
@@ -77,13 +82,22 @@ class Listener:
         if self._sockets is not None:
             self._sockets.close()
         self._server.pre_shutdown()
+        for line in list(self._lines):
+            line.stop()
         deadline = time.monotonic() + grace
         while self._busy and time.monotonic() < deadline:
             await asyncio.sleep(0.05)
-        await self._server.shutdown(1.0)
+        await asyncio.gather(self._server.shutdown(1.0), *(line.cut(1.0) for line in list(self._lines)))
+
+    @property
+    def settings(self) -> GatewaySettings:
+        """The limits in force."""
+        return self._settings()
 
     def connected(self, transport: asyncio.Transport) -> bool:
         """Note a connection; False if there are too many."""
+        if transport in self._since:
+            return True  # it is handed from one to the other
         if len(self._since) >= self._settings().max_connections:
             return False
         self._since[transport] = time.monotonic()
@@ -95,24 +109,81 @@ class Listener:
         if self._since.pop(transport, None) is not None:
             self._metrics.connection_closed()
         self._busy.pop(transport, None)
+        self._served.discard(transport)
+
+    def began(self, transport: Any) -> None:
+        """A connection has a request under way."""
+        self._served.add(transport)
+        self._busy[transport] = time.monotonic()
+        self._metrics.request_began()
+
+    def ended(self, transport: Any) -> None:
+        """It is answered, or was given up."""
+        self._metrics.request_ended()
+        self._busy.pop(transport, None)
+        if transport in self._since:
+            self._since[transport] = time.monotonic()
+
+    def request_of(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        headers: Mapping[str, str],
+        body: bytes,
+        peer: str,
+    ) -> ClientRequest:
+        """What a client asks, under the id it gave or a new one."""
+        return ClientRequest(
+            method=method,
+            path=path,
+            query=query,
+            headers=headers,
+            body=body,
+            peer=peer,
+            door=self._door,
+            request_id=request_id_of(headers),
+        )
+
+    async def answered(self, request: ClientRequest) -> Answer:
+        """The answer, under the id of the request."""
+        return _signed(await self._gateway.handle(request), request.request_id)
+
+    def too_late(self, path: str, request_id: str) -> Answer:
+        """A request took longer than any may."""
+        error = ProviderError(f"the request took longer than {self.settings.request_seconds:g} s", "timeout")
+        return _signed(refused(_format_of(path), error), request_id)
+
+    def body_too_late(self, path: str) -> Answer:
+        """A body took longer than any may."""
+        message = f"the body did not come within {self.settings.body_seconds:g} s"
+        return refused(_format_of(path), ProviderError(message, "timeout"), status=408, headers={"connection": "close"})
+
+    def broken(self, request_id: str) -> Answer:
+        """The gateway made a mistake."""
+        told = f"the gateway failed; its log says more under {request_id}"
+        return _signed(refused("", ProviderError(told, "server"), status=500), request_id)
+
+    def _line(self) -> PlainLine:
+        line = PlainLine(self, self._server)
+        self._lines.add(line)
+        return line
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """One request."""
         from aiohttp import web
 
         transport = request.transport
-        self._busy[transport] = time.monotonic()
+        self.began(transport)
         headers = {name.lower(): value for name, value in request.headers.items()}
         request_id = request_id_of(headers)
+        headers["x-request-id"] = request_id
         seconds = self._settings().request_seconds
         streamed: web.StreamResponse | None = None
-        self._metrics.request_began()
         try:
             with request_named(request_id):
                 async with asyncio.timeout(seconds) as limit:
                     answer = await self._answered(request, headers, request_id)
-                    answer.headers.setdefault("x-request-id", request_id)
-                    answer.headers.setdefault("server", _SERVER)
                     if isinstance(answer.body, bytes):
                         return web.Response(status=answer.status, headers=answer.headers, body=answer.body)
                     streamed = web.StreamResponse(status=answer.status, headers=answer.headers)
@@ -121,47 +192,33 @@ class Listener:
         except TimeoutError:
             if not limit.expired():
                 raise
-            error = ProviderError(f"the request took longer than {seconds:g} s", "timeout")
             if streamed is not None and streamed.prepared:
                 # A status was told already: that there is no end is all that can still be said.
-                logger.warning("%s; its stream is cut", error.message, extra={"request_id": request_id})
+                logger.warning("the request took too long; its stream is cut", extra={"request_id": request_id})
                 if transport is not None:
                     transport.abort()
                 return streamed
-            late = refused(_format_of(request), error, headers={"x-request-id": request_id, "server": _SERVER})
+            late = self.too_late(request.path, request_id)
             return web.Response(status=late.status, headers=late.headers, body=late.body)
         finally:
-            self._metrics.request_ended()
-            self._busy.pop(transport, None)
-            if transport in self._since:
-                self._since[transport] = time.monotonic()
+            self.ended(transport)
 
     async def _answered(self, request: web.BaseRequest, headers: Mapping[str, str], request_id: str) -> Answer:
         body = b""
         if request.body_exists:
             taken = await self._body(request, headers)
             if isinstance(taken, Answer):
-                return taken
+                return _signed(taken, request_id)
             body = taken
+        query = dict(request.query) if request.query_string else {}
         peer = request.remote or ""
-        return await self._gateway.handle(
-            ClientRequest(
-                method=request.method,
-                path=request.path,
-                query=dict(request.query) if request.query_string else {},
-                headers=headers,
-                body=body,
-                peer=peer,
-                door=self._door,
-                request_id=request_id,
-            )
-        )
+        return await self.answered(self.request_of(request.method, request.path, query, headers, body, peer))
 
     async def _body(self, request: web.BaseRequest, headers: Mapping[str, str]) -> bytes | Answer:
         settings = self._settings()
-        format_name = _format_of(request)
+        format_name = _format_of(request.path)
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind not in _JSON_TYPES and not kind.endswith("+json"):
+        if kind not in JSON_TYPES and not kind.endswith("+json"):
             message = f"a body is JSON here, not {kind[:80]}; send content-type: application/json"
             return refused(
                 format_name, ProviderError(message, "invalid_request"), status=415, headers={"connection": "close"}
@@ -184,8 +241,7 @@ class Listener:
                         return refused(format_name, too_large, headers={"connection": "close"})
                     pieces.append(piece)
         except TimeoutError:
-            message = f"the body did not come within {settings.body_seconds:g} s"
-            return refused(format_name, ProviderError(message, "timeout"), status=408, headers={"connection": "close"})
+            return self.body_too_late(request.path)
         except Exception as error:
             message = f"the body cannot be read: {type(error).__name__}"
             return refused(format_name, ProviderError(message, "invalid_request"), headers={"connection": "close"})
@@ -205,7 +261,7 @@ class Listener:
             await asyncio.sleep(_SWEEP_SECONDS)
             now = time.monotonic()
             for transport, since in list(self._since.items()):
-                patience = _IDLE_SECONDS if transport in self._server.served else self._settings().header_seconds
+                patience = _IDLE_SECONDS if transport in self._served else self._settings().header_seconds
                 if transport not in self._busy and now - since > patience:
                     transport.abort()
 
@@ -245,10 +301,9 @@ def _server_class() -> Any:
 
     class _Server(web.Server):
         def __init__(self, listener: Listener) -> None:
-            self.served: set[Any] = set()
             self._listener = listener
             super().__init__(
-                self._handle,
+                listener.handle,
                 handler_cancellation=True,
                 access_log=None,
                 keepalive_timeout=_IDLE_SECONDS,
@@ -260,10 +315,6 @@ def _server_class() -> Any:
         def __call__(self) -> web.RequestHandler:
             return _Handler(self, loop=self._loop, **self._kwargs)
 
-        async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-            self.served.add(request.transport)
-            return await self._listener.handle(request)
-
         def connection_made(self, handler: Any, transport: asyncio.Transport) -> None:
             super().connection_made(handler, transport)
             if not self._listener.connected(transport):
@@ -271,9 +322,7 @@ def _server_class() -> Any:
                 transport.close()
 
         def connection_lost(self, handler: Any, exc: BaseException | None = None) -> None:
-            transport = self._connections.get(handler)
-            self._listener.disconnected(transport)
-            self.served.discard(transport)
+            self._listener.disconnected(self._connections.get(handler))
             super().connection_lost(handler, exc)
 
     return _Server
@@ -291,9 +340,15 @@ def _with_one_agent(data: bytes) -> bytes:
     return data
 
 
-def _format_of(request: web.BaseRequest) -> str:
+def _signed(answer: Answer, request_id: str) -> Answer:
+    answer.headers.setdefault("x-request-id", request_id)
+    answer.headers.setdefault("server", _SERVER)
+    return answer
+
+
+def _format_of(path: str) -> str:
     """The format in which whoever asks for that path understands errors."""
-    door = door_of("POST", request.path, {})
+    door = door_of("POST", path, {})
     return door.format if isinstance(door, Door) else ""
 
 

@@ -9,6 +9,7 @@ from antiphon.gateway.media import MediaFetcher
 from antiphon.gateway.metrics import Metrics
 from antiphon.gateway.recent import RecentRequests
 from antiphon.gateway.response_state import ResponseState
+from antiphon.gateway.shared import Shared
 from antiphon.gateway.spans import Spans
 from antiphon.providers.transport import Transport
 
@@ -23,3 +24,5 @@ class Services(Struct, kw_only=True):
     metrics: Metrics
     recent: RecentRequests
     spans: Spans
+    shared: Shared | None = None
+    """What it shares with other processes; None: nothing."""

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -33,14 +35,17 @@ from antiphon.gateway.response_state import ResponseState
 from antiphon.gateway.running import Running
 from antiphon.gateway.server import Listener, bound
 from antiphon.gateway.services import Services
+from antiphon.gateway.shared import shared_by
 from antiphon.gateway.spans import started_spans
 from antiphon.gateway.worker_files import WorkerFiles, keep_sharing
 from antiphon.providers.aiohttp_transport import AiohttpTransport
+from antiphon.providers.direct_transport import DirectTransport
 
 logger = logging.getLogger("antiphon.gateway")
 
 GRACE = 30.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_LOOK_FOR_PARENT = 1.0
 _QUICK_DEATH = 2.0
 """A worker that dies sooner than this is not replaced at once: it would die again."""
 
@@ -63,6 +68,16 @@ class Sockets:
         return self.main.getsockname()[1], self.format.getsockname()[1]
 
 
+def settle(_: tuple[int, int]) -> None:
+    """Everything is there that will be there to the end: the garbage collector need not look at it again, and seldom at the rest.
+
+    For a process that does nothing but serve.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+
+
 async def serve(
     config: Config,
     *,
@@ -81,16 +96,18 @@ async def serve(
     """
     sockets = sockets or Sockets(config)
     metrics = Metrics((model.name for model in config.models), version=__version__, files=files)
+    shared = shared_by(config.gateway, environ, lambda: gateway.running.pools)
     services = Services(
-        transport=AiohttpTransport(environ),
+        transport=DirectTransport(AiohttpTransport(environ)),
         state=ResponseState(
             config.gateway.state, seconds=config.gateway.state_seconds, limit=config.gateway.state_limit
         ),
         media=MediaFetcher(),
-        limits=RateLimits(),
+        limits=shared.limits if shared is not None else RateLimits(),
         metrics=metrics,
         recent=RecentRequests(files=files),
         spans=started_spans(__version__),
+        shared=shared,
     )
     gateway = Gateway(Running(config, services.transport, environ=environ), services)
     mounted = chat(gateway) if chat is not None else None
@@ -99,7 +116,7 @@ async def serve(
     configure_logs(
         config.gateway.log,
         config.gateway.log_level,
-        secrets=lambda: gateway.running.secrets,
+        secrets=lambda: (*gateway.running.secrets, *(shared.store.secrets if shared is not None else ())),
         on_failure=metrics.log_failed,
     )
     listeners = [
@@ -108,9 +125,12 @@ async def serve(
     ]
     stop = stop or asyncio.Event()
     tasks: list[asyncio.Task[None]] = []
+    if shared is not None:
+        await shared.start()
+        tasks.append(asyncio.create_task(shared.run()))
     if files is not None:
-        shared = [lambda: metrics.see_credentials(gateway.running.credentials), metrics.share, services.recent.share]
-        tasks.append(asyncio.create_task(keep_sharing(shared)))
+        told = [gateway.see, metrics.share, services.recent.share]
+        tasks.append(asyncio.create_task(keep_sharing(told)))
     if path is not None:
         watcher = Watcher(
             path, gateway.apply, serving=config, environ=environ, overrides=overrides or {}, on_look=metrics.reloaded
@@ -136,6 +156,8 @@ async def serve(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if shared is not None:
+            await shared.aclose()
         metrics.close()
         services.state.close()
         services.spans.close()
@@ -165,10 +187,17 @@ def stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
             loop.remove_signal_handler(known)
 
 
-def serve_in_workers(config: Config, count: int, **options: Any) -> int:
-    """Serve with `count` processes that share the ports; the exit code. Returns when all have ended."""
+def serve_in_workers(
+    config: Config, count: int, *, chat: Callable[[Path], Callable[[Gateway], Mounted]] | None = None, **options: Any
+) -> int:
+    """Serve with `count` processes that share the ports; the exit code. Returns when all have ended.
+
+    `chat` makes each worker's way to the chat, given a folder that the workers share.
+    """
     sockets = Sockets(config)
     with tempfile.TemporaryDirectory(prefix="antiphon-") as folder:
+        if chat is not None:
+            options["chat"] = chat(Path(folder))
         return _Parent(config, count, sockets, Path(folder), options).run()
 
 
@@ -180,6 +209,13 @@ def _later(signals: tuple[signal.Signals, ...]) -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _end_with(parent: int) -> None:
+    """Stop this worker when its parent is gone: it would hold the ports, and nobody would know."""
+    while os.getppid() == parent:
+        time.sleep(_LOOK_FOR_PARENT)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 class _Parent:
@@ -216,6 +252,7 @@ class _Parent:
         return 0
 
     def _fork(self, number: int) -> None:
+        parent = os.getpid()
         with _later(_SIGNALS):
             process = os.fork()
             if process:
@@ -226,8 +263,10 @@ class _Parent:
             for known in _SIGNALS:
                 signal.signal(known, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+            threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
             files = WorkerFiles(self._folder, f"{number}-{os.getpid()}")
-            asyncio.run(serve(self._config, sockets=self._sockets, files=files, **self._options))
+            options = {"ready": settle, **self._options}
+            asyncio.run(serve(self._config, sockets=self._sockets, files=files, **options))
             code = 0
         finally:
             os._exit(code)  # the parent's own cleaning up is the parent's

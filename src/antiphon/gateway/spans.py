@@ -31,6 +31,7 @@ logger = logging.getLogger("antiphon.gateway")
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 _LONGEST = 200
+_LOOK_SECONDS = 1.0
 _SECOND = 1_000_000_000
 
 _WELL_KNOWN = {
@@ -53,6 +54,7 @@ class Spans:
         self._close = close
         self._tracer: Tracer | None = None
         self._is_global = provider is None
+        self._nowhere_until = 0.0  # there is nowhere to send them to; looked at again then
         try:
             from opentelemetry import trace
         except ImportError:
@@ -61,12 +63,13 @@ class Spans:
 
     def record(self, passage: Passage, headers: Mapping[str, str], operation: str = "chat") -> None:
         """A request is over. `headers` are the client's, their names in lower case."""
-        if self._tracer is None:
+        if self._tracer is None or time.monotonic() < self._nowhere_until:
             return
         from opentelemetry import trace
 
         if self._is_global and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
-            return  # the process has set up nowhere to send them to
+            self._nowhere_until = time.monotonic() + _LOOK_SECONDS
+            return
         from opentelemetry.propagate import extract
         from opentelemetry.trace import SpanKind, set_span_in_context
 

@@ -1,8 +1,8 @@
 """`Status`: how the gateway is doing, as one value; `status_json` writes it for programs, `status_page` for people.
 
 Nothing in it is secret: credentials are there by name and masked, errors were scrubbed by whoever took them in. With several
-workers the requests are those of all of them; the states of credentials are those of the worker that was asked, for each keeps
-its own book.
+workers the requests are those of all of them; the states of credentials and of the shared store are those of the worker that was
+asked, for each keeps its own book.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.gateway.recent import Minute, RequestRecord, Seen, percentile
+from antiphon.gateway.shared_store import SharedStatus
 from antiphon.providers.credential_key import CredentialStatus
 
 
@@ -34,6 +35,7 @@ class ServerStatus(Struct, frozen=True, kw_only=True):
     config_file: str = ""
     workers: int = 1
     reload: Reload | None = None
+    shared: SharedStatus | None = None
 
     @property
     def uptime(self) -> float:
@@ -126,11 +128,18 @@ def status_of(
     models: Mapping[str, Sequence[str]],
     config_file: str = "",
     reload: Reload | None = None,
+    shared: SharedStatus | None = None,
 ) -> Status:
     """The status now. `credentials` are those of each provider, `models` the targets of each route."""
     return Status(
         server=ServerStatus(
-            version=version, started=started, now=now, config_file=config_file, workers=seen.workers, reload=reload
+            version=version,
+            started=started,
+            now=now,
+            config_file=config_file,
+            workers=seen.workers,
+            reload=reload,
+            shared=shared,
         ),
         credentials=tuple(
             _credential_row(provider, status, now) for provider, statuses in credentials.items() for status in statuses

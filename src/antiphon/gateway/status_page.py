@@ -14,6 +14,7 @@ from html import escape
 from antiphon.gateway.message import Answer
 from antiphon.gateway.plots import LATENCIES, latency_plot, requests_plot, seconds_told
 from antiphon.gateway.recent import Minute, RequestRecord, Try, percentile
+from antiphon.gateway.shared_store import SharedStatus
 from antiphon.gateway.status import CredentialRow, MinuteRow, ModelRow, Reload, ServerStatus, Status, status_json
 from antiphon.gateway.status_style import STYLE, STYLE_HASH
 
@@ -81,8 +82,12 @@ def _header(status: Status) -> str:
         about.append(f"Seen by {server.workers} workers.")
     if server.reload is not None and server.reload.is_applied:
         about.append(f"Reloaded {_date(server.reload.time)}.")
-    alarm = _refused_reload(server.reload) if server.reload is not None and not server.reload.is_applied else ""
-    return f'<header><h1>Antiphon gateway</h1><p class="quiet">{" ".join(about)}</p>{alarm}</header>'
+    if server.shared is not None and not server.shared.is_away:
+        about.append(f"Shared through <code>{_said(server.shared.address)}</code>, since {_date(server.shared.since)}.")
+    alarms = _refused_reload(server.reload) if server.reload is not None and not server.reload.is_applied else ""
+    if server.shared is not None and server.shared.is_away:
+        alarms += _away(server.shared)
+    return f'<header><h1>Antiphon gateway</h1><p class="quiet">{" ".join(about)}</p>{alarms}</header>'
 
 
 def _refused_reload(reload: Reload) -> str:
@@ -90,6 +95,14 @@ def _refused_reload(reload: Reload) -> str:
         '<div class="alarm" role="alert">'
         f'<b class="bad">The configuration of {_date(reload.time)} was refused</b>; the one before it serves on.'
         f"{_list(reload.problems)}</div>"
+    )
+
+
+def _away(shared: SharedStatus) -> str:
+    return (
+        '<div class="alarm" role="alert">'
+        f'<b class="bad">The shared store <code>{_said(shared.address)}</code> is away</b> since {_date(shared.since)}: '
+        f"{_said(shared.reason)}. Until it is back each worker counts limits and learns of credentials for itself.</div>"
     )
 
 

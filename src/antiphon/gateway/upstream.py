@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import lru_cache
 from random import random as any_fraction
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct, structs
 
@@ -34,6 +34,7 @@ from antiphon.wire.output import ProviderError
 
 _SILENT = (Started, UsageReported, PartEnded, Failed, Finished)
 _NOTHING = ProviderError("the provider ended its answer without having said anything", "stream_cut")
+_READ_TO_BEGIN = 1024
 _LONGEST_ERROR = 1024 * 1024
 _LONGEST_WHOLE = 256 * 1024 * 1024
 _MOST_ADDRESSES = 256  # clients choose the names of models where a route is a glob
@@ -54,15 +55,31 @@ class WholeReply(Struct, frozen=True):
     headers: Mapping[str, str]
 
 
+class Reader(Protocol):
+    """Who reads what goes on. `is_over` when the terminal delta was given."""
+
+    @property
+    def is_over(self) -> bool: ...
+    def feed(self, data: bytes) -> list[ModelOutputDelta]: ...
+    def close(self, trouble: TransportError | None = None) -> list[ModelOutputDelta]: ...
+
+
 class StreamReply(Struct):
-    """An answer that goes on. `held` are the bytes that came so far, `deltas` what they said; `pieces` gives the rest."""
+    """An answer that goes on. `held` are the bytes that were read so far, `deltas` what they said; `unread` came with them, and
+    `pieces` gives the rest."""
 
     held: list[bytes]
     deltas: list[ModelOutputDelta]
     headers: Mapping[str, str]
-    reader: AnswerReader
+    reader: Reader
     response: HttpResponse
     lease: Lease | None
+    unread: bytes = b""
+
+    @property
+    def is_events(self) -> bool:
+        """Whether it is a stream at all, and not one body."""
+        return not isinstance(self.reader, AnswerReader) or self.reader.is_events
 
     @property
     def pieces(self) -> AsyncIterator[bytes]:
@@ -272,14 +289,15 @@ class _Try:
         reader = AnswerReader(self._upstream.wire)
         held: list[bytes] = []
         deltas: list[ModelOutputDelta] = []
-        is_shown = False
+        is_shown, unread = False, b""
         body = response.body
         with contextlib.suppress(TimeoutError):  # it thinks; from here on it is the client's
             async with asyncio.timeout(self._upstream.hold):
                 while not reader.is_over and not is_shown:
                     try:
-                        held.append(await anext(body))
-                        fresh = reader.feed(held[-1])
+                        piece, unread = _begun(unread or await anext(body))
+                        held.append(piece)
+                        fresh = reader.feed(piece)
                     except StopAsyncIteration:
                         fresh = reader.close()
                     deltas += fresh
@@ -290,7 +308,13 @@ class _Try:
                 raise UpstreamFailed(last.error)
             if isinstance(last, Finished) and last.stop_reason in ("", "end"):
                 raise UpstreamFailed(_NOTHING)
-        return StreamReply(held, deltas, response.headers, reader, response, self._course.lease)
+        return StreamReply(held, deltas, response.headers, reader, response, self._course.lease, unread)
+
+
+def _begun(piece: bytes) -> tuple[bytes, bytes]:
+    """The first events of a piece, and the others: to know that something is said, not everything need be read."""
+    end = piece.find(b"\n\n", _READ_TO_BEGIN) + 2
+    return (piece, b"") if end < _READ_TO_BEGIN else (piece[:end], piece[end:])
 
 
 def _shows(delta: ModelOutputDelta) -> bool:

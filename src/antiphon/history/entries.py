@@ -177,7 +177,7 @@ class ModelOutputEntry(HistoryEntry, frozen=True, tag="model_output"):
 
     @property
     def tool_calls(self) -> tuple[ToolCallRequest, ...]:
-        return tuple(part for part in self.content if type(part) is ToolCallRequest)
+        return tuple([part for part in self.content if type(part) is ToolCallRequest])
 
     @property
     def live_screen(self) -> str | None:

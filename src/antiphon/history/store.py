@@ -48,6 +48,9 @@ class SearchHit(Struct, frozen=True):
 class HistoryStore(ABC):
     """Conversations, kept."""
 
+    path: str
+    """Where they are, as people may see it: a file, or a server without the password."""
+
     @abstractmethod
     def create(self, title: str = "", *, tags: Sequence[str] = ()) -> AgentHistory:
         """A new, empty conversation."""

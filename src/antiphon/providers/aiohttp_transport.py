@@ -27,7 +27,7 @@ from msgspec import structs
 
 from antiphon import __version__
 from antiphon.errors import ProviderSetupError, TransportError
-from antiphon.providers.transport import HttpRequest, HttpResponse, Timeouts
+from antiphon.providers.transport import HttpRequest, HttpResponse, Timeouts, trouble
 
 if TYPE_CHECKING:
     import aiohttp
@@ -36,8 +36,9 @@ _JOINED = 256 * 1024
 """Pieces of a body are joined up to this size: copying is cheaper than a system call for each."""
 _LARGEST_SINGLE = 1024 * 1024
 """A body that is one piece is sent as it is up to this size; beyond that aiohttp warns of writing so much at once."""
-_KEPT_ALIVE = 60.0
-_MOST_REDIRECTS = 3
+KEPT_ALIVE = 60.0
+"""For so many seconds a connection waits for the next request."""
+MOST_REDIRECTS = 3
 _REDIRECTS = (307, 308)  # those that keep the method and the body
 
 
@@ -63,17 +64,14 @@ class AiohttpTransport:
         held = self._sessions.get(asyncio.get_running_loop())
         if held is None or held.session.closed:
             held = await self._begin()
-        for _ in range(_MOST_REDIRECTS + 1):
+        for _ in range(MOST_REDIRECTS + 1):
             response = await self._ask(held, request)
-            location = response.headers.get("location")
-            if response.status not in _REDIRECTS or not location:
-                return response
-            target = urljoin(request.url, location)
-            if _origin(target) != _origin(request.url):
+            following = redirected(request, response)
+            if following is None:
                 return response
             await response.aclose()
-            request = structs.replace(request, url=target)
-        raise TransportError(f"{request.host} redirects in a circle; check the base URL", "redirect_loop")
+            request = following
+        raise trouble("redirect_loop", request)
 
     async def aclose(self) -> None:
         """Close the connections of this loop, and of others as far as they can be reached."""
@@ -93,8 +91,8 @@ class AiohttpTransport:
                 request.url,
                 data=_data(request.body, headers),
                 headers=headers,
-                proxy=self._proxy(request.url),
-                ssl=self._certificates if request.url.startswith("https:") else True,
+                proxy=self.proxy_for(request.url),
+                ssl=self.certificates if request.url.startswith("https:") else True,
                 allow_redirects=False,
                 timeout=_patience(request.timeouts),
             )
@@ -121,7 +119,7 @@ class AiohttpTransport:
             ) from None
         loop = asyncio.get_running_loop()
         session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEPT_ALIVE),
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEPT_ALIVE),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": f"antiphon/{__version__}"},
         )
@@ -135,7 +133,7 @@ class AiohttpTransport:
             await session.close()
 
     @cached_property
-    def _certificates(self) -> ssl.SSLContext | bool:
+    def certificates(self) -> ssl.SSLContext | bool:
         """Whom to trust; read when it is first needed, for that takes a while."""
         return _certificates(self._environ) or True
 
@@ -151,7 +149,8 @@ class AiohttpTransport:
                 self._sessions.pop(loop).session.detach()
             gc.collect()
 
-    def _proxy(self, url: str) -> str | None:
+    def proxy_for(self, url: str) -> str | None:
+        """The proxy that the environment wants in between; None where it wants none. Raises `TransportError`."""
         if not self._proxies:
             return None
         parts = urlsplit(url)
@@ -216,6 +215,15 @@ def _patience(timeouts: Timeouts) -> aiohttp.ClientTimeout:
 
 async def _closed(generator: AsyncGenerator[Any, None]) -> None:
     await generator.aclose()
+
+
+def redirected(request: HttpRequest, response: HttpResponse) -> HttpRequest | None:
+    """The request that a response wants to be made instead; None where it wants none, or at another host."""
+    location = response.headers.get("location")
+    if response.status not in _REDIRECTS or not location:
+        return None
+    target = urljoin(request.url, location)
+    return structs.replace(request, url=target) if _origin(target) == _origin(request.url) else None
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None]:
@@ -291,28 +299,24 @@ def _certificates(environ: Mapping[str, str]) -> ssl.SSLContext | None:
 
 
 def _failure(error: Exception, request: HttpRequest, *, is_begun: bool = False) -> TransportError:
-    """What happened, in our words: the library's may hold addresses with passwords in them."""
+    """What happened, in our words."""
     import aiohttp
 
-    host, timeouts = request.host, request.timeouts
+    code, detail = "connection_lost", ""
     if isinstance(error, aiohttp.ConnectionTimeoutError):
-        return TransportError(f"no connection to {host} within {timeouts.connect} s", "connect_timeout")
-    if isinstance(error, aiohttp.SocketTimeoutError):
-        return TransportError(f"{host} said nothing for {timeouts.read} s", "read_timeout")
-    if isinstance(error, TimeoutError):
-        return TransportError(f"{host} did not finish within {timeouts.total} s", "total_timeout")
-    if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return TransportError(f"the name {host} cannot be resolved; check the base URL and the network", "dns_failed")
-    if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError):
-        return TransportError(
-            f"the certificate of {host} is not trusted; for one of your own set SSL_CERT_FILE", "tls_failed"
-        )
-    if isinstance(error, aiohttp.ClientProxyConnectionError | aiohttp.ClientHttpProxyError):
-        return TransportError(f"the proxy for {host} cannot be used; check HTTP_PROXY and HTTPS_PROXY", "proxy_failed")
-    if isinstance(error, aiohttp.ClientConnectorError):
-        return TransportError(f"cannot connect to {host}: {error.os_error.strerror or 'refused'}", "connection_failed")
-    if isinstance(error, ValueError) and not isinstance(error, OSError):
-        return TransportError(f"the address at {host} is no URL; check the base URL", "invalid_url")
-    if is_begun:
-        return TransportError(f"{host} closed the connection before the answer ended", "connection_lost")
-    return TransportError(f"{host} closed the connection without an answer", "connection_lost")
+        code = "connect_timeout"
+    elif isinstance(error, aiohttp.SocketTimeoutError):
+        code = "read_timeout"
+    elif isinstance(error, TimeoutError):
+        code = "total_timeout"
+    elif isinstance(error, aiohttp.ClientConnectorDNSError):
+        code = "dns_failed"
+    elif isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError):
+        code = "tls_failed"
+    elif isinstance(error, aiohttp.ClientProxyConnectionError | aiohttp.ClientHttpProxyError):
+        code = "proxy_failed"
+    elif isinstance(error, aiohttp.ClientConnectorError):
+        code, detail = "connection_failed", error.os_error.strerror or "refused"
+    elif isinstance(error, ValueError) and not isinstance(error, OSError):
+        code = "invalid_url"
+    return trouble(code, request, detail, is_begun=is_begun)

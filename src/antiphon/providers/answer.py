@@ -86,7 +86,7 @@ class AnswerReader:
             return [Failed(ProviderError("the answer is not JSON", "server", code="not_an_answer"))]
         if isinstance(body, dict) and not body.get("error"):
             try:
-                return list(unfolded(self._wire.read_response(body)))
+                return unfolded(self._wire.read_response(body))
             except WireError:
                 pass
         return [Failed(self._error(body))]

@@ -19,6 +19,7 @@ from itertools import count
 
 from antiphon.errors import CredentialError, NoUsableCredential
 from antiphon.providers.credential_key import CredentialStatus, Key, Waits
+from antiphon.providers.credential_standing import NOTHING_HELD, Standing
 from antiphon.providers.secret import Credential, masked, scrubbed
 from antiphon.wire.output import ErrorKind, ProviderError
 
@@ -120,18 +121,36 @@ class CredentialPool:
     def disable(self, name: str) -> None:
         """Use the key of that name no more."""
         with self.lock:
-            self._named(name).is_disabled = True
+            self._named(name).disable()
 
     def enable(self, name: str) -> None:
         """Use the key of that name again, and hold nothing against it."""
         with self.lock:
-            self._named(name).forget_troubles()
+            self._named(name).enable()
 
     def status(self) -> list[CredentialStatus]:
         """What is known of each key."""
         with self.lock:
             now = self.clock()
             return [key.status(now) for key in self._keys]
+
+    def standings(self, named: Callable[[str], str]) -> dict[str, Standing]:
+        """What other processes should know of each key, by the name that `named` makes of its secret."""
+        with self.lock:
+            now = self.clock()
+            found: dict[str, Standing] = {}
+            for key in self._keys:
+                name = named(key.secret)
+                found[name] = found.get(name, NOTHING_HELD).joined(key.standing(now))
+            return found
+
+    def learn(self, named: Callable[[str], str], told: Mapping[str, Standing]) -> None:
+        """Add what other processes know of the keys. Times are those of the pool's clock."""
+        with self.lock:
+            now = self.clock()
+            for key in self._keys:
+                if standing := told.get(named(key.secret)):
+                    key.learn(standing, self.latest, now)
 
     def _usable(self, model: str, now: float) -> list[Key]:
         free = ((key, key.free_at(model)) for key in self._keys)
@@ -141,15 +160,14 @@ class CredentialPool:
         """Look whether refused keys were replaced where they come from; whether any was."""
         is_any = False
         for key in self._keys:
-            if key.is_invalid and not key.is_disabled and key.credential.is_elsewhere:
+            if key.is_refused and not key.is_disabled and key.credential.is_elsewhere:
                 try:
                     secret = key.credential.read(self._environ)
                 except CredentialError:
                     continue
                 if secret != key.secret:
-                    key.secret, is_any = secret, True
-                    key.name = key.credential.name or self._free_name(masked(secret))
-                    key.forget_troubles()
+                    key.replace(secret, key.credential.name or self._free_name(masked(secret)))
+                    is_any = True
         return is_any
 
     def _none_usable(self, model: str, now: float) -> NoUsableCredential:

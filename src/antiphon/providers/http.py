@@ -42,6 +42,7 @@ from antiphon.providers.transport import HttpRequest, Timeouts, Transport
 from antiphon.wire import formats
 from antiphon.wire.delta import Failed, ModelOutputDelta, PartEnded, PartStarted, Started, UsageReported
 from antiphon.wire.output import ProviderError
+from antiphon.wire.request import ModelRequest
 from antiphon.wire.restore import Restorer
 
 logger = logging.getLogger("antiphon.providers")
@@ -122,6 +123,7 @@ class HttpProviderClient(ProviderClient):
                 )
         self._header_secrets = tuple(value for header, value in self._headers.items() if holds_secret(header))
         self._wire_options = self._options_of_the_format()
+        self._idle_tools: tuple[object, ...] = ()  # tools whose names every provider takes as they are
 
     async def call_model(
         self, context: Sequence[ContextEntry], options: ProviderCallOptions
@@ -136,7 +138,7 @@ class HttpProviderClient(ProviderClient):
             options=options,
             url=self._address(model),
             chunks=rendered.chunks,
-            restorer=Restorer(rendered.request) if options.tools else None,
+            restorer=self._restorer(rendered.request),
             course=Course(
                 self._retry,
                 self.credentials,
@@ -250,6 +252,16 @@ class HttpProviderClient(ProviderClient):
             own["include"] = [*include, _ENCRYPTED]
             native[_RESPONSES] = own
         return structs.replace(options, settings=structs.replace(settings, store=False, native=native or None))
+
+    def _restorer(self, request: ModelRequest) -> Restorer | None:
+        """Who puts the names of tools back; nobody, if none was changed."""
+        if request.tools is self._idle_tools:
+            return None
+        restorer = Restorer(request)
+        if not restorer.is_idle:
+            return restorer
+        self._idle_tools = request.tools
+        return None
 
     def _pool(self, keys: Keys | None) -> CredentialPool | None:
         if keys is None and self.preset.needs_key:

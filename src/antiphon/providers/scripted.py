@@ -14,7 +14,7 @@ counted. `chunk_size=None` says every text in one piece.
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Any, TypeAlias, get_args
 
@@ -56,6 +56,8 @@ ModelFunction: TypeAlias = Callable[
 
 _DELTAS = get_args(ModelOutputDelta)
 _PARTS = get_args(OutputPart)
+_AT_ONCE = (str, *_PARTS, list, tuple, ModelOutput)
+"""Answers that are there and need not be waited for."""
 _CUT = ProviderError("the stream ended without a terminal event", "stream_cut")
 
 
@@ -106,7 +108,7 @@ class ScriptedModel(ProviderClient):
         turn: Any = self._turns[number]
         if callable(turn):
             turn = turn(context, options)
-            if inspect.isawaitable(turn):
+            if not isinstance(turn, _AT_ONCE) and inspect.isawaitable(turn):
                 turn = await turn
         for delta in _deltas(turn, _Answer(self, context, options, number + 1, self._meter), self._chunk_size):
             yield delta
@@ -132,14 +134,15 @@ class FunctionModel(ProviderClient):
         self._called += 1
         answer = _Answer(self, context, options, self._called, self._meter)
         said: Any = self._function(context, options)
-        if inspect.isawaitable(said):
-            said = await said
-        if isinstance(said, AsyncIterator):
-            streamed = _streamed(said, answer, self._chunk_size)
-            async with aclosing(streamed):
-                async for delta in streamed:
-                    yield delta
-            return
+        if not isinstance(said, _AT_ONCE):
+            if inspect.isawaitable(said):
+                said = await said
+            if isinstance(said, AsyncIterator):
+                streamed = _streamed(said, answer, self._chunk_size)
+                async with aclosing(streamed):
+                    async for delta in streamed:
+                        yield delta
+                return
         for delta in _deltas(said, answer, self._chunk_size):
             yield delta
 
@@ -149,23 +152,23 @@ class _Meter:
 
     def __init__(self) -> None:
         self._estimate = CharacterEstimate()
-        self._length = 0
+        self._known = 0
         self._last: ContextEntry | None = None
         self._tokens = 0
 
     def tokens(self, context: Sequence[ContextEntry]) -> int:
-        length = len(context)
-        if self._length == 0 or length < self._length or context[self._length - 1] is not self._last:
-            self._length = self._tokens = 0
-        for entry in context[self._length :]:
+        known = self._known
+        if known and (len(context) < known or context[known - 1] is not self._last):
+            known = self._tokens = 0
+        for entry in context[known:]:
             self._tokens += self._estimate.count(entry)
-        self._length = length
-        self._last = context[-1] if length else None
+            self._last = entry
+        self._known = len(context)
         return self._tokens
 
 
 class _Answer:
-    """What one answer is to be told with: who says it, to what, for the how many-th time."""
+    """What one answer is to be told with: who says it, to what, for the how many-th time; and how many calls it makes."""
 
     def __init__(
         self,
@@ -182,7 +185,7 @@ class _Answer:
         self.report.origin = Origin(self.provider, "", self.model)
         self._context = context
         self._meter = meter
-        self._calls = 0
+        self.calls = 0
 
     @property
     def id(self) -> str:
@@ -192,9 +195,9 @@ class _Answer:
         """The part; a call that has no id yet has one now."""
         if type(part) is not ToolCallRequest:
             return part
-        self._calls += 1
+        self.calls += 1
         # The length of the context keeps the ids of a resumed history apart, the turn those after a rollback.
-        return part if part.tool_call_id else structs.replace(part, tool_call_id=f"call_{self.place}_{self._calls}")
+        return part if part.tool_call_id else structs.replace(part, tool_call_id=f"call_{self.place}_{self.calls}")
 
     def usage(self, characters: int) -> TokenUsage:
         return TokenUsage(self._meter.tokens(self._context), -int(-characters // CHARACTERS_PER_TOKEN))
@@ -203,13 +206,15 @@ class _Answer:
         self.report.attempts.append(Attempt(provider=self.provider, model=self.model, error=error))
 
 
-def _deltas(said: Any, answer: _Answer, chunk_size: int | None) -> Iterable[ModelOutputDelta]:
-    if isinstance(said, ModelOutput):
-        output = said
-    elif isinstance(said, str):
-        output = ModelOutput(parts=(Text(said),))
+def _deltas(said: Any, answer: _Answer, chunk_size: int | None) -> Sequence[ModelOutputDelta]:
+    parts: Sequence[Any]
+    if isinstance(said, str):
+        parts = (Text(said),)
     elif isinstance(said, _PARTS):
-        output = ModelOutput(parts=(said,))
+        parts = (said,)
+    elif isinstance(said, ModelOutput):
+        answer.attempted(None)
+        return unfolded(_completed(said, answer), chunk_size)
     elif isinstance(said, ProviderError):
         return _played((Failed(said),), answer)
     elif isinstance(said, Failed):
@@ -217,23 +222,35 @@ def _deltas(said: Any, answer: _Answer, chunk_size: int | None) -> Iterable[Mode
     elif isinstance(said, list | tuple):
         if said and isinstance(said[0], _DELTAS):
             return _played(said, answer)
-        output = ModelOutput(parts=as_parts(said))
+        parts = as_parts(said)
     else:
         raise ScriptError(
             f"{answer.provider!r} was given {said!r} to say; give text, parts, a ModelOutput, deltas or a ProviderError"
         )
     answer.attempted(None)
-    return unfolded(_completed(output, answer), chunk_size)
+    return _told(parts, answer, chunk_size)
+
+
+def _told(parts: Sequence[OutputPart], answer: _Answer, chunk_size: int | None) -> list[ModelOutputDelta]:
+    """The parts with everything a provider would say of them."""
+    deltas: list[ModelOutputDelta] = [Started(answer.id, answer.model)]
+    characters = 0
+    for index, part in enumerate(parts):
+        part = answer.with_id(part)
+        characters += _characters(part)
+        deltas += unfolded_part(index, part, chunk_size)
+    deltas.append(UsageReported(answer.usage(characters)))
+    deltas.append(Finished("tool_calls" if answer.calls else "end"))
+    return deltas
 
 
 def _completed(output: ModelOutput, answer: _Answer) -> ModelOutput:
-    """The output with everything a provider would have said of it, where the script did not."""
-    parts = tuple(map(answer.with_id, output.parts))
-    has_calls = any(type(part) is ToolCallRequest for part in parts)
+    """The output with what a provider would have said of it, where the script did not."""
+    parts = tuple([answer.with_id(part) for part in output.parts])
     return structs.replace(
         output,
         parts=parts,
-        stop_reason=output.stop_reason or ("tool_calls" if has_calls else "end"),
+        stop_reason=output.stop_reason or ("tool_calls" if answer.calls else "end"),
         id=output.id or answer.id,
         model=output.model or answer.model,
         usage=output.usage or answer.usage(sum(map(_characters, parts))),

@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from antiphon.errors import TransportError
+
 
 class Timeouts(Struct, frozen=True, kw_only=True):
     """How many seconds to wait. None: for ever."""
@@ -41,6 +43,27 @@ class HttpRequest(Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"<HttpRequest {self.method} to {self.host}>"
+
+
+def trouble(code: str, request: HttpRequest, detail: str = "", *, is_begun: bool = False) -> TransportError:
+    """What happened on the way, in our words: a library's may hold addresses with passwords in them."""
+    host, timeouts = request.host, request.timeouts
+    if code == "connection_lost":
+        told = f"{host} closed the connection {'before the answer ended' if is_begun else 'without an answer'}"
+    else:
+        told = {
+            "connect_timeout": f"no connection to {host} within {timeouts.connect} s",
+            "read_timeout": f"{host} said nothing for {timeouts.read} s",
+            "total_timeout": f"{host} did not finish within {timeouts.total} s",
+            "dns_failed": f"the name {host} cannot be resolved; check the base URL and the network",
+            "tls_failed": f"the certificate of {host} is not trusted; for one of your own set SSL_CERT_FILE",
+            "proxy_failed": f"the proxy for {host} cannot be used; check HTTP_PROXY and HTTPS_PROXY",
+            "connection_failed": f"cannot connect to {host}: {detail}",
+            "invalid_url": f"the address at {host} is no URL; check the base URL",
+            "redirect_loop": f"{host} redirects in a circle; check the base URL",
+            "not_http": f"{host} gave an answer that is not well-formed HTTP; check the base URL",
+        }[code]
+    return TransportError(told, code)
 
 
 class HttpResponse(Protocol):

@@ -8,7 +8,7 @@ or by one piece where it is None.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 from msgspec import structs
 
@@ -27,24 +27,25 @@ from antiphon.wire.output import ModelOutput
 _NO_TEXT = Text("")
 
 
-def unfolded(output: ModelOutput, chunk_size: int | None = None) -> Iterator[ModelOutputDelta]:
+def unfolded(output: ModelOutput, chunk_size: int | None = None) -> list[ModelOutputDelta]:
     """The deltas of `output`, from `Started` to `Finished`."""
-    yield Started(output.id, output.model, output.created, output.format, output.native)
+    deltas: list[ModelOutputDelta] = [Started(output.id, output.model, output.created, output.format, output.native)]
     index = 0
     for candidate, answer in enumerate((output, *output.others)):
         for part in answer.parts:
-            yield from unfolded_part(index, part, chunk_size, candidate)
+            deltas += unfolded_part(index, part, chunk_size, candidate)
             index += 1
     if output.usage is not None:
-        yield UsageReported(output.usage)
-    yield Finished(output.stop_reason, output.stop_sequence)
+        deltas.append(UsageReported(output.usage))
+    deltas.append(Finished(output.stop_reason, output.stop_sequence))
     for candidate, answer in enumerate(output.others, 1):
-        yield Finished(answer.stop_reason, answer.stop_sequence, candidate, answer.native)
+        deltas.append(Finished(answer.stop_reason, answer.stop_sequence, candidate, answer.native))
+    return deltas
 
 
 def unfolded_part(
     index: int, part: OutputPart, chunk_size: int | None = None, candidate: int = 0
-) -> Iterator[ModelOutputDelta]:
+) -> Sequence[ModelOutputDelta]:
     """The deltas of one part."""
     words = ""
     if type(part) is Text:
@@ -56,11 +57,10 @@ def unfolded_part(
     elif isinstance(part, Thinking | Refusal):
         words = part.text
         part = structs.replace(part, text="")
-    yield PartStarted(index, part, candidate)
-    if words:
-        if chunk_size is None:
-            yield PartDelta(index, words)
-        else:
-            for start in range(0, len(words), chunk_size):
-                yield PartDelta(index, words[start : start + chunk_size])
-    yield PartEnded(index)
+    started, ended = PartStarted(index, part, candidate), PartEnded(index)
+    if not words:
+        return started, ended
+    if chunk_size is None or len(words) <= chunk_size:
+        return started, PartDelta(index, words), ended
+    pieces = [PartDelta(index, words[at : at + chunk_size]) for at in range(0, len(words), chunk_size)]
+    return started, *pieces, ended

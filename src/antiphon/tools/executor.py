@@ -9,6 +9,8 @@ Calls run side by side, at most `max_parallel` of one execution, and no more of 
 tools run on the event loop, so one that computes without ever awaiting holds up everything and cannot be timed out: make it a
 plain function, which runs in a thread. A thread cannot be stopped: at its deadline such a call is answered, and the answer
 says that the work may be going on.
+
+The fast path: a single call is run without a task around it, and begins at once (see `work`).
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from msgspec import structs
 
 from antiphon.errors import ToolError
 from antiphon.parts import ToolCallRequest, ToolCallResult, ToolExecutionStatus
-from antiphon.tools.bounded import Ending, bounded
+from antiphon.tools.bounded import bounded
 from antiphon.tools.cache import ResultCache
 from antiphon.tools.context import ToolContext
 from antiphon.tools.outcome import CallObserver, CallOutcome
@@ -33,6 +35,7 @@ from antiphon.tools.registry import ToolRegistry
 from antiphon.tools.results import as_result, exception_text, shortened, size_of
 from antiphon.tools.tool import Tool
 from antiphon.tools.validation import not_json
+from antiphon.tools.work import Ending
 
 logger = logging.getLogger("antiphon.tools")
 
@@ -86,9 +89,9 @@ class ToolExecutor:
             key = keys(call) if keys is not None else f"{conversation_id}:{call.tool_call_id}"
             # Two calls with one id are two calls; a tool that trusts the key must not take the second for the first.
             count = seen[key] = seen.get(key, 0) + 1
-            running.append(
-                _RunningCall(self, call, f"{key}#{count}" if count > 1 else key, observer, conversation_id, round)
-            )
+            if count > 1:
+                key = f"{key}#{count}"
+            running.append(_RunningCall(self, call, key, observer, conversation_id, round))
         if len(running) == 1:
             return [await running[0].answer()]
         return await self._side_by_side(running) if running else []
@@ -148,8 +151,9 @@ class _RunningCall:
             return await self._answer()
 
     async def _answer(self) -> ToolCallResult:
-        if self.observer is not None:
-            self.observer.started(self.call, self.tool, self.idempotency_key)
+        observer, on_call = self.observer, self.executor.on_call
+        if observer is not None:
+            observer.started(self.call, self.tool, self.idempotency_key)
         began = time.perf_counter()
         try:
             result = await self._result()
@@ -157,12 +161,14 @@ class _RunningCall:
             result = self._failed(str(error))
         finally:
             self.is_over = True
+        if observer is None and on_call is None:
+            return result
         outcome = self._outcome(result, time.perf_counter() - began)
-        if self.observer is not None:
-            self.observer.finished(self.call, result, outcome)
-        if self.executor.on_call is not None:
+        if observer is not None:
+            observer.finished(self.call, result, outcome)
+        if on_call is not None:
             try:
-                self.executor.on_call(outcome)
+                on_call(outcome)
             except Exception:
                 logger.exception("on_call failed for call %s of %s", self.call.tool_call_id, self.call.tool_name)
         return result
@@ -235,8 +241,8 @@ class _RunningCall:
             began = time.perf_counter()
             ending = await bounded(tool.call(arguments, context), tool.timeout, self.executor.grace)
             if ending.kind == "done":
-                if not ending.is_late:
-                    self._warn_if_blocking(tool, time.perf_counter() - began)
+                if tool.timeout is not None and not ending.is_late and time.perf_counter() - began > tool.timeout:
+                    self._warn_of_blocking(tool, time.perf_counter() - began)
                 return self._whole(tool, as_result(self.call, ending.value))
             if self.attempts > tool.retries or not _may_try_again(tool, ending):
                 return self._whole(tool, self._failed(self._explain(tool, ending)))
@@ -272,9 +278,9 @@ class _RunningCall:
             return f"{tool.name} broke off before it was done ({type(error).__name__}). Part of its work may have been done."
         return f"{tool.name} failed: {words}"
 
-    def _warn_if_blocking(self, tool: Tool, seconds: float) -> None:
+    def _warn_of_blocking(self, tool: Tool, seconds: float) -> None:
         # It finished, and yet later than the deadline that should have stopped it: the loop could not run in between.
-        if tool.timeout is not None and seconds > tool.timeout and not tool.runs_in_thread:
+        if not tool.runs_in_thread:
             logger.warning(
                 "%s held up the event loop, so that its timeout of %s s did nothing for %.1f s; make it a plain function",
                 tool.name,

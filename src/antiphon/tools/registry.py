@@ -38,7 +38,8 @@ class ToolRegistry:
 
     def __init__(self, offered: Iterable[Offered] = ()) -> None:
         self._tools: dict[str, Tool] = {}
-        self._sources: list[ToolSource] = []
+        self.sources: list[ToolSource] = []
+        """Whom `open` asks for tools; while there is nobody, it need not be called."""
         self._names_of: dict[int, list[str]] = {}
         self._definitions: tuple[ToolDefinition, ...] | None = None
         for one in offered:
@@ -67,7 +68,7 @@ class ToolRegistry:
         if isinstance(offered, Tool):
             self._put(offered)
         elif isinstance(offered, ToolSource) and not isinstance(offered, type):
-            self._sources.append(offered)
+            self.sources.append(offered)
         elif callable(offered):
             self._put(FunctionTool(offered))
         else:
@@ -85,19 +86,19 @@ class ToolRegistry:
 
         If one fails, nothing of it is offered, and the error is raised.
         """
-        for source in self._sources:
+        for source in self.sources:
             if id(source) not in self._names_of or getattr(source, "has_changed", False):
                 await self._load(source)
 
     async def refresh(self) -> None:
         """Ask all sources again: tools that are gone are offered no more, new ones are."""
-        for source in self._sources:
+        for source in self.sources:
             await self._load(source)
 
     async def aclose(self) -> None:
         """Close the sources; their tools are offered no more. All are closed, even if one fails."""
         errors: list[Exception] = []
-        for source in reversed(self._sources):
+        for source in reversed(self.sources):
             for name in self._names_of.pop(id(source), ()):
                 self._tools.pop(name, None)
             try:

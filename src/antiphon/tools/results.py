@@ -54,6 +54,8 @@ _MAGIC: tuple[tuple[bytes, int, str], ...] = (
 
 def as_result(call: ToolCallRequest, value: Any) -> ToolCallResult:
     """The result of `call`, of whatever its tool returned. A returned exception or failed result is a failure."""
+    if type(value) is str and value and value.isascii():  # what most tools return
+        return ToolCallResult(call.tool_name, call.tool_call_id, content=(Text(value),))
     if isinstance(value, ToolCallResult):
         content = value.content or (Text(NO_OUTPUT),)
         return ToolCallResult(call.tool_name, call.tool_call_id, value.status, content, native=value.native)
@@ -109,6 +111,8 @@ def exception_text(error: BaseException) -> str:
 
 def shortened(content: tuple[ResultPart, ...], limit: int) -> tuple[ResultPart, ...]:
     """The same parts if they fit; else with at most `limit` characters of text, and remarks for media no provider takes."""
+    if len(content) == 1 and type(content[0]) is Text and len(content[0].text) <= limit:
+        return content
     words = sum([len(part.text) for part in content if isinstance(part, _WORDED)])
     if words <= limit and not any(map(_is_too_large, content)):
         return content

@@ -27,7 +27,10 @@ MAX_PROBLEMS = 12
 def check_signature(tool_name: str, signature: Signature, arguments: dict[str, Any], *, lax: bool) -> dict[str, Any]:
     """The arguments of a function, converted. Raises `InvalidArguments` with all that is wrong."""
     try:
-        converted = _convert(signature, arguments, lax=lax)
+        given = msgspec.convert(arguments, signature.arguments, strict=not lax, dec_hook=convert_path, str_keys=True)
+        converted = {name: getattr(given, name) for name in arguments if name in signature.names}
+        if len(converted) != len(arguments):
+            _convert_extra(signature, arguments, converted, lax=lax)
     except (msgspec.ValidationError, NotImplementedError) as error:
         said = _without_idle_nulls(signature.schema, arguments)
         if len(said) < len(arguments):
@@ -39,18 +42,15 @@ def check_signature(tool_name: str, signature: Signature, arguments: dict[str, A
     return converted
 
 
-def _convert(signature: Signature, arguments: dict[str, Any], *, lax: bool) -> dict[str, Any]:
-    given = msgspec.convert(arguments, signature.arguments, strict=not lax, dec_hook=convert_path, str_keys=True)
-    converted = {name: getattr(given, name) for name in arguments if name in signature.names}
-    if len(converted) != len(arguments):
-        for name, value in arguments.items():
-            if name == signature.context_name:
-                raise msgspec.ValidationError(f"{name}: there is no such argument")
-            if name not in converted:
-                converted[name] = msgspec.convert(
-                    value, signature.extra, strict=not lax, dec_hook=convert_path, str_keys=True
-                )
-    return converted
+def _convert_extra(signature: Signature, arguments: dict[str, Any], converted: dict[str, Any], *, lax: bool) -> None:
+    """Take in what has no parameter of its own, for functions that take anything."""
+    for name, value in arguments.items():
+        if name == signature.context_name:
+            raise msgspec.ValidationError(f"{name}: there is no such argument")
+        if name not in converted:
+            converted[name] = msgspec.convert(
+                value, signature.extra, strict=not lax, dec_hook=convert_path, str_keys=True
+            )
 
 
 def _without_idle_nulls(schema: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:

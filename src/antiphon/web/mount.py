@@ -16,7 +16,8 @@ from antiphon.gateway.message import Answer, ClientRequest
 from antiphon.gateway.models import listed_models
 from antiphon.gateway.running import Running
 from antiphon.gateway.upstream import Upstream
-from antiphon.history import SqliteStore
+from antiphon.history import HistoryStore
+from antiphon.history.opening import folder_of
 from antiphon.providers.choice import MODEL_VARIABLE, OFFERS, Choice, default_model
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.http import HttpProviderClient
@@ -34,20 +35,20 @@ _PART_OF_A_REQUEST = 0.8
 """A stream of events ends by itself before the gateway's limit for a request ends it."""
 
 
-def chat_of(store: Path) -> Callable[[Gateway], MountedChat]:
-    """What `serve` takes as its chat: one that keeps its conversations at that path."""
+def chat_of(store: str | Path) -> Callable[[Gateway], MountedChat]:
+    """What `serve` takes as its chat: one that keeps its conversations there."""
     return lambda gateway: MountedChat(gateway, store)
 
 
 class MountedChat:
-    """The chat of one gateway. Its conversations are in the file `path`, its plans beside it."""
+    """The chat of one gateway. Its conversations are in the store at `place`, its plans beside it."""
 
-    def __init__(self, gateway: Gateway, path: Path) -> None:
+    def __init__(self, gateway: Gateway, place: str | Path) -> None:
         self._gateway = gateway
-        self._path = path
+        self._place = place
         self._opening = asyncio.Lock()
         self._is_closed = False
-        self._store: SqliteStore | None = None
+        self._store: HistoryStore | None = None
         self._app: ChatApp | None = None
         self._built: tuple[Running, ChatModels] | None = None
 
@@ -74,11 +75,11 @@ class MountedChat:
                 raise Refused("the gateway is stopping")
             if self._app is None:
                 gateway = self._gateway
-                self._store = await asyncio.to_thread(opened_store, self._path)
+                self._store = await asyncio.to_thread(opened_store, self._place)
                 self._app = ChatApp(
                     self._store,
                     self._models,
-                    Toolboxes(self._path.absolute().parent),
+                    Toolboxes(folder_of(self._place)),
                     keys=lambda: gateway.running.keys,
                     host=lambda: gateway.running.config.gateway.host,
                     admit=gateway.limits.admit,

@@ -15,7 +15,8 @@ from antiphon.gateway.config import GatewaySettings
 from antiphon.gateway.metrics import Metrics
 from antiphon.gateway.server import Listener, bound
 from antiphon.gateway.serving import stopped_by_signals
-from antiphon.history import SqliteStore
+from antiphon.history import HistoryStore
+from antiphon.history.opening import folder_of, open_store
 from antiphon.providers.client import ProviderClient
 from antiphon.web.app import ChatApp
 from antiphon.web.models import models_of_environment
@@ -28,7 +29,7 @@ _SETTINGS = GatewaySettings(max_connections=200)
 
 def serve_chat(
     model: str | ProviderClient | None,
-    store: Path,
+    store: str | Path,
     *,
     host: str = "127.0.0.1",
     port: int = PORT,
@@ -55,7 +56,7 @@ def serve_chat(
         if opens_browser:
             webbrowser.open(url)
 
-    toolboxes = Toolboxes(store.absolute().parent, folder=folder, with_builtin=with_tools)
+    toolboxes = Toolboxes(folder_of(store), folder=folder, with_builtin=with_tools)
     with opened_store(store) as conversations:
         app = ChatApp(
             conversations, lambda: models, toolboxes, host=lambda: host, system=system or "", token_limit=token_limit
@@ -69,13 +70,14 @@ def _say(line: str) -> None:
     sys.stderr.flush()
 
 
-def opened_store(path: Path) -> SqliteStore:
-    """The store at a path; its folder is made if it is not there."""
+def opened_store(place: str | Path) -> HistoryStore:
+    """The store at a place; the folder of a file is made if it is not there."""
+    folder = folder_of(place)
     try:
-        path.absolute().parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StoreError(f"cannot make the folder {path.parent}: {error.strerror or error}") from error
-    return SqliteStore(path)
+        raise StoreError(f"cannot make the folder {folder}: {error.strerror or error}") from error
+    return open_store(place)
 
 
 async def serving(

@@ -121,48 +121,64 @@ class Assembler:
 
     def __init__(self) -> None:
         self.error: ProviderError | None = None
+        self.usage: TokenUsage | None = None
         self._parts: dict[int, _Open] = {}
         self._started = Started()
-        self._usage: TokenUsage | None = None
         self._finished: dict[int, Finished] = {}
         self._has_candidates = False
 
     def add(self, delta: ModelOutputDelta) -> None:
         kind = type(delta)
+        said: Any = delta
         if kind is PartDelta:
-            self._parts[delta.index].pieces.append(delta.text)  # type: ignore[union-attr]
-        elif isinstance(delta, PartStarted):
-            self._parts[delta.index] = _Open(delta.part, delta.candidate)
-            self._has_candidates |= delta.candidate > 0
-        elif isinstance(delta, PartExtended):
-            open_part = self._parts[delta.index]
-            open_part.native = merged(open_part.native, delta.native)
-        elif isinstance(delta, Started):
-            self._started = delta
-        elif isinstance(delta, UsageReported):
-            self._usage = delta.usage
-        elif isinstance(delta, Finished):
-            self._finished[delta.candidate] = delta
-            self._has_candidates |= delta.candidate > 0
-        elif isinstance(delta, Failed):
-            self.error = delta.error
+            self._parts[said.index].pieces.append(said.text)
+        elif kind is PartEnded:
+            pass  # what is whole is known by what follows
+        elif kind is PartStarted:
+            self._parts[said.index] = _Open(said.part, said.candidate)
+            self._has_candidates |= said.candidate > 0
+        elif kind is UsageReported:
+            self.usage = said.usage
+        elif kind is Finished:
+            self._finished[said.candidate] = said
+            self._has_candidates |= said.candidate > 0
+        elif kind is Started:
+            self._started = said
+        elif kind is PartExtended:
+            open_part = self._parts[said.index]
+            open_part.native = merged(open_part.native, said.native)
+        elif kind is Failed:
+            self.error = said.error
 
     @property
     def is_finished(self) -> bool:
         return bool(self._finished) and self.error is None
 
     @property
+    def parts(self) -> tuple[OutputPart, ...]:
+        """What the first candidate said so far, in order."""
+        if len(self._parts) == 1 and not self._has_candidates:  # one call, or one text
+            (part,) = self._parts.values()
+            return (part.whole(),)
+        return tuple([part.whole() for part in self._parts_of(0)])
+
+    @property
+    def stop_reason(self) -> StopReason:
+        """Why the first candidate stopped, if it did."""
+        return self._finished.get(0, _UNFINISHED).stop_reason
+
+    @property
     def output(self) -> ModelOutput:
         """The answer as far as it was said."""
         if not self._has_candidates:
-            return self._candidate(0, [self._parts[index] for index in sorted(self._parts)], ())
+            return self._candidate(0, self._parts_of(0), ())
         numbers = {0, *self._finished, *(part.candidate for part in self._parts.values())}
         others = tuple(self._candidate(number, self._parts_of(number), ()) for number in sorted(numbers) if number)
         return self._candidate(0, self._parts_of(0), others)
 
     def _parts_of(self, candidate: int) -> list[_Open]:
-        ordered = (self._parts[index] for index in sorted(self._parts))
-        return [part for part in ordered if part.candidate == candidate]
+        ordered = [self._parts[index] for index in sorted(self._parts)]
+        return [part for part in ordered if part.candidate == candidate] if self._has_candidates else ordered
 
     def _candidate(self, number: int, parts: list[_Open], others: tuple[ModelOutput, ...]) -> ModelOutput:
         started = self._started
@@ -174,7 +190,7 @@ class Assembler:
             id=started.id,
             model=started.model,
             created=started.created,
-            usage=self._usage if number == 0 else None,
+            usage=self.usage if number == 0 else None,
             others=others,
             format=started.format,
             native=merged(started.native if number == 0 else None, finished.native),

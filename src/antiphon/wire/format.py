@@ -9,6 +9,8 @@ A format is a package with four modules, each of which reads and writes, and one
     rules.py      check_request(body) -> violations
     plain.py      read_plain(bytes) -> ModelRequest, the same as read_request would give, or None
 
+Two of them can also tell in `outline.py` what is to be known of a body that is passed on as it is.
+
 Writers append to the list of losses they are given; strictness and decoding bytes are done here, once for all formats.
 """
 
@@ -23,6 +25,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from antiphon.errors import WireError
+from antiphon.history.usage import TokenUsage
 from antiphon.wire.delta import ModelOutputDelta
 from antiphon.wire.loss import Loss, LossyTranslation
 from antiphon.wire.output import ModelOutput, ProviderError
@@ -45,6 +48,7 @@ class Encoded(NamedTuple):
 
 
 _BYTES = (bytes, bytearray, memoryview)
+_OUTLINED = ("openai-chat", "anthropic")
 _EMBEDDING = ("anthropic", "gemini")
 """The formats that write a call's arguments as an object: composed bodies hold them as raw JSON, in structs."""
 
@@ -80,6 +84,11 @@ class Format:
         request: ModelRequest = self._request.read_request(self._decoded(body)) if plain is None else plain
         return request
 
+    def outline_request(self, body: bytes) -> ModelRequest | None:
+        """The model, whether it streams, and the order of calls and results (see `wire.outline`); None: read it whole."""
+        outline: ModelRequest | None = self._outline.read_outline(body) if self.name in _OUTLINED else None
+        return outline
+
     def write_request(self, request: ModelRequest, *, strict: bool = False, **options: Any) -> Written:
         """A body this format accepts, and the losses. With `strict`, a loss raises `LossyTranslation`."""
         body, losses = self.compose_request(request, **options)
@@ -103,6 +112,11 @@ class Format:
         """A response body in neutral terms."""
         output: ModelOutput = self._response.read_response(self._decoded(body))
         return output
+
+    def read_usage(self, body: bytes) -> TokenUsage | None:
+        """What an answer cost, and little else of it is read. Raises `WireError` if it is none of this format."""
+        usage: TokenUsage | None = self._outline.read_usage_alone(body) if self.name in _OUTLINED else None
+        return self.read_response(body).usage if usage is None else usage
 
     def write_response(self, output: ModelOutput, *, strict: bool = False) -> Written:
         """A response body as this format's clients expect it, and the losses."""
@@ -159,6 +173,10 @@ class Format:
     @cached_property
     def _plain(self) -> Any:
         return import_module(f"{self._package}.plain")
+
+    @cached_property
+    def _outline(self) -> Any:
+        return import_module(f"{self._package}.outline")
 
     @cached_property
     def _response(self) -> Any:

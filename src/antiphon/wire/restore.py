@@ -2,7 +2,7 @@
 
 A provider sees stand-ins for tool names it would refuse, and plain functions for freeform tools it does not have. In what it
 answers, the names become the ones the client gave, and the calls of freeform tools freeform again. Nothing else is touched;
-an answer without such calls comes back as the same object.
+an answer without such calls comes back as the same object, and where no tool needs it (`is_idle`) nobody need be asked.
 """
 
 from __future__ import annotations
@@ -35,6 +35,11 @@ class Restorer:
         self._names |= {tool.name: tool.name for tool in tools}
         self._freeform = {tool.name for tool in tools if tool.freeform}
         self._held: dict[int, list[str]] = {}
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to put back, whatever is answered: every tool has its own name and takes an object."""
+        return not self._freeform and all(map(operator.eq, self._names.keys(), self._names.values()))
 
     def output(self, output: ModelOutput) -> ModelOutput:
         """A whole answer."""

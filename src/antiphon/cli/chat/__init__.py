@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from antiphon.cli.chat.session import ChatSession, ChatSettings
-from antiphon.cli.history import store_path
+from antiphon.cli.history import store_place
 from antiphon.errors import ConversationError
 
 
@@ -23,7 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "-p", "--prompt", metavar="TEXT", help="ask this, print the answer, and end; @file attaches a file"
     )
     parser.add_argument("-m", "--model", metavar="NAME", help="provider/model (default: what the environment offers)")
-    parser.add_argument("--store", metavar="FILE", help="the store (default: $ANTIPHON_STORE, or in your data folder)")
+    parser.add_argument("--store", metavar="PLACE", help="the store (default: $ANTIPHON_STORE, or in your data folder)")
     parser.add_argument(
         "--resume", nargs="?", const="last", metavar="ID", help="go on with a conversation (default: the last one)"
     )
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     # What is worth a warning is told on the screen; lines of a log would only tear it.
     logging.getLogger("antiphon").addHandler(logging.NullHandler())
     settings = ChatSettings(
-        store=store_path(arguments.store),
+        store=store_place(arguments.store),
         model=arguments.model,
         resume=arguments.resume,
         system=arguments.system,

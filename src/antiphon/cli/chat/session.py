@@ -2,7 +2,7 @@
 
 One router and one set of tools serve every conversation that is opened, one after the other. A conversation in which nobody said
 anything leaves no trace: it is removed when another is opened, or at the end. Plans and the index of documents are kept in the
-folder of the store.
+folder of the store; of a server, in the user's own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from msgspec import Struct
 from antiphon.cli.chat.models import model_named, models_used
 from antiphon.conversation import Conversation, ToolLoop
 from antiphon.errors import AntiphonError, DocumentsUnreadable, HistoryError, StoreError, StoreReadOnly
-from antiphon.history import AgentHistory, ConversationInfo, ModelInputEntry, SqliteStore
+from antiphon.history import AgentHistory, ConversationInfo, ModelInputEntry
+from antiphon.history.opening import folder_of, open_store
 from antiphon.providers.choice import Choice
 from antiphon.tools.builtin import PlanStore
 from antiphon.tools.tool import Tool
@@ -27,7 +28,7 @@ from antiphon.web.toolbox import Toolboxes
 class ChatSettings(Struct, frozen=True, kw_only=True):
     """What a chat was asked for."""
 
-    store: Path
+    store: str | Path
     model: str | None = None
     resume: str | None = None
     system: str | None = None
@@ -43,7 +44,7 @@ class ChatSession:
     def __init__(self, settings: ChatSettings, environ: Mapping[str, str] = os.environ) -> None:
         self.settings = settings
         self._environ = environ
-        self.folder = settings.store.absolute().parent
+        self.folder = folder_of(settings.store)
         offer = models_of_environment(environ)
         self.choice: Choice = offer.choice
         self._menu = offer.names
@@ -55,7 +56,7 @@ class ChatSession:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreReadOnly(f"the folder {self.folder} cannot be made: {error.strerror or error}") from error
-        self.store = SqliteStore(settings.store)
+        self.store = open_store(settings.store)
         try:
             self._toolboxes = Toolboxes(self.folder, folder=settings.folder, with_builtin=settings.has_tools)
             self._toolbox = self._toolboxes.of("")

@@ -7,6 +7,7 @@ cannot be read as an address is not repeated either, for the part that does not 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from types import ModuleType
 from urllib.parse import parse_qsl, quote, urlencode
@@ -14,8 +15,8 @@ from urllib.parse import parse_qsl, quote, urlencode
 from msgspec import Struct
 
 from antiphon.errors import StoreError
+from antiphon.history.opening import is_server
 
-SCHEMES = ("postgresql://", "postgres://")
 DEFAULT_SCHEMA = "antiphon"
 _LONGEST_NAME = 63  # bytes; PostgreSQL cuts what is longer
 
@@ -29,22 +30,14 @@ class Address(Struct, frozen=True):
 
     @classmethod
     def of(cls, given: str, schema: str | None = None) -> Address:
-        """Read `postgresql://user:password@host:port/database?schema=…`; what is not said comes from the environment (PGHOST…)."""
-        driver = psycopg()
-        if not given.startswith(SCHEMES):
-            raise StoreError(f"an address of a PostgreSQL store begins with {SCHEMES[0]}")
+        """Read `postgresql://user:password@host:port/database?schema=…`; the rest comes from the environment (PGHOST…)."""
+        if not is_server(given):
+            raise StoreError("an address of a PostgreSQL store begins with postgresql://")
         base, _, query = given.partition("?")
         asked = parse_qsl(query, keep_blank_values=True)
         named = schema or next((value for name, value in asked if name == "schema"), DEFAULT_SCHEMA)
         rest = urlencode([pair for pair in asked if pair[0] != "schema"], quote_via=quote)
-        try:
-            read = driver.conninfo.conninfo_to_dict(f"{base}?{rest}" if rest else base)
-        except driver.Error:
-            raise StoreError(
-                "this is no address of a PostgreSQL store; it is written postgresql://user:password@host:port/database, with "
-                "%-codes for characters such as @ : / ? # in a name or password. It is not repeated here, for it may hold one"
-            ) from None
-        parameters = {name: str(value) for name, value in read.items()}
+        parameters = _read(f"{base}?{rest}" if rest else base)
         return cls(parameters, _checked(named), _place(parameters, named))
 
     @property
@@ -72,6 +65,22 @@ def psycopg() -> ModuleType:
             f"a store in PostgreSQL needs the driver psycopg ({error}); install it with: pip install 'antiphon[postgres]'"
         ) from error
     return psycopg
+
+
+def _read(given: str) -> dict[str, str]:
+    """The parts of an address. One whose password was not %-coded may still seem to have some: its pieces stand elsewhere."""
+    driver = psycopg()
+    authority, _, database = given.partition("?")[0].partition("://")[2].partition("/")
+    try:
+        read = {name: str(value) for name, value in driver.conninfo.conninfo_to_dict(given).items()}
+    except driver.Error:
+        read = {"port": "unreadable"}
+    if authority.count("@") > 1 or "@" in database or not re.fullmatch(r"[\d,]*", read.get("port", "")):
+        raise StoreError(
+            "this is no address of a PostgreSQL store; it is written postgresql://user:password@host:port/database, with "
+            "%-codes for characters such as @ : / ? # in a name or password. It is not repeated here, for it may hold one"
+        )
+    return read
 
 
 def _place(parameters: Mapping[str, str], schema: str) -> str:

@@ -18,7 +18,7 @@ import time
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from antiphon.errors import StoreDamaged, StoreError, StoreFull, StoreLocked, StoreReadOnly, StoreUnreachable
 from antiphon.history.postgres.address import Address, psycopg
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _SETTINGS = """
 SELECT set_config('search_path', quote_ident(%(schema)s), false), set_config('TimeZone', 'UTC', false),
     set_config('statement_timeout', %(statement)s, false), set_config('lock_timeout', %(wait)s, false),
+    set_config('default_transaction_isolation', 'read committed', false),
     set_config('idle_in_transaction_session_timeout', %(statement)s, false),
     set_config('default_transaction_read_only', CASE WHEN %(read_only)s THEN 'on'
         ELSE current_setting('default_transaction_read_only') END, false),
@@ -39,6 +40,9 @@ SELECT set_config('search_path', quote_ident(%(schema)s), false), set_config('Ti
         ELSE current_setting('synchronous_commit') END, false),
     current_setting('server_encoding')
 """
+_INHERITED: list[list[Database]] = []
+"""Connections of the process this one was forked from. They are never closed here: that would end the other's."""
+
 _NOT_YET = ("starting up", "not yet accepting connections", "in recovery mode")
 
 
@@ -65,15 +69,22 @@ class Connections:
             "wait": f"{max(1, round(timeout * 1000))}ms",
             "read_only": read_only,
         }
-        self._free = threading.BoundedSemaphore(max_connections)
-        self._idle: list[Database] = []
-        self._process = os.getpid()
         self._is_closed = False
-        weakref.finalize(self, _close_all, self._idle)  # a store nobody closed is closed when nobody holds it
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        self._free = threading.BoundedSemaphore(self._most)
+        self._idle: list[Database] = []
+        # A store nobody closed is closed when nobody holds it.
+        weakref.finalize(self, _close_all, self._idle, self._process)
 
     @contextmanager
     def connection(self) -> Iterator[Database]:
         """A connection on which each statement is kept, durably, by itself."""
+        if self._process != os.getpid():
+            _INHERITED.append(self._idle)
+            self._begin()
         if not self._free.acquire(timeout=self._timeout):
             raise StoreLocked(
                 f"{self.place}: all {self._most} connections of this store were in use for {self._timeout:g} s; try again, "
@@ -95,12 +106,16 @@ class Connections:
         with self.connection() as db, db.transaction():
             yield db
 
+    def undo(self) -> NoReturn:
+        """End the block of a transaction, and keep nothing of it."""
+        raise self._driver.Rollback
+
     def rows(self, query: str, given: Sequence[object] | dict[str, object] = ()) -> list[tuple[Any, ...]]:
         """What a question to the database gives. It changes nothing, so it is asked again if the connection breaks."""
         for is_last in (False, True):
             try:
                 with self.connection() as db:
-                    return db.execute(query, given, binary=True).fetchall()  # type: ignore[call-overload,no-any-return]
+                    return db.execute(query, given, binary=True).fetchall()
             except BrokenOff:
                 if is_last:
                     raise
@@ -140,11 +155,15 @@ class Connections:
             case "42501":
                 return StoreReadOnly(f"{self.place}: the user {self.address.user} may not do this ({said})")
             case "57014" | "55P03" | "40P01" | "40001":
-                return StoreLocked(f"{self.place} took too long, or somebody else held what was needed ({said}); try again")
-            case "53100" | "53200" | "54000":
+                return StoreLocked(
+                    f"{self.place} took too long, or somebody else held what was needed ({said}); try again"
+                )
+            case "53100" | "53200":
                 return StoreFull(f"{self.place} has no room left ({said}); nothing was written")
             case "XX001" | "XX002":
-                return StoreDamaged(f"{self.place} is damaged ({said}); restore a copy, or export what can still be read")
+                return StoreDamaged(
+                    f"{self.place} is damaged ({said}); restore a copy, or export what can still be read"
+                )
             case "3F000" | "42P01" | "42703":
                 return StoreDamaged(f"{self.place} lacks tables of ours ({said}); was the schema dropped or changed?")
             case state if state.startswith(("08", "57P")):
@@ -154,12 +173,9 @@ class Connections:
 
     def close(self) -> None:
         self._is_closed = True
-        _close_all(self._idle)
+        _close_all(self._idle, self._process)
 
     def _taken(self) -> Database:
-        if self._process != os.getpid():  # these belong to the process that was forked from; closing them would end its own
-            self._process = os.getpid()
-            self._idle.clear()
         while self._idle and not self._is_closed:
             try:
                 db = self._idle.pop()
@@ -192,12 +208,15 @@ class Connections:
         try:
             with self.told(db):
                 (*_, encoding) = db.execute(_SETTINGS, self._settings).fetchone() or ("",)
-            if encoding != "UTF8":
-                raise StoreError(f"{self.place} keeps text as {encoding}; a store needs a database with the encoding UTF8")
+            self._check(encoding)
         except BaseException:
             db.close()
             raise
         return db
+
+    def _check(self, encoding: str) -> None:
+        if encoding != "UTF8":
+            raise StoreError(f"{self.place} keeps text as {encoding}; a store needs a database with the encoding UTF8")
 
     def _parameters(self) -> dict[str, Any]:
         milliseconds = str(max(1000, round(self._timeout * 1000)))
@@ -225,7 +244,7 @@ class Connections:
 
     def _said(self, error: Error) -> str:
         """The driver's words in one line, without the password."""
-        said = (error.diag.message_primary if error.diag else None) or str(error)
+        said = error.diag.message_primary or str(error)
         return self.address.hidden(" ".join(said.split()).removeprefix("connection failed: "))
 
 
@@ -238,6 +257,6 @@ def _has_news(db: Database) -> bool:
     return bool(looking.poll(0))
 
 
-def _close_all(connections: list[Database]) -> None:
-    while connections:
+def _close_all(connections: list[Database], process: int) -> None:
+    while connections and process == os.getpid():
         connections.pop().close()

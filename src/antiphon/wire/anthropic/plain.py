@@ -24,7 +24,9 @@ class _Text(Struct, forbid_unknown_fields=True, gc=False, tag_field="type", tag=
     cache_control: Any = None
 
 
-class _Thinking(Struct, forbid_unknown_fields=True, gc=False, tag_field="type", tag="thinking"):
+class Thought(Struct, forbid_unknown_fields=True, gc=False, tag_field="type", tag="thinking"):
+    """A block of thinking, with its proof."""
+
     thinking: str
     signature: str = ""
 
@@ -45,7 +47,7 @@ class _Result(Struct, forbid_unknown_fields=True, gc=False, tag_field="type", ta
 
 class _Turn(Struct, forbid_unknown_fields=True, gc=False):
     role: Literal["user", "assistant"]
-    content: str | list[_Text | _Thinking | _Call | _Result]
+    content: str | list[_Text | Thought | _Call | _Result]
 
 
 _DECODER: PlainDecoder[_Turn] = PlainDecoder("messages", _Turn, HOST_PARAMETERS)
@@ -90,7 +92,7 @@ def _messages(turns: list[_Turn]) -> list[Message]:
                 parts.append(ToolCallRequest(name, call_id, _encode(block.input).decode(), native=_marked(mark)))
             elif type(block) is _Text:
                 parts.append(Text(block.text, native=_marked(block.cache_control)))
-            elif type(block) is _Thinking:
+            elif type(block) is Thought:
                 proof = {FORMAT: {"signature": block.signature}} if block.signature else None
                 parts.append(Thinking(block.thinking, native=proof))
         messages.append(Message(turn.role, tuple(parts)))

@@ -20,20 +20,24 @@ _SUCCESS = ToolExecutionStatus.SUCCESS
 _HOSTS_ARGUMENTS = ("enable_thinking", "reasoning", "thinking", "top_k")
 
 
-class _Function(Struct, forbid_unknown_fields=True, gc=False):
+class Function(Struct, forbid_unknown_fields=True, gc=False):
+    """What a call calls."""
+
     name: str
     arguments: str
 
 
-class _Call(Struct, forbid_unknown_fields=True, gc=False):
+class Call(Struct, forbid_unknown_fields=True, gc=False):
+    """A call of a function, and nothing else."""
+
     id: str
     type: Literal["function"]
-    function: _Function
+    function: Function
 
 
 class _Answer(Struct, forbid_unknown_fields=True, gc=False, tag_field="role", tag="assistant"):
     content: str | None = None
-    tool_calls: list[_Call] | UnsetType = UNSET
+    tool_calls: list[Call] | UnsetType = UNSET
 
 
 class _Result(Struct, forbid_unknown_fields=True, gc=False, tag_field="role", tag="tool"):

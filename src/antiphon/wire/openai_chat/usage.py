@@ -13,18 +13,24 @@ from typing import Any
 from antiphon.history.usage import TokenUsage
 from antiphon.wire.openai_chat.content import FORMAT
 
+_PLAIN = frozenset({"prompt_tokens", "completion_tokens", "total_tokens"})
+
 
 def read_usage(raw: Any) -> TokenUsage | None:
     """The counts of a `usage` object; None if there is none."""
     if type(raw) is not dict or not raw:
         return None
-    prompt, completion, total = (_count(raw, key) for key in ("prompt_tokens", "completion_tokens", "total_tokens"))
-    details, more = raw.get("prompt_tokens_details"), raw.get("completion_tokens_details")
-    cached = _count(details, "cached_tokens") or _first(
-        raw, "prompt_cache_hit_tokens", "cache_read_input_tokens", "cached_tokens", "num_cached_tokens"
-    )
-    written = _count(details, "cache_write_tokens") or _count(raw, "cache_creation_input_tokens")
-    reasoning = _count(more, "reasoning_tokens") or _count(raw, "reasoning_tokens")
+    prompt, completion = _count(raw, "prompt_tokens"), _count(raw, "completion_tokens")
+    total = _count(raw, "total_tokens")
+    cached = written = reasoning = 0
+    details = raw.get("prompt_tokens_details")
+    if not _PLAIN.issuperset(raw):
+        more = raw.get("completion_tokens_details")
+        cached = _count(details, "cached_tokens") or _first(
+            raw, "prompt_cache_hit_tokens", "cache_read_input_tokens", "cached_tokens", "num_cached_tokens"
+        )
+        written = _count(details, "cache_write_tokens") or _count(raw, "cache_creation_input_tokens")
+        reasoning = _count(more, "reasoning_tokens") or _count(raw, "reasoning_tokens")
     unexplained = total - prompt - completion
     if unexplained > 0 and unexplained == _count(details, "audio_tokens"):
         prompt += unexplained

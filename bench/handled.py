@@ -1,0 +1,129 @@
+"""The gateway without its sockets: requests handed to it and answers taken from it in this process, the upstream in memory.
+
+What is counted or timed here is the gateway's own work on a request, from the client's bytes to the client's bytes; reading and
+writing HTTP is left out on both sides. The whole of it, with processes and sockets, is `gateway`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from antiphon.gateway.config import Config, GatewaySettings, ModelSettings, ProviderSettings
+from antiphon.gateway.gateway import Gateway
+from antiphon.gateway.limits import RateLimits
+from antiphon.gateway.media import MediaFetcher
+from antiphon.gateway.message import ClientRequest
+from antiphon.gateway.metrics import Metrics
+from antiphon.gateway.recent import RecentRequests
+from antiphon.gateway.response_state import ResponseState
+from antiphon.gateway.running import Running
+from antiphon.gateway.services import Services
+from antiphon.gateway.spans import started_spans
+from antiphon.providers.transport import HttpRequest
+from bench.streams import streams, words_of
+
+MODEL = "gpt-4o"
+CLIENT_KEY = "sk-of-the-bench-0123456789"
+ANSWER = "Rain in Oslo until the evening, seven degrees."
+STREAMED = words_of(107)
+PATHS = {"openai-chat": "/v1/chat/completions", "anthropic": "/v1/messages"}
+_ENVIRON = {"CLIENT_KEY": CLIENT_KEY, "UPSTREAM_KEY": "none"}
+
+
+class MemoryUpstream:
+    """A provider that speaks Chat Completions and answers at once, whole or as a stream of 107 events."""
+
+    def __init__(self) -> None:
+        message = {"role": "assistant", "content": ANSWER, "refusal": None}
+        whole = {
+            "id": "chatcmpl-1",
+            "object": "chat.completion",
+            "created": 1,
+            "model": MODEL,
+            "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": 12, "completion_tokens": 11, "total_tokens": 23},
+        }
+        stream = streams(STREAMED)["openai-chat"]
+        self._whole = [msgspec.json.encode(whole)]
+        self._stream = [event + b"\n\n" for event in stream.removesuffix(b"\n\n").split(b"\n\n")]
+
+    async def send(self, request: HttpRequest) -> MemoryAnswer:
+        if b'"stream":true' in b"".join(request.body):
+            return MemoryAnswer(self._stream, "text/event-stream")
+        return MemoryAnswer(self._whole, "application/json")
+
+    async def aclose(self) -> None:
+        pass
+
+
+class MemoryAnswer:
+    """An answer whose pieces are all there."""
+
+    status = 200
+
+    def __init__(self, pieces: list[bytes], kind: str) -> None:
+        self.headers: Mapping[str, str] = {"content-type": kind}
+        self._pieces = iter(pieces)
+
+    @property
+    def body(self) -> AsyncIterator[bytes]:
+        return self._bytes()
+
+    async def _bytes(self) -> AsyncIterator[bytes]:
+        for piece in self._pieces:
+            yield piece
+
+    async def aclose(self) -> None:
+        pass
+
+
+def gateway() -> Gateway:
+    """A gateway in front of it, as it is configured for one provider and one client key."""
+    provider = ProviderSettings(
+        name="scripted", format="openai-chat", base_url="http://127.0.0.1:9/v1", keys=("env:UPSTREAM_KEY",)
+    )
+    config = Config(
+        gateway=GatewaySettings(client_keys=("env:CLIENT_KEY",), log_level="error"),
+        providers=(provider,),
+        models=(
+            ModelSettings(name="gpt-*", targets=("scripted/*",)),
+            ModelSettings(name="claude-*", targets=(f"scripted/{MODEL}",)),
+        ),
+    )
+    services = Services(
+        transport=MemoryUpstream(),
+        state=ResponseState("", seconds=60, limit=100),
+        media=MediaFetcher(),
+        limits=RateLimits(),
+        metrics=Metrics((model.name for model in config.models), version="bench"),
+        recent=RecentRequests(),
+        spans=started_spans("bench"),
+    )
+    return Gateway(Running(config, services.transport, environ=_ENVIRON), services)
+
+
+def requests_of(client: str, body: dict[str, Any], count: int) -> Callable[[], object]:
+    """The work: the same request of a client's format so many times, each answer looked at."""
+    asked = ClientRequest(
+        method="POST",
+        path=PATHS[client],
+        headers={"authorization": f"Bearer {CLIENT_KEY}", "content-type": "application/json"},
+        body=msgspec.json.encode(body),
+        peer="127.0.0.1",
+        request_id="bench",
+    )
+    answerer = gateway()
+    expected = (STREAMED[-1] if body.get("stream") else ANSWER).encode()
+
+    async def ask() -> None:
+        for _ in range(count):
+            answer = await answerer.handle(asked)
+            pieces = [answer.body] if isinstance(answer.body, bytes) else [piece async for piece in answer.body]
+            assert answer.status == 200
+            assert expected in b"".join(pieces), b"".join(pieces)[:300]
+
+    return lambda: asyncio.run(ask())

@@ -1,0 +1,223 @@
+"""The report: tables and plots made from `bench/results/*.json`, and nothing that is not in them.
+
+`docs/performance.md` is written by hand but for what stands between `<!-- bench:NAME -->` and `<!-- end -->`: those places are
+filled here, each by the table of a group or by the lines that say where and when it was measured. The plots are files beside the
+other pictures of the documentation. Making the report twice changes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from bench.drawing import Curve, Ladder, Rung, ladders, lines, told
+from bench.figures import Figure, Growth
+from bench.results import FOLDER, ROOT, Results
+
+PAGE = ROOT / "docs" / "performance.md"
+PICTURES = ROOT / "docs" / "pictures"
+TABLES = FOLDER / "README.md"
+_PLACE = re.compile(r"(<!-- bench:([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_PROMISES = ("the promise", "what TensorZero took")
+_FLOORS = ("by hand", "proxy", "python itself", "msgspec", "splitting", "row for each", "alone", "bytes that were said")
+
+
+def write(kept: Sequence[Results]) -> Iterator[Path]:
+    """Fill the page and draw the plots; the files that were written."""
+    FOLDER.mkdir(exist_ok=True)
+    TABLES.write_text(summary(kept))
+    yield TABLES
+    if PAGE.exists():
+        PAGE.write_text(filled(PAGE.read_text(), kept))
+        yield PAGE
+    for name, draw in PLOTS.items():
+        if (drawn := draw({results.group: results for results in kept})) is not None:
+            file = PICTURES / f"performance-{name}.svg"
+            file.write_text(drawn + "\n")
+            yield file
+
+
+def summary(kept: Sequence[Results]) -> str:
+    """All tables on one page."""
+    blocks = [f"## {results.group}\n\n{circumstances([results])}\n{tables(results)}" for results in kept]
+    head = "# Results\n\nMade by `make bench`. [What they mean](../../docs/performance.md).\n\n"
+    return head + "\n".join(blocks)
+
+
+def filled(page: str, kept: Sequence[Results]) -> str:
+    """The page with its places filled from what was kept. A place whose group was not measured says so."""
+    by_group = {results.group: results for results in kept}
+
+    def fill(found: re.Match[str]) -> str:
+        name = found[2]
+        if name == "circumstances":
+            text = circumstances(kept)
+        elif name == "promises":
+            text = promises(kept)
+        elif name in by_group:
+            text = tables(by_group[name])
+        else:
+            text = f"Not measured yet: `make bench ONLY={name}`.\n"
+        return f"{found[1]}\n{text}\n{found[3]}"
+
+    return _PLACE.sub(fill, page)
+
+
+def circumstances(kept: Sequence[Results]) -> str:
+    """Where, when and under which load."""
+    said = [
+        f"- {results.group}: {results.taken:%Y-%m-%d %H:%M} UTC, in {results.seconds} s, load {results.load[0]:g} before and "
+        f"{results.load[1]:g} behind, from `{results.source}`"
+        for results in kept
+    ]
+    machines = {_machine(results): None for results in kept}
+    return "\n".join([*machines, "", *said]) + "\n" if said else "Nothing was measured yet: `make bench`.\n"
+
+
+def _machine(results: Results) -> str:
+    machine = results.machine
+    versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
+    return f"Python {machine.python}, {machine.system}, {machine.cores} cores ({machine.processor}); {versions}."
+
+
+def promises(kept: Sequence[Results]) -> str:
+    """How many of the promises hold, and all that do not."""
+    made = sum(len(results.promised) for results in kept)
+    rows = [f"- {results.group}: {_short(line)}" for results in kept for line in results.broken]
+    head = f"{made - len(rows)} of {made} promises hold" + (". Not held:\n" if rows else ".")
+    return "\n".join([head, *rows]) + "\n"
+
+
+def _short(line: Figure | Growth) -> str:
+    if isinstance(line, Growth):
+        return f"{line.name}: slope {line.slope:.2f}, at most {line.at_most:g} was promised"
+    return (
+        f"{line.name}: {_cell(line.ours, None, line.unit)} against {told(line.theirs)} ({line.against}), {told(line.ratio)}x; "
+        f"at most {told(line.at_most or 0)}x was promised"
+    )
+
+
+def tables(results: Results) -> str:
+    """A group as Markdown."""
+    blocks = []
+    if results.figures:
+        blocks.append(_table(("what", "ours", "theirs", "ratio", "at most", "against"), map(_figure, results.figures)))
+    if results.growths:
+        blocks.append(_table(("what grows", "cost by size", "slope", "at most"), map(_growth, results.growths)))
+    if results.not_measured:
+        blocks.append("\n".join(f"- {line}" for line in results.not_measured) + "\n")
+    return "\n".join(blocks)
+
+
+def _table(head: Sequence[str], rows: Iterator[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |\n" for line in lines)
+
+
+def _figure(figure: Figure) -> Sequence[str]:
+    return (
+        figure.name,
+        _cell(figure.ours, figure.our_median, figure.unit),
+        _cell(figure.theirs, figure.their_median, figure.unit),
+        f"{told(figure.ratio)}x",
+        "" if figure.at_most is None else f"{told(figure.at_most)}x{'' if figure.is_kept else ' **not held**'}",
+        figure.against,
+    )
+
+
+def _cell(least: float, median: float | None, unit: str) -> str:
+    """The least, and the median where it is known and tells something else."""
+    unit = {"us": "µs"}.get(unit, unit)
+    is_same = median is None or told(median) == told(least)
+    return f"{told(least)} {unit}" if is_same else f"{told(least)} ({told(median or 0)}) {unit}"
+
+
+def _growth(growth: Growth) -> Sequence[str]:
+    costs = ", ".join(f"{point.size:,}: {told(point.least)}" for point in growth.points)
+    is_kept = "" if growth.is_kept else " **not held**"
+    limit = "" if growth.at_most is None else f"{growth.at_most:g}{is_kept}"
+    return growth.name, f"{costs} {growth.unit} by {growth.sized}", f"{growth.slope:.2f}", limit
+
+
+def ladder(kept: Mapping[str, Results], group: str, names: str, title: str) -> Ladder | None:
+    """Everybody who did what a pattern names, ours among them. Promises are nobody and stand in the tables."""
+    found = [figure for figure in _figures(kept, group) if re.fullmatch(names, figure.name)]
+    rungs: dict[str, Rung] = {}
+    for figure in found:
+        if figure.against.startswith(_PROMISES):
+            continue
+        name = figure.against.removeprefix("import ")
+        rungs[name] = Rung(name, figure.theirs, "floor" if _is_floor(name) else "theirs")
+    if not rungs:
+        return None
+    rungs["antiphon"] = Rung("antiphon", min(figure.ours for figure in found), "ours")
+    unit = {"us": "µs", "bytes": "B"}.get(found[0].unit, found[0].unit)
+    return Ladder(title, unit, tuple(sorted(rungs.values(), key=lambda rung: rung.value)))
+
+
+def _is_floor(name: str) -> bool:
+    """Whether that is somebody who does less than is asked of us, and shows what nobody can undercut."""
+    return any(word in name for word in _FLOORS)
+
+
+def _figures(kept: Mapping[str, Results], group: str) -> Sequence[Figure]:
+    return kept[group].figures if group in kept else ()
+
+
+def _ladders(title: str, *panels: tuple[str, str, str]) -> Callable[[Mapping[str, Results]], str | None]:
+    def draw(kept: Mapping[str, Results]) -> str | None:
+        found = [ladder(kept, group, names, heading) for group, names, heading in panels]
+        known = [panel for panel in found if panel is not None]
+        return ladders("performance", title, known) if known else None
+
+    return draw
+
+
+def _lines(group: str, names: str, title: str) -> Callable[[Mapping[str, Results]], str | None]:
+    def draw(kept: Mapping[str, Results]) -> str | None:
+        growths = [grown for grown in kept[group].growths if re.fullmatch(names, grown.name)] if group in kept else []
+        if not growths:
+            return None
+        has_others = any(growth.at_most is None and not _is_floor(growth.name) for growth in growths)
+        curves = [_curve(growth, ours="antiphon" if has_others else growth.name) for growth in growths]
+        return lines("performance", title, growths[0].sized, growths[0].unit, curves)
+
+    return draw
+
+
+def _curve(growth: Growth, *, ours: str) -> Curve:
+    kind = "floor" if _is_floor(growth.name) else "theirs" if growth.at_most is None else "ours"
+    name = growth.name.rpartition(": ")[2] if kind == "theirs" else ours if kind == "ours" else growth.name
+    points = tuple((float(point.size), point.least) for point in growth.points)
+    return Curve(name, points, growth.slope, kind)
+
+
+PLOTS: Mapping[str, Callable[[Mapping[str, Results]], str | None]] = {
+    "overview": _ladders(
+        "Antiphon beside others, CPU time",
+        ("gateway", r"gateway, small request", "A small request through the gateway, CPU"),
+        ("loop", r"a round of the loop.*", "A round of the tool loop, CPU"),
+    ),
+    "imports": _ladders("Import, CPU time", ("imports", r"import antiphon, .*", "Import, CPU")),
+    "gateway": _ladders(
+        "The gateway beside others, CPU time a request",
+        ("gateway", r"gateway, stream of \d+ events", "A stream of 107 events, CPU"),
+        ("gateway", r"gateway, 320 KB agent request", "An agent's request of 320 KB, CPU"),
+        ("gateway", r"gateway, translated", "Anthropic's client, OpenAI's upstream, CPU"),
+    ),
+    "formats": _ladders(
+        "Translating and assembling beside others, CPU time",
+        ("peers", r"openai-chat to anthropic, decoded", "201 messages, Chat to Anthropic, CPU"),
+        ("peers", r"assembling \d+ events, openai-chat", "A stream of 2,000 events, CPU"),
+        ("peers", r"assembling \d+ events, anthropic", "The same, Anthropic's, CPU"),
+    ),
+    "disk": _ladders(
+        "400 turns on the disk",
+        ("disk", r"bytes on disk a byte said", "Bytes on disk for a byte that was said"),
+        ("disk", r"a turn kept, the last 50", "Keeping a turn, behind 350 others, CPU"),
+    ),
+    "rounds": _lines("rounds", r"the loop, 1 call a round.*", "A whole turn of the loop, CPU over rounds"),
+    "growth": _lines("growth", r".* to .*|msgspec alone, openai-chat", "A translation, CPU over messages"),
+}
+"""The plots by name, each with what draws it, or does not where nothing of it was measured."""

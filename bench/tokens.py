@@ -1,0 +1,131 @@
+"""Counting tokens: the conversation of 201 messages, entry by entry, against the tokenizer alone on the same words.
+
+The second count is what a running conversation pays: an entry is counted once, and the ledger remembers. LiteLLM counts the same
+messages in a process of its own; its number and ours must agree to a tenth (it adds a few for each message).
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.context.tokens import CharacterEstimate, LocalTokenizer, TokenLedger
+from antiphon.gateway.offline import context_of
+from antiphon.history import AgentHistory, HistoryEntry, ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry
+from antiphon.parts import Part, Text, ToolCallRequest, ToolCallResult
+from antiphon.wire import formats
+from bench.conversation import chat_request
+from bench.figures import Figure, Taken, compared, in_turns, not_measured
+from bench.imports import PEERS_PYTHON
+from bench.loop import ROOT
+
+RUNS = 15
+AGREEING = 0.1
+
+
+class Told(Struct, frozen=True):
+    """What the peer's process tells."""
+
+    version: str
+    tokens: int
+    seconds: list[float]
+
+
+def history_of(messages: int) -> AgentHistory:
+    """The conversation of the bench as a history."""
+    request = formats["openai-chat"].read_request(chat_request(messages))
+    history = AgentHistory()
+    for entry in context_of(request):
+        if isinstance(entry, HistoryEntry):
+            history.append(entry)
+    return history
+
+
+def spoken(entry: HistoryEntry) -> ModelInputEntry | ModelOutputEntry | ToolCallResultsEntry:
+    """An entry of that history, which has no other kinds."""
+    assert isinstance(entry, ModelInputEntry | ModelOutputEntry | ToolCallResultsEntry)
+    return entry
+
+
+def counting(history: AgentHistory, *, again: bool = False) -> Callable[[], int]:
+    """The work: all entries of a history, by a new ledger or by one that knows them."""
+    known = TokenLedger(LocalTokenizer())
+    if again:
+        known.context_tokens(history.snapshot())
+    return lambda: (known if again else TokenLedger(LocalTokenizer())).context_tokens(history.snapshot())
+
+
+def figures() -> Iterator[Figure | str]:
+    try:
+        import splintr
+    except ImportError:
+        yield not_measured("counting tokens", "the extra `tokens` is not installed")
+        return
+    history = history_of(201)
+    tokenizer = splintr.Tokenizer.from_pretrained("o200k_base")
+    texts = ["\n".join(_texts(entry.content)) for entry in map(spoken, history.entries)]
+    first, again = counting(history), counting(history, again=True)
+    assert first() == again() == sum(len(tokenizer.encode_ordinary(text)) for text in texts)
+
+    def floor() -> None:
+        for text in texts:
+            len(tokenizer.encode_ordinary(text))
+
+    name, unit = "counting the tokens of 201 messages", "ms"
+    yield compared(name, first, floor, runs=RUNS, scale=1e3, unit=unit, at_most=1.5, against="the tokenizer alone")
+    yield compared(
+        f"{name} again", again, first, runs=RUNS, scale=1e3, unit=unit, at_most=0.1, against="the first time"
+    )
+    estimate = CharacterEstimate()
+    yield compared(
+        f"{name} by characters",
+        lambda: [estimate.count(spoken(entry)) for entry in history.entries],
+        floor,
+        runs=RUNS,
+        scale=1e3,
+        unit=unit,
+        against="the tokenizer alone",
+    )
+    yield beside_litellm(name, first)
+
+
+def beside_litellm(name: str, ours: Callable[[], int]) -> Figure | str:
+    if not PEERS_PYTHON.exists():
+        return not_measured(f"{name}: litellm", "there is no .venv-peers: `make bench` builds it")
+    with tempfile.TemporaryDirectory(prefix="antiphon-bench-") as folder:
+        messages = [message for message in chat_request(201)["messages"] if message["role"] != "system"]
+        (Path(folder) / "messages.json").write_bytes(msgspec.json.encode(messages))
+        before = in_turns({"ours": ours}, runs=RUNS)["ours"]
+        command = [str(PEERS_PYTHON), "-m", "bench.tokens_peers", folder]
+        try:
+            run = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, timeout=150)
+        except subprocess.TimeoutExpired:
+            return not_measured(f"{name}: litellm", "its process took more than 150 seconds")
+        behind = in_turns({"ours": ours}, runs=RUNS)["ours"]
+    if run.returncode:
+        return not_measured(f"{name}: litellm", run.stderr.decode(errors="replace").strip().rpartition("\n")[2][-200:])
+    told = msgspec.json.decode(run.stdout.splitlines()[-1], type=Told)
+    if abs(told.tokens / ours() - 1) > AGREEING:
+        return not_measured(f"{name}: litellm", f"it counts {told.tokens:,} tokens where we count {ours():,}")
+    mine = min(before, behind, key=lambda taken: taken.least).scaled(1e3)
+    theirs = Taken.of(told.seconds).scaled(1e3)
+    return Figure.of(name, mine, theirs, "ms", at_most=1.0, against=f"litellm {told.version}")
+
+
+def _texts(parts: Sequence[Part]) -> list[str]:
+    """The words of an entry, as the counter joins them."""
+    texts: list[str] = []
+    for part in parts:
+        match part:
+            case ToolCallRequest():
+                texts += (part.tool_name, part.arguments)
+            case ToolCallResult():
+                texts += _texts(part.content)
+            case Text():
+                texts.append(part.text)
+    return texts

@@ -1,0 +1,297 @@
+"""`antiphon runs`: ask for turns that workers play, look at them, decide, cancel, try again."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from antiphon.cli.history import store_place
+from antiphon.cli.history_copy import opened
+from antiphon.cli.terminal import cut, harmless, styled, table, write
+from antiphon.errors import ConversationError, RunRefused, UnknownConversation
+from antiphon.history import HistoryEntry, Run, encode_entry
+from antiphon.history.entries import TITLES
+from antiphon.history.transcript import entry_lines
+from antiphon.runs import Runs
+
+_STATES = ("waiting", "running", "suspended", "done", "failed", "cancelled")
+_COLOURS = {"running": "cyan", "suspended": "yellow", "done": "green", "failed": "red"}
+_SHOWN_LINES = 12
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    _add_store(parser, None)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    submit = actions.add_parser("submit", help="ask for a turn; some worker plays it")
+    submit.add_argument("text", metavar="TEXT", help="what to say; - is standard input")
+    submit.add_argument("--kind", default="chat", help="what sort of run (default: chat)")
+    submit.add_argument("--conversation", metavar="ID", help="go on with this one (default: a new one)")
+    submit.add_argument("--title", default="", help="of the new conversation")
+    submit.add_argument(
+        "--option",
+        type=_option,
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="for the code of the kind; V may be JSON",
+    )
+    submit.add_argument("--code", type=int, default=0, help="the least version of the kind's code (default 0)")
+    submit.add_argument("--provider", default="", help="whose limit it counts against")
+    submit.add_argument("--max-waiting", type=int, metavar="N", help="refuse if so many wait already")
+    submit.add_argument("--wait", action="store_true", help="wait for its end, and print the answer")
+
+    listing = actions.add_parser("list", help="runs, the latest first")
+    listing.add_argument("--state", choices=_STATES, help="only these")
+    listing.add_argument("--limit", type=int, default=50, help="how many (default 50)")
+
+    show = actions.add_parser("show", help="how a run stands, and which calls wait for a person")
+    follow = actions.add_parser("follow", help="what happens in a run, until it is over; Ctrl-C leaves it running")
+    cancel = actions.add_parser("cancel", help="end a run")
+    cancel.add_argument("--reason", default="", help="why; it is kept with the run")
+
+    approve = actions.add_parser("approve", help="allow calls that wait for a person, or deny or change them")
+    retry = actions.add_parser("retry", help="let a failed run be tried again")
+    for action in (show, follow, cancel, approve, retry):
+        action.add_argument("run", metavar="RUN", help="an id, the beginning or end of one, or `last`")
+    approve.add_argument("calls", nargs="*", metavar="CALL", help="which (default: the one that waits)")
+    how = approve.add_mutually_exclusive_group()
+    how.add_argument("--deny", action="store_true", help="refuse instead; the model is told")
+    how.add_argument("--edit", metavar="JSON", help="allow it with these arguments")
+    approve.add_argument("--reason", default="", help="why; the model is told, if it was refused")
+
+    for action in (submit, listing, show, follow, cancel, approve, retry):
+        action.add_argument("--json", action="store_true", help="for scripts")
+        _add_store(action)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Open the store and do what was asked."""
+    with opened(store_place(arguments.store), create=arguments.action == "submit") as store:
+        code: int = _ACTIONS[arguments.action](Runs(store), arguments)
+    return code
+
+
+def _submit(runs: Runs, arguments: argparse.Namespace) -> int:
+    text = sys.stdin.read() if arguments.text == "-" else arguments.text
+    if not text.strip():
+        raise ConversationError("there is nothing to say; give a text, or pipe one in with -")
+    asked = runs.submit(
+        text,
+        kind=arguments.kind,
+        conversation=arguments.conversation,
+        title=arguments.title,
+        code=arguments.code,
+        provider=arguments.provider,
+        options=dict(arguments.option),
+        max_waiting=arguments.max_waiting,
+    )
+    if arguments.wait:
+        return _waited(runs, asked, as_json=arguments.json)
+    if arguments.json:
+        return _write_json(_facts(asked))
+    write([asked.id])
+    return 0
+
+
+def _waited(runs: Runs, asked: Run, *, as_json: bool) -> int:
+    if sys.stderr.isatty():
+        print(f"antiphon: run {asked.id} waits for a worker", file=sys.stderr)
+    try:
+        known = asyncio.run(runs.wait(asked.id, until_suspended=True))
+    except KeyboardInterrupt:
+        return _left(asked)
+    answer = runs.answer(known.id)
+    if as_json:
+        _write_json({**_facts(known), "answer": answer})
+    elif known.state == "done":
+        write([harmless(answer)])
+    return _ended(known)
+
+
+def _left(known: Run) -> int:
+    print(f"\nantiphon: run {known.id} goes on; `antiphon runs follow {known.id}` shows it", file=sys.stderr)
+    return 130
+
+
+def _ended(known: Run) -> int:
+    if known.state == "done":
+        return 0
+    hint = f"; `antiphon runs approve {known.id}` decides" if known.state == "suspended" else ""
+    print(harmless(f"antiphon: run {known.id} is {known.standing}: {known.reason}{hint}"), file=sys.stderr)
+    return 1
+
+
+def _list(runs: Runs, arguments: argparse.Namespace) -> int:
+    found = runs.table.list(state=arguments.state, limit=arguments.limit)
+    if arguments.json:
+        return _write_json([_facts(each) for each in found])
+    if not found:
+        write([f"no runs{f' are {arguments.state}' if arguments.state else ''}"])
+        return 0
+    rows = [
+        (each.id, each.standing, each.kind, f"{each.updated.astimezone():%Y-%m-%d %H:%M}", _told(runs, each))
+        for each in found
+    ]
+    write(table(("ID", "STATE", "KIND", "UPDATED", "ABOUT"), rows))
+    counts = runs.table.counts()
+    write([styled(", ".join(f"{counts[state]} {state}" for state in _STATES if counts.get(state)), "dim")])
+    return 0
+
+
+def _told(runs: Runs, each: Run) -> str:
+    try:
+        title = runs.store.info(each.conversation).title
+    except UnknownConversation:  # deleted while we looked
+        title = ""
+    return harmless(f"{title} · {each.reason}" if each.reason else title)
+
+
+def _show(runs: Runs, arguments: argparse.Namespace) -> int:
+    known = runs.table.get(arguments.run)
+    pending = runs.pending(known.id)
+    if arguments.json:
+        return _write_json({**_facts(known), "pending": pending})
+    write(_lines(known))
+    if pending:
+        write(["", *_pending(runs, known.id)])
+    return 0
+
+
+def _lines(known: Run) -> Iterator[str]:
+    yield styled(f"{known.id}  {known.standing}", _COLOURS.get(known.standing, "bold"))
+    if known.reason:
+        yield harmless(f"  why           {known.reason}")
+    yield harmless(f"  kind          {known.kind}, code {known.code}")
+    yield f"  conversation  {known.conversation}"
+    if known.provider:
+        yield harmless(f"  provider      {known.provider}")
+    if known.options:
+        yield harmless(f"  options       {msgspec.json.encode(known.options).decode()}")
+    yield f"  asked for     {known.created.astimezone():%Y-%m-%d %H:%M:%S}, claimed {_times(known.attempts)}"
+    if known.lease is not None:
+        yield harmless(f"  played by     {known.lease.holder} (epoch {known.lease.epoch})")
+    elif known.state == "waiting":
+        yield f"  due           {known.due.astimezone():%Y-%m-%d %H:%M:%S}"
+    if known.is_cancelled and not known.is_over:
+        yield "  its end was asked for"
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"
+
+
+def _pending(runs: Runs, run_id: str) -> Iterator[str]:
+    rows = [
+        (harmless(call.tool_call_id), harmless(call.tool_name), harmless(call.arguments))
+        for call in runs.pending(run_id)
+    ]
+    yield from table(("CALL", "TOOL", "ARGUMENTS"), rows)
+
+
+def _follow(runs: Runs, arguments: argparse.Namespace) -> int:
+    known = runs.table.get(arguments.run)
+    try:
+        asyncio.run(_told_as_it_comes(runs, known.id, as_json=arguments.json))
+    except KeyboardInterrupt:
+        return _left(known)
+    known = runs.table.get(known.id)
+    if known.state == "done" and not arguments.json:
+        write([styled(f"done: {known.reason}", "dim")])
+    return _ended(known)
+
+
+async def _told_as_it_comes(runs: Runs, run_id: str, *, as_json: bool) -> None:
+    async for entry in runs.follow(run_id):
+        if as_json:
+            sys.stdout.buffer.write(encode_entry(entry) + b"\n")
+        else:
+            write(_entry(entry))
+        sys.stdout.flush()
+
+
+def _entry(entry: HistoryEntry) -> Iterator[str]:
+    time = f"{entry.timestamp.astimezone():%H:%M:%S}" if entry.timestamp else ""
+    yield styled(f"{time}  {TITLES.get(entry.kind, entry.kind)}", "bold")
+    lines = [line for text in entry_lines(entry) for line in harmless(text).split("\n")]
+    for line in lines[:_SHOWN_LINES]:
+        yield f"          {line}".rstrip()
+    if len(lines) > _SHOWN_LINES:
+        yield styled(f"          … {len(lines) - _SHOWN_LINES} more lines (`antiphon history show` has them)", "dim")
+
+
+def _cancel(runs: Runs, arguments: argparse.Namespace) -> int:
+    before = runs.table.get(arguments.run)
+    known = runs.cancel(before.id, arguments.reason)
+    if before.is_over:
+        raise RunRefused(f"run {known.id} is {known.state} already")
+    return _changed(known, arguments, "is asked to end" if not known.is_over else "is cancelled")
+
+
+def _approve(runs: Runs, arguments: argparse.Namespace) -> int:
+    known = runs.table.get(arguments.run)
+    if not arguments.calls and len(runs.pending(known.id)) > 1:
+        write(_pending(runs, known.id))
+        raise RunRefused(f"several calls of run {known.id} wait; say which")
+    for call in arguments.calls or [None]:
+        if arguments.deny:
+            known = runs.deny(known.id, call, arguments.reason)
+        elif arguments.edit is not None:
+            known = runs.edit(known.id, arguments.edit, call, arguments.reason)
+        else:
+            known = runs.approve(known.id, call, arguments.reason)
+    waiting = len(runs.pending(known.id))
+    return _changed(known, arguments, f"still waits for {waiting} decisions" if waiting else "goes on")
+
+
+def _retry(runs: Runs, arguments: argparse.Namespace) -> int:
+    return _changed(runs.retry(arguments.run), arguments, "is tried again")
+
+
+def _changed(known: Run, arguments: argparse.Namespace, said: str) -> int:
+    if arguments.json:
+        return _write_json(_facts(known))
+    write([f"run {known.id} {said}"])
+    return 0
+
+
+_ACTIONS = {
+    "submit": _submit,
+    "list": _list,
+    "show": _show,
+    "follow": _follow,
+    "cancel": _cancel,
+    "approve": _approve,
+    "retry": _retry,
+}
+
+
+def _facts(known: Run) -> dict[str, Any]:
+    facts: dict[str, Any] = msgspec.to_builtins(known)
+    return {**facts, "standing": known.standing}
+
+
+def _option(text: str) -> tuple[str, Any]:
+    name, is_said, value = text.partition("=")
+    if not name or not is_said:
+        raise argparse.ArgumentTypeError(f"{cut(text, 40)!r} is no option; write it as name=value")
+    try:
+        return name, msgspec.json.decode(value)
+    except msgspec.DecodeError:
+        return name, value
+
+
+def _write_json(value: object) -> int:
+    sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+    return 0
+
+
+def _add_store(parser: argparse.ArgumentParser, default: object = argparse.SUPPRESS) -> None:
+    # Taken before the action and behind it: nobody remembers which.
+    told = "a file or postgresql://… (default: $ANTIPHON_STORE, or in your data folder)"
+    parser.add_argument("--store", metavar="PLACE", default=default, help=told)

@@ -1,0 +1,176 @@
+"""`antiphon worker`: plays the runs of a store, as many workers on as many machines as there are.
+
+What it can play is in a `RunBook` of one's own (`--app module:book`). Without one it plays the kind `chat`: the model the
+environment offers, with plans and search, as `antiphon chat` has them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import uniform
+
+from antiphon.cli.chat.models import model_named
+from antiphon.cli.history import store_place
+from antiphon.cli.history_copy import opened
+from antiphon.conversation import Conversation, ToolLoop
+from antiphon.errors import RunBookRefused, StoreUnreachable
+from antiphon.gateway.logs import configure_logs
+from antiphon.history import AgentHistory, HistoryStore, Run
+from antiphon.history.opening import folder_of
+from antiphon.providers.presets import PRESETS
+from antiphon.runs import RunBook, Worker, book_at
+from antiphon.web.models import models_of_environment
+from antiphon.web.toolbox import Toolboxes
+
+logger = logging.getLogger("antiphon.runs")
+
+_LONGEST_WAIT = 10.0
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--app", metavar="MODULE:BOOK", help="the RunBook to play (default: the kind `chat`)")
+    parser.add_argument(
+        "--store", metavar="PLACE", help="a file or postgresql://… (default: $ANTIPHON_STORE, or in your data folder)"
+    )
+    parser.add_argument("--slots", type=_count, default=8, metavar="N", help="how many runs at once (default 8)")
+    parser.add_argument(
+        "--lease",
+        type=_seconds,
+        default=10.0,
+        metavar="SECONDS",
+        help="how long a dead worker's runs wait (default 10)",
+    )
+    parser.add_argument(
+        "--limit",
+        type=_limit,
+        action="append",
+        default=[],
+        metavar="PROVIDER=N",
+        help="how many runs of a provider all workers together may play at once",
+    )
+    parser.add_argument(
+        "--grace",
+        type=_seconds_or_none,
+        default=30.0,
+        metavar="SECONDS",
+        help="asked to stop, how long to wait for what is being played (default 30)",
+    )
+    parser.add_argument("--once", action="store_true", help="play what is there, and end")
+    parser.add_argument("--ask", action="store_true", help="kind `chat`: ask a person before a tool changes something")
+    parser.add_argument("--name", default="", help="what others are told of who plays a run (default: machine:process)")
+    parser.add_argument("--log", choices=("json", "console"), default="console", help="how log lines are written")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Work until stopped."""
+    configure_logs(arguments.log, secrets=_secrets)
+    asyncio.run(_work(arguments))
+    return 0
+
+
+async def _work(arguments: argparse.Namespace) -> None:
+    place = store_place(arguments.store)
+    async with _book(arguments, place) as book:
+        with await _opened(place) as store:
+            worker = Worker(
+                store,
+                book,
+                slots=arguments.slots,
+                lease_seconds=arguments.lease,
+                limits=dict(arguments.limit),
+                holder=arguments.name,
+                grace=arguments.grace,
+            )
+            for number in (signal.SIGTERM, signal.SIGINT):
+                asyncio.get_running_loop().add_signal_handler(number, worker.stop)
+            await worker.run(once=arguments.once)
+
+
+async def _opened(place: str | Path) -> HistoryStore:
+    """The store, waited for if its server is away."""
+    wait = 0.5
+    while True:
+        try:
+            return await asyncio.to_thread(opened, place, create=True)
+        except StoreUnreachable as error:
+            logger.warning("waiting for the store: %s", error)
+        await asyncio.sleep(uniform(wait / 2, wait))
+        wait = min(wait * 2, _LONGEST_WAIT)
+
+
+@asynccontextmanager
+async def _book(arguments: argparse.Namespace, place: str | Path) -> AsyncIterator[RunBook]:
+    if arguments.app is not None:
+        if arguments.ask:
+            raise RunBookRefused(
+                "--ask is for the kind `chat`; the tools of an --app say themselves what needs a person"
+            )
+        yield book_at(arguments.app)
+        return
+    offer = models_of_environment(os.environ)
+    print(f"antiphon: {offer.choice}", file=sys.stderr)
+    toolboxes = Toolboxes(folder_of(place))
+    registry = toolboxes.of("").registry
+    if arguments.ask:
+        for tool in registry:
+            tool.needs_approval = tool.needs_approval or tool.effect != "read"
+    book = RunBook()
+
+    @book.kind("chat")
+    async def chat(history: AgentHistory, run: Run) -> AsyncIterator[ToolLoop]:
+        named = str(run.options.get("model", ""))
+        model = model_named(named, offer.names, offer.router, os.environ) if named else offer.choice.model
+        system = run.options.get("system")
+        yield ToolLoop(Conversation(model, tools=registry, history=history, provider=offer.router, system=system))
+
+    try:
+        yield book
+    finally:
+        await offer.router.aclose()
+        await toolboxes.aclose()
+
+
+def _secrets() -> Iterator[str]:
+    """What no line of the log may hold: the keys in the environment."""
+    for preset in PRESETS.values():
+        for variable in (*preset.key_variables, *preset.bearer_variables):
+            if value := os.environ.get(variable, "").strip():
+                yield value
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 0 < int(text[:6]) <= 10_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to 10000")
+    return int(text)
+
+
+def _seconds_or_none(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+    return seconds
+
+
+def _seconds(text: str) -> float:
+    seconds = _seconds_or_none(text)
+    if not seconds:
+        raise argparse.ArgumentTypeError("it must be longer than 0 seconds")
+    return seconds
+
+
+def _limit(text: str) -> tuple[str, int]:
+    provider, _, number = text.partition("=")
+    if not provider or not number.isascii() or not number.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is no limit; write it as openai=4")
+    return provider, int(number)

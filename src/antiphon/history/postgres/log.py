@@ -1,0 +1,217 @@
+"""`Log`: conversations and their entries as rows, and the one statement that appends.
+
+- An append is one statement, one round trip: it looks at the conversation's row (is it there, may this writer write), locks it
+  against a claim or a delete that comes in between, and inserts the entry. Two writers meet in the primary key: the second
+  insert of a number does nothing, and its writer is told (`WriterConflict`).
+- The server answers when the entry is on its disk (`synchronous_commit` is never off here).
+- If the connection breaks while the answer is awaited, the same statement is sent once more: an entry that stands at its number
+  with exactly our bytes is ours, and was written.
+- An entry with large media is one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from antiphon.errors import (
+    ConversationExists,
+    StoreDamaged,
+    StoreUnreachable,
+    UnknownConversation,
+    WriterConflict,
+)
+from antiphon.history.attachments import MARK, attach, detach, references
+from antiphon.history.codec import decode_entry
+from antiphon.history.entries import HistoryEntry
+from antiphon.history.export import ExportHead
+from antiphon.history.postgres.connections import BrokenOff, Connections
+from antiphon.history.postgres.leases import refusal
+from antiphon.history.postgres.rows import CONVERSATIONS, LAST_SEQUENCE, LATEST_FIRST, ConversationRow, aware, plain
+from antiphon.history.postgres.tables import LOCKS, lock_number
+
+if TYPE_CHECKING:
+    from antiphon.history.postgres.connections import Database
+
+# `FOR SHARE` makes an append and a claim, or a delete, wait for each other, and read the row again then: whoever claimed a
+# conversation sees every entry that was written before, and no entry of another comes after.
+_APPEND = """
+WITH taken AS MATERIALIZED (
+    SELECT number, id, watched_until > clock_timestamp() AS is_watched FROM conversations
+    WHERE number = %(number)s AND {may_write} FOR SHARE
+), written AS (
+    INSERT INTO entries (number, sequence, at, body) SELECT number, %(sequence)s, %(at)s::timestamptz, %(body)s FROM taken
+    ON CONFLICT DO NOTHING RETURNING sequence
+)
+SELECT CASE WHEN is_watched THEN pg_notify('antiphon_' || id, sequence::text) END FROM written, taken
+"""
+_APPEND_FREE = _APPEND.format(may_write="held_until <= clock_timestamp()")
+_APPEND_LEASED = _APPEND.format(may_write="epoch = %(epoch)s")
+INSERT_ENTRIES = "INSERT INTO entries (number, sequence, at, body) VALUES (%s, %s, %s, %s)"
+BODIES = "SELECT body FROM entries WHERE number = %s AND sequence BETWEEN %s AND %s ORDER BY sequence"
+_REFERENCE = f'"{MARK}'.encode()
+
+
+class Log:
+    """The log of every conversation of a database."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self.path = connections.place
+
+    def append(self, number: int, conversation: str, entry: HistoryEntry, epoch: int | None) -> None:
+        """Write one entry; back when it is durable."""
+        stored, attachments = detach(entry)
+        try:
+            self._append(number, conversation, entry, stored, attachments, epoch)
+        except BrokenOff:
+            try:
+                self._append(number, conversation, entry, stored, attachments, epoch, is_second=True)
+            except StoreUnreachable as error:
+                raise StoreUnreachable(
+                    f"the connection to {self.path} broke while entry {entry.sequence_number} of conversation {conversation} "
+                    f"was on its way: whether it was written is not known. `refresh()` tells when the server is back ({error})"
+                ) from error
+
+    def _append(
+        self,
+        number: int,
+        conversation: str,
+        entry: HistoryEntry,
+        stored: bytes,
+        attachments: dict[str, str],
+        epoch: int | None,
+        *,
+        is_second: bool = False,
+    ) -> None:
+        sequence = entry.sequence_number
+        while not self._write(number, entry, stored, attachments, epoch):
+            found = self._connections.rows(BODIES, (number, sequence, sequence))
+            if is_second and found == [(stored,)]:
+                return  # the first time it arrived; only its acknowledgement was lost
+            with self._connections.connection() as db:
+                refused = refusal(db, number, epoch)
+            if refused is not None:
+                raise refused
+            if found:
+                raise WriterConflict(
+                    f"another writer appended to conversation {conversation}: it is at version {self._version(number)}, and "
+                    f"this entry was meant to be number {sequence}. Nothing was written; `refresh()` the history, look at "
+                    "what is new, and append again"
+                )
+            # Whoever held the conversation gave it back just now.
+
+    def read(self, number: int, conversation: str, after: int) -> Sequence[HistoryEntry]:
+        """The entries of a conversation behind number `after`, whole."""
+        stored = self._connections.rows(BODIES, (number, after + 1, LAST_SEQUENCE))
+        entries, sequence = [], after
+        try:
+            for sequence, (body,) in enumerate(stored, after + 1):  # noqa: B007 - the one that fails is what we tell
+                entries.append(decode_entry(body))
+        except StoreDamaged as error:
+            raise StoreDamaged(
+                f"{self.path}: entry {sequence} of conversation {conversation} is damaged: {error}"
+            ) from error
+        places = [place for place, (body,) in enumerate(stored) if _REFERENCE in body]
+        if places:
+            loaded = self.attachments(sorted({name for place in places for name in references(entries[place])}))
+            for place in places:
+                entries[place] = attach(entries[place], loaded.__getitem__)
+        return entries
+
+    def find(self, conversation: str) -> ConversationRow:
+        """The row of the one conversation that is meant."""
+        wanted = plain(conversation)
+        found = self.rows("WHERE c.id = %s", (wanted,))
+        if conversation == "last":
+            found = self.rows(f"{LATEST_FIRST} LIMIT 1")
+        elif not found and 4 <= len(wanted) < 26:
+            size, end = len(wanted), wanted.lower()
+            found = self.rows("WHERE left(c.id, %s) = %s OR right(c.id, %s) = %s LIMIT 2", (size, end, size, end))
+        if not found:
+            raise UnknownConversation(
+                f"{self.path} has no conversation {conversation!r}; `antiphon history list` shows those it has"
+            )
+        if len(found) > 1:
+            raise UnknownConversation(
+                f"{self.path} has several conversations that fit {conversation!r}; give more of the id"
+            )
+        return found[0]
+
+    def insert_conversation(self, db: Database, head: ExportHead) -> int:
+        """The number of a new conversation."""
+        row = (plain(head.title), head.created, head.parent, head.forked_at, [plain(tag) for tag in head.tags])
+        inserted = """
+            INSERT INTO conversations (id, title, created, parent, forked_at, tags) VALUES (%s, %s, %s, %s, %s, %s)
+            ON CONFLICT DO NOTHING RETURNING number
+        """
+        made = db.execute(inserted, (head.id, *row)).fetchone()
+        if made is None:
+            raise ConversationExists(f"{self.path} already has a conversation {head.id}; import it as new to have both")
+        return int(made[0])
+
+    def insert_entry(self, db: Database, number: int, entry: HistoryEntry) -> None:
+        """Write an entry and its attachments as part of a transaction. Raises `LeaseHeld` if somebody holds the conversation."""
+        stored, attachments = detach(entry)
+        self.insert_attachments(db, number, attachments)
+        if not _insert(db, number, entry, stored, None) and (refused := refusal(db, number, None)) is not None:
+            raise refused
+
+    def _write(
+        self, number: int, entry: HistoryEntry, stored: bytes, attachments: dict[str, str], epoch: int | None
+    ) -> bool:
+        if not attachments:
+            with self._connections.connection() as db:
+                return _insert(db, number, entry, stored, epoch)
+        with self._connections.transaction() as db:
+            self.insert_attachments(db, number, attachments)
+            if not (is_taken := _insert(db, number, entry, stored, epoch)):
+                self._connections.undo()
+        return is_taken
+
+    def insert_attachments(self, db: Database, number: int, attachments: Mapping[str, str]) -> None:
+        """Keep attachments, each once, and say that a conversation uses them."""
+        if attachments:
+            self.keep_attachments(db)
+        for name in sorted(attachments):  # in one order, so that two who write the same wait for each other and no more
+            data = attachments[name].encode()
+            db.execute("INSERT INTO attachments VALUES (%s, %s) ON CONFLICT DO NOTHING", (name, data))
+            db.execute("INSERT INTO attachment_uses VALUES (%s, %s) ON CONFLICT DO NOTHING", (number, name))
+
+    def keep_attachments(self, db: Database) -> None:
+        """Until the transaction ends, no delete removes an attachment that seems to be used no more."""
+        db.execute("SELECT pg_advisory_xact_lock_shared(%s, %s)", self.attachments_lock)
+
+    @property
+    def attachments_lock(self) -> tuple[int, int]:
+        """The key of the lock that attachments are kept, and removed, under."""
+        return LOCKS, lock_number(self._connections.address.schema, "attachments")
+
+    def attachments(self, names: Sequence[str]) -> dict[str, str]:
+        """Attachments by name."""
+        found = self._connections.rows("SELECT name, data FROM attachments WHERE name = ANY(%s)", ([*names],))
+        loaded = {name: data.decode() for name, data in found}
+        if missing := [name for name in names if name not in loaded]:
+            raise StoreDamaged(f"{self.path}: the attachment {missing[0]} is missing")
+        return loaded
+
+    def _version(self, number: int) -> int:
+        ((version,),) = self._connections.rows(
+            "SELECT coalesce(max(sequence), 0) FROM entries WHERE number = %s", (number,)
+        )
+        return int(version)
+
+    def rows(self, rest: str, given: Sequence[object] = ()) -> Sequence[ConversationRow]:
+        """Conversations; `rest` is the rest of the query."""
+        return [ConversationRow(*row) for row in self._connections.rows(f"{CONVERSATIONS} {rest}", given)]
+
+
+def _insert(db: Database, number: int, entry: HistoryEntry, stored: bytes, epoch: int | None) -> bool:
+    given = {
+        "number": number,
+        "sequence": entry.sequence_number,
+        "at": aware(entry.timestamp),
+        "body": stored,
+        "epoch": epoch,
+    }
+    return db.execute(_APPEND_FREE if epoch is None else _APPEND_LEASED, given).rowcount > 0

@@ -1,0 +1,274 @@
+"""`PostgresStore`: the whole of a store over the tables of a PostgreSQL database.
+
+The log itself, and what an append promises, is in `log`; leases, runs, the index and the tail are beside it. What takes several
+statements here (a fork, an import, a delete) is one transaction: whole or not at all. Nothing holds a connection while it waits
+for somebody else: an export reads its entries piece by piece, which is safe because what is there never changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from antiphon.errors import OutOfSequence, UnknownConversation
+from antiphon.history import words
+from antiphon.history.agent_history import AgentHistory
+from antiphon.history.entries import HistoryEntry
+from antiphon.history.export import AttachmentLine, EntryLine, ExportHead, attachment_line, head_line, read_export
+from antiphon.history.ids import new_id
+from antiphon.history.lease import Lease
+from antiphon.history.postgres.address import Address
+from antiphon.history.postgres.connections import Connections
+from antiphon.history.postgres.index import SaidIndex
+from antiphon.history.postgres.leases import PostgresLeases
+from antiphon.history.postgres.log import BODIES, INSERT_ENTRIES, Log
+from antiphon.history.postgres.rows import LATEST_FIRST, ConversationRow, aware, check_not_negative, new_head, plain
+from antiphon.history.postgres.runs import PostgresRunTable
+from antiphon.history.postgres.tables import migrate
+from antiphon.history.postgres.tail import tail
+from antiphon.history.store import ConversationInfo, HistoryStore, SearchHit
+
+_TITLE_LENGTH = 60
+_BATCH = 500
+
+
+class PostgresStore(HistoryStore):
+    """Conversations in a schema of a PostgreSQL database. Many processes on many machines may have it open."""
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        schema: str | None = None,
+        max_connections: int = 8,
+        timeout: float = 10.0,
+        statement_timeout: float = 60.0,
+        read_only: bool = False,
+        create: bool = True,
+    ) -> None:
+        """Open `postgresql://user:password@host:port/database?schema=…`; make the tables if need be (unless `create` is false).
+
+        `timeout`: how many seconds to wait for the server, for a connection that is free, for somebody else's lock.
+        `statement_timeout`: how long the server may take over one statement.
+        """
+        self._connections = Connections(
+            Address.of(address, schema),
+            max_connections=max_connections,
+            timeout=timeout,
+            statement_timeout=statement_timeout,
+            read_only=read_only,
+        )
+        self.path = self._connections.place
+        self._said = SaidIndex(self._connections)
+        self._leases = PostgresLeases(self._connections)
+        self._log = Log(self._connections)
+        self._runs = PostgresRunTable(self._connections, self._log)
+        try:
+            migrate(self._connections, create=create)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self._connections.close()
+
+    def create(self, title: str = "", *, tags: Sequence[str] = ()) -> AgentHistory:
+        head = new_head(title, tags)
+        with self._connections.connection() as db:
+            number = self._log.insert_conversation(db, head)
+        return AgentHistory(journal=_PostgresJournal(self._log, self.fork, number, head.id))
+
+    def open(self, conversation: str, *, lease: Lease | None = None) -> AgentHistory:
+        row = self._log.find(conversation)
+        journal = _PostgresJournal(self._log, self.fork, row.number, row.id, lease)
+        return AgentHistory(journal.read(after=0), journal=journal)
+
+    def info(self, conversation: str) -> ConversationInfo:
+        (info,) = self._titled([self._log.find(conversation)])
+        return info
+
+    def list(self, *, limit: int = 50, offset: int = 0, tag: str | None = None) -> Sequence[ConversationInfo]:
+        check_not_negative(limit=limit, offset=offset)
+        where, given = _tagged(tag)
+        return self._titled(self._log.rows(f"{where} {LATEST_FIRST} LIMIT %s OFFSET %s", (*given, limit, offset)))
+
+    def count(self, *, tag: str | None = None) -> int:
+        where, given = _tagged(tag)
+        ((number,),) = self._connections.rows(f"SELECT count(*) FROM conversations c {where}", given)
+        return int(number)
+
+    def search(self, query: str, *, limit: int = 20) -> Sequence[SearchHit]:
+        check_not_negative(limit=limit)
+        found = self._said.find(query, limit)
+        known = self._log.rows("WHERE c.number = ANY(%s)", ([*{hit.number for hit in found}],)) if found else []
+        infos = {row.number: info for row, info in zip(known, self._titled(known), strict=True)}
+        return [
+            SearchHit(infos[hit.number], hit.entry.sequence_number, hit.entry.kind, words.excerpt(hit.text, query))
+            for hit in found
+            if hit.number in infos  # else it was deleted meanwhile
+        ]
+
+    def describe(
+        self, conversation: str, *, title: str | None = None, tags: Sequence[str] | None = None
+    ) -> ConversationInfo:
+        row = self._log.find(conversation)
+        given = (
+            None if title is None else plain(title),
+            None if tags is None else [plain(tag) for tag in tags],
+            row.number,
+        )
+        described = "UPDATE conversations SET title = coalesce(%s, title), tags = coalesce(%s, tags) WHERE number = %s"
+        with self._connections.connection() as db:
+            db.execute(described, given)
+        return self.info(row.id)
+
+    def fork(self, conversation: str, at: int | None = None) -> AgentHistory:
+        parent = self._log.find(conversation)
+        at = parent.version if at is None else at
+        if not 0 <= at <= parent.version:
+            raise OutOfSequence(
+                f"cannot fork conversation {parent.id} at {at}: it has the versions 0 to {parent.version}"
+            )
+        head = msgspec.structs.replace(
+            parent.head, id=new_id(), created=datetime.now(UTC), entries=at, parent=parent.id, forked_at=at
+        )
+        with self._connections.transaction() as db:
+            self._log.keep_attachments(db)
+            number = self._log.insert_conversation(db, head)
+            copied = """
+                INSERT INTO entries (number, sequence, at, body)
+                SELECT %s, sequence, at, body FROM entries WHERE number = %s AND sequence <= %s
+            """
+            if db.execute(copied, (number, parent.number, at)).rowcount != at:
+                raise UnknownConversation(
+                    f"{self.path}: conversation {parent.id} was deleted; there is nothing to fork"
+                )
+            # The copy may use fewer attachments than its parent; one too many costs nothing but a row.
+            uses = "INSERT INTO attachment_uses SELECT %s, name FROM attachment_uses WHERE number = %s"
+            db.execute(uses, (number, parent.number))
+        return self.open(head.id)
+
+    def delete(self, conversation: str) -> None:
+        row = self._log.find(conversation)
+        with self._connections.transaction() as db:
+            db.execute("SELECT pg_advisory_xact_lock(%s, %s)", self._log.attachments_lock)
+            # The row goes first: an append that is under way is waited for, and none comes after.
+            db.execute("DELETE FROM conversations WHERE number = %s", (row.number,))
+            for table in ("entries", "said", "runs"):
+                db.execute(f"DELETE FROM {table} WHERE number = %s", (row.number,))
+            unused = """
+                WITH gone AS (DELETE FROM attachment_uses WHERE number = %(number)s RETURNING name)
+                DELETE FROM attachments USING gone WHERE attachments.name = gone.name AND NOT EXISTS
+                (SELECT 1 FROM attachment_uses used WHERE used.name = gone.name AND used.number <> %(number)s)
+            """
+            db.execute(unused, {"number": row.number})
+            db.execute("SELECT pg_notify('antiphon_' || %s, '')", (row.id,))  # whoever listens finds that it is gone
+
+    def export_lines(self, conversation: str) -> Iterator[bytes]:
+        row = self._log.find(conversation)
+        yield head_line(row.head)
+        names = "SELECT name FROM attachment_uses WHERE number = %s ORDER BY name"
+        for (name,) in self._connections.rows(names, (row.number,)):
+            yield attachment_line(name, self._log.attachments([name])[name])
+        for first in range(1, row.version + 1, _BATCH):
+            # As many entries as the head promises, even if more were appended since.
+            last = min(first + _BATCH - 1, row.version)
+            stored = self._connections.rows(BODIES, (row.number, first, last))
+            if len(stored) != last - first + 1:
+                raise UnknownConversation(f"{self.path}: conversation {row.id} was deleted while it was exported")
+            for (body,) in stored:
+                yield body + b"\n"
+
+    def import_lines(
+        self, lines: Iterable[bytes], *, source: str = "the export", as_new: bool = False
+    ) -> ConversationInfo:
+        head, *rest = read_export(lines, source)  # all of it is read before anything is written
+        assert isinstance(head, ExportHead)
+        if as_new:
+            head = msgspec.structs.replace(head, id=new_id())
+        attachments = {line.attachment: line.data for line in rest if isinstance(line, AttachmentLine)}
+        with self._connections.transaction() as db:
+            number = self._log.insert_conversation(db, head)
+            self._log.insert_attachments(db, number, attachments)
+            with db.cursor() as cursor:
+                cursor.executemany(
+                    INSERT_ENTRIES,
+                    (
+                        (number, line.entry.sequence_number, aware(line.entry.timestamp), line.stored)
+                        for line in rest
+                        if isinstance(line, EntryLine)
+                    ),
+                )
+        return self.info(head.id)
+
+    def claim(self, conversation: str, holder: str, seconds: float = 30.0) -> Lease | None:
+        return self._leases.claim(self._log.find(conversation).number, holder, seconds)
+
+    def renew(self, lease: Lease, seconds: float = 30.0) -> Lease:
+        return self._leases.renew(lease, seconds)
+
+    def release(self, lease: Lease) -> None:
+        self._leases.release(lease)
+
+    def leased(self, conversation: str) -> Lease | None:
+        return self._leases.leased(self._log.find(conversation).number)
+
+    @property
+    def runs(self) -> PostgresRunTable:
+        return self._runs
+
+    def tail(self, conversation: str, after: int = 0) -> AsyncIterator[HistoryEntry]:
+        return tail(self._connections, self._log, conversation, after)
+
+    def _titled(self, found: Sequence[ConversationRow]) -> Sequence[ConversationInfo]:
+        """The facts, with the first words somebody said where no title was given."""
+        untitled = [row.number for row in found if row.version and not row.title]
+        titles: dict[int, str] = {}
+        if untitled:
+            first = """
+                SELECT number, sequence, body FROM entries WHERE number = ANY(%s) AND sequence <= 5
+                AND substring(body FOR 21) = '{"kind":"model_input"' ORDER BY number, sequence DESC
+            """
+            for number, sequence, body in self._connections.rows(first, (untitled,)):
+                titles[number] = " ".join(self._said.words_of(number, sequence, body).split())
+        return [
+            msgspec.structs.replace(row.info, title=_short(titles[row.number])) if row.number in titles else row.info
+            for row in found
+        ]
+
+
+class _PostgresJournal:
+    """One conversation of a store, as its history sees it."""
+
+    def __init__(
+        self,
+        log: Log,
+        fork: Callable[[str, int], AgentHistory],
+        number: int,
+        conversation_id: str,
+        lease: Lease | None = None,
+    ) -> None:
+        self.conversation_id = conversation_id
+        self._log = log
+        self._fork = fork
+        self._number = number
+        self._epoch = lease.epoch if lease is not None else None
+
+    def write(self, entry: HistoryEntry) -> None:
+        self._log.append(self._number, self.conversation_id, entry, self._epoch)
+
+    def read(self, after: int) -> Sequence[HistoryEntry]:
+        return self._log.read(self._number, self.conversation_id, after)
+
+    def fork(self, at: int) -> AgentHistory:
+        return self._fork(self.conversation_id, at)
+
+
+def _tagged(tag: str | None) -> tuple[str, tuple[object, ...]]:
+    return ("", ()) if tag is None else ("WHERE c.tags @> %s", ([plain(tag)],))
+
+
+def _short(title: str) -> str:
+    return title if len(title) <= _TITLE_LENGTH else title[: _TITLE_LENGTH - 1] + "…"

@@ -1,0 +1,384 @@
+"""`DirectTransport`: plain HTTP/1.1 straight to a host, for whoever asks the same few hosts all day.
+
+A call is one write and one message read back: no objects are made for what nobody looks at, and bytes that came together are
+given together, however many chunks they were cut into. Whatever is not that simple (a proxy of the environment, an address
+with more in it than letters) is left to the transport behind it, which knows everything.
+
+Theory of operation. A `_Line` is a connection: it reads heads and bodies and tells its `_Reply`, which is what the caller
+holds. When the last byte of a message was read the line goes back to the idle ones of its host by itself, unless anything
+speaks against it: the host wants to close, bytes are left over, the request was not written to its end. One timer serves a
+line, whatever is asked over it: it looks again when it rings, and is not set anew for every answer.
+
+Answers are asked for uncompressed. One that is not well-formed (`http_message`) ends the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import ssl
+import time
+from collections.abc import AsyncIterator, Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+from antiphon import __version__
+from antiphon.errors import TransportError
+from antiphon.providers.aiohttp_transport import KEPT_ALIVE, MOST_REDIRECTS, AiohttpTransport, redirected
+from antiphon.providers.http_message import MessageBody, NotHttp, read_head
+from antiphon.providers.transport import HttpRequest, HttpResponse, trouble
+
+_MOST_WAITING = 256 * 1024
+"""So much of an answer may wait to be taken before no more is read."""
+_USUAL = f"user-agent: antiphon/{__version__}\r\naccept-encoding: identity\r\n"
+_PORTS = {"http": 80, "https": 443}
+_url = re.compile(
+    r"(https?)://([A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?"
+    r"((?:/[A-Za-z0-9_~:@-][A-Za-z0-9._~:@-]*)+(?:\?[A-Za-z0-9._~=&-]*)?)"
+).fullmatch
+
+
+class _Place(NamedTuple):
+    """Where a request goes: the host, and the beginning of every head for that address."""
+
+    key: tuple[str, str, int]
+    head: str
+
+
+@lru_cache(maxsize=1024)
+def _place(method: str, url: str) -> _Place | None:
+    """The place of an address; None if it is not plain."""
+    found = _url(url)
+    if found is None or method not in ("GET", "POST"):
+        return None
+    scheme, host, port = found[1], found[2], int(found[3] or _PORTS[found[1]])
+    shown = host if port == _PORTS[scheme] else f"{host}:{port}"
+    return _Place((scheme, host.strip("[]"), port), f"{method} {found[4]} HTTP/1.1\r\nhost: {shown}\r\n{_USUAL}")
+
+
+class DirectTransport:
+    """Sends what is plain itself and the rest through `otherwise`. For one event loop."""
+
+    def __init__(self, otherwise: AiohttpTransport) -> None:
+        self._otherwise = otherwise
+        self._idle: dict[tuple[str, str, int], list[_Line]] = {}
+        self._lines: set[_Line] = set()
+        self._certificates: ssl.SSLContext | None = None
+
+    async def send(self, request: HttpRequest) -> HttpResponse:
+        """Send it and wait for the head of the response."""
+        for _ in range(MOST_REDIRECTS + 1):
+            response = await self._asked(request)
+            following = redirected(request, response)
+            if following is None:
+                return response
+            await response.aclose()
+            request = following
+        raise trouble("redirect_loop", request)
+
+    async def _asked(self, request: HttpRequest) -> HttpResponse:
+        place = _place(request.method, request.url)
+        head = _head_of(place, request) if place is not None else None
+        if place is None or head is None or self._otherwise.proxy_for(request.url) is not None:
+            return await self._otherwise.send(request)
+        began = time.monotonic()
+        line = self._taken(place.key) or await self._connected(place.key, request)
+        reply = line.ask(head, request, began)
+        try:
+            await reply.begun()
+        except BaseException:
+            line.cut()
+            raise
+        return reply
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        for line in list(self._lines):
+            line.cut()
+        await self._otherwise.aclose()
+
+    def _taken(self, key: tuple[str, str, int]) -> _Line | None:
+        """A connection that waits for work."""
+        idle = self._idle.get(key)
+        while idle:
+            line = idle.pop()
+            if line.is_fresh:
+                return line
+            line.cut()
+        return None
+
+    async def _connected(self, key: tuple[str, str, int], request: HttpRequest) -> _Line:
+        scheme, host, port = key
+        loop = asyncio.get_running_loop()
+        idle = self._idle.setdefault(key, [])
+        secure = self._trusted() if scheme == "https" else None
+        try:
+            async with asyncio.timeout(request.timeouts.connect):
+                _, line = await loop.create_connection(
+                    lambda: _Line(loop, self._lines, idle), host, port, ssl=secure, happy_eyeballs_delay=0.25
+                )
+        except TimeoutError:
+            raise trouble("connect_timeout", request) from None
+        except socket.gaierror:
+            raise trouble("dns_failed", request) from None
+        except ssl.SSLError:
+            raise trouble("tls_failed", request) from None
+        except OSError as error:
+            raise trouble("connection_failed", request, error.strerror or "refused") from None
+        return line
+
+    def _trusted(self) -> ssl.SSLContext:
+        """Whom to trust; read when it is first needed, for that takes a while."""
+        if self._certificates is None:
+            given = self._otherwise.certificates
+            self._certificates = given if isinstance(given, ssl.SSLContext) else ssl.create_default_context()
+            self._certificates.set_alpn_protocols(["http/1.1"])
+        return self._certificates
+
+    def __repr__(self) -> str:
+        return f"<DirectTransport with {len(self._lines)} connections>"
+
+
+def _head_of(place: _Place, request: HttpRequest) -> bytes | None:
+    """The head of a request; None if it holds what no head can carry."""
+    fields = "".join([f"{name}: {value}\r\n" for name, value in request.headers.items()])
+    breaks = len(request.headers)
+    if fields.count("\n") != breaks or fields.count("\r") != breaks or "\0" in fields:
+        return None
+    return f"{place.head}{fields}content-length: {sum(map(len, request.body))}\r\n\r\n".encode()
+
+
+class _Reply:
+    """A response, as far as it came."""
+
+    def __init__(self, line: _Line, request: HttpRequest) -> None:
+        self.status = 0
+        self.headers: Mapping[str, str] = {}
+        self.is_over = False
+        self._line = line
+        self._request = request
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._error: TransportError | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def body(self) -> AsyncIterator[bytes]:
+        return self
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if not self._pieces:
+            if not self.is_over and self._error is None:
+                await self._more()
+            if not self._pieces:
+                if self._error is not None:
+                    raise self._error
+                raise StopAsyncIteration
+        pieces, self._pieces, self._size = self._pieces, [], 0
+        if not self.is_over:
+            self._line.resume()
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    async def begun(self) -> None:
+        """Wait for the head."""
+        while not self.status and self._error is None:
+            await self._more()
+        if self._error is not None and not self.status:
+            raise self._error
+
+    async def aclose(self) -> None:
+        """Let go of it; a connection whose body was not read to the end is closed."""
+        if not self.is_over:
+            self._line.cut()
+
+    def take(self, piece: bytes) -> bool:
+        """More of the body; whether no more is wanted for now."""
+        self._pieces.append(piece)
+        self._size += len(piece)
+        self._wake()
+        return self._size > _MOST_WAITING
+
+    def start(self, status: int, headers: Mapping[str, str]) -> None:
+        """The head is there."""
+        self.status, self.headers = status, headers
+        self._wake()
+
+    def end(self, code: str = "", detail: str = "") -> None:
+        """It is over; with a code, before its end."""
+        if self.is_over or self._error is not None:
+            return
+        if code:
+            self._error = trouble(code, self._request, detail, is_begun=self.status > 0)
+        else:
+            self.is_over = True
+        self._wake()
+
+    async def _more(self) -> None:
+        self._line.watch()
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+            self._line.rest()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class _Line(asyncio.Protocol):
+    """A connection to a host: one request at a time."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, lines: set[_Line], idle: list[_Line]) -> None:
+        self._loop = loop
+        self._lines = lines
+        self._idle = idle
+        self._reply: _Reply | None = None
+        self._is_cut = False
+        self._is_paused = False
+        self._idle_since = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._body: MessageBody | None = None
+        self._keeps = False
+        self._unread = b""  # of a head
+        self._due = 0.0  # when what is waited for is late; 0: nothing is waited for
+        self._read_seconds: float | None = None
+        self._total_due: float | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._lines.add(self)
+        sock = transport.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        self._lines.discard(self)
+        reply, self._reply = self._reply, None
+        if reply is not None:
+            is_whole = self._body is not None and self._body.ends_with_connection and not self._is_cut
+            reply.end("" if is_whole else "connection_lost")
+        self.cut()
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether it can still be used."""
+        return not self._transport.is_closing() and self._loop.time() - self._idle_since < KEPT_ALIVE
+
+    def ask(self, head: bytes, request: HttpRequest, began: float) -> _Reply:
+        """Send a request."""
+        timeouts = request.timeouts
+        self._read_seconds = timeouts.read
+        left = None if timeouts.total is None else timeouts.total - (time.monotonic() - began)
+        self._total_due = None if left is None else self._loop.time() + left
+        self._reply = _Reply(self, request)
+        self._body = None
+        self._unread = b""
+        self._transport.writelines([head, *request.body])
+        return self._reply
+
+    def cut(self) -> None:
+        """Close the connection at once."""
+        self._is_cut = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self in self._idle:
+            self._idle.remove(self)
+        self._transport.abort()
+
+    def resume(self) -> None:
+        """There is room again."""
+        if self._is_paused:
+            self._is_paused = False
+            self._transport.resume_reading()
+
+    def watch(self) -> None:
+        """Somebody waits for the next bytes."""
+        now = self._loop.time()
+        due = now + self._read_seconds if self._read_seconds is not None else None
+        if self._total_due is not None:
+            due = self._total_due if due is None else min(due, self._total_due)
+        if due is None:
+            return
+        self._due = due
+        if self._timer is None or self._timer.when() > due:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_at(due, self._look)
+
+    def rest(self) -> None:
+        """Nobody waits any more."""
+        self._due = 0.0
+
+    def _look(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        if self._reply is None:
+            if now - self._idle_since >= KEPT_ALIVE:
+                self.cut()
+            else:
+                self._timer = self._loop.call_at(self._idle_since + KEPT_ALIVE, self._look)
+            return
+        if not self._due or now < self._due:
+            self._timer = self._loop.call_at(min(self._due or now + KEPT_ALIVE, now + KEPT_ALIVE), self._look)
+            return
+        is_total = self._total_due is not None and now >= self._total_due
+        self._fail("total_timeout" if is_total else "read_timeout")
+
+    def _fail(self, code: str) -> None:
+        reply, self._reply = self._reply, None
+        if reply is not None:
+            reply.end(code)
+        self.cut()
+
+    def data_received(self, data: bytes) -> None:
+        reply = self._reply
+        if reply is None:
+            self.cut()  # nothing was asked
+            return
+        try:
+            is_enough = self._read(reply, data)
+        except NotHttp:
+            self._fail("not_http")
+            return
+        if self._body is not None and self._body.is_over:
+            self._finish(reply, self._body)
+        elif is_enough:
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    def _read(self, reply: _Reply, data: bytes) -> bool:
+        """Read more of an answer; whether no more is wanted for now."""
+        if self._body is None:
+            data = self._unread + data if self._unread else data
+            head = read_head(data)
+            if head is None:
+                self._unread = data
+                return False
+            self._body = MessageBody(head)
+            self._keeps = head.keeps and not self._body.ends_with_connection
+            reply.start(head.status, head.headers)
+            data = data[head.size :]
+        said = self._body.feed(data)
+        return reply.take(said) if said else False
+
+    def _finish(self, reply: _Reply, body: MessageBody) -> None:
+        """The last byte was read: the next may use the connection."""
+        self._reply = None
+        reply.end()
+        is_written = not self._transport.get_write_buffer_size()
+        if not self._keeps or body.is_overfull or not is_written or self._transport.is_closing():
+            self.cut()
+            return
+        self.resume()
+        self._idle_since = self._loop.time()
+        self._idle.append(self)
+        if self._timer is None:
+            self._timer = self._loop.call_later(KEPT_ALIVE, self._look)

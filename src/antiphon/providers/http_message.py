@@ -1,0 +1,160 @@
+"""An answer of HTTP/1.1 out of bytes that may be cut anywhere: `read_head`, then a `MessageBody` for the rest.
+
+Where an answer ends is told by a length, by chunks, or by the end of the connection. One that tells it in two ways, or in a way
+that is not understood, is no answer (`NotHttp`): who cannot agree on where an answer ends would read the rest of it as the
+next one. A body that is compressed is unpacked, as far as is reasonable. Nothing here opens a socket.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Mapping
+from typing import NamedTuple
+
+LONGEST_HEAD = 64 * 1024
+_MOST_UNPACKED = 64 * 1024 * 1024
+"""What one piece of a compressed body may grow to."""
+_LONGEST_SIZE = 1024
+_status = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: [^\r\n]*)?\r\n").match
+_chunk = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r\n").match
+
+
+class NotHttp(Exception):
+    """The bytes are no well-formed answer."""
+
+
+class Head(NamedTuple):
+    """The head of an answer, and how many bytes it took. Names of headers are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    keeps: bool
+    """Whether the host will take another request on the same connection."""
+    size: int
+
+
+def read_head(data: bytes) -> Head | None:
+    """The head that `data` begins with, those that only say that another will come passed over; None if it is not whole."""
+    start = 0
+    while True:
+        end = data.find(b"\r\n\r\n", start)
+        if end - start > LONGEST_HEAD or (end < 0 and len(data) - start > LONGEST_HEAD):
+            raise NotHttp
+        if end < 0:
+            return None
+        found = _status(data, start)
+        if found is None:
+            raise NotHttp
+        status = int(found[2])
+        if status >= 200:
+            break
+        start = end + 4
+    headers: dict[str, str] = {}
+    if found.end() < end:
+        for line in data[found.end() : end].decode("utf-8", "surrogateescape").split("\r\n"):
+            name, colon, value = line.partition(":")
+            name = name.lower()
+            if not colon or not name or name[0] in " \t":
+                raise NotHttp
+            headers[name] = f"{headers[name]}, {value.strip()}" if name in headers else value.strip()
+    wish = headers.get("connection", "").lower()
+    return Head(status, headers, "close" not in wish if found[1] == b"1" else "keep-alive" in wish, end + 4)
+
+
+class MessageBody:
+    """The body behind a head. Feed it bytes; `is_over` when the last was read, `is_overfull` if there are more behind it."""
+
+    def __init__(self, head: Head) -> None:
+        headers = head.headers
+        coding, length = headers.get("transfer-encoding"), headers.get("content-length")
+        packing = headers.get("content-encoding", "identity").lower()
+        self.is_over = self.is_overfull = False
+        self.ends_with_connection = False
+        self._unpack = zlib.decompressobj(wbits=47) if packing in ("gzip", "x-gzip", "deflate") else None
+        self._is_chunked = False
+        self._left = 0  # of the body, or of a chunk
+        self._is_between = False  # behind a chunk, where a line ends
+        self._rest = b""  # what cannot be read yet
+        if self._unpack is None and packing not in ("identity", ""):
+            raise NotHttp
+        if head.status in (204, 304):
+            self.is_over = True
+        elif coding is not None:
+            if coding.lower() != "chunked" or length is not None:
+                raise NotHttp
+            self._is_chunked = True
+        elif length is not None:
+            if not (length.isascii() and length.isdecimal()) or len(length) > 15:
+                raise NotHttp
+            self._left = int(length)
+            self.is_over = not self._left
+        else:
+            self.ends_with_connection = True
+
+    def feed(self, data: bytes) -> bytes:
+        """What these bytes say. Raises `NotHttp`."""
+        if self.is_over:
+            self.is_overfull |= bool(data)
+            return b""
+        if self._is_chunked:
+            data = self._dechunked(data)
+        elif not self.ends_with_connection:
+            if len(data) > self._left:
+                data, self.is_overfull = data[: self._left], True
+            self._left -= len(data)
+            self.is_over = not self._left
+        return data if self._unpack is None or not data else self._unpacked(data, self._unpack)
+
+    def _unpacked(self, data: bytes, unpack: zlib._Decompress) -> bytes:
+        try:
+            data = unpack.decompress(data, _MOST_UNPACKED)
+        except zlib.error:
+            raise NotHttp from None
+        if unpack.unconsumed_tail:
+            raise NotHttp
+        return data
+
+    def _dechunked(self, data: bytes) -> bytes:
+        data = self._rest + data if self._rest else data
+        pieces: list[bytes] = []
+        at, size, left = 0, len(data), self._left
+        while True:
+            if left:
+                piece = data[at : at + left]
+                pieces.append(piece)
+                at += len(piece)
+                left -= len(piece)
+                if left:
+                    break
+                self._is_between = True
+            if self._is_between:
+                if size - at < 2:
+                    break
+                if data[at : at + 2] != b"\r\n":
+                    raise NotHttp
+                at += 2
+                self._is_between = False
+            found = _chunk(data, at)
+            if found is None:
+                if size - at > _LONGEST_SIZE or data.find(b"\n", at) >= 0:
+                    raise NotHttp
+                break
+            left = int(found[1], 16)
+            if not left:
+                at = self._ended(data, at, found.end())
+                break
+            at = found.end()
+        self._left = left
+        self._rest = data[at:]
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _ended(self, data: bytes, at: int, behind: int) -> int:
+        """Behind the last chunk, and the fields there may be; the same place again if they are not all there."""
+        end = behind if data.startswith(b"\r\n", behind) else data.find(b"\r\n\r\n", behind) + 2
+        if end < behind:
+            if len(data) - at > LONGEST_HEAD:
+                raise NotHttp
+            return at
+        self.is_over, self.is_overfull = True, end + 2 < len(data)
+        return len(data)

@@ -1,0 +1,1 @@
+"""Tests of the LangGraph nodes, against the real LangGraph."""

@@ -1,0 +1,396 @@
+"""A graph of LLM, tool and human nodes over one conversation: awaited or not, stored or not, streamed, and led by edges."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.errors import GraphRecursionError
+from langgraph.graph import START, StateGraph
+from langgraph.types import Command
+
+from antiphon.conversation import Bounds, RoundStarted, TextDelta, ToolCallFinished, rounds_of
+from antiphon.errors import GraphError, TurnOver
+from antiphon.graph import (
+    AskNode,
+    ConversationNode,
+    Conversations,
+    ConversationState,
+    GraphStep,
+    HumanNode,
+    LLMNode,
+    ToolNode,
+)
+from antiphon.history import HumanDecisionEntry, ModelInputEntry, ToolCallResultsEntry
+from antiphon.providers.scripted import FunctionModel, ScriptedModel, call
+from antiphon.tools import tool
+from graph.rig import chats_in, kinds, log_of, loop_graph, thread
+from played import refusals
+
+
+@tool(effect="read")
+def weather(city: str) -> str:
+    "Current weather in a city."
+    return f"Rain in {city}"
+
+
+@tool(needs_approval=True)
+def book(to: str) -> str:
+    "Book a flight."
+    return f"booked: {to}"
+
+
+TURN = ["model_input", "model_output", "tool_call_started", "tool_call_results", "model_output"]
+
+
+@pytest.mark.parametrize("is_awaited", [False, True])
+def test_a_turn_of_rounds(tmp_path: Path, is_awaited: bool) -> None:
+    model = ScriptedModel(["Let me look.", call("weather", city="Oslo")], "It rains.")
+    with chats_in(tmp_path, model, tools=[weather]) as chats:
+        graph = loop_graph(chats)
+        question = chats.ask("Is it raining in Oslo?")
+        state = asyncio.run(graph.ainvoke(question, thread())) if is_awaited else graph.invoke(question, thread())
+        assert set(state) == {"conversation", "version"}, "the state holds nothing that was said"
+        history = log_of(tmp_path, state)
+        assert state["version"] == history.version
+        assert kinds(history.entries) == TURN
+        assert refusals(history.snapshot()) == []
+        assert chats.store.leased(state["conversation"]) is None, "given back at the end of the run"
+        assert (chats.is_over(state), chats.has_calls(state), chats.needs_person(state)) == (True, False, False)
+
+
+def test_a_second_turn_on_the_thread_and_another_model_in_it(tmp_path: Path) -> None:
+    with chats_in(tmp_path, ScriptedModel("Yes.", "Take one."), tools=[weather]) as chats:
+        graph = loop_graph(chats)
+        first = graph.invoke(chats.ask("Rain?"), thread())
+        second = graph.invoke(chats.ask("Umbrella?", state=first), thread())
+        assert second["conversation"] == first["conversation"]
+        assert [str(e.content[0].text) for e in chats.conversation(second).messages] == [  # type: ignore[union-attr]
+            "Rain?",
+            "Yes.",
+            "Umbrella?",
+            "Take one.",
+        ]
+
+
+def test_a_graph_without_a_checkpointer(tmp_path: Path) -> None:
+    with chats_in(tmp_path, ScriptedModel("Yes.", "Still yes.")) as chats:
+        builder = StateGraph(ConversationState)
+        builder.add_node("llm", LLMNode(chats))
+        builder.add_edge(START, "llm")
+        graph = chats.bind(builder.compile())
+        state: Any = graph.invoke(chats.ask("Rain?"))
+        state = graph.invoke(chats.ask("Now?", conversation=state["conversation"]))
+        assert kinds(log_of(tmp_path, state).effective) == ["model_input", "model_output"] * 2
+
+
+def test_a_node_is_called_by_hand_too(tmp_path: Path) -> None:
+    with chats_in(tmp_path, ScriptedModel(call("weather", city="Oslo"), "Rain.", "More.")) as chats:
+        chats.registry.add(weather)
+        llm, tools = LLMNode(chats), ToolNode(chats)
+        state: Any = llm(tools(llm(chats.ask("Rain?"))))
+        assert kinds(log_of(tmp_path, state).entries) == TURN
+        assert asyncio.run(llm.ainvoke(state))["version"] > state["version"]
+
+
+def test_a_node_is_called_by_another_one(tmp_path: Path) -> None:
+    """Several steps of the conversation in one of the graph."""
+    model = ScriptedModel(call("weather", city="Oslo"), "Rain.")
+    with chats_in(tmp_path, model, tools=[weather]) as chats:
+        llm, tools = LLMNode(chats), ToolNode(chats)
+
+        async def work(state: ConversationState) -> Any:
+            return await llm.ainvoke(await tools.ainvoke(await llm.ainvoke(state)))
+
+        def first(state: ConversationState) -> Any:
+            return tools({**chats.ask("By the way."), **state})
+
+        builder = StateGraph(ConversationState)
+        builder.add_node("first", first)
+        builder.add_node("work", work)
+        builder.add_edge(START, "first")
+        builder.add_edge("first", "work")
+        graph: Any = chats.bind(builder.compile(checkpointer=InMemorySaver()))
+        state = asyncio.run(graph.ainvoke(chats.ask("Rain?"), thread()))
+        assert kinds(log_of(tmp_path, state).entries) == TURN
+
+
+class Remember(ConversationNode):
+    """A node of somebody's own."""
+
+    async def work(self, step: GraphStep) -> dict[str, Any]:
+        if not step.done:
+            step.mark()
+            step.chat.history.set_memory_notebook("Likes rain.")
+        return {"plan": "remembered"}
+
+
+class Asked(ConversationState, total=False):
+    question: str
+    plan: str
+
+
+def test_a_node_of_ones_own(tmp_path: Path) -> None:
+    with chats_in(tmp_path, ScriptedModel()) as chats:
+        builder = StateGraph(Asked)
+        builder.add_node("remember", Remember(chats))
+        builder.add_edge(START, "remember")
+        graph: Any = chats.bind(builder.compile())
+        state = graph.invoke(chats.ask("I like rain."))
+        assert state["plan"] == "remembered"
+        assert chats.conversation(state).history.memory_notebook == "Likes rain."
+
+
+def test_a_question_from_the_state_and_an_answer_into_it(tmp_path: Path) -> None:
+    with chats_in(tmp_path, ScriptedModel("1. Look."), system="Be brief.") as chats:
+        builder = StateGraph(Asked)
+        builder.add_node("ask", AskNode(chats))
+        builder.add_node("plan", LLMNode(chats, answer="plan"))
+        builder.add_edge(START, "ask")
+        builder.add_edge("ask", "plan")
+        graph = chats.bind(builder.compile())
+        state = graph.invoke({"question": "What now?"})
+        assert state["plan"] == "1. Look."
+        assert kinds(log_of(tmp_path, state).entries) == ["set_system_instruction", "model_input", "model_output"]
+        with pytest.raises(GraphError, match="nothing to ask"):
+            graph.invoke({"plan": ""})
+
+
+def test_one_model_behind_another_each_with_its_own_words(tmp_path: Path) -> None:
+    planner, reviewer = ScriptedModel("1. Look."), ScriptedModel("Approved.")
+    with chats_in(tmp_path, ScriptedModel()) as chats:
+        builder = StateGraph(ConversationState)
+        builder.add_node("planner", LLMNode(chats, planner, system="Plan."))
+        builder.add_node("reviewer", LLMNode(chats, reviewer, system="Review.", prompt="Is the plan good?"))
+        builder.add_edge(START, "planner")
+        builder.add_edge("planner", "reviewer")
+        state: Any = chats.bind(builder.compile()).invoke(chats.ask("Report the weather."))
+        history = log_of(tmp_path, state)
+        assert [entry.channel for entry in history.entries if isinstance(entry, ModelInputEntry)] == ["user", "agent"]
+        assert [turn.agent for turn in rounds_of(history.snapshot()) if turn.number] == ["planner", "reviewer"]
+        assert reviewer.calls[0].context[0].content[0].text == "Review."  # type: ignore[union-attr]
+
+
+def test_a_node_offers_only_the_tools_it_names(tmp_path: Path) -> None:
+    model = ScriptedModel("No.", "No.")
+    with chats_in(tmp_path, model, tools=[weather, book]) as chats:
+        LLMNode(chats, tools=["weather"])(chats.ask("Book!"))
+        assert [one.name for one in model.calls[0].options.tools] == ["weather"]
+        with pytest.raises(GraphError, match="offers fly, which"):
+            LLMNode(chats, tools=["fly"])(chats.ask("Book!"))
+
+
+# Streams.
+
+
+def test_what_happens_is_streamed_as_it_does(tmp_path: Path) -> None:
+    model = ScriptedModel(["Let me look.", call("weather", city="Oslo")], "It rains in Oslo, and it will go on.")
+    with chats_in(tmp_path, model, tools=[weather]) as chats:
+        graph = loop_graph(chats)
+
+        async def heard() -> list[tuple[str, Any]]:
+            modes = ["custom", "messages", "updates"]
+            return [one async for one in graph.astream(chats.ask("Rain?"), thread(), stream_mode=modes)]
+
+        told = asyncio.run(heard())
+    events = [event for mode, event in told if mode == "custom"]
+    assert (
+        "".join(e.text for e in events if isinstance(e, TextDelta))
+        == "Let me look.It rains in Oslo, and it will go on."
+    )
+    assert [type(e) for e in events if isinstance(e, RoundStarted | ToolCallFinished)] == [
+        RoundStarted,
+        ToolCallFinished,
+        RoundStarted,
+    ]
+    messages = [message_and_about for mode, message_and_about in told if mode == "messages"]
+    assert {about["langgraph_node"] for _, about in messages} == {"llm"}
+    chunks = [message for message, _ in messages]
+    assert "".join(chunk.content for chunk in chunks) == "Let me look.It rains in Oslo, and it will go on."
+    assert len({chunk.id for chunk in chunks}) == 2, "the pieces of an answer have one id"
+    assert [list(update) for mode, update in told if mode == "updates"] == [["llm"], ["tools"], ["llm"]]
+
+
+# Bounds: a graph that loops for ever.
+
+
+def stubborn() -> FunctionModel:
+    """Calls a tool whenever it may."""
+    return FunctionModel(
+        lambda context, options: (
+            "I give up." if options.settings.tool_choice else call("weather", city=f"Town {len(context)}")
+        )
+    )
+
+
+def test_a_model_that_never_stops_is_ended_by_our_bound(tmp_path: Path) -> None:
+    with chats_in(tmp_path, stubborn(), tools=[weather], bounds=Bounds(max_rounds=3)) as chats:
+        state = loop_graph(chats).invoke(chats.ask("Find me the sun."), thread())
+        history = log_of(tmp_path, state)
+        assert rounds_of(history.snapshot())[-1].ended == "max_rounds"
+        assert kinds(history.entries)[-1] == "model_output"
+        with pytest.raises(TurnOver, match="max_rounds"):
+            LLMNode(chats)(state)
+
+
+@pytest.mark.parametrize("limit", [4, 200])
+def test_a_graph_that_loops_for_ever_is_ended(tmp_path: Path, limit: int) -> None:
+    """By LangGraph's limit where that is lower, else by ours; and the history says why."""
+    model = FunctionModel(lambda context, options: "Hm.")
+    with chats_in(tmp_path, model, max_hand_overs=6) as chats:
+        builder = StateGraph(ConversationState)
+        builder.add_node("llm", LLMNode(chats))
+        builder.add_edge(START, "llm")
+        builder.add_edge("llm", "llm")
+        graph = chats.bind(builder.compile())
+        question = chats.ask("Think.")
+        expected: Any = GraphRecursionError if limit == 4 else TurnOver
+        with pytest.raises(expected, match=r"recursion|6 times"):
+            graph.invoke(question, {"recursion_limit": limit})
+        history = log_of(tmp_path, question)
+        assert refusals(history.snapshot()) == []
+        assert kinds(history.entries).count("model_output") == (4 if limit == 4 else 7)
+        assert chats.conversation(question).turn.ended == ("" if limit == 4 else "max_hand_overs")
+        assert chats.store.leased(question["conversation"]) is None
+
+
+def test_a_graph_that_forgets_the_tools_is_told(tmp_path: Path) -> None:
+    with chats_in(tmp_path, ScriptedModel(call("weather", city="Oslo")), tools=[weather]) as chats:
+        builder = StateGraph(ConversationState)
+        builder.add_node("one", LLMNode(chats))
+        builder.add_node("two", LLMNode(chats))
+        builder.add_edge(START, "one")
+        builder.add_edge("one", "two")
+        with pytest.raises(GraphError, match=r"weather.*ToolNode"):
+            chats.bind(builder.compile()).invoke(chats.ask("Rain?"))
+
+
+def test_seconds_of_earlier_steps_count(tmp_path: Path) -> None:
+    @tool(effect="read")
+    async def slow() -> str:
+        "Slow."
+        await asyncio.sleep(0.02)
+        return "done"
+
+    model = FunctionModel(
+        lambda context, options: "Enough." if options.settings.tool_choice else [call("slow"), call("slow")]
+    )
+    bounds = Bounds(seconds=0.03, max_repeats=0, max_rounds=50)
+    with chats_in(tmp_path, model, tools=[slow], bounds=bounds) as chats:
+        state = loop_graph(chats).invoke(chats.ask("Go."), thread())
+        assert chats.conversation(state).turn.ended == "time_budget"
+
+
+# People.
+
+
+@pytest.mark.parametrize("is_awaited", [False, True])
+@pytest.mark.parametrize(
+    ("resumed_with", "decided", "result"),
+    [
+        ("approve", "approve", "booked: Oslo"),
+        ("deny", "deny", "a person denied it"),
+        ({"decision": "deny", "reason": "too dear"}, "deny", "too dear"),
+        ({"decision": "edit", "arguments": {"to": "Bergen"}}, "edit", "booked: Bergen"),
+        ({"ID": {"decision": "approve", "reason": "go"}}, "approve", "booked: Oslo"),
+    ],
+)
+def test_a_person_decides(tmp_path: Path, resumed_with: Any, decided: str, result: str, is_awaited: bool) -> None:
+    model = ScriptedModel([call("book", to="Oslo"), call("weather", city="Oslo")], "So be it.")
+    with chats_in(tmp_path, model, tools=[weather, book]) as chats:
+        graph = loop_graph(chats)
+        waiting = graph.invoke(chats.ask("Fly me."), thread())
+        (stopped,) = waiting["__interrupt__"]
+        assert stopped.value["kind"] == "approval"
+        (asked,) = stopped.value["calls"]
+        assert (asked["tool"], asked["arguments"]) == ("book", '{"to":"Oslo"}')
+        assert chats.needs_person(waiting)
+        assert chats.store.leased(waiting["conversation"]) is None, "nobody is kept out while a person thinks"
+        if isinstance(resumed_with, dict) and "ID" in resumed_with:
+            resumed_with = {asked["id"]: resumed_with["ID"]}
+        command: Any = Command(resume=resumed_with)
+        state = asyncio.run(graph.ainvoke(command, thread())) if is_awaited else graph.invoke(command, thread())
+        entries = log_of(tmp_path, state).entries
+        assert [entry.decision for entry in entries if isinstance(entry, HumanDecisionEntry)] == [decided]
+        (results,) = [entry for entry in entries if isinstance(entry, ToolCallResultsEntry)]
+        assert result in results.results[0].result_markdown
+        assert chats.is_over(state)
+
+
+def test_what_cannot_be_understood_is_asked_again(tmp_path: Path) -> None:
+    model = ScriptedModel(call("book", to="Oslo"), "Booked.")
+    with chats_in(tmp_path, model, tools=[book]) as chats:
+        graph = loop_graph(chats)
+        graph.invoke(chats.ask("Fly me."), thread())
+        wrong: list[Any] = [
+            "perhaps",
+            {"call_9": "approve"},
+            7,
+            {"decision": "edit"},
+            {"decision": "edit", "arguments": "x"},
+        ]
+        for answer in wrong:
+            (stopped,) = graph.invoke(Command(resume=answer), thread())["__interrupt__"]
+            assert stopped.value["problem"], answer
+        state = graph.invoke(Command(resume="approve"), thread())
+        assert chats.is_over(state)
+        assert kinds(log_of(tmp_path, state).entries).count("human_decision") == 1
+
+
+def test_a_person_says_something_else_instead(tmp_path: Path) -> None:
+    model = ScriptedModel(call("book", to="Oslo"), "Bergen is fine.")
+    with chats_in(tmp_path, model, tools=[book]) as chats:
+        graph = loop_graph(chats)
+        graph.invoke(chats.ask("Fly me."), thread())
+        state = graph.invoke(Command(resume={"say": "Never mind. And Bergen?"}), thread())
+        history = log_of(tmp_path, state)
+        assert "went on without it" in str(history.entries)
+        assert refusals(history.snapshot()) == []
+        assert chats.is_over(state)
+
+
+def test_a_person_speaks_in_the_graph(tmp_path: Path) -> None:
+    with chats_in(tmp_path, ScriptedModel("Hello.", "Goodbye.")) as chats:
+        builder = StateGraph(ConversationState)
+        builder.add_node("person", HumanNode(chats, ask="Say something."))
+        builder.add_node("llm", LLMNode(chats))
+        builder.add_edge(START, "person")
+        builder.add_edge("person", "llm")
+        builder.add_edge("llm", "person")
+        graph = chats.bind(builder.compile(checkpointer=InMemorySaver()))
+        (stopped,) = graph.invoke({"version": 0}, thread())["__interrupt__"]
+        assert (stopped.value["kind"], stopped.value["ask"]) == ("input", "Say something.")
+        (stopped,) = graph.invoke(Command(resume="Hi."), thread())["__interrupt__"]
+        assert stopped.value["said"] == "Hello."
+        last: Any = graph.invoke(Command(resume=["Bye", "."]), thread())
+        assert kinds(log_of(tmp_path, last).entries) == ["model_input", "model_output"] * 2
+
+
+# Mistakes.
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"seconds": 0}, "seconds"),
+        ({"wait": -1}, "wait"),
+        ({"idle": -1}, "idle"),
+        ({"max_hand_overs": -1}, "max_hand_overs"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(tmp_path: Path, options: Any, said: str) -> None:
+    with pytest.raises(GraphError, match=said):
+        Conversations(tmp_path / "chats.db", **options)
+
+
+def test_a_state_of_nothing(tmp_path: Path) -> None:
+    with chats_in(tmp_path, ScriptedModel()) as chats:
+        with pytest.raises(GraphError, match="names no conversation"):
+            chats.next_node({})
+        with pytest.raises(GraphError, match="nobody has asked anything"):
+            LLMNode(chats)({})
+        with pytest.raises(GraphError, match="has only 1"):
+            LLMNode(chats)({**chats.ask("Rain?"), "version": 99})

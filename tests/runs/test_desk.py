@@ -1,0 +1,304 @@
+"""Whoever asks for runs: submitting, deciding, cancelling, trying again and following, in whatever process."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from antiphon.conversation import Conversation, ToolLoop, Turn
+from antiphon.errors import ConversationError, RunRefused, TooManyRuns, UnknownConversation, UnknownRun
+from antiphon.history import (
+    AgentHistory,
+    HistoryStore,
+    HumanDecisionEntry,
+    ModelInputEntry,
+    Run,
+    ToolCallResultsEntry,
+)
+from antiphon.providers.scripted import FunctionModel, ScriptedModel, call
+from antiphon.runs import RunBook, Runs, Worker, submit
+from antiphon.tools import tool
+from antiphon.wire.output import ProviderError
+from played import results_in
+from runs.workers import Place
+
+ran: list[str] = []
+
+
+@tool(needs_approval=True)
+async def book_flight(to: str) -> str:
+    """Book a flight."""
+    ran.append(to)
+    return f"booked: {to}"
+
+
+def flights(*cities: str) -> RunBook:
+    """A book whose model wants to fly to all of these at once, and then says what came of it."""
+    book = RunBook()
+
+    @book.kind("trip", code=4, provider="airline")
+    def trip(history: AgentHistory, run: Run) -> ToolLoop:
+        def answer(context: object, options: object) -> object:
+            results = [entry for entry in history.effective if isinstance(entry, ToolCallResultsEntry)]
+            return str(results_in(results)) if results else [call("book_flight", to=city) for city in cities]
+
+        return ToolLoop(Conversation(FunctionModel(answer), tools=[book_flight], history=history))  # type: ignore[arg-type]
+
+    return book
+
+
+def play(store: HistoryStore, book: RunBook) -> None:
+    asyncio.run(Worker(store, book).run(once=True))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_ran() -> None:
+    ran.clear()
+
+
+def suspended(store: HistoryStore, book: RunBook) -> Run:
+    run = Runs(store, book).submit("Fly me there.", kind="trip")
+    play(store, book)
+    assert store.runs.get(run.id).state == "suspended"
+    assert store.leased(run.conversation) is None, "nobody holds anything"
+    return run
+
+
+def test_what_is_submitted_asks_for_what_its_kind_says(place: Place) -> None:
+    with place.open() as store:
+        run = Runs(store, flights("Oslo")).submit("Fly.", kind="trip", title="Trip", options={"seat": "A1"})
+        assert (run.kind, run.code, run.provider, run.options) == ("trip", 4, "airline", {"seat": "A1"})
+        assert store.info(run.conversation).title == "Trip"
+        plain = submit(store, "Hello?", code=2, provider="x")
+        assert (plain.kind, plain.code, plain.provider) == ("chat", 2, "x")
+
+
+def test_what_cannot_be_submitted_is_refused(place: Place) -> None:
+    with place.open() as store:
+        runs = Runs(store, flights("Oslo"))
+        with pytest.raises(RunRefused, match="there are trip"):
+            runs.submit("Fly.", kind="walk")
+        with pytest.raises(ConversationError, match="strings and parts"):
+            runs.submit(7, kind="trip")  # type: ignore[arg-type]
+        with pytest.raises(UnknownConversation):
+            runs.submit("Fly.", kind="trip", conversation="nobody's")
+        run = runs.submit("Fly.", kind="trip", max_waiting=1)
+        with pytest.raises(TooManyRuns):
+            runs.submit("Fly.", kind="trip", max_waiting=1)
+        with pytest.raises(RunRefused, match=run.id):
+            runs.submit("And back.", kind="trip", conversation=run.conversation)
+        assert store.count() == 1
+
+
+def test_a_call_is_approved_in_another_process_days_later(place: Place) -> None:
+    book = flights("Oslo")
+    with place.open() as store:
+        run = suspended(store, book)
+    with place.open() as store:
+        (waiting,) = Runs(store).pending(run.id)
+        assert waiting.tool_name == "book_flight"
+        assert Runs(store).approve(run.id).standing == "waiting"
+        play(store, book)
+        assert store.runs.get(run.id).state == "done"
+        assert "booked: Oslo" in Runs(store).answer(run.id)
+    assert ran == ["Oslo"]
+
+
+def test_a_call_is_denied_or_changed(place: Place) -> None:
+    book = flights("Oslo", "Rome", "Lima")
+    with place.open() as store:
+        run = suspended(store, book)
+        runs = Runs(store)
+        first, second, third = (each.tool_call_id for each in runs.pending(run.id))
+        with pytest.raises(RunRefused, match=f"say which: {first}"):
+            runs.approve(run.id)
+        assert runs.deny(run.id, first, "too cold").state == "suspended", "two are not decided yet"
+        assert runs.edit(run.id, {"to": "Bari"}, second).state == "suspended"
+        assert runs.approve(run.id, third).state == "waiting"
+        play(store, book)
+        told = results_in(store.open(run.conversation).entries)
+        assert "too cold" in told[first]
+        assert "booked: Bari" in told[second]
+        assert "booked: Lima" in told[third]
+    assert sorted(ran) == ["Bari", "Lima"]
+
+
+@pytest.mark.parametrize("decision", ["approve", "deny", "edit"])
+def test_a_decision_whose_maker_died_before_waking_the_run_is_made_again(place: Place, decision: str) -> None:
+    book = flights("Oslo")
+    with place.open() as store:
+        run = suspended(store, book)
+        (waiting,) = Runs(store).pending(run.id)
+        arguments = '{"to":"Bari"}' if decision == "edit" else None
+        entry = HumanDecisionEntry(waiting.tool_call_id, decision, arguments=arguments)  # type: ignore[arg-type]
+        store.open(run.conversation).append(entry)
+        assert store.runs.get(run.id).state == "suspended"
+        runs = Runs(store)
+        if decision == "edit":
+            woken = runs.edit(run.id, {"to": "Bari"}, waiting.tool_call_id)
+        else:
+            woken = getattr(runs, decision)(run.id, waiting.tool_call_id)
+        assert woken.state == "waiting"
+        decisions = [entry for entry in store.open(run.conversation).entries if isinstance(entry, HumanDecisionEntry)]
+        assert len(decisions) == 1
+        play(store, book)
+        assert store.runs.get(run.id).state == "done"
+
+
+def test_a_decision_that_contradicts_the_one_that_was_made_is_refused(place: Place) -> None:
+    book = flights("Oslo", "Rome")
+    with place.open() as store:
+        run = suspended(store, book)
+        first, _ = Runs(store).pending(run.id)
+        Runs(store).approve(run.id, first.tool_call_id)
+        with pytest.raises(ConversationError, match="decided already"):
+            Runs(store).deny(run.id, first.tool_call_id)
+        with pytest.raises(ConversationError, match="waits for a decision"):
+            Runs(store).approve(run.id, "call_of_nobody")
+
+
+def test_a_decision_that_comes_before_the_run_is_settled_is_not_lost(place: Place) -> None:
+    """A worker that is stuck between asking and settling, for longer than its lease: a person decides meanwhile."""
+    decided: list[str] = []
+    book = RunBook()
+    with place.open() as store:
+
+        @book.kind("trip")
+        async def trip(history: AgentHistory, run: Run) -> AsyncIterator[ToolLoop]:
+            model = FunctionModel(lambda *_: "Booked." if decided else [call("book_flight", to="Oslo")])
+            loop = ToolLoop(Conversation(model, tools=[book_flight], history=history))
+            yield loop
+            if not decided:
+                while store.leased(run.conversation) is not None:
+                    time.sleep(0.05)
+                decided.append(loop.pending[0].tool_call_id)
+                ToolLoop(Conversation(history=store.open(run.conversation))).approve(decided[0])
+                store.runs.wake(run.id)
+
+        run = Runs(store, book).submit("Fly.", kind="trip")
+        asyncio.run(Worker(store, book, lease_seconds=0.3, stuck_seconds=0.5).run(once=True))
+        assert decided
+        assert store.runs.get(run.id).state == "done"
+    assert ran == ["Oslo"]
+
+
+def test_cancelling_what_nobody_plays_ends_the_turn_too(place: Place) -> None:
+    book = flights("Oslo")
+    with place.open() as store:
+        waiting = Runs(store).submit("Hello?")
+        assert Runs(store).cancel(waiting.id, "never mind").reason == "never mind"
+        assert Turn.of(store.open(waiting.conversation).snapshot()).ended == "interrupted"
+        run = suspended(store, book)
+        assert Runs(store).cancel(run.id).state == "cancelled"
+        history = store.open(run.conversation)
+        assert not Turn.of(history.snapshot()).open_calls
+        again = Runs(store, book).submit("Fly.", kind="trip", conversation=run.conversation)
+        play(store, book)
+        assert store.runs.get(again.id).state == "done"
+        with pytest.raises(RunRefused, match="done"):
+            Runs(store).approve(again.id)
+    assert ran == []
+
+
+def test_a_question_finds_no_open_calls_of_a_run_that_is_over(place: Place) -> None:
+    """A canceller that died before it could close them."""
+    book = flights("Oslo")
+    with place.open() as store:
+        run = suspended(store, book)
+        store.runs.cancel(run.id)
+        assert Turn.of(store.open(run.conversation).snapshot()).open_calls
+        again = Runs(store, book).submit("Where were we?", kind="trip", conversation=run.conversation)
+        question = Turn.of(store.open(run.conversation).snapshot()).input
+        assert isinstance(question, ModelInputEntry)
+        assert question.content[0].text == "Where were we?"  # type: ignore[union-attr]
+        play(store, book)
+        assert store.runs.get(again.id).state == "done"
+    assert ran == []
+
+
+def test_a_question_that_is_refused_closes_nothing(place: Place) -> None:
+    book = flights("Oslo")
+    with place.open() as store:
+        run = suspended(store, book)
+        with pytest.raises(RunRefused, match=run.id):
+            Runs(store).submit("Where were we?", conversation=run.conversation)
+        assert len(Runs(store).pending(run.id)) == 1
+        assert store.leased(run.conversation) is None
+
+
+def test_cancelling_late_does_not_touch_what_was_asked_since(place: Place) -> None:
+    book = flights("Oslo")
+    with place.open() as store:
+        first = Runs(store, book).submit("Fly.", kind="trip")
+        store.runs.cancel(first.id)
+        second = Runs(store, book).submit("Fly again.", kind="trip", conversation=first.conversation)
+        Runs(store).cancel(first.id)
+        assert Turn.of(store.open(first.conversation).snapshot()).ended == ""
+        assert store.runs.get(second.id).state == "waiting"
+
+
+def test_only_what_has_failed_is_tried_again(place: Place) -> None:
+    book = RunBook()
+    said: list[object] = [ProviderError("no", "authentication"), "Yes."]
+
+    @book.kind("chat")
+    def chat(history: AgentHistory, run: Run) -> ToolLoop:
+        return ToolLoop(Conversation(ScriptedModel(said.pop(0)), history=history))  # type: ignore[arg-type]
+
+    with place.open() as store:
+        run = Runs(store).submit("Hello?")
+        with pytest.raises(RunRefused, match="waiting"):
+            Runs(store).retry(run.id)
+        play(store, book)
+        assert store.runs.get(run.id).state == "failed"
+        assert Runs(store).retry(run.id).state == "waiting"
+        play(store, book)
+        assert store.runs.get(run.id).state == "done"
+        with pytest.raises(RunRefused, match="done"):
+            Runs(store).retry(run.id)
+        with pytest.raises(UnknownRun):
+            Runs(store).retry("nobody's")
+        asleep = suspended(store, flights("Oslo"))
+        with pytest.raises(RunRefused, match="decision"):
+            Runs(store).retry(asleep.id)
+
+
+def test_following_tells_what_happens_until_the_run_is_over(place: Place) -> None:
+    book = flights("Oslo")
+
+    @asynccontextmanager
+    async def working(store: HistoryStore) -> AsyncIterator[None]:
+        worker = Worker(store, book)
+        task = asyncio.ensure_future(worker.run())
+        yield
+        worker.stop()
+        await task
+
+    async def follow() -> None:
+        with place.open() as store, place.open() as watched:
+            chat = store.create()
+            chat.append(ModelInputEntry.of("An earlier question"))
+            run = Runs(store, book).submit("Fly.", kind="trip", conversation=chat.id)
+            heard = []
+            async with working(store):
+                async for entry in Runs(watched).follow(run.id):
+                    heard.append(entry.kind)
+                    if entry.kind == "model_output" and len(heard) == 2:
+                        await Runs(watched).wait(run.id, until_suspended=True)
+                        Runs(watched).approve(run.id)
+            assert heard == [
+                "model_input",
+                "model_output",
+                "human_decision",
+                "tool_call_started",
+                "tool_call_results",
+                "model_output",
+            ]
+            again = [entry.kind async for entry in Runs(watched).follow(run.id)]
+            assert again == heard
+
+    asyncio.run(follow())

@@ -1,0 +1,203 @@
+"""`antiphon worker` and `antiphon runs`, run as a user runs them."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from antiphon.cli import main
+from antiphon.runs import Runs
+from runs.workers import Place, WorkerProcess, placed, until
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    place = placed(tmp_path)
+    for name, value in place.environment.items():
+        monkeypatch.setenv(name, value)
+    for variable in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "ANTIPHON_MODEL"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.chdir(tmp_path)
+    place.open().close()
+    return place
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """What a command says that is done."""
+    code = main(["runs", *arguments])
+    captured = capsys.readouterr()
+    assert code == 0, captured.err
+    return captured.out
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Why a command is not done."""
+    code = main(["runs", *arguments])
+    captured = capsys.readouterr()
+    assert code == 1
+    assert captured.err.startswith("antiphon: ")
+    return captured.out + captured.err
+
+
+def test_with_nothing_set_up_a_worker_plays_the_chat(here: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    assert told(capsys, "list") == "no runs\n"
+    run = told(capsys, "submit", "Find out what IELTS 7 needs, then make me a 3 month plan.").strip()
+    assert "waiting" in told(capsys, "list", "--state", "waiting")
+    code, _, log = here.antiphon("worker", "--once")
+    assert code == 0
+    assert "offline/plain" in log
+    assert f"{run} (chat): done, answered" in log
+    listed = told(capsys, "list")
+    assert f"{run}  done   chat" in listed
+    assert listed.splitlines()[-1] == "1 done"
+    shown = told(capsys, "show", run[:12])
+    assert shown.splitlines()[:3] == [f"{run}  done", "  why           answered", "  kind          chat, code 0"]
+    followed = told(capsys, "follow", "last")
+    assert "→ search_web" in followed
+    assert "→ create_plan" in followed
+    assert followed.endswith("done: answered\n")
+    lines = told(capsys, "follow", run, "--json").splitlines()
+    assert msgspec.json.decode(lines[0])["kind"] == "model_input"
+    (facts,) = msgspec.json.decode(told(capsys, "--store", here.store, "list", "--json"))
+    assert (facts["id"], facts["standing"]) == (run, "done")
+    again = told(capsys, "submit", "Thank you.", "--conversation", facts["conversation"], "--json")
+    assert msgspec.json.decode(again)["conversation"] == facts["conversation"]
+
+
+def test_a_model_nobody_knows_fails_the_run_and_says_so(here: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    told(capsys, "submit", "Hello?", "--option", "model=antropic/claude", "--option", "depth=3")
+    assert here.antiphon("worker", "--once")[0] == 0
+    shown = told(capsys, "show", "last")
+    assert "failed" in shown
+    assert "antropic/claude" in shown
+    assert '"depth":3' in shown
+    assert "is tried again" in told(capsys, "retry", "last")
+
+
+def test_a_call_waits_for_a_person_and_is_decided(here: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    with WorkerProcess(here), here.open() as store:
+        run = told(capsys, "submit", "Fly.", "--kind", "trip", "--option", "to=Oslo").strip()
+        until(lambda: store.runs.get(run).state == "suspended")
+        shown = told(capsys, "show", run)
+        assert re.search(r'call_1_1_1 +book_flight +\{"to": ?"Oslo"\}', shown)
+        assert msgspec.json.decode(told(capsys, "show", run, "--json"))["pending"][0]["tool_name"] == "book_flight"
+        assert "no call" in refused(capsys, "approve", run, "call_of_nobody")
+        edit = told(capsys, "approve", run, "--edit", '{"to": "Bari"}', "--reason", "warmer")
+        assert edit == f"run {run} goes on\n"
+        assert "Your flight is booked." in told(capsys, "follow", run)
+        assert "no call of it waits" in refused(capsys, "approve", run)
+        assert "only what has failed" in refused(capsys, "retry", run)
+        assert "is done already" in refused(capsys, "cancel", run)
+
+
+def test_waiting_for_the_answer(here: Place) -> None:
+    with WorkerProcess(here):
+        (here.folder / "back").touch()
+        assert here.antiphon("runs", "submit", "-", "--kind", "away", "--wait", given="Hello?") == (
+            0,
+            "Back again.\n",
+            "",
+        )
+        code, said, why = here.antiphon("runs", "submit", "Fly.", "--kind", "trip", "--wait")
+        assert (code, said) == (1, "")
+        assert "antiphon runs approve" in why
+        code, said, _ = here.antiphon("runs", "submit", "Hello?", "--kind", "away", "--wait", "--json")
+        assert (code, msgspec.json.decode(said)["answer"]) == (0, "Back again.")
+
+
+def test_following_is_left_with_ctrl_c_and_the_run_goes_on(here: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    with WorkerProcess(here), here.open() as store:
+        run = Runs(store).submit("Go.", kind="work", options={"plan": [["hold_put"]]})
+        command = [sys.executable, "-m", "antiphon", "runs", "follow", run.id]
+        with subprocess.Popen(command, env=here.environment, stdout=-1, stderr=-1, text=True) as following:
+            assert following.stdout is not None
+            assert following.stderr is not None
+            while "hold_put (" not in following.stdout.readline():
+                pass
+            following.send_signal(signal.SIGINT)
+            assert following.wait(30) == 130
+            assert "goes on" in following.stderr.read()
+        assert "is asked to end" in told(capsys, "cancel", run.id, "--reason", "enough")
+        until(lambda: store.runs.get(run.id).state == "cancelled")
+        waiting = told(capsys, "submit", "Hello?", "--kind", "nobodys").strip()
+        assert told(capsys, "cancel", waiting) == f"run {waiting} is cancelled\n"
+
+
+def test_ones_own_store_is_made_where_something_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("ANTIPHON_STORE", raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    assert "there is no store" in refused(capsys, "list")
+    run = told(capsys, "submit", "Hello?").strip()
+    assert run in told(capsys, "list")
+    assert (tmp_path / "data" / "antiphon" / "history.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["submit", " "], "nothing to say"),
+        (["submit", "Hello?", "--conversation", "nobodys"], "no conversation 'nobodys'"),
+        (["submit", "Hello?", "--max-waiting", "0"], "try again later"),
+        (["show", "nobodys"], "no run 'nobodys'"),
+        (["follow", "last"], "no run 'last'"),
+        (["cancel", "nobodys"], "no run 'nobodys'"),
+        (["approve", "nobodys"], "no run 'nobodys'"),
+        (["retry", "nobodys"], "no run 'nobodys'"),
+    ],
+)
+def test_mistakes_are_told(here: Place, capsys: pytest.CaptureFixture[str], arguments: list[str], why: str) -> None:
+    assert why in refused(capsys, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--app", "no_colon"], "module:name"),
+        (["--app", "no_such_module:book"], "No module named"),
+        (["--app", "runs.the_book:trace"], "it is a function"),
+        (["--app", "runs.the_book:nothing"], "there is none"),
+        (["--app", "runs.the_book:book", "--ask"], "--ask"),
+        (["--store", "chats.db/no/folder.db", "--app", "runs.the_book:book"], "cannot make the folder"),
+    ],
+)
+def test_a_worker_that_cannot_begin_says_why(
+    here: Place, capsys: pytest.CaptureFixture[str], arguments: list[str], why: str
+) -> None:
+    assert main(["worker", "--once", *arguments]) == 1
+    assert why in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["worker", "--slots", "0"],
+        ["worker", "--lease", "0"],
+        ["worker", "--grace", "-1"],
+        ["worker", "--limit", "openai"],
+        ["runs", "submit", "Hi.", "--option", "novalue"],
+        ["runs", "list", "--state", "dreaming"],
+        ["runs"],
+    ],
+)
+def test_what_is_not_understood_is_told_with_exit_code_2(here: Place, arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+
+
+def test_the_example_runs(tmp_path: Path) -> None:
+    example = Path(__file__).parent.parent.parent / "examples" / "the_runs.py"
+    run = subprocess.run(
+        [sys.executable, example], capture_output=True, text=True, cwd=tmp_path, timeout=120, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    for words in ("doomed ended with signal 9", "6 done", "were taken over", "each once: True", "done: answered"):
+        assert words in run.stdout

@@ -1,0 +1,266 @@
+"""The activities of a turn on Temporal, called as its worker calls them: what is in the log already is not done again."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("temporalio", reason="Temporal's SDK is not installed (pip install 'antiphon[temporal]')")
+
+from temporalio.activity import ActivityCancellationDetails
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
+
+from antiphon.conversation import Bounds, Conversation, ToolLoop
+from antiphon.conversation.driver import UNKNOWN_OUTCOME
+from antiphon.history import AgentHistory, Run, SqliteStore, ToolCallStartedEntry
+from antiphon.providers.client import ProviderClient
+from antiphon.providers.scripted import ScriptedModel, call
+from antiphon.runs import RunBook
+from antiphon.runs.temporal import turn_activities
+from antiphon.runs.temporal_workflow import (
+    ASK_MODEL,
+    CALL_OFF,
+    LOOK,
+    RUN_CALLS,
+    Decision,
+    Standing,
+    Step,
+)
+from antiphon.tools import Tool, tool
+from antiphon.wire.output import ProviderError
+from played import World, planned, refusals, results_in
+
+NAMES = {"": LOOK, "model": ASK_MODEL, "calls": RUN_CALLS, "approval": RUN_CALLS}
+
+
+class Rig:
+    """A stored conversation, and the activities that play it."""
+
+    def __init__(
+        self, store: SqliteStore, model: ProviderClient, tools: list[Tool], bounds: Bounds | None = None
+    ) -> None:
+        def build(history: AgentHistory, run: Run) -> ToolLoop:
+            return ToolLoop(Conversation(model, tools=tools, history=history), bounds=bounds or Bounds())
+
+        self.store = store
+        self.build = build
+        chat = Conversation(store=store)
+        chat.add("Go.")
+        self.id = chat.id
+
+    @property
+    def history(self) -> AgentHistory:
+        return self.store.open(self.id)
+
+    def step(self, standing: Standing | None = None, **said: Any) -> Step:
+        return Step(self.id, "", {}, 0, 5.0, standing or Standing(), **said)
+
+    async def play(self, name: str, step: Step, environment: ActivityEnvironment | None = None) -> Standing:
+        activities = {function.__name__: function for function in turn_activities(self.store, self.build)}
+        return await (environment or ActivityEnvironment()).run(activities[name], step)
+
+    def played(self, standing: Standing, **said: Any) -> Standing:
+        return asyncio.run(self.play(NAMES[standing.state], self.step(standing, **said)))
+
+
+def test_without_the_extra_it_is_named() -> None:
+    code = "import sys; sys.modules['temporalio'] = None; import antiphon.runs.temporal"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.stderr.splitlines()[-1].endswith("install it with: pip install 'antiphon[temporal]'")
+
+
+def failure(play: Callable[[], object]) -> ApplicationError:
+    with pytest.raises(ApplicationError) as failed:
+        play()
+    return failed.value
+
+
+def test_a_turn_is_played_step_by_step(store: SqliteStore) -> None:
+    world = World()
+    rig = Rig(store, planned([["look"], ["put", "trip"]]), world.tools())
+    states, standing = [], Standing()
+    while standing.state != "over":
+        standing = rig.played(standing)
+        states.append(standing.state)
+        assert standing.version == rig.history.version
+        assert store.leased(rig.id) is None
+    assert states == ["model", "calls", "model", "calls", "model", "over"]
+    assert (standing.reason, standing.rounds) == ("answered", 3)
+
+
+def test_a_step_that_is_tried_again_is_not_done_again(store: SqliteStore) -> None:
+    world, model = World(), planned([["look"], ["send", "send"]])
+    rig = Rig(store, model, world.tools())
+    standing = rig.played(Standing())
+    while standing.state != "over":
+        after = rig.played(standing)
+        began, version = world.began.copy(), rig.history.version
+        again = rig.played(standing)
+        assert (again.state, again.reason, again.version, again.rounds) == (
+            after.state,
+            after.reason,
+            after.version,
+            after.rounds,
+        )
+        assert (world.began, rig.history.version) == (began, version), "the work was in the log already"
+        standing = after
+    assert all(count == 1 for count in world.began.values())
+
+
+def test_what_a_dead_worker_began_is_gone_on_with(store: SqliteStore) -> None:
+    world = World()
+    rig = Rig(store, planned([["send", "put"]]), world.tools())
+    standing = rig.played(rig.played(Standing()))
+    for state in Conversation(history=rig.history).turn.open_calls.values():  # as if killed while both run
+        key = f"{rig.id}:{state.call.tool_call_id}"
+        rig.history.append(ToolCallStartedEntry(state.call.tool_name, state.call.tool_call_id, key))
+    standing = rig.played(standing)
+    told = list(results_in(rig.history.entries).values())
+    assert told[0] == UNKNOWN_OUTCOME
+    assert told[1].startswith("done")
+    assert sum(world.began.values()) == 1
+    assert refusals(rig.history.snapshot()) == []
+
+
+def test_an_answer_that_was_cut_is_asked_for_again(store: SqliteStore) -> None:
+    model = ScriptedModel(
+        ProviderError("slow down", "rate_limit", retry_after=7.5), ProviderError("down", "server"), "Here."
+    )
+    rig = Rig(store, model, [])
+    standing = rig.played(Standing())
+    first = failure(lambda: rig.played(standing))
+    assert (first.type, first.non_retryable) == ("rate_limit", False)
+    assert first.next_retry_delay is not None
+    assert first.next_retry_delay.total_seconds() == 7.5
+    second = failure(lambda: rig.played(standing))
+    assert (second.type, second.next_retry_delay) == ("server", None)
+    assert rig.played(standing).reason == "answered"
+    assert store.leased(rig.id) is None
+
+
+def test_what_time_will_not_change_is_not_tried_again(store: SqliteStore) -> None:
+    rig = Rig(store, ScriptedModel(ProviderError("no such key", "authentication")), [])
+    failed = failure(lambda: rig.played(Standing("model", version=1)))
+    assert (failed.type, failed.non_retryable) == ("authentication", True)
+    rig.id = "01arz3ndektsv4rrffq69g5fav"
+    gone = failure(lambda: rig.played(Standing("model", version=1)))
+    assert (gone.type, gone.non_retryable) == ("UnknownConversation", True)
+
+
+def test_a_conversation_that_somebody_holds_is_waited_for(store: SqliteStore) -> None:
+    rig = Rig(store, ScriptedModel("Here."), [])
+    lease = store.claim(rig.id, "somebody")
+    assert lease is not None
+    held = failure(lambda: rig.played(Standing("model", version=1)))
+    assert (held.type, held.non_retryable) == ("LeaseHeld", False)
+    assert "somebody" in held.message
+    store.release(lease)
+    assert rig.played(Standing("model", version=1)).reason == "answered"
+
+
+def test_a_worker_of_older_code_leaves_it_to_others(store: SqliteStore) -> None:
+    rig = Rig(store, ScriptedModel("Here."), [])
+    book = RunBook()
+    book.kind("research", code=1)(rig.build)
+    rig.build = book  # type: ignore[assignment]
+    for kind, code in (("poetry", 0), ("research", 2)):
+        step = replace(rig.step(Standing("model", version=1)), kind=kind, code=code)
+        older = failure(lambda step=step: asyncio.run(rig.play(ASK_MODEL, step)))  # type: ignore[misc]
+        assert (older.type, older.non_retryable) == ("RunBookRefused", False)
+    step = replace(rig.step(Standing("model", version=1)), kind="research", code=1)
+    assert asyncio.run(rig.play(ASK_MODEL, step)).reason == "answered"
+
+
+def test_decisions_are_written_down_once(store: SqliteStore) -> None:
+    @tool(needs_approval=True)
+    def book(to: str) -> str:
+        "Book."
+        return f"booked {to}"
+
+    asked = [call("book", to=town) for town in ("Oslo", "Bergen", "Moss")]
+    rig = Rig(store, ScriptedModel(asked, "Done."), [book])
+    standing = rig.played(rig.played(rig.played(Standing())))
+    assert standing.state == "approval"
+    first, second, third = standing.pending
+    bad = [Decision("approve", "call_no"), Decision("edit", first, arguments={"to": "Narvik"})]
+    after = rig.played(standing, decisions=[*bad, Decision("deny", second, "too far")])
+    assert (after.state, after.pending) == ("approval", [third])
+    assert "no call 'call_no' waits" in after.note
+    version = rig.history.version
+    again = rig.played(standing, decisions=[Decision("edit", first, arguments={"to": "Narvik"})])
+    assert (again.pending, again.note, rig.history.version) == ([third], "", version)
+    contrary = rig.played(after, decisions=[Decision("approve", second)])
+    assert "was decided already" in contrary.note
+    last = rig.played(after, decisions=[Decision("approve", third)])
+    assert (last.state, last.note) == ("model", "")
+    told = list(results_in(rig.history.entries).values())
+    assert ["booked Narvik" in told[0], "denied it: too far" in told[1], told[2]] == [True, True, "booked Moss"]
+
+
+def test_seconds_are_handed_on_to_the_next_step(store: SqliteStore) -> None:
+    rig = Rig(store, planned([["look"], ["put"]] * 4), World().tools(), Bounds(seconds=100))
+    standing = rig.played(rig.played(Standing()))
+    assert 0 < standing.seconds < 50
+    standing = rig.played(replace(standing, seconds=99.0))
+    assert standing.seconds >= 99
+    assert rig.played(replace(standing, seconds=100.5)).reason == "time_budget"
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 3])
+def test_a_turn_is_called_off(store: SqliteStore, steps: int) -> None:
+    world = World()
+    rig = Rig(store, planned([["look", "send"], ["put"]]), world.tools())
+    standing = Standing("model", version=1)
+    for _ in range(steps):
+        standing = rig.played(standing)
+    for _ in range(2):
+        ended = asyncio.run(rig.play(CALL_OFF, rig.step(standing)))
+        assert (ended.state, ended.reason, ended.version) == ("over", "interrupted", rig.history.version)
+    assert rig.played(replace(ended, state="")).reason == "interrupted"
+    assert refusals(rig.history.snapshot()) == []
+
+
+@pytest.mark.parametrize(
+    ("details", "reason"),
+    [
+        (ActivityCancellationDetails(cancel_requested=True), "interrupted"),
+        (ActivityCancellationDetails(worker_shutdown=True), "left"),
+        (ActivityCancellationDetails(timed_out=True), "left"),
+    ],
+    ids=["cancelled", "stopping", "late"],
+)
+def test_a_step_is_interrupted_or_left(store: SqliteStore, details: ActivityCancellationDetails, reason: str) -> None:
+    running = asyncio.Event()
+
+    @tool(effect="idempotent")
+    async def long() -> str:
+        "Takes long."
+        running.set()
+        await asyncio.sleep(60)
+        return "done"
+
+    rig = Rig(store, ScriptedModel([call("long")], "Over."), [long])
+    standing = rig.played(rig.played(Standing()))
+
+    async def cut() -> Standing:
+        environment = ActivityEnvironment()
+        playing = asyncio.ensure_future(rig.play(RUN_CALLS, rig.step(standing), environment))
+        await running.wait()
+        environment.cancel(details)
+        return await playing
+
+    if reason == "interrupted":
+        assert asyncio.run(cut()).reason == "interrupted"
+        assert "cancelled while it was running" in next(iter(results_in(rig.history.entries).values()))
+    else:
+        assert failure(lambda: asyncio.run(cut())).type == "Left"
+        assert rig.history.entries[-1].kind == "tool_call_started", "the log ends as a kill would have left it"
+        assert rig.played(Standing()).state == "calls", "and the turn goes on"
+    assert store.leased(rig.id) is None

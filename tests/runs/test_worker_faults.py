@@ -1,0 +1,207 @@
+"""A store that is locked, read-only or gone for a while: a worker waits and goes on, and says so once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from antiphon.conversation import Conversation, ToolLoop
+from antiphon.history import AgentHistory, Run, SqliteStore
+from antiphon.providers.scripted import ScriptedModel
+from antiphon.runs import Patience, RunBook, Runs, Worker
+from antiphon.tools import tool
+from played import planned, results_in
+from postgres_server import PostgresServer
+from runs.workers import WorkerProcess, check_log, over, placed, until
+
+SOON = Patience(first_delay=0.05, longest_delay=0.1)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Another program holds the file."""
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    try:
+        yield
+    finally:
+        other.execute("ROLLBACK")
+        other.close()
+
+
+def greeting() -> RunBook:
+    book = RunBook()
+
+    @book.kind("chat")
+    def chat(history: AgentHistory, run: Run) -> ToolLoop:
+        return ToolLoop(Conversation(ScriptedModel("Hello."), history=history))
+
+    return book
+
+
+def test_a_locked_file_is_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "chats.db"
+
+    async def through() -> None:
+        with SqliteStore(path, timeout=0.05) as store:
+            run = Runs(store).submit("Hello?")
+            worker = Worker(store, greeting(), patience=SOON)
+            with locked(path):
+                working = asyncio.ensure_future(worker.run())
+                await asyncio.sleep(0.6)
+                assert not working.done()
+            assert (await Runs(store).wait(run.id)).reason == "answered"
+            worker.stop()
+            await working
+
+    with caplog.at_level(logging.INFO, "antiphon.runs"):
+        asyncio.run(through())
+    told = [line for line in caplog.messages if "the store is" in line]
+    assert len(told) == 2
+    assert "locked" in told[0]
+    assert told[1] == "the store is back"
+
+
+def test_a_file_that_is_locked_in_the_middle_of_a_turn(tmp_path: Path) -> None:
+    path = tmp_path / "chats.db"
+    at_work = asyncio.Event()
+    go_on = asyncio.Event()
+    book = RunBook()
+    ran: list[str] = []
+
+    @book.kind("chat")
+    def chat(history: AgentHistory, run: Run) -> ToolLoop:
+        @tool(effect="idempotent")
+        async def put() -> str:
+            """Writes something."""
+            ran.append("put")
+            at_work.set()
+            await go_on.wait()
+            return "written"
+
+        @tool(effect="once")
+        async def send() -> str:
+            """Sends something."""
+            ran.append("send")
+            return "sent"
+
+        plan = [["send"], ["put"], ["send"]]
+        return ToolLoop(Conversation(planned(plan), tools=[put, send], history=history), max_repeats=9)
+
+    async def through() -> None:
+        with SqliteStore(path, timeout=0.05) as store:
+            run = Runs(store).submit("Go.")
+            worker = Worker(store, book, patience=SOON, lease_seconds=60)
+            working = asyncio.ensure_future(worker.run())
+            await at_work.wait()
+            with locked(path):
+                go_on.set()  # its result cannot be written
+                await asyncio.sleep(0.4)
+                assert not working.done()
+            done = await Runs(store).wait(run.id)
+            assert (done.reason, done.attempts) == ("answered", 2)
+            worker.stop()
+            await working
+            told = results_in(store.open(run.conversation).entries)
+            assert list(told.values()) == ["sent", "written", "sent"]
+
+    asyncio.run(through())
+    assert ran == ["send", "put", "put", "send"], "only what has no result is done again"
+
+
+def test_a_store_that_cannot_be_written_is_waited_for_until_the_worker_is_stopped(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "chats.db"
+    with SqliteStore(path) as store:
+        run = Runs(store).submit("Hello?")
+
+    async def through() -> None:
+        with SqliteStore(path, read_only=True) as replica:
+            worker = Worker(replica, greeting())
+            working = asyncio.ensure_future(worker.run())
+            await asyncio.sleep(0.5)
+            assert not working.done()
+            worker.stop()
+            await working
+            assert replica.runs.get(run.id).standing == "waiting"
+
+    asyncio.run(through())
+    assert len([line for line in caplog.messages if "the store is away" in line]) == 1
+
+
+def test_a_conversation_that_is_deleted_while_it_is_played(tmp_path: Path) -> None:
+    at_work = asyncio.Event()
+    go_on = asyncio.Event()
+    book = greeting()
+
+    @book.kind("slow")
+    def slow(history: AgentHistory, run: Run) -> ToolLoop:
+        @tool
+        async def wait() -> str:
+            """Waits."""
+            at_work.set()
+            await go_on.wait()
+            return "done"
+
+        return ToolLoop(Conversation(planned([["wait"]]), tools=[wait], history=history))
+
+    async def through() -> None:
+        with SqliteStore(tmp_path / "chats.db") as store:
+            gone = Runs(store).submit("Go.", kind="slow")
+            worker = Worker(store, book, patience=SOON)
+            working = asyncio.ensure_future(worker.run())
+            await at_work.wait()
+            store.delete(gone.conversation)
+            go_on.set()
+            later = Runs(store).submit("Hello?")
+            assert (await Runs(store).wait(later.id)).state == "done"
+            worker.stop()
+            await working
+
+    asyncio.run(through())
+
+
+@pytest.mark.slow
+def test_a_server_that_is_killed_in_the_middle_of_a_run(
+    postgres: str, postgres_server: PostgresServer, tmp_path: Path
+) -> None:
+    place = placed(tmp_path, postgres)
+    with place.open() as store:
+        run = Runs(store).submit("Go.", kind="work", options={"plan": [["send"], ["hold_put"], ["look"]]})
+    with WorkerProcess(place, lease=2) as worker:
+        until(lambda: place.began("hold_put"))
+        postgres_server.kill()
+        place.go()
+        until(lambda: "the store is away" in worker.log)
+        postgres_server.start()
+        with place.open() as store:
+            assert over(store, run)[0].reason == "answered"
+            assert check_log(place, store, run) == 0
+        assert worker.is_alive
+        assert len(place.began("send")) == 1
+        assert "Traceback" not in worker.log
+
+
+@pytest.mark.slow
+def test_a_server_that_is_away_at_the_start_is_waited_for(
+    postgres: str, postgres_server: PostgresServer, tmp_path: Path
+) -> None:
+    place = placed(tmp_path, postgres)
+    with place.open() as store:
+        run = Runs(store).submit("Go.", kind="work", options={"plan": [["look"]]})
+    postgres_server.stop()
+    with WorkerProcess(place) as worker:
+        until(lambda: "waiting for the store" in worker.log)
+        postgres_server.start()
+        with place.open() as store:
+            assert over(store, run)[0].state == "done"
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0

@@ -1,0 +1,64 @@
+"""The chat of a gateway with several workers: whichever is asked, one has it, and its death costs nobody a conversation."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway.test_serving import Served, served, until
+from web.rig import Browser
+
+
+@pytest.fixture
+def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    config = tmp_path / "antiphon.toml"
+    config.write_text('[[providers]]\nname = "offline"\n\n[[models]]\nname = "m"\ntargets = ["offline/plain"]\n')
+    with served(config, "--workers", "3") as running:
+        until(lambda: len(running.workers) == 3)
+        yield running
+
+
+def test_any_worker_leads_to_the_one_that_has_the_chat(running: Served) -> None:
+    # Every request is a connection of its own, so all workers are asked.
+    browser = Browser(running.port)
+    for _ in range(6):
+        assert browser.get("/").status == 302
+        assert b"<html" in browser.get("/chat/").body
+    conversation = browser.create()
+    for number in range(6):
+        heard = browser.ask(conversation, f"question {number}")
+        assert [event.id for event in heard if event.id] == sorted({event.id for event in heard if event.id})
+        assert heard[-1].name == "LoopFinished"
+    assert browser.show(conversation)["turn"] == 6
+    assert browser.api("POST", f"/conversations/{conversation}/turns", {"content": []}, status=400)
+    assert browser.get("/chat/api/nothing").status == 404
+
+
+def test_when_its_worker_dies_another_has_the_chat(running: Served) -> None:
+    browser = Browser(running.port)
+    conversation = browser.create()
+    for turn in range(1, 4):
+        heard = browser.ask(conversation, f"question {turn}")
+        assert heard[-1].data["reason"] == "answered"
+        before = browser.show(conversation)["last_event"]
+        with browser.events(conversation, before) as watching:
+            owner = _owner(running)
+            os.kill(owner, signal.SIGKILL)
+            assert list(watching) == []  # the stream ends, and does not hang
+        until(lambda owner=owner: len(running.workers) == 3 and owner not in running.workers)
+        shown = browser.show(conversation)
+        assert (shown["turn"], shown["running"]) == (turn, False)
+    assert running.stop() == 0
+
+
+def _owner(running: Served) -> int:
+    """The worker that holds the lock."""
+    locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    held = {int(fields[4]) for fields in locks if "FLOCK" in fields and "->" not in fields}
+    (owner,) = held & set(running.workers)
+    return owner
