@@ -9,7 +9,7 @@ the line.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -19,7 +19,8 @@ from antiphon.errors import ImportRefused, StoreDamaged
 from antiphon.history.attachments import digest, references
 from antiphon.history.codec import SCHEMA, decode_entry
 from antiphon.history.entries import HistoryEntry, OpaqueEntry
-from antiphon.history.ids import is_id
+from antiphon.history.ids import is_id, new_id
+from antiphon.history.store import ConversationInfo
 
 
 class ExportHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -34,6 +35,25 @@ class ExportHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
     parent: str | None = None
     forked_at: int | None = None
     tags: tuple[str, ...] = ()
+
+    @classmethod
+    def begun(cls, title: str, tags: Iterable[str] = ()) -> ExportHead:
+        """That of a conversation that begins now."""
+        return cls(schema=SCHEMA, id=new_id(), title=title, created=datetime.now(UTC), entries=0, tags=tuple(tags))
+
+    @classmethod
+    def of(cls, info: ConversationInfo) -> ExportHead:
+        """That of a conversation as it stands."""
+        return cls(
+            schema=SCHEMA,
+            id=info.id,
+            title=info.title,
+            created=info.created,
+            entries=info.version,
+            parent=info.parent,
+            forked_at=info.forked_at,
+            tags=info.tags,
+        )
 
 
 class AttachmentLine(Struct, frozen=True):

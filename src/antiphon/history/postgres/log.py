@@ -18,9 +18,9 @@ from antiphon.errors import (
     ConversationExists,
     StoreDamaged,
     StoreUnreachable,
-    UnknownConversation,
     WriterConflict,
 )
+from antiphon.history.asked import may_be_an_end, the_conversation
 from antiphon.history.attachments import MARK, attach, detach, references
 from antiphon.history.codec import decode_entry
 from antiphon.history.entries import HistoryEntry
@@ -125,18 +125,10 @@ class Log:
         found = self.rows("WHERE c.id = %s", (wanted,))
         if conversation == "last":
             found = self.rows(f"{LATEST_FIRST} LIMIT 1")
-        elif not found and 4 <= len(wanted) < 26:
+        elif not found and may_be_an_end(wanted):
             size, end = len(wanted), wanted.lower()
             found = self.rows("WHERE left(c.id, %s) = %s OR right(c.id, %s) = %s LIMIT 2", (size, end, size, end))
-        if not found:
-            raise UnknownConversation(
-                f"{self.path} has no conversation {conversation!r}; `antiphon history list` shows those it has"
-            )
-        if len(found) > 1:
-            raise UnknownConversation(
-                f"{self.path} has several conversations that fit {conversation!r}; give more of the id"
-            )
-        return found[0]
+        return the_conversation(found, conversation, self.path)
 
     def insert_conversation(self, db: Database, head: ExportHead) -> int:
         """The number of a new conversation."""

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from msgspec import Struct
 
-from antiphon.errors import StoreError
-from antiphon.history.codec import SCHEMA
 from antiphon.history.export import ExportHead
-from antiphon.history.ids import new_id
 from antiphon.history.store import ConversationInfo
 
 CONVERSATIONS = """
@@ -56,21 +52,7 @@ class ConversationRow(Struct, frozen=True):
 
     @property
     def head(self) -> ExportHead:
-        return ExportHead(
-            schema=SCHEMA,
-            id=self.id,
-            title=self.title,
-            created=self.created,
-            entries=self.version,
-            parent=self.parent,
-            forked_at=self.forked_at,
-            tags=tuple(self.tags),
-        )
-
-
-def new_head(title: str, tags: Sequence[str] = ()) -> ExportHead:
-    """What a conversation that begins now is."""
-    return ExportHead(schema=SCHEMA, id=new_id(), title=title, created=datetime.now(UTC), entries=0, tags=tuple(tags))
+        return ExportHead.of(self.info)
 
 
 def plain(text: str) -> str:
@@ -81,9 +63,3 @@ def plain(text: str) -> str:
 def aware(at: datetime | None) -> datetime | None:
     """A time with its zone; one without is UTC."""
     return at.replace(tzinfo=UTC) if at is not None and at.tzinfo is None else at
-
-
-def check_not_negative(**numbers: int) -> None:
-    for name, number in numbers.items():
-        if number < 0:
-            raise StoreError(f"{name} must not be negative, and it is {number}")

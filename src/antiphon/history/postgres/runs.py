@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from antiphon.errors import RunRefused, TooManyRuns, UnknownConversation, UnknownRun
+from antiphon.errors import RunRefused, TooManyRuns, UnknownConversation
+from antiphon.history.asked import check_not_negative, may_be_an_end, the_run
 from antiphon.history.entries import ModelInputEntry
+from antiphon.history.export import ExportHead
 from antiphon.history.ids import new_id
 from antiphon.history.lease import Lease
 from antiphon.history.postgres.connections import Connections
 from antiphon.history.postgres.leases import give_back, lease_of, lost, take
 from antiphon.history.postgres.log import Log
-from antiphon.history.postgres.rows import aware, check_not_negative, new_head, plain
+from antiphon.history.postgres.rows import aware, plain
 from antiphon.history.postgres.tables import LOCKS, lock_number
 from antiphon.history.run_table import ENDED, Run, RunState, RunTable
 
@@ -81,7 +83,7 @@ class PostgresRunTable(RunTable):
                 if waiting >= max_waiting:
                     raise TooManyRuns(f"{waiting} runs wait already, and {max_waiting} may; try again later")
             if known is None:
-                number, version = self._log.insert_conversation(db, new_head(title)), 0
+                number, version = self._log.insert_conversation(db, ExportHead.begun(title)), 0
             else:
                 number = known.number
                 version = self._alone_with(db, number, known.id)
@@ -103,14 +105,10 @@ class PostgresRunTable(RunTable):
             found = self._found("ORDER BY r.id DESC LIMIT 1")
         else:
             found = self._found("WHERE r.id = %(run)s", run=wanted)
-            if not found and 4 <= len(wanted) < 26:
+            if not found and may_be_an_end(wanted):
                 by_an_end = "WHERE left(r.id, %(size)s) = %(run)s OR right(r.id, %(size)s) = %(run)s LIMIT 2"
                 found = self._found(by_an_end, run=wanted.lower(), size=len(wanted))
-        if not found:
-            raise UnknownRun(f"{self._connections.place} has no run {run!r}; `antiphon runs list` shows those it has")
-        if len(found) > 1:
-            raise UnknownRun(f"{self._connections.place} has several runs that fit {run!r}; give more of the id")
-        return found[0]
+        return the_run(found, run, self._connections.place)
 
     def list(
         self, *, state: str | None = None, conversation: str | None = None, limit: int = 50, offset: int = 0

@@ -15,6 +15,7 @@ import msgspec
 from antiphon.errors import OutOfSequence, UnknownConversation
 from antiphon.history import words
 from antiphon.history.agent_history import AgentHistory
+from antiphon.history.asked import check_not_negative
 from antiphon.history.entries import HistoryEntry
 from antiphon.history.export import AttachmentLine, EntryLine, ExportHead, attachment_line, head_line, read_export
 from antiphon.history.ids import new_id
@@ -24,7 +25,7 @@ from antiphon.history.postgres.connections import Connections
 from antiphon.history.postgres.index import SaidIndex
 from antiphon.history.postgres.leases import PostgresLeases
 from antiphon.history.postgres.log import BODIES, INSERT_ENTRIES, Log
-from antiphon.history.postgres.rows import LATEST_FIRST, ConversationRow, aware, check_not_negative, new_head, plain
+from antiphon.history.postgres.rows import LATEST_FIRST, ConversationRow, aware, plain
 from antiphon.history.postgres.runs import PostgresRunTable
 from antiphon.history.postgres.tables import migrate
 from antiphon.history.postgres.tail import tail
@@ -75,7 +76,7 @@ class PostgresStore(HistoryStore):
         self._connections.close()
 
     def create(self, title: str = "", *, tags: Sequence[str] = ()) -> AgentHistory:
-        head = new_head(title, tags)
+        head = ExportHead.begun(title, tags)
         with self._connections.connection() as db:
             number = self._log.insert_conversation(db, head)
         return AgentHistory(journal=_PostgresJournal(self._log, self.fork, number, head.id))

@@ -13,7 +13,6 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 from msgspec import Struct
 
-from antiphon.history.codec import SCHEMA
 from antiphon.history.export import ExportHead
 from antiphon.history.store import ConversationInfo
 
@@ -112,16 +111,7 @@ class ConversationRow(Struct, frozen=True):
 
     @property
     def head(self) -> ExportHead:
-        return ExportHead(
-            schema=SCHEMA,
-            id=self.id,
-            title=self.title,
-            created=moment(self.created),
-            entries=self.version,
-            parent=self.parent,
-            forked_at=self.forked_at,
-            tags=_tags.decode(self.tags),
-        )
+        return ExportHead.of(self.info)
 
 
 def rows(db: sqlite3.Connection, rest: str = "", given: tuple[object, ...] = ()) -> list[ConversationRow]:

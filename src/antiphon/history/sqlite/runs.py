@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from antiphon.errors import RunRefused, TooManyRuns, UnknownRun
+from antiphon.errors import RunRefused, TooManyRuns
+from antiphon.history.asked import check_not_negative, may_be_an_end, the_run
 from antiphon.history.entries import ModelInputEntry
 from antiphon.history.ids import new_id
 from antiphon.history.lease import Lease
@@ -77,18 +78,15 @@ class SqliteRunTable(RunTable):
             found = self._found("ORDER BY r.id DESC LIMIT 1")
         else:
             found = self._found("WHERE r.id = :run", run=run)
-            if not found and 4 <= len(run) < 26:
+            if not found and may_be_an_end(run):
                 by_an_end = "WHERE substr(r.id, 1, :size) = :run OR substr(r.id, -:size) = :run LIMIT 2"
                 found = self._found(by_an_end, run=run.lower(), size=len(run))
-        if not found:
-            raise UnknownRun(f"{self._file.path} has no run {run!r}; `antiphon runs list` shows those it has")
-        if len(found) > 1:
-            raise UnknownRun(f"{self._file.path} has several runs that fit {run!r}; give more of the id")
-        return found[0]
+        return the_run(found, run, self._file.path)
 
     def list(
         self, *, state: str | None = None, conversation: str | None = None, limit: int = 50, offset: int = 0
     ) -> Sequence[Run]:
+        check_not_negative(limit=limit, offset=offset)
         wanted = ["c.id = :conversation"] if conversation is not None else []
         if state is not None:
             wanted.append({"running": _RUNNING, "waiting": _WAITING}.get(state, "r.state = :state"))

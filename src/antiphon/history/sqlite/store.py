@@ -19,14 +19,13 @@ from antiphon.errors import (
     ConversationExists,
     OutOfSequence,
     StoreDamaged,
-    StoreError,
-    UnknownConversation,
     WriterConflict,
 )
 from antiphon.history import words
 from antiphon.history.agent_history import AgentHistory
+from antiphon.history.asked import check_not_negative, may_be_an_end, the_conversation
 from antiphon.history.attachments import attach, detach
-from antiphon.history.codec import SCHEMA, decode_entry
+from antiphon.history.codec import decode_entry
 from antiphon.history.entries import HistoryEntry, ModelInputEntry
 from antiphon.history.export import AttachmentLine, EntryLine, ExportHead, attachment_line, head_line, read_export
 from antiphon.history.ids import new_id
@@ -83,7 +82,7 @@ class SqliteStore(HistoryStore):
         self._file.close()
 
     def create(self, title: str = "", *, tags: Sequence[str] = ()) -> AgentHistory:
-        head = _new_head(title, tags)
+        head = ExportHead.begun(title, tags)
         with self._file.transaction() as db:
             number = self._insert_conversation(db, head)
         return AgentHistory(journal=_SqliteJournal(self, number, head.id))
@@ -97,7 +96,7 @@ class SqliteStore(HistoryStore):
         return self._titled(self._find(conversation))
 
     def list(self, *, limit: int = 50, offset: int = 0, tag: str | None = None) -> Sequence[ConversationInfo]:
-        _check_not_negative(limit=limit, offset=offset)
+        check_not_negative(limit=limit, offset=offset)
         where, given = _tagged(tag)
         with self._file.reading() as db:
             found = rows(db, f"{where} {LATEST_FIRST} LIMIT ? OFFSET ?", (*given, limit, offset))
@@ -109,7 +108,7 @@ class SqliteStore(HistoryStore):
             return int(db.execute(f"SELECT count(*) FROM conversations c {where}", given).fetchone()[0])
 
     def search(self, query: str, *, limit: int = 20) -> Sequence[SearchHit]:
-        _check_not_negative(limit=limit)
+        check_not_negative(limit=limit)
         return [self._hit(key, query) for key in self._said.find(query, limit)]
 
     def describe(
@@ -238,7 +237,7 @@ class SqliteStore(HistoryStore):
             row = self._find(conversation)
             number, version = row.number, row.version
         else:
-            number, version = self._insert_conversation(db, _new_head(title)), 0
+            number, version = self._insert_conversation(db, ExportHead.begun(title)), 0
         if question is not None:
             asked = msgspec.structs.replace(
                 question, sequence_number=version + 1, timestamp=question.timestamp or datetime.now(UTC)
@@ -322,18 +321,10 @@ class SqliteStore(HistoryStore):
             found = rows(db, "WHERE c.id = ?", (conversation,))
             if conversation == "last":
                 found = rows(db, f"{LATEST_FIRST} LIMIT 1")
-            elif not found and 4 <= len(conversation) < 26:
+            elif not found and may_be_an_end(conversation):
                 by_an_end = "WHERE substr(c.id, 1, ?1) = ?2 OR substr(c.id, -?1) = ?2 LIMIT 2"
                 found = rows(db, by_an_end, (len(conversation), conversation.lower()))
-        if not found:
-            raise UnknownConversation(
-                f"{self.path} has no conversation {conversation!r}; `antiphon history list` shows those it has"
-            )
-        if len(found) > 1:
-            raise UnknownConversation(
-                f"{self.path} has several conversations that fit {conversation!r}; give more of the id"
-            )
-        return found[0]
+        return the_conversation(found, conversation, self.path)
 
     def _titled(self, row: ConversationRow) -> ConversationInfo:
         """The facts, with the first words somebody said where no title was given."""
@@ -367,17 +358,7 @@ class _SqliteJournal:
         return self._store.fork(self.conversation_id, at)
 
 
-def _new_head(title: str, tags: Sequence[str] = ()) -> ExportHead:
-    return ExportHead(schema=SCHEMA, id=new_id(), title=title, created=datetime.now(UTC), entries=0, tags=tuple(tags))
-
-
 def _tagged(tag: str | None) -> tuple[str, tuple[str, ...]]:
     if tag is None:
         return "", ()
     return "WHERE EXISTS (SELECT 1 FROM json_each(c.tags) WHERE value = ?)", (tag,)
-
-
-def _check_not_negative(**numbers: int) -> None:
-    for name, number in numbers.items():
-        if number < 0:
-            raise StoreError(f"{name} must not be negative, and it is {number}")
