@@ -33,6 +33,8 @@ from bench.figures import Figure, not_measured
 ROOT = Path(__file__).parent.parent
 PEERS_PYTHON = ROOT / ".venv-loop-peers" / "bin" / "python"
 RUNS = 5
+PLAYS = 3
+"""How often a turn is played in a run, by us and by each of the others: the first play warms up."""
 AT_MOST = {
     "pydantic-ai": 1 / 20,
     "openai-agents": 1 / 20,
@@ -54,7 +56,7 @@ def figures() -> Iterator[Figure | str]:
     reasons: dict[str, str] = {}
     scripted: list[list[float]] = []
     for _ in range(RUNS):
-        scripted.append(asyncio.run(play(550)))
+        scripted += [asyncio.run(play(550)) for _ in range(PLAYS)]
         for name in AT_MOST:
             stamps, reason = peer(name, 50)
             if stamps:
@@ -82,7 +84,7 @@ WIRED = {"openai": "gpt-4o", "openai-responses": "gpt-4o", "anthropic": "claude-
 def over_the_wire() -> Iterator[Figure]:
     """The same through the real clients and formats: requests are rendered, answers come as the bytes of a stream."""
     for preset, model in WIRED.items():
-        stamps = [asyncio.run(play_wired(preset, model, 210)) for _ in range(RUNS)]
+        stamps = [asyncio.run(play_wired(preset, model, 210)) for _ in range(RUNS * PLAYS)]
         at_50 = min(between(run, 40, 60) for run in stamps)
         at_200 = min(between(run, 190, 210) for run in stamps)
         yield Figure(f"a round through {preset}'s client at 50", at_50, 400, "us", 1.0, "the promise: 400 us")

@@ -214,7 +214,8 @@ def _words(request: ModelRequest) -> Iterator[str]:
             elif isinstance(part, ToolCallRequest):
                 yield f"call {part.tool_name}: {_settled(part.arguments)}"
             elif isinstance(part, ToolCallResult):
-                yield f"result {_settled(text_of(part.content))}"
+                # A format that cannot mark a failure says it in front of the words.
+                yield f"result {_settled(text_of(part.content).removeprefix('Error: '))}"
 
 
 def _settled(text: str) -> str:

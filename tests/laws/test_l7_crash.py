@@ -23,7 +23,7 @@ from antiphon.history import AgentHistory, HistoryEntry, HistoryStore, ModelInpu
 from antiphon.parts import Image, Text
 from processes import in_a_process, told
 
-KILLS = 300
+KILLS = 300 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 120
 
 
 def entry_number(number: int) -> ModelInputEntry:

@@ -166,13 +166,19 @@ def test_mistakes_are_told(here: Place, capsys: pytest.CaptureFixture[str], argu
         (["--app", "runs.the_book:nothing"], "there is none"),
         (["--app", "runs.the_book:book", "--ask"], "--ask"),
         (["--store", "chats.db/no/folder.db", "--app", "runs.the_book:book"], "cannot make the folder"),
+        (
+            ["--store", "postgresql://me:not-told@127.0.0.1:1/x", "--app", "runs.the_book:book"],
+            "Is the server running?",
+        ),
     ],
 )
 def test_a_worker_that_cannot_begin_says_why(
     here: Place, capsys: pytest.CaptureFixture[str], arguments: list[str], why: str
 ) -> None:
     assert main(["worker", "--once", *arguments]) == 1
-    assert why in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert why in said
+    assert "not-told" not in said
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def _work(arguments: argparse.Namespace) -> None:
     place = store_place(arguments.store)
     async with _book(arguments, place) as book:
-        with await _opened(place) as store:
+        with await _opened(place, is_patient=not arguments.once) as store:
             worker = Worker(
                 store,
                 book,
@@ -94,14 +94,18 @@ async def _work(arguments: argparse.Namespace) -> None:
             await worker.run(once=arguments.once)
 
 
-async def _opened(place: str | Path) -> HistoryStore:
-    """The store, waited for if its server is away."""
-    wait = 0.5
+async def _opened(place: str | Path, *, is_patient: bool) -> HistoryStore:
+    """The store, waited for if its server is away; whoever wants things done once is told instead."""
+    wait, told = 0.5, ""
     while True:
         try:
             return await asyncio.to_thread(opened, place, create=True)
         except StoreUnreachable as error:
-            logger.warning("waiting for the store: %s", error)
+            if not is_patient:
+                raise
+            if str(error) != told:
+                told = str(error)
+                logger.warning("waiting for the store: %s", error)
         await asyncio.sleep(uniform(wait / 2, wait))
         wait = min(wait * 2, _LONGEST_WAIT)
 
