@@ -219,8 +219,14 @@ def _words(request: ModelRequest) -> Iterator[str]:
 
 
 def _settled(text: str) -> str:
-    """Text that is JSON, in one spelling: some formats hold it as an object, and blanks and escapes are nobody's words."""
+    """Text that is JSON, in one spelling: some formats hold it as an object, and blanks and escapes are nobody's words.
+
+    Arguments that are no JSON stand in `_raw` there, which is told as a loss.
+    """
     try:
-        return msgspec.json.encode(msgspec.json.decode(text), order="sorted").decode()
+        said = msgspec.json.decode(text)
     except msgspec.DecodeError:
         return text
+    if isinstance(said, dict) and list(said) == ["_raw"]:
+        return str(said["_raw"])
+    return msgspec.json.encode(said, order="sorted").decode()
