@@ -34,10 +34,10 @@ local-model: $(READY)   ## talk to the small real model that runs in process
 	@$(BIN)/antiphon chat -m local/smollm2-135m
 
 test: $(READY) $(BROWSER) lint types   ## set up and run every everyday check
-	$(BIN)/python -m pytest -m "not slow" -n 3 --dist worksteal
+	$(BIN)/python -m pytest -m "not slow" -n 2 --dist worksteal
 
 test-all: $(READY) $(BROWSER) lint types   ## the same with the long tests
-	$(BIN)/python -m pytest -n 3 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

@@ -121,7 +121,7 @@ def test_an_answer_is_drawn_while_it_comes_and_stands_there_once(server: Scripte
         gate.set()
         said = terminal.sees("The last words.", "› queued before")
         terminal.waits(lambda: len(server.received) == 3, "the third question")
-        terminal.sees("The last words.", again=True)
+        terminal.waits(lambda: terminal.words.count("The last words.") == 2, "the third answer")
         terminal.type(LEAVE)
         assert terminal.ends() == 0
         assert terminal.text.count("The last words.") == 2  # drawn once for each answer
