@@ -1,9 +1,10 @@
 """The tool loop: CPU time a round, with a scripted model and with the real clients over a transport in memory.
 
 One call a round, an async tool that does nothing, the history in memory, and nobody who reads the events: each is asked for its
-answer, which is checked. `llm` plays twice, with its plain face, which most of its users see, and with its async one. The other
-frameworks play the same in processes of their own (`loop_peers.py`), in turns with ours. The floor is a loop written by hand: a
-list of dicts, json, and a function call.
+answer, which is checked. Every framework's model is the least that its class of models allows: it says a call and no more.
+`llm` plays twice, with its plain face, which most of its users see, and with its async one. The other frameworks play the same
+in processes of their own (`loop_peers.py`), in turns with ours. The floor is a loop written by hand: a list of dicts, json, and
+a function call.
 """
 
 from __future__ import annotations
@@ -18,16 +19,17 @@ from pathlib import Path
 from typing import Any
 
 from antiphon.conversation import Conversation, ToolLoop
-from antiphon.history import ContextEntry, TokenUsage
+from antiphon.history import ContextEntry, Origin, TokenUsage
 from antiphon.parts import Text, ToolCallRequest
 from antiphon.providers.call import ProviderCallOptions
+from antiphon.providers.client import ProviderClient
 from antiphon.providers.http import HttpProviderClient
 from antiphon.providers.presets import preset_named
-from antiphon.providers.scripted import FunctionModel, Said, call
 from antiphon.providers.transport import HttpRequest
 from antiphon.providers.unfolding import unfolded
 from antiphon.tools import tool
 from antiphon.wire import Format, ModelOutput, formats
+from antiphon.wire.delta import Finished, ModelOutputDelta, PartStarted
 from bench.figures import Figure, not_measured
 
 ROOT = Path(__file__).parent.parent
@@ -156,16 +158,38 @@ def between(stamps: Sequence[float], first: int, last: int) -> float:
     return (stamps[last] - stamps[first]) / (last - first) * 1e6
 
 
+class Scripted(ProviderClient):
+    """Asks for the weather in so many rounds, in so many places at once, and is done."""
+
+    name = "scripted"
+
+    def __init__(self, rounds: int, calls: int = 1) -> None:
+        self.stamps: list[float] = []
+        self._rounds = rounds
+        self._calls = range(calls)
+        self._origin = Origin("scripted", "", "scripted")
+
+    async def call_model(
+        self, _: Sequence[ContextEntry], options: ProviderCallOptions
+    ) -> AsyncIterator[ModelOutputDelta]:
+        self.stamps.append(time.process_time())
+        options.report.origin = self._origin
+        number = len(self.stamps)
+        if number > self._rounds:
+            yield PartStarted(0, Text("done"))
+            yield Finished("end")
+            return
+        for lane in self._calls:
+            call = ToolCallRequest("weather", f"call_{number}_{lane}", f'{{"city": "Town {number}-{lane}"}}')
+            yield PartStarted(lane, call)
+        yield Finished("tool_calls")
+
+
 async def play(rounds: int) -> list[float]:
     """The CPU time at which the model was asked, round by round."""
-    stamps: list[float] = []
-
-    def answer(_: Sequence[ContextEntry], __: ProviderCallOptions) -> Said:
-        stamps.append(time.process_time())
-        return call("weather", city=f"Town {len(stamps)}") if len(stamps) <= rounds else "done"
-
-    await turn(Conversation(FunctionModel(answer, chunk_size=None), tools=[weather], system="Be brief."), rounds)
-    return stamps
+    model = Scripted(rounds)
+    await turn(Conversation(model, tools=[weather], system="Be brief."), rounds)
+    return model.stamps
 
 
 async def turn(chat: Conversation, rounds: int) -> None:

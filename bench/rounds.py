@@ -7,14 +7,12 @@ scripted model is `loop`'s, and so are the other frameworks. The answer at the e
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from antiphon.conversation import Conversation, ToolLoop
-from antiphon.history import ContextEntry, ToolCallResultsEntry
-from antiphon.providers.call import ProviderCallOptions
-from antiphon.providers.scripted import FunctionModel, Said, call
+from antiphon.history import ToolCallResultsEntry
 from bench.figures import Figure, Growth, Taken, in_turns, not_measured
-from bench.loop import AT_MOST, by_hand, peer, weather
+from bench.loop import AT_MOST, Scripted, by_hand, peer, weather
 
 SIZES = (5, 50, 500)
 WIDTHS = (1, 8)
@@ -51,16 +49,7 @@ def turn_of(width: int, rounds: int) -> Callable[[], object]:
     """A whole turn: so many rounds of so many calls, and the answer."""
 
     def play() -> None:
-        asked = 0
-
-        def answer(_: Sequence[ContextEntry], __: ProviderCallOptions) -> Said:
-            nonlocal asked
-            asked += 1
-            return (
-                [call("weather", city=f"Town {asked}-{lane}") for lane in range(width)] if asked <= rounds else "done"
-            )
-
-        chat = Conversation(FunctionModel(answer, chunk_size=None), tools=[weather], system="Be brief.")
+        chat = Conversation(Scripted(rounds, width), tools=[weather], system="Be brief.")
         reply = asyncio.run(ToolLoop(chat, max_rounds=rounds + 5).run("Is it raining?"))
         assert str(reply) == "done"
         last = chat.history.entries[-2]

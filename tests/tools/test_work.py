@@ -15,7 +15,7 @@ from antiphon.tools import tool
 from antiphon.tools.bounded import bounded
 from antiphon.tools.executor import ToolExecutor
 from antiphon.tools.registry import ToolRegistry
-from antiphon.tools.work import Ending
+from antiphon.tools.work import Ending, Work
 
 VARIABLE: contextvars.ContextVar[str] = contextvars.ContextVar("VARIABLE", default="unset")
 
@@ -61,16 +61,21 @@ async def gathered() -> str:
     return "went on"
 
 
-async def stopped(ending: Coroutine[Any, Any, Ending]) -> tuple[Ending, int]:
+async def ended(coroutine: Coroutine[Any, Any, Any], timeout: float | None = 30, grace: float = 1) -> Ending:
+    work = Work(coroutine, asyncio.get_running_loop())
+    return work.begin() or await bounded(work, timeout, grace)
+
+
+async def stopped(coroutine: Coroutine[Any, Any, Any]) -> tuple[Ending, int]:
     """What came of it, and how often whoever waited was to be cancelled."""
     task = asyncio.current_task()
     assert task is not None
-    return await ending, task.cancelling()
+    return await ended(coroutine), task.cancelling()
 
 
 @pytest.mark.parametrize("work", [timed_out, waited_for, scoped, grouped, gathered])
 def test_what_happens_inside_stays_inside(work: Callable[[], Coroutine[Any, Any, str]]) -> None:
-    ending, cancelling = asyncio.run(stopped(bounded(work(), 30, 1)))
+    ending, cancelling = asyncio.run(stopped(work()))
     assert (ending.kind, ending.value) == ("done", "went on")
     assert not cancelling
 
@@ -88,7 +93,7 @@ async def raises_it() -> None:
 
 @pytest.mark.parametrize("work", [cancels_itself, raises_it])
 def test_a_cancellation_of_its_own_making_ends_only_the_work(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    ending, cancelling = asyncio.run(stopped(bounded(work(), 30, 1)))
+    ending, cancelling = asyncio.run(stopped(work()))
     assert ending.kind == "raised"
     assert isinstance(ending.error, asyncio.CancelledError)
     assert not cancelling
@@ -124,7 +129,7 @@ def test_context_variables_stay_with_the_work() -> None:
 
     async def main() -> list[str]:
         VARIABLE.set("set by the caller")
-        values = [(await bounded(sets(), None, 1)).value for _ in range(2)]
+        values = [(await ended(sets(), None)).value for _ in range(2)]
         return [*values, VARIABLE.get()]
 
     assert asyncio.run(main()) == ["set by the caller"] * 3
@@ -146,7 +151,7 @@ def test_waiting_for_what_cannot_be_waited_for_is_an_error_and_no_hang() -> None
         async def strays() -> None:
             await foreign
 
-        return [await bounded(odd(), 30, 1), await bounded(strays(), 30, 1)]
+        return [await ended(odd()), await ended(strays())]
 
     for ending in asyncio.run(main()):
         assert ending.kind == "raised"
@@ -164,7 +169,7 @@ def test_whoever_is_cancelled_ends_the_work_first() -> None:
             steps.append("cleaned up")
 
     async def main() -> None:
-        waiting = asyncio.ensure_future(bounded(work(), 30, 5))
+        waiting = asyncio.ensure_future(ended(work(), grace=5))
         await asyncio.sleep(0)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -188,7 +193,7 @@ def test_who_asks_to_be_told_of_the_end_of_the_current_task_is() -> None:
         return "done"
 
     async def main() -> None:
-        assert (await bounded(work(), None, 1)).value == "done"
+        assert (await ended(work(), None)).value == "done"
         await asyncio.sleep(0)
         assert len(told) == 1
 

@@ -24,7 +24,6 @@ from antiphon.history import (
     ContextEntry,
     ContextEntryRole,
     DecoratedContextEntry,
-    EntriesView,
     HistoryEntry,
     LiveContextInjectedEntry,
     ModelInputEntry,
@@ -38,7 +37,7 @@ from antiphon.parts import Part, Text, ToolCallRequest
 NOTEBOOK_TITLE = "[Memory Notebook]"
 SUMMARY_TITLE = "[Summary of the conversation so far]"
 
-_CONTEXT = (ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry)
+_CONTEXT = frozenset({ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry})
 
 
 class LiveContextOptions(Struct, frozen=True, kw_only=True):
@@ -93,6 +92,8 @@ class LiveContext(list[ContextEntry]):
     `LiveContextRenderer` hands it on from one to the next.
     """
 
+    __slots__ = ("left_out", "memo", "screen")
+
     def __init__(
         self,
         entries: Iterable[ContextEntry] = (),
@@ -125,45 +126,49 @@ class LiveContextRenderer:
     def __init__(self, ledger: TokenLedger | None = None) -> None:
         self.memo: dict[Hashable, Any] = {}
         self._ledger = ledger or TokenLedger()
-        self._seen: EntriesView | None = None
-        self._known = 0
+        self._seen: AgentHistorySnapshot | None = None
         self._shown: list[ContextEntry] = []
         self._opaque: list[int] = []
+        self._in_force: InForce | None = None
+        self._options: LiveContextOptions | None = None
+        self._is_bounded = False
         self._before: list[ContextEntry] = []
-        self._before_of: tuple[InForce, str] | None = None
+        self._screen: str | None = None
 
     def render(self, snapshot: AgentHistorySnapshot, options: LiveContextOptions | None = None) -> LiveContext:
         """What a model sees of `snapshot` now."""
         options = options or _EVERYTHING
-        if (
-            snapshot.in_force.compaction is not None
-            or options.max_tokens is not None
-            or options.max_entries is not None
-        ):
+        if snapshot.in_force is not self._in_force or options is not self._options:
+            self._prepare(snapshot, options)
+        if self._is_bounded:
             rendered = render_live_context(snapshot, options, ledger=self._ledger)
             rendered.memo = self.memo
             return rendered
-        effective = snapshot.effective
-        if self._seen is None or not effective.continues(self._seen):
-            self._known, self._shown, self._opaque = 0, [], []
-        for entry in effective.since(self._known):
-            self._known += 1
-            if isinstance(entry, _CONTEXT):
-                self._shown.append(entry)
-            elif isinstance(entry, OpaqueEntry):
+        new = snapshot.effective_since(self._seen) if self._seen is not None else None
+        if new is None:
+            self._shown, self._opaque, new = [], [], snapshot.effective.since(0)
+        for entry in new:
+            kind = type(entry)
+            if kind in _CONTEXT:
+                self._shown.append(entry)  # type: ignore[arg-type]
+            elif kind is OpaqueEntry:
                 self._opaque.append(entry.sequence_number)
-        self._seen = effective
+        self._seen = snapshot
         left_out = (LeftOut(tuple(self._opaque), "written by a newer version"),) if self._opaque else ()
-        screen = _screen(snapshot, options)
-        shown = self._shown if screen is None else _with_screen(self._shown, screen)
-        return LiveContext([*self._system(snapshot, options), *shown], left_out, self.memo, screen)
+        rendered = LiveContext(self._before, left_out, self.memo, self._screen)
+        rendered += self._shown if self._screen is None else _with_screen(self._shown, self._screen)
+        return rendered
 
-    def _system(self, snapshot: AgentHistorySnapshot, options: LiveContextOptions) -> list[ContextEntry]:
-        """The instructions, which are the same object as long as they are the same."""
-        made_of = (snapshot.in_force, options.notebook)
-        if made_of != self._before_of:
-            self._before, self._before_of = _system(snapshot, options), made_of
-        return self._before
+    def _prepare(self, snapshot: AgentHistorySnapshot, options: LiveContextOptions) -> None:
+        """Find out what is the same for every rendering until something is set, or wanted otherwise."""
+        before = _system(snapshot, options)
+        if before != self._before:  # the instructions are the same object as long as they say the same
+            self._before = before
+        self._screen = _screen(snapshot, options)
+        self._is_bounded = (
+            snapshot.compaction is not None or options.max_tokens is not None or options.max_entries is not None
+        )
+        self._in_force, self._options = snapshot.in_force, options
 
 
 def render_live_context(
@@ -173,7 +178,7 @@ def render_live_context(
     options = options or LiveContextOptions()
     left_out: list[LeftOut] = []
     before = _system(snapshot, options)
-    entries = [entry for entry in snapshot.effective if isinstance(entry, _CONTEXT)]
+    entries: list[Any] = [entry for entry in snapshot.effective if type(entry) in _CONTEXT]
     units = units_of(entries)
     if snapshot.compaction is not None:
         before.append(_titled(ContextEntryRole.MODEL_INPUT, SUMMARY_TITLE, snapshot.compaction.summary))

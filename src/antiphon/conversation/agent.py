@@ -103,18 +103,16 @@ class AgentStage(Stage):
         self._first = agents[0].name
         self._executors = {agent.name: self._executor_of(agent) for agent in agents}
         self._spoke = ""
-        self._seen = chat.history.snapshot().effective
-        self._on_stage = _last_agent(self._seen.since(0))
+        self._seen = chat.history.snapshot()
+        self._on_stage = _last_agent(self._seen.effective)
 
     @property
     def active(self) -> Agent:
         """Who is on stage, as the log says."""
-        effective = self.chat.history.snapshot().effective
-        if effective.continues(self._seen):
-            self._on_stage = _last_agent(effective.since(len(self._seen))) or self._on_stage
-        else:
-            self._on_stage = _last_agent(effective.since(0))
-        self._seen = effective
+        snapshot = self.chat.history.snapshot()
+        new = snapshot.effective_since(self._seen)
+        self._on_stage = _last_agent(snapshot.effective) if new is None else _last_agent(new) or self._on_stage
+        self._seen = snapshot
         return self._agents.get(self._on_stage) or self._agents[self._first]
 
     @property
@@ -133,6 +131,10 @@ class AgentStage(Stage):
     @property
     def tools(self) -> tuple[ToolDefinition, ...]:
         return self._executors[self.active.name].registry.definitions
+
+    @property
+    def is_set(self) -> bool:
+        return False
 
     async def enter(self) -> tuple[str, str] | None:
         agent = self.active

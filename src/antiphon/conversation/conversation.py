@@ -31,9 +31,8 @@ from antiphon.conversation.events import CompactionNeeded
 from antiphon.conversation.execution import CallBatch
 from antiphon.conversation.inference import Inference
 from antiphon.conversation.message import Role, message, role_named
-from antiphon.conversation.parts_tracker import PartsTracker
 from antiphon.conversation.playing import Playing
-from antiphon.conversation.record import CallEnding, CallRecord
+from antiphon.conversation.record import CallRecord
 from antiphon.conversation.turn import Turn
 from antiphon.errors import ConversationError
 from antiphon.history import (
@@ -228,7 +227,8 @@ class Conversation:
 
     async def stream_model(self, **options: Any) -> AsyncGenerator[ModelOutputDelta, None]:
         """The same as it comes. Whoever stops listening interrupts the model: what was said is appended, and marked."""
-        inference = await self._inference(**options)
+        await self._get_ready()
+        inference = self.inference(**options)
         with inference as said:
             async with aclosing(said) as deltas:
                 async for delta in deltas:
@@ -239,21 +239,15 @@ class Conversation:
 
     async def hear_model(self, hear: Callable[[ModelOutputDelta], None] | None, **options: Any) -> None:
         """The same for somebody who is called with each delta, which costs less than handing them on, or for nobody."""
-        inference = await self._inference(**options)
-        with inference as said:
-            take = inference.listening(hear)
-            try:
-                async for delta in said:
-                    take(delta)
-            finally:
-                await said.aclose()
-            for read in inference.end():
-                if hear is not None:
-                    hear(read)
+        await self._get_ready()
+        await self.inference(**options).told_to(hear)
 
-    async def _inference(
+    async def _get_ready(self) -> None:
+        await self.registry.open()
+        await self.check_tokens()
+
+    def inference(
         self,
-        *,
         model: str | ProviderClient | None = None,
         tools: Sequence[ToolDefinition] | None = None,
         settings: ModelRequest | None = None,
@@ -261,11 +255,10 @@ class Conversation:
         source: str = "",
         ended: str = "",
     ) -> Inference:
-        """Get ready to ask `model`, this once in place of the conversation's own, with these tools and settings."""
-        if self.registry.sources:
-            await self.registry.open()
-        if self.token_limit is not None:
-            await self.check_tokens()
+        """A call of `model`, this once in place of the conversation's own, with these tools and settings.
+
+        `notice` is shown to it behind the live screen. The tools are open, and the tokens were checked.
+        """
         client, name = self._whom(self._asked if model is None else _checked_model(model))
         options = ProviderCallOptions(
             model=name,
@@ -278,11 +271,11 @@ class Conversation:
         if context.screen is not None and (injected := context.injected()):
             self.history.append(injected)
         embedded = self._embedded_reader(options.tools) if self.embedded_calls else None
-        return Inference(client, context, options, self._recorded, embedded=embedded, source=source, ended=ended)
+        return Inference(client, context, options, self._recorded, embedded, source, ended)
 
-    def _recorded(self, tracker: PartsTracker, ending: CallEnding) -> None:
+    def _recorded(self, inference: Inference) -> None:
         self._follow()
-        self.history.append(self._record.entry(tracker, self.report, self._ids, ending))
+        self.history.append(self._record.entry(inference, self._ids))
 
     def call_model_sync(self, **options: Any) -> ModelOutputEntry:
         """`call_model` from code that does not await."""
@@ -388,19 +381,16 @@ class Conversation:
         snapshot = self.history.snapshot()
         if snapshot.version == self._followed:
             return
-        is_rolled_back = False
-        for entry in snapshot.entries.since(self._followed):
+        turn, is_rolled_back = self._turn, False
+        for entry in snapshot.since(self._followed):
+            turn = turn.after(entry)
             if isinstance(entry, ModelOutputEntry):
                 # Even of what is rolled back: the log keeps it, and a rollback may bring it back.
-                for call in entry.tool_calls:
-                    self._ids.add(call.tool_call_id)
+                self._ids.update(turn.open_calls)
                 self._origin = entry.origin or self._origin
             elif isinstance(entry, RollbackEntry):
                 is_rolled_back = True
-            if not is_rolled_back:
-                self._turn = self._turn.after(entry)
-        if is_rolled_back:
-            self._turn = Turn.of(snapshot)
+        self._turn = Turn.of(snapshot) if is_rolled_back else turn
         self._followed = snapshot.version
 
     def _rendered(self, options: LiveContextOptions | None = None) -> LiveContext:

@@ -122,17 +122,11 @@ class TurnDriver:
             self._steps_left -= 1
             if not turn.open_calls:
                 await self._ask(turn)
-            elif await self._run_calls(turn):
-                await self._give_way()
-            else:
+            elif not await self._run_calls(turn):
                 return "approval"
-
-    async def _give_way(self) -> None:
-        """Let others go on: who listens, who wants to interrupt, and everybody else."""
-        now = monotonic()
-        if self._is_heard or now - self._gave_way > _LONGEST_HOLD:
-            self._gave_way = now
-            await asyncio.sleep(0)
+            elif self._is_heard or monotonic() - self._gave_way > _LONGEST_HOLD:
+                await asyncio.sleep(0)  # let others go on: who listens, who wants to interrupt, and everybody else
+                self._gave_way = monotonic()
 
     def close_calls(self, why: str, ended: str = "") -> None:
         """Give every call without a result one that says why it has none."""
@@ -166,11 +160,11 @@ class TurnDriver:
 
     async def _ask(self, turn: Turn) -> None:
         """One call of the model: without tools, if the turn has come to a bound."""
-        chat = self._chat
-        if switched := await self._stage.enter():
+        chat, stage = self._chat, self._stage
+        if not stage.is_set and (switched := await stage.enter()):
             self._emit(AgentSwitched(*switched))
         bound = self._bounds.reached(turn, monotonic() - self._started)
-        tools, settings, notice = self._stage.tools, chat.settings, ""
+        tools, settings, notice = stage.tools, chat.settings, ""
         if bound:
             notice = self._bounds.told(bound, turn)
             if tools:  # offered still, so that the request begins as the ones before it, and no provider misses them
@@ -178,19 +172,14 @@ class TurnDriver:
             logger.info("[%s] the turn has come to a bound: %s", chat.id or "memory", bound)
         elif turn.output is not None and turn.output.stop_reason == "malformed_call":
             notice = "Your last tool call could not be read. Write it again, or answer without it."
-        model = self._stage.model
+        model = stage.model
         if self._is_heard:
             asked = chat.asked if model is None else model
             self._emit(RoundStarted(turn.rounds + 1, asked if isinstance(asked, str) else asked.name, bool(bound)))
-        await chat.hear_model(
-            _Telling(self._emit, chat).tell if self._is_heard else None,
-            model=model,
-            tools=tools,
-            settings=settings,
-            notice=notice,
-            source=self._stage.source,
-            ended=bound or "",
-        )
+        if chat.token_limit is not None:
+            await chat.check_tokens()
+        tell = _Telling(self._emit, chat).tell if self._is_heard else None
+        await chat.inference(model, tools, settings, notice, stage.source, bound or "").told_to(tell)
         if self._is_heard:
             self._tell_usage()
         if bound:
@@ -203,18 +192,19 @@ class TurnDriver:
 
     async def _run_calls(self, turn: Turn) -> bool:
         """Run what can be run and append the results; False if some wait for a person."""
-        await self._stage.open()
-        open_calls = turn.open_calls
+        stage, open_calls = self._stage, turn.open_calls
+        if not stage.is_set:
+            await stage.open()
+        executor = stage.executor
         results: dict[str, ToolCallResult] = {}
         to_run: list[ToolCallRequest] = []
         waiting: list[ToolCallRequest] = []
-        allowed = self._allowed(turn)
-        registry = self._stage.executor.registry
-        for number, (call_id, state) in enumerate(open_calls.items()):
+        too_many = self._too_many(turn)
+        for call_id, state in open_calls.items():
             call = state.call
-            tool = registry.get(call.tool_name)
+            tool = executor.registry.get(call.tool_name)
             settled = None if state.is_fresh else _settled(state, tool)
-            if settled is None and number >= allowed:
+            if settled is None and call_id in too_many:
                 settled = skipped(call, f"the budget of {self._bounds.calls} tool calls is used")
             if settled is not None:
                 results[call_id] = settled
@@ -227,9 +217,9 @@ class TurnDriver:
         if to_run:
             size = len(open_calls) - len(results)
             emit = self._emit if self._is_heard else None
-            batch = CallBatch(self._chat.history, self._stage.executor, self._chat.key, size, turn.rounds, emit)
+            batch = CallBatch(self._chat.history, executor, self._chat.key, size, turn.rounds, emit)
             self._known = batch.results
-            await self._run(batch, to_run)
+            await (batch.run(to_run) if self._on_interrupt == "cancel" else self._run_to_its_end(batch, to_run))
             results |= batch.results
         if waiting:
             self._emit(ApprovalNeeded(tuple(waiting)))
@@ -237,16 +227,15 @@ class TurnDriver:
         self._append_results([_annotated(state, results[call_id]) for call_id, state in open_calls.items()])
         return True
 
-    def _allowed(self, turn: Turn) -> int:
-        """How many calls of the last output the budget still allows."""
+    def _too_many(self, turn: Turn) -> Sequence[str]:
+        """The calls of the last output that the budget does not allow any more."""
         if self._bounds.calls is None:
-            return len(turn.open_calls)
-        return self._bounds.calls - (turn.calls - len(turn.open_calls))
+            return ()
+        allowed = self._bounds.calls - (turn.calls - len(turn.open_calls))
+        return list(turn.open_calls)[max(0, allowed) :]
 
-    async def _run(self, batch: CallBatch, calls: Sequence[ToolCallRequest]) -> None:
-        if self._on_interrupt == "cancel":
-            await batch.run(calls)
-            return
+    async def _run_to_its_end(self, batch: CallBatch, calls: Sequence[ToolCallRequest]) -> None:
+        """Run calls that an interruption does not cancel: it comes when they are done."""
         running = asyncio.ensure_future(batch.run(calls))
         try:
             await asyncio.wait([running])

@@ -8,7 +8,8 @@ model sees. A single call needs no such entry: its results entry comes at once.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from antiphon.conversation.events import LoopEvent, ToolCallFailed, ToolCallFinished, ToolCallProgress, ToolCallStarted
 from antiphon.history import AgentHistory, EntryMetadata, ToolCallFinishedEntry, ToolCallStartedEntry
@@ -38,9 +39,9 @@ class CallBatch:
         self._round = round
         self._emit = emit
 
-    async def run(self, calls: Sequence[ToolCallRequest]) -> list[ToolCallResult]:
+    def run(self, calls: Sequence[ToolCallRequest]) -> Coroutine[Any, Any, list[ToolCallResult]]:
         """The results, in the order of the calls. Cancelled, it leaves in `results` what was finished by then."""
-        return await self._executor.execute(calls, observer=self, conversation_id=self._conversation, round=self._round)
+        return self._executor.execute(calls, observer=self, conversation_id=self._conversation, round=self._round)
 
     def started(self, call: ToolCallRequest, tool: Tool | None, idempotency_key: str) -> None:
         """Write down that a tool is about to run, before it does."""

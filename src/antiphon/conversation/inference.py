@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from antiphon.context import LiveContext
 from antiphon.conversation.parts_tracker import FAILED, INTERRUPTED, PartsTracker
-from antiphon.conversation.record import CallEnding
 from antiphon.errors import ConversationError
 from antiphon.providers.call import ModelCallFailed, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
@@ -26,52 +25,59 @@ if TYPE_CHECKING:
 
 
 class Inference:
-    """A call of `client`. `record` is told how it ended, exactly once."""
+    """A call of `client`. `record` is told once that it ended: `how` and `why`, unless the answer was finished.
+
+    `source` is who spoke; `ended` is why the turn is over with this answer, if it is.
+    """
 
     def __init__(
         self,
         client: ProviderClient,
         context: LiveContext,
         options: ProviderCallOptions,
-        record: Callable[[PartsTracker, CallEnding], None],
-        *,
+        record: Callable[[Inference], None],
         embedded: EmbeddedCalls | None = None,
         source: str = "",
         ended: str = "",
     ) -> None:
-        self._client = client
+        self.client = client
+        self.options = options
+        self.source = source
+        self.ended = ended
+        self.tracker = PartsTracker()
+        self.how = self.why = ""
+        self.seconds = 0.0
         self._context = context
-        self._options = options
         self._record = record
         self._embedded = embedded
-        self._source = source
-        self._ended = ended
-        self._tracker = PartsTracker()
         self._is_over = False
-        self._began = 0.0
 
     def __enter__(self) -> AsyncGenerator[ModelOutputDelta, None]:
         """The deltas as the provider says them; each is to be given to `hear`."""
-        self._began = perf_counter()
-        said: Any = self._client.call_model(self._context, self._options)
+        self.seconds = -perf_counter()
+        said: Any = self.client.call_model(self._context, self.options)
         return said  # type: ignore[no-any-return]  # clients are async generators, though their type does not say so
 
-    def listening(self, hear: Callable[[ModelOutputDelta], None] | None) -> Callable[[ModelOutputDelta], None]:
-        """What is to be called with each delta, so that it is taken in and `hear` hears what it means."""
-        if self._embedded is None and hear is None:
-            return self._tracker.add
-
-        def take(delta: ModelOutputDelta) -> None:
-            for read in self.hear(delta):
-                if hear is not None:
-                    hear(read)
-
-        return take
+    async def told_to(self, listener: Callable[[ModelOutputDelta], None] | None) -> None:
+        """Make the call, from beginning to end; `listener`, if there is one, is called with each delta."""
+        with self as said:
+            try:
+                if listener is None and self._embedded is None:
+                    add = self.tracker.add
+                    async for delta in said:
+                        add(delta)
+                else:
+                    async for delta in said:
+                        _tell(self.hear(delta), listener)
+            except BaseException:
+                await said.aclose()
+                raise
+            _tell(self.end(), listener)
 
     def hear(self, delta: ModelOutputDelta) -> Sequence[ModelOutputDelta]:
         """Take a delta in; what it means to whoever listens."""
         if self._embedded is None:
-            self._tracker.add(delta)
+            self.tracker.add(delta)
             return (delta,)
         return self._tracked(self._embedded.feed(delta))
 
@@ -83,28 +89,27 @@ class Inference:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        how, why = INTERRUPTED, ""
+        tracker = self.tracker
         if isinstance(error, Exception):
-            how, why = FAILED, f"{type(error).__name__}: {error}"
-        elif error is None and self._is_over:
-            how = "" if self._tracker.is_finished else FAILED
-        self._record(
-            self._tracker,
-            CallEnding(
-                how=how,
-                why=why,
-                ended=self._ended,
-                source=self._source,
-                provider=self._client.name,
-                seconds=perf_counter() - self._began,
-            ),
-        )
-        if error is None and how == FAILED:
-            if self._tracker.error is not None:
-                raise ModelCallFailed(self._tracker.error, self._options.report)
-            raise ConversationError(f"the provider {self._client.name!r} ended its stream without a terminal event")
+            self.how, self.why = FAILED, f"{type(error).__name__}: {error}"
+        elif error is not None or not self._is_over:
+            self.how = INTERRUPTED
+        elif not tracker.is_finished:
+            self.how = FAILED
+        self.seconds += perf_counter()
+        self._record(self)
+        if error is None and self.how == FAILED:
+            if tracker.error is not None:
+                raise ModelCallFailed(tracker.error, self.options.report)
+            raise ConversationError(f"the provider {self.client.name!r} ended its stream without a terminal event")
 
     def _tracked(self, deltas: list[ModelOutputDelta]) -> list[ModelOutputDelta]:
         for delta in deltas:
-            self._tracker.add(delta)
+            self.tracker.add(delta)
         return deltas
+
+
+def _tell(deltas: Sequence[ModelOutputDelta], listener: Callable[[ModelOutputDelta], None] | None) -> None:
+    if listener is not None:
+        for delta in deltas:
+            listener(delta)

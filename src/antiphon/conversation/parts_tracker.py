@@ -9,8 +9,7 @@ names one call needs no repair later.
 
 from __future__ import annotations
 
-from collections.abc import Container
-from typing import Any
+from collections.abc import Set
 
 from msgspec import structs
 
@@ -26,15 +25,7 @@ class PartsTracker(Assembler):
     """Puts the deltas of one inference together."""
 
     def entry(
-        self,
-        origin: Origin,
-        used_ids: Container[str],
-        *,
-        duration: float | None = None,
-        source: str = "",
-        ended: str = "",
-        error: str = "",
-        extra: dict[str, Any] | None = None,
+        self, origin: Origin, used_ids: Set[str], metadata: EntryMetadata, ended: str = ""
     ) -> ModelOutputEntry | None:
         """The entry for the log, or None if nothing was said. `ended` marks an answer that did not come to its own end."""
         parts = self.parts
@@ -42,32 +33,29 @@ class PartsTracker(Assembler):
             parts = tuple(part for part in parts if not _says_nothing(part))
             if not parts:
                 return None
-        return ModelOutputEntry(
-            _with_unique_ids(parts, used_ids),
-            ended or self.stop_reason,
-            origin,
-            metadata=EntryMetadata(source=source, duration=duration, usage=self.usage, error=error, extra=extra),
-        )
+        unique = _with_unique_ids(parts, used_ids)
+        return ModelOutputEntry(unique, ended or self.stop_reason, origin, metadata=metadata)
 
 
 def _says_nothing(part: OutputPart) -> bool:
     return type(part) in (Text, Thinking) and not part.text and not part.native  # type: ignore[union-attr]
 
 
-def _with_unique_ids(parts: tuple[OutputPart, ...], used: Container[str]) -> tuple[OutputPart, ...]:
+def _with_unique_ids(parts: tuple[OutputPart, ...], used: Set[str]) -> tuple[OutputPart, ...]:
     """The parts, each call under an id that no other call of the history has."""
+    ids = [part.tool_call_id for part in parts if type(part) is ToolCallRequest]
+    if all(ids) and used.isdisjoint(ids) and len(ids) == len(set(ids)):
+        return parts
     taken: set[str] = set()
-    result: list[OutputPart] | None = None
-    for index, part in enumerate(parts):
-        if type(part) is not ToolCallRequest:
-            continue
-        call_id = part.tool_call_id
-        if not call_id or call_id in taken or call_id in used:
+    unique: list[OutputPart] = []
+    for part in parts:
+        if type(part) is ToolCallRequest:
+            call_id = part.tool_call_id
             stem, number = call_id or f"call_{part.tool_name}", 1
-            while call_id in taken or call_id in used or not call_id:
+            while not call_id or call_id in taken or call_id in used:
                 number += 1
                 call_id = f"{stem}_{number}"
-            result = list(parts) if result is None else result
-            result[index] = structs.replace(part, tool_call_id=call_id)
-        taken.add(call_id)
-    return parts if result is None else tuple(result)
+            taken.add(call_id)
+            part = structs.replace(part, tool_call_id=call_id)
+        unique.append(part)
+    return tuple(unique)

@@ -6,26 +6,17 @@ the call: what it cost, how long it took, what failed on the way. Losses and rep
 
 from __future__ import annotations
 
-from collections.abc import Container
-from typing import Any
+from collections.abc import Set
+from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import structs
 
-from antiphon.conversation.parts_tracker import INTERRUPTED, PartsTracker
+from antiphon.conversation.parts_tracker import INTERRUPTED
 from antiphon.history import DebugLogEntry, EntryMetadata, ModelOutputEntry
 from antiphon.providers.call import CallReport
 
-
-class CallEnding(Struct, frozen=True, kw_only=True):
-    """How a call ended. `how` is empty if the answer was finished, else one of the marks of `PartsTracker`; `why` is what was
-    raised; `ended` is why the turn is over with this answer, if it is; `source` is who spoke, and `provider` who was asked."""
-
-    how: str
-    why: str = ""
-    ended: str = ""
-    source: str = ""
-    provider: str = ""
-    seconds: float = 0.0
+if TYPE_CHECKING:
+    from antiphon.conversation.inference import Inference
 
 
 class CallRecord:
@@ -34,32 +25,28 @@ class CallRecord:
     def __init__(self) -> None:
         self._told: set[str] = set()
 
-    def entry(
-        self, tracker: PartsTracker, report: CallReport, used_ids: Container[str], ending: CallEnding
-    ) -> ModelOutputEntry | DebugLogEntry:
-        """The entry for the log."""
-        error = str(tracker.error.message) if tracker.error else ending.why
-        seconds = round(ending.seconds, 6)
+    def entry(self, inference: Inference, used_ids: Set[str]) -> ModelOutputEntry | DebugLogEntry:
+        """The entry for the log; its calls get ids that are not among `used_ids`."""
+        tracker, report, how = inference.tracker, inference.options.report, inference.how
+        error = str(tracker.error.message) if tracker.error else inference.why
         extra = self._noteworthy(report)
         # An answer that failed does not end the turn: it can be asked for again.
-        ended = ending.ended if not ending.how else INTERRUPTED if ending.how == INTERRUPTED else ""
+        ended = inference.ended if not how else INTERRUPTED if how == INTERRUPTED else ""
         if ended:
             extra["ended"] = ended
-        output = tracker.entry(
-            report.origin,
-            used_ids,
-            duration=seconds,
-            source=ending.source,
-            ended=ending.how,
+        metadata = EntryMetadata(
+            source=inference.source,
+            duration=int(inference.seconds * 1e6) / 1e6,
+            usage=tracker.usage,
             error=error,
             extra=extra or None,
         )
+        output = tracker.entry(report.origin, used_ids, metadata, how)
         if output is not None:
             return output
-        kind = tracker.error.kind if tracker.error else ending.how
-        text = f"{report.origin.provider or ending.provider}: {kind}: {error or 'nothing was said'}"
-        metadata = EntryMetadata(duration=seconds, usage=tracker.usage, error=error, extra=extra or None)
-        return DebugLogEntry("model call", text, metadata=metadata)
+        kind = tracker.error.kind if tracker.error else how
+        text = f"{report.origin.provider or inference.client.name}: {kind}: {error or 'nothing was said'}"
+        return DebugLogEntry("model call", text, metadata=structs.replace(metadata, source=""))
 
     def _noteworthy(self, report: CallReport) -> dict[str, Any]:
         """What of a report belongs into the log: failed attempts, and losses and repairs that were not told before."""

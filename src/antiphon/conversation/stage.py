@@ -34,13 +34,16 @@ class Stage:
         """What is offered in the next round."""
         return self.chat.registry.definitions
 
+    @property
+    def is_set(self) -> bool:
+        """Whether there is nothing to open and nobody to change: `enter` and `open` would do nothing."""
+        return not self.chat.registry.sources
+
     async def enter(self) -> tuple[str, str] | None:
         """Get ready for the next round; the names of who left and who came, if that changed."""
-        if self.chat.registry.sources:
-            await self.chat.registry.open()
+        await self.open()
         return None
 
     async def open(self) -> None:
         """Have the tools at hand that the calls of the last output name."""
-        if self.chat.registry.sources:
-            await self.chat.registry.open()
+        await self.chat.registry.open()

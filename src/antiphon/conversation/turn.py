@@ -79,23 +79,25 @@ class Turn:
 
     def after(self, entry: HistoryEntry) -> Turn:
         """The standing once `entry` is appended: this turn gone on, or a new one."""
-        if isinstance(entry, ModelOutputEntry):
-            self._answered(entry)
-        elif isinstance(entry, ToolCallResultsEntry):
-            self._resulted(entry)
-        elif isinstance(entry, ToolCallStartedEntry):
-            if open_call := self.open_calls.get(entry.tool_call_id):
-                open_call.started = entry
-        elif isinstance(entry, ToolCallFinishedEntry):
-            if open_call := self.open_calls.get(entry.result.tool_call_id):
-                open_call.result = entry.result
-        elif isinstance(entry, HumanDecisionEntry):
-            if open_call := self.open_calls.get(entry.tool_call_id):
-                open_call.decision = entry
-        elif isinstance(entry, DebugLogEntry):
+        kind = type(entry)
+        said: Any = entry
+        if kind is ModelOutputEntry:
+            self._answered(said)
+        elif kind is ToolCallResultsEntry:
+            self._resulted(said)
+        elif kind is ToolCallStartedEntry:
+            if open_call := self.open_calls.get(said.tool_call_id):
+                open_call.started = said
+        elif kind is ToolCallFinishedEntry:
+            if open_call := self.open_calls.get(said.result.tool_call_id):
+                open_call.result = said.result
+        elif kind is HumanDecisionEntry:
+            if open_call := self.open_calls.get(said.tool_call_id):
+                open_call.decision = said
+        elif kind is DebugLogEntry:
             self.ended = why_ended(entry) or self.ended
-        elif isinstance(entry, ModelInputEntry) and is_question(entry) and not self.open_calls:
-            return Turn(entry)
+        elif kind is ModelInputEntry and is_question(entry) and not self.open_calls:
+            return Turn(said)
         return self
 
     @property
@@ -114,20 +116,22 @@ class Turn:
 
     def _answered(self, entry: ModelOutputEntry) -> None:
         self.output = entry
-        self.ended = why_ended(entry)
         self.rounds += 1
-        if entry.metadata and entry.metadata.usage:
-            self.usage += entry.metadata.usage
-        self.open_calls = {}
-        for call in entry.tool_calls:
-            self.open_calls[call.tool_call_id] = OpenCall(call)
-            self.calls += 1
-        self.has_calls = bool(self.open_calls)
-        if entry.stop_reason == "malformed_call" and not self.has_calls:
+        self.ended = ""
+        if (metadata := entry.metadata) is not None:
+            if metadata.usage is not None:
+                self.usage += metadata.usage
+            if metadata.extra is not None:
+                self.ended = why_ended(entry)
+        calls = entry.tool_calls
+        self.open_calls = {call.tool_call_id: OpenCall(call) for call in calls}
+        self.calls += len(calls)
+        self.has_calls = bool(calls)
+        if entry.stop_reason == "malformed_call" and not calls:
             self.failed_rounds += 1
 
     def _resulted(self, entry: ToolCallResultsEntry) -> None:
-        self.ended = why_ended(entry)
+        self.ended = why_ended(entry) if entry.metadata is not None else ""
         succeeded = False
         seen: list[tuple[Any, ...]] = []
         for result in entry.results:

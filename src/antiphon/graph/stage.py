@@ -52,6 +52,10 @@ class NodeStage(Stage):
             )
         return tuple(known[name] for name in self._offered)
 
+    @property
+    def is_set(self) -> bool:
+        return False
+
     async def enter(self) -> tuple[str, str] | None:
         await self.open()
         history = self.chat.history

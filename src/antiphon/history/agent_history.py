@@ -17,7 +17,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import reduce
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, get_args
 
 from msgspec.structs import replace
 
@@ -26,6 +26,7 @@ from antiphon.history.effective import EffectiveSpans, effective_entries
 from antiphon.history.entries import (
     CompactionEntry,
     HistoryEntry,
+    KnownEntry,
     OpaqueEntry,
     RollbackEntry,
     SetMemoryNotebookEntry,
@@ -35,8 +36,8 @@ from antiphon.history.snapshot import SETTING, AgentHistorySnapshot, EntriesView
 
 E = TypeVar("E", bound=HistoryEntry)
 
-_LOOKING_BACK = (RollbackEntry, CompactionEntry)
-_CHANGING = frozenset({RollbackEntry, *SETTING})
+_PLAIN = frozenset(get_args(KnownEntry)) - SETTING - {RollbackEntry}
+"""Entries that add to the log and change nothing else."""
 
 
 class Journal(Protocol):
@@ -113,32 +114,21 @@ class AgentHistory:
         Raises `NotAppendable` for what is no entry, `OutOfSequence` for an entry that has another place in a log already,
         and `WriterConflict` if somebody else is writing.
         """
-        if not isinstance(entry, HistoryEntry):
-            raise NotAppendable(_not_appendable(entry))
         if not self._writing.acquire(False):
             raise self._conflict()
         try:
-            log, number, kind = self._log, len(self._log) + 1, type(entry)
-            if kind is not OpaqueEntry:
-                entry = replace(
-                    entry,
-                    sequence_number=entry.sequence_number or number,
-                    timestamp=entry.timestamp or datetime.now(UTC),
-                )
-            if entry.sequence_number != number or kind in _LOOKING_BACK:
-                self._check(entry)
+            log = self._log
+            if type(entry) not in _PLAIN or entry.sequence_number or self._effective is not log:
+                return self._append_with_care(entry)
+            number = len(log) + 1
+            entry = replace(entry, sequence_number=number, timestamp=entry.timestamp or datetime.now(UTC))
             if self._journal is not None:
                 self._journal.write(entry)
-            if kind in _CHANGING or self._effective is not log:
-                self._add(entry)
-                self._current = self._settle()
-            else:  # nearly always: one entry more, and nothing else
-                log.append(entry)
-                entries = EntriesView(log)
-                self._current = AgentHistorySnapshot(number, entries, entries, self._in_force)
+            log.append(entry)
+            self._current = AgentHistorySnapshot(number, self._in_force, log, log, number)
+            return entry
         finally:
             self._writing.release()
-        return entry
 
     def set_system_instruction(self, text: str) -> SetSystemInstructionEntry:
         """Append what is the system instruction from here on."""
@@ -179,6 +169,23 @@ class AgentHistory:
         if self._journal is not None:
             return self._journal.fork(at)
         return AgentHistory(self._log[:at])
+
+    def _append_with_care(self, entry: E) -> E:
+        """Append what is not just one entry more: it sets something, takes something back, or has a place already."""
+        if not isinstance(entry, HistoryEntry):
+            raise NotAppendable(_not_appendable(entry))
+        if not isinstance(entry, OpaqueEntry):
+            entry = replace(
+                entry,
+                sequence_number=entry.sequence_number or len(self._log) + 1,
+                timestamp=entry.timestamp or datetime.now(UTC),
+            )
+        self._check(entry)
+        if self._journal is not None:
+            self._journal.write(entry)
+        self._add(entry)
+        self._current = self._settle()
+        return entry
 
     def _conflict(self) -> WriterConflict:
         return WriterConflict(
@@ -229,9 +236,7 @@ class AgentHistory:
         if self._effective is None:
             self._effective = effective_entries(self._log, self._spans.at(len(self._log)))
             self._in_force = reduce(InForce.after, self._effective, InForce())
-        entries = EntriesView(self._log)
-        effective = entries if self._effective is self._log else EntriesView(self._effective)
-        return AgentHistorySnapshot(len(self._log), entries, effective, self._in_force)
+        return AgentHistorySnapshot(len(self._log), self._in_force, self._log, self._effective, len(self._effective))
 
     @property
     def _name(self) -> str:

@@ -42,9 +42,9 @@ class EntriesView(Sequence[HistoryEntry]):
 
     __slots__ = ("_length", "_log")
 
-    def __init__(self, log: list[HistoryEntry]) -> None:
+    def __init__(self, log: list[HistoryEntry], length: int) -> None:
         self._log = log
-        self._length = len(log)
+        self._length = length
 
     def __len__(self) -> int:
         return self._length
@@ -67,10 +67,6 @@ class EntriesView(Sequence[HistoryEntry]):
         """The entries behind the first `start`, at the cost of those alone."""
         return self._log[start : self._length]
 
-    def continues(self, earlier: EntriesView) -> bool:
-        """Whether this is the same log as `earlier`, at the same length or longer."""
-        return self._log is earlier._log and self._length >= earlier._length
-
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
 
@@ -80,16 +76,34 @@ class EntriesView(Sequence[HistoryEntry]):
         return f"EntriesView({list(self)!r})"
 
 
-class AgentHistorySnapshot(Struct, frozen=True):
-    """What a history held when `snapshot()` was called.
-
-    `entries` is everything that was appended; `effective` leaves out what was rolled back, and the rollbacks.
-    """
+class AgentHistorySnapshot(Struct, frozen=True, eq=False):
+    """What a history held when `snapshot()` was called. Its lists may have grown since; it knows how much of them is its own."""
 
     version: int
-    entries: EntriesView
-    effective: EntriesView
     in_force: InForce
+    _log: list[HistoryEntry]
+    _effective: list[HistoryEntry]
+    _effective_length: int
+
+    @property
+    def entries(self) -> EntriesView:
+        """Everything that was appended."""
+        return EntriesView(self._log, self.version)
+
+    @property
+    def effective(self) -> EntriesView:
+        """Everything that was appended, without what was rolled back and the rollbacks."""
+        return EntriesView(self._effective, self._effective_length)
+
+    def since(self, version: int) -> list[HistoryEntry]:
+        """What was appended behind `version`, at the cost of that alone."""
+        return self._log[version : self.version]
+
+    def effective_since(self, earlier: AgentHistorySnapshot) -> list[HistoryEntry] | None:
+        """What `effective` has more than that of an `earlier` snapshot; None if something was rolled back in between."""
+        if self._effective is not earlier._effective or self._effective_length < earlier._effective_length:
+            return None
+        return self._effective[earlier._effective_length : self._effective_length]
 
     @property
     def sequence_number(self) -> int:
@@ -110,3 +124,16 @@ class AgentHistorySnapshot(Struct, frozen=True):
     def compaction(self) -> CompactionEntry | None:
         """The compaction the view starts from, if there is one."""
         return self.in_force.compaction
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, AgentHistorySnapshot)
+            and self.in_force == other.in_force
+            and self.entries == other.entries
+            and self.effective == other.effective
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # compared by value, as lists are
+
+    def __repr__(self) -> str:
+        return f"<AgentHistorySnapshot at version {self.version}>"

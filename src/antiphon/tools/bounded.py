@@ -1,7 +1,4 @@
-"""`bounded`: do a piece of work, but for no longer than it may take, whatever it does.
-
-The fast path: most work is done before it ever waits for something, so it begins at once, as a plain call, and only work that
-does wait costs the event loop a future and a timer (`Work`).
+"""`bounded`: wait for a piece of work, but for no longer than it may take, whatever it does.
 
 At its deadline the work is cancelled; if it does not stop (it catches the cancellation and goes on), it is closed from outside
 after a while of grace. A closed coroutine is never woken again, so that ends it, whatever it catches.
@@ -13,21 +10,13 @@ making. Only being cancelled oneself does, and then the work was ended first.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from time import monotonic
-from typing import Any
 
 from antiphon.tools.work import Ending, Work
 
 
-async def bounded(coroutine: Coroutine[Any, Any, Any], timeout: float | None, grace: float) -> Ending:
-    """Do the work, for at most `timeout` seconds and then `grace` more to clean up."""
-    began = monotonic()
-    loop = asyncio.get_running_loop()
-    work = Work(coroutine, loop)
-    ending = work.begin()
-    if ending is not None:
-        return ending
+async def bounded(work: Work, timeout: float | None, grace: float) -> Ending:
+    """How `work`, which has begun and waits for something, ends: after at most `timeout` seconds and `grace` more to clean up."""
+    loop = work.get_loop()
     timers: list[asyncio.TimerHandle] = []
 
     def stop() -> None:
@@ -35,7 +24,7 @@ async def bounded(coroutine: Coroutine[Any, Any, Any], timeout: float | None, gr
         timers.append(loop.call_later(grace, work.close))
 
     if timeout is not None:
-        timers.append(loop.call_later(timeout - (monotonic() - began), stop))
+        timers.append(loop.call_later(timeout, stop))
     try:
         ending = await work.ended()
     except asyncio.CancelledError:

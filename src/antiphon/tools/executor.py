@@ -19,7 +19,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from msgspec import structs
@@ -32,10 +32,11 @@ from antiphon.tools.context import ToolContext
 from antiphon.tools.outcome import CallObserver, CallOutcome
 from antiphon.tools.problems import shown_text
 from antiphon.tools.registry import ToolRegistry
-from antiphon.tools.results import as_result, exception_text, shortened, size_of
+from antiphon.tools.results import as_result, exception_text, shortened
+from antiphon.tools.slots import Slots
 from antiphon.tools.tool import Tool
 from antiphon.tools.validation import not_json
-from antiphon.tools.work import Ending
+from antiphon.tools.work import Ending, Work
 
 logger = logging.getLogger("antiphon.tools")
 
@@ -83,12 +84,12 @@ class ToolExecutor:
         keys: Callable[[ToolCallRequest], str] | None = None,
     ) -> list[ToolCallResult]:
         """Run the calls and give their results, in order. `keys` gives a call its idempotency key."""
-        seen: dict[str, int] = {}
         running: list[_RunningCall] = []
+        used: dict[str, int] = {}
         for call in calls:
             key = keys(call) if keys is not None else f"{conversation_id}:{call.tool_call_id}"
             # Two calls with one id are two calls; a tool that trusts the key must not take the second for the first.
-            count = seen[key] = seen.get(key, 0) + 1
+            count = used[key] = used.get(key, 0) + 1
             if count > 1:
                 key = f"{key}#{count}"
             running.append(_RunningCall(self, call, key, observer, conversation_id, round))
@@ -144,10 +145,14 @@ class _RunningCall:
         self.is_over = False
         self.loop = asyncio.get_running_loop()
 
-    async def answer(self) -> ToolCallResult:
+    def answer(self) -> Coroutine[Any, Any, ToolCallResult]:
+        """Run the call, when it is its turn, and give its result."""
         if self.tool is None or self.tool.slots is None:
-            return await self._answer()
-        async with self.tool.slots:
+            return self._answer()
+        return self._answer_in_turn(self.tool.slots)
+
+    async def _answer_in_turn(self, slots: Slots) -> ToolCallResult:
+        async with slots:
             return await self._answer()
 
     async def _answer(self) -> ToolCallResult:
@@ -156,14 +161,15 @@ class _RunningCall:
             observer.started(self.call, self.tool, self.idempotency_key)
         began = time.perf_counter()
         try:
-            result = await self._result()
+            result = await self._running()
         except ToolError as error:
             result = self._failed(str(error))
         finally:
             self.is_over = True
         if observer is None and on_call is None:
             return result
-        outcome = self._outcome(result, time.perf_counter() - began)
+        seconds = time.perf_counter() - began
+        outcome = CallOutcome(self.call, result, seconds, self.attempts, self.is_cached, self.is_truncated)
         if observer is not None:
             observer.finished(self.call, result, outcome)
         if on_call is not None:
@@ -173,15 +179,21 @@ class _RunningCall:
                 logger.exception("on_call failed for call %s of %s", self.call.tool_call_id, self.call.tool_name)
         return result
 
-    async def _result(self) -> ToolCallResult:
-        """The result, bounded in size. Raises `ToolError` with words for the model if the tool cannot be run."""
+    def _running(self) -> Coroutine[Any, Any, ToolCallResult]:
+        """The result on its way, bounded in size. Raises `ToolError` with words for the model if the tool cannot be run."""
         tool = self.tool
         if tool is None:
             raise ToolError(self._unknown())
         arguments = self._read_arguments(tool)
         converted = self._validated(tool, arguments)
         if tool.cache_seconds is None:
-            return await self._tried(tool, converted)
+            return self._tried(tool, converted)
+        return self._remembered(tool, arguments, converted, tool.cache_seconds)
+
+    async def _remembered(
+        self, tool: Tool, arguments: dict[str, Any], converted: dict[str, Any], seconds: float
+    ) -> ToolCallResult:
+        """The result of an equal call that was made a while ago, or else this one's, for others to be remembered."""
         cache = self.executor.cache
         key = cache.key(tool, arguments)
         remembered = cache.get(key)
@@ -190,7 +202,7 @@ class _RunningCall:
             return structs.replace(remembered, tool_call_id=self.call.tool_call_id)
         result = await self._tried(tool, converted)
         if result.status is ToolExecutionStatus.SUCCESS:
-            cache.put(key, result, tool.cache_seconds)
+            cache.put(key, result, seconds)
         return result
 
     def _unknown(self) -> str:
@@ -238,10 +250,14 @@ class _RunningCall:
                 state=self.executor.state,
                 reporter=self._report if self.observer is not None else None,
             )
-            began = time.perf_counter()
-            ending = await bounded(tool.call(arguments, context), tool.timeout, self.executor.grace)
+            began, timeout = time.perf_counter(), tool.timeout
+            work = Work(tool.call(arguments, context), self.loop)
+            ending = work.begin()
+            if ending is None:
+                left = None if timeout is None else timeout - (time.perf_counter() - began)
+                ending = await bounded(work, left, self.executor.grace)
             if ending.kind == "done":
-                if tool.timeout is not None and not ending.is_late and time.perf_counter() - began > tool.timeout:
+                if timeout is not None and not ending.is_late and time.perf_counter() - began > timeout:
                     self._warn_of_blocking(tool, time.perf_counter() - began)
                 return self._whole(tool, as_result(self.call, ending.value))
             if self.attempts > tool.retries or not _may_try_again(tool, ending):
@@ -308,20 +324,6 @@ class _RunningCall:
             self.observer.progress(self.call, message, fraction)
         except Exception:
             logger.exception("the observer failed on progress of %s", self.call.tool_name)
-
-    def _outcome(self, result: ToolCallResult, seconds: float) -> CallOutcome:
-        is_good = result.status is ToolExecutionStatus.SUCCESS
-        return CallOutcome(
-            tool_name=self.call.tool_name,
-            tool_call_id=self.call.tool_call_id,
-            status=result.status,
-            seconds=seconds,
-            attempts=self.attempts,
-            size=size_of(result.content),
-            is_cached=self.is_cached,
-            is_truncated=self.is_truncated,
-            error="" if is_good else result.result_markdown.partition("\n")[0][:500],
-        )
 
 
 def _may_try_again(tool: Tool, ending: Ending) -> bool:

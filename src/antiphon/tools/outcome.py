@@ -7,22 +7,44 @@ from typing import Protocol
 from msgspec import Struct
 
 from antiphon.parts import ToolCallRequest, ToolCallResult, ToolExecutionStatus
+from antiphon.tools.results import size_of
 from antiphon.tools.tool import Tool
 
 
-class CallOutcome(Struct, frozen=True, kw_only=True, gc=False):
-    """One call in numbers. `size` is in characters, as the model sees it; `error` is the first line of what went wrong."""
+class CallOutcome(Struct, frozen=True, gc=False):
+    """One call in numbers."""
 
-    tool_name: str
-    tool_call_id: str
-    status: ToolExecutionStatus
+    call: ToolCallRequest
+    result: ToolCallResult
     seconds: float
     attempts: int = 0
     """How often the tool ran: 0 if it never did (unknown, refused, remembered)."""
-    size: int = 0
     is_cached: bool = False
     is_truncated: bool = False
-    error: str = ""
+
+    @property
+    def tool_name(self) -> str:
+        return self.call.tool_name
+
+    @property
+    def tool_call_id(self) -> str:
+        return self.call.tool_call_id
+
+    @property
+    def status(self) -> ToolExecutionStatus:
+        return self.result.status
+
+    @property
+    def size(self) -> int:
+        """How many characters the model gets to see."""
+        return size_of(self.result.content)
+
+    @property
+    def error(self) -> str:
+        """The first line of what went wrong; empty if nothing did."""
+        if self.status is ToolExecutionStatus.SUCCESS:
+            return ""
+        return self.result.result_markdown.partition("\n")[0][:500]
 
 
 class CallObserver(Protocol):

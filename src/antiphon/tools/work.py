@@ -58,14 +58,15 @@ class Work:
 
     def begin(self) -> Ending | None:
         """Take the first step, within the task that calls this; how the work ended, if that was all of it."""
-        caller = asyncio.current_task(self._loop)
+        loop = self._loop
+        caller = asyncio.current_task(loop)
         if caller is not None:
-            asyncio._leave_task(self._loop, caller)
+            asyncio._leave_task(loop, caller)
         try:
             self._context.run(self._wake)
         finally:
             if caller is not None:
-                asyncio._enter_task(self._loop, caller)
+                asyncio._enter_task(loop, caller)
         return self._ending
 
     def ended(self) -> asyncio.Future[Ending]:
@@ -145,8 +146,9 @@ class Work:
         if self._must_cancel:
             self._must_cancel, error = False, asyncio.CancelledError()
         self._fut_waiter = None
+        loop = self._loop
         this: Any = self  # a task in all but its class
-        asyncio._enter_task(self._loop, this)
+        asyncio._enter_task(loop, this)
         try:
             awaited = self._coroutine.send(None) if error is None else self._coroutine.throw(error)
         except StopIteration as returned:
@@ -156,7 +158,7 @@ class Work:
         else:
             self._wait_for(awaited)
         finally:
-            asyncio._leave_task(self._loop, this)
+            asyncio._leave_task(loop, this)
 
     def _wait_for(self, awaited: Any) -> None:
         error: BaseException | None = None
