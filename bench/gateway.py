@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
-from bench.figures import Figure, not_measured
+from bench.figures import Figure, Taken, not_measured
 from bench.gateway_peers import (
     AIOHTTP,
     LITELLM,
@@ -73,13 +73,14 @@ AT_MOST = {
     ("translated", LITELLM): 1 / 30,
     ("translated stream", LITELLM): 1 / 30,
 }
-MILLISECONDS = {
+PROMISED = {
     "small": (0.64, "what TensorZero took"),
     "stream": (5.8, "what TensorZero took"),
     "agent": (2.0, "the promise: 2 ms"),
     "agent stream": (3.0, "the promise: 3 ms"),
     "translated": (1.0, "the promise: 1 ms"),
     "translated stream": (4.0, "the promise: 4 ms"),
+    "start": (1.0, "the promise: 1 s"),
 }
 
 
@@ -87,10 +88,10 @@ UNITS = {"memory": "MB", "start": "s"}
 
 
 class Measured:
-    """Everybody's best round of every piece of work, in CPU milliseconds a request; and why there is none."""
+    """Everybody's rounds of every piece of work, in CPU milliseconds a request; and why there are none."""
 
     def __init__(self) -> None:
-        self.best: dict[tuple[str, str], float] = {}
+        self.rounds: dict[tuple[str, str], list[float]] = {}
         self.why: dict[str, str] = dict(NOT_FOUND)
 
     def play(self, running: Running, work: str, seconds: float) -> float | None:
@@ -118,17 +119,17 @@ class Measured:
             self.add(name, "wait", median(taken) * 1e3)
 
     def add(self, name: str, work: str, milliseconds: float) -> None:
-        self.best[work, name] = min(milliseconds, self.best.get((work, name), milliseconds))
+        self.rounds.setdefault((work, name), []).append(milliseconds)
 
-    def works_of(self, name: str) -> set[str]:
-        return {work for work, known in self.best if known == name}
-
-    def straighten(self) -> None:
-        """Take from every wait what the upstream itself takes."""
-        straight = self.best.pop(("wait", ""), 0.0)
-        for work, name in list(self.best):
-            if work == "wait":
-                self.best[work, name] -= straight
+    def taken(self, name: str, work: str) -> Taken | None:
+        """What a round took; of a wait, without what the upstream itself takes."""
+        rounds = self.rounds.get((work, name))
+        if not rounds:
+            return None
+        taken = Taken.of(rounds)
+        if work == "wait" and name and (straight := self.taken("", work)) is not None:
+            return Taken(taken.least - straight.least, taken.median - straight.median)
+        return taken
 
 
 def figures() -> Iterator[Figure | str]:
@@ -146,23 +147,20 @@ def figures() -> Iterator[Figure | str]:
             for known in running:
                 measured.add(known.contestant.name, "memory", known.memory)
                 measured.add(known.contestant.name, "start", known.started)
-            measured.straighten()
-            if "start" in measured.works_of(OURS):
-                start = measured.best["start", OURS]
-                yield Figure("gateway, from start to serving", start, 1.0, "s", 1.0, "the promise: 1 s")
     versions = {contestant.name: f"{contestant.name} {version_of(contestant)}".strip() for contestant in entered}
     for work, told in (NAMES | MORE).items():
-        mine = measured.best.get((work, OURS))
+        mine = measured.taken(OURS, work)
         if mine is None:
             continue
-        if work in MILLISECONDS:
-            promised, against = MILLISECONDS[work]
-            yield Figure(told, mine, promised, "ms", 1.0, against)
+        unit = UNITS.get(work, "ms")
+        if work in PROMISED:
+            promised, against = PROMISED[work]
+            yield Figure(told, mine.least, promised, unit, 1.0, against, mine.median)
         for contestant in entered[1:]:
-            theirs = measured.best.get((work, contestant.name))
+            theirs = measured.taken(contestant.name, work)
             if theirs is not None:
                 at_most = AT_MOST.get((work, contestant.name))
-                yield Figure(told, mine, theirs, UNITS.get(work, "ms"), at_most, versions[contestant.name])
+                yield Figure.of(told, mine, theirs, unit, at_most=at_most, against=versions[contestant.name])
     for peer, why in measured.why.items():
         yield not_measured(f"gateway: {peer}", why)
 

@@ -30,7 +30,7 @@ from antiphon.providers.unfolding import unfolded
 from antiphon.tools import tool
 from antiphon.wire import Format, ModelOutput, formats
 from antiphon.wire.delta import Finished, ModelOutputDelta, PartStarted
-from bench.figures import Figure, not_measured
+from bench.figures import Figure, Taken, not_measured
 
 ROOT = Path(__file__).parent.parent
 PEERS_PYTHON = ROOT / ".venv-loop-peers" / "bin" / "python"
@@ -65,16 +65,16 @@ def figures() -> Iterator[Figure | str]:
                 peers.setdefault(name, []).append(between(stamps, 5, 50))
             else:
                 reasons[name] = reason
-    ours = min(between(stamps, 5, 50) for stamps in scripted)
-    floor = min(by_hand(50) for _ in range(RUNS * 4))
-    yield Figure("a round of the loop, 50 rounds", ours, floor, "us", None, "a loop written by hand")
-    yield Figure("the same", ours, 150, "us", 1.0, "the promise: 150 us")
-    late = min(between(stamps, 490, 510) for stamps in scripted)
-    early = min(between(stamps, 3, 23) for stamps in scripted)
-    yield Figure("round 500 against round 5", late, early, "us", 1.3, "the same turn")
+    ours = taken(scripted, 5, 50)
+    floor = Taken.of([by_hand(50) for _ in range(RUNS * 4)])
+    yield Figure.of("a round of the loop, 50 rounds", ours, floor, "us", against="a loop written by hand")
+    yield promised("the same", ours, 150)
+    late, early = taken(scripted, 490, 510), taken(scripted, 3, 23)
+    yield Figure.of("round 500 against round 5", late, early, "us", at_most=1.3, against="the same turn")
     for name, at_most in AT_MOST.items():
         if name in peers:
-            yield Figure(f"a round of the loop, {name}", ours, min(peers[name]), "us", at_most, name)
+            theirs = Taken.of(peers[name])
+            yield Figure.of(f"a round of the loop, {name}", ours, theirs, "us", at_most=at_most, against=name)
         else:
             yield not_measured(f"a round of the loop, {name}", reasons[name])
     yield from over_the_wire()
@@ -87,10 +87,13 @@ def over_the_wire() -> Iterator[Figure]:
     """The same through the real clients and formats: requests are rendered, answers come as the bytes of a stream."""
     for preset, model in WIRED.items():
         stamps = [asyncio.run(play_wired(preset, model, 210)) for _ in range(RUNS * PLAYS)]
-        at_50 = min(between(run, 40, 60) for run in stamps)
-        at_200 = min(between(run, 190, 210) for run in stamps)
-        yield Figure(f"a round through {preset}'s client at 50", at_50, 400, "us", 1.0, "the promise: 400 us")
-        yield Figure(f"a round through {preset}'s client at 200", at_200, 500, "us", 1.0, "the promise: 500 us")
+        yield promised(f"a round through {preset}'s client at 50", taken(stamps, 40, 60), 400)
+        yield promised(f"a round through {preset}'s client at 200", taken(stamps, 190, 210), 500)
+
+
+def promised(name: str, ours: Taken, microseconds: float) -> Figure:
+    against = f"the promise: {microseconds:g} us"
+    return Figure(name, ours.least, microseconds, "us", 1.0, against, ours.median)
 
 
 class MemoryTransport:
@@ -151,6 +154,10 @@ def streamed(wire: Format, output: ModelOutput) -> bytes:
     """An answer as the provider would stream it."""
     writer = wire.stream_writer(output.model)
     return b"".join([writer.write(delta) for delta in unfolded(output)]) + writer.close()
+
+
+def taken(runs: Sequence[Sequence[float]], first: int, last: int) -> Taken:
+    return Taken.of([between(stamps, first, last) for stamps in runs])
 
 
 def between(stamps: Sequence[float], first: int, last: int) -> float:

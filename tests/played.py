@@ -123,11 +123,14 @@ class Source:
 
     def __init__(self, *offered: Tool) -> None:
         self._offered = offered
+        self.is_open = False
 
     async def tools(self) -> Sequence[Tool]:
+        self.is_open = True
         return self._offered
 
-    async def aclose(self) -> None: ...
+    async def aclose(self) -> None:
+        self.is_open = False
 
 
 def planned(plan: Plan) -> FunctionModel:

@@ -343,3 +343,19 @@ def test_wrong_agents_are_refused() -> None:
     with pytest.raises(ConversationError, match="agent a may hand over to b, who is not among the agents"):
         ToolLoop(chat, agents=[Agent("a", hand_offs=["b"])])
     assert chat.history.version == 0
+
+
+def test_the_sources_of_agents_are_closed_with_the_conversation() -> None:
+    digging, singing = Source(dig), Source(sing)
+
+    async def main() -> None:
+        model = FunctionModel(lambda *_: "Nothing to do.")
+        agents = [Agent("digger", tools=[digging]), Agent("singer", tools=[singing, digging])]
+        async with Conversation(model) as chat:
+            for name in ("digger", "singer"):
+                loop = ToolLoop(chat, agents=agents, route=lambda _, __, name=name: name, max_hand_overs=1)  # type: ignore[misc]
+                await loop.run("Do something.")
+            assert (digging.is_open, singing.is_open) == (True, True)
+
+    asyncio.run(main())
+    assert (digging.is_open, singing.is_open) == (False, False)

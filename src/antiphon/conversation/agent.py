@@ -102,6 +102,9 @@ class AgentStage(Stage):
                 raise ConversationError(f"agent {agent.name} may hand over to {names}, who is not among the agents")
         self._first = agents[0].name
         self._executors = {agent.name: self._executor_of(agent) for agent in agents}
+        for executor in self._executors.values():
+            for source in executor.registry.sources:
+                chat.adopt(source)
         self._spoke = ""
         self._seen = chat.history.snapshot()
         self._on_stage = _last_agent(self._seen.effective)

@@ -53,7 +53,7 @@ from antiphon.parts import Part, ToolCallRequest, ToolCallResult
 from antiphon.providers.call import CallReport, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.tools.executor import ToolExecutor
-from antiphon.tools.registry import ToolRegistry
+from antiphon.tools.registry import ToolRegistry, ToolSource
 from antiphon.wire.delta import ModelOutputDelta
 from antiphon.wire.request import ModelRequest, ToolDefinition
 
@@ -103,6 +103,7 @@ class Conversation:
                 f"token_limit must be above 0, and it is {token_limit}; leave it out to have no limit"
             )
         self._own_store: HistoryStore | None = None
+        self._adopted = ToolRegistry()
         self._own_client: ProviderClient | None = None
         self._provider = provider
         self._asked = _checked_model(model)
@@ -343,10 +344,18 @@ class Conversation:
                 logger.exception("[%s] a subscriber of compaction failed; the turn goes on", self.id or "memory")
         return event
 
+    def adopt(self, source: ToolSource) -> None:
+        """Close a source of tools that somebody uses on this conversation, an agent for instance, along with its own."""
+        if source not in self._adopted.sources:
+            self._adopted.add(source)
+
     async def aclose(self) -> None:
         """Let go of connections, tools and the store, as far as they are this conversation's own."""
         try:
-            await self.registry.aclose()
+            try:
+                await self.registry.aclose()
+            finally:
+                await self._adopted.aclose()
             if self._own_client is not None:
                 await self._own_client.aclose()
         finally:
