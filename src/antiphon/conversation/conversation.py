@@ -189,8 +189,7 @@ class Conversation:
     @property
     def turn(self) -> Turn:
         """Where the turn stands."""
-        self._follow()
-        return self._turn
+        return self.follow()
 
     # The model: which, and asking it once.
 
@@ -216,7 +215,7 @@ class Conversation:
     @property
     def last_origin(self) -> Origin | None:
         """Who gave the last answer, if that is known."""
-        self._follow()
+        self.follow()
         return self._origin
 
     async def call_model(self, **options: Any) -> ModelOutputEntry:
@@ -265,7 +264,7 @@ class Conversation:
             model=name,
             tools=self.registry.definitions if tools is None else tuple(tools),
             settings=settings or self.settings,
-            request_id=f"{self._name}:{self.history.version + 1}",
+            request_id=f"{self._name}:{self.history.snapshot().version + 1}",
         )
         context = self.context(notice)
         self.report = options.report
@@ -275,7 +274,7 @@ class Conversation:
         return Inference(client, context, options, self._recorded, embedded, source, ended)
 
     def _recorded(self, inference: Inference) -> None:
-        self._follow()
+        self.follow()
         self.history.append(self._record.entry(inference, self._ids))
 
     def call_model_sync(self, **options: Any) -> ModelOutputEntry:
@@ -385,11 +384,11 @@ class Conversation:
     def __repr__(self) -> str:
         return f"<Conversation {self.id or 'in memory'} with {self.model or 'the default model'}>"
 
-    def _follow(self) -> None:
-        """Take in what was appended since we last looked."""
+    def follow(self) -> Turn:
+        """Take in what was appended since we last looked, and say where the turn stands."""
         snapshot = self.history.snapshot()
         if snapshot.version == self._followed:
-            return
+            return self._turn
         turn, is_rolled_back = self._turn, False
         for entry in snapshot.since(self._followed):
             turn = turn.after(entry)
@@ -401,6 +400,7 @@ class Conversation:
                 is_rolled_back = True
         self._turn = Turn.of(snapshot) if is_rolled_back else turn
         self._followed = snapshot.version
+        return self._turn
 
     def _rendered(self, options: LiveContextOptions | None = None) -> LiveContext:
         return self._renderer.render(self.history.snapshot(), options)

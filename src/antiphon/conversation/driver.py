@@ -114,7 +114,7 @@ class TurnDriver:
         """Go on until the turn is over or the steps are used, and say which it is."""
         self._retract_what_was_cut()
         while True:
-            turn = self._chat.turn
+            turn = self._chat.follow()
             if not turn.open_calls and not turn.needs_model:
                 return turn.ended or "answered"  # type: ignore[return-value]
             if self._steps_left < 1:
@@ -203,7 +203,7 @@ class TurnDriver:
         for call_id, state in open_calls.items():
             call = state.call
             tool = executor.registry.get(call.tool_name)
-            settled = None if state.is_fresh else _settled(state, tool)
+            settled = _settled(state, tool)
             if settled is None and call_id in too_many:
                 settled = skipped(call, f"the budget of {self._bounds.calls} tool calls is used")
             if settled is not None:

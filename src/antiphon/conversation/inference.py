@@ -13,6 +13,8 @@ from time import perf_counter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct, field
+
 from antiphon.context import LiveContext
 from antiphon.conversation.parts_tracker import FAILED, INTERRUPTED, PartsTracker
 from antiphon.errors import ConversationError
@@ -24,45 +26,36 @@ if TYPE_CHECKING:
     from antiphon.tools.embedded import EmbeddedCalls
 
 
-class Inference:
+class Inference(Struct, eq=False):
     """A call of `client`. `record` is told once that it ended: `how` and `why`, unless the answer was finished.
 
     `source` is who spoke; `ended` is why the turn is over with this answer, if it is.
     """
 
-    def __init__(
-        self,
-        client: ProviderClient,
-        context: LiveContext,
-        options: ProviderCallOptions,
-        record: Callable[[Inference], None],
-        embedded: EmbeddedCalls | None = None,
-        source: str = "",
-        ended: str = "",
-    ) -> None:
-        self.client = client
-        self.options = options
-        self.source = source
-        self.ended = ended
-        self.tracker = PartsTracker()
-        self.how = self.why = ""
-        self.seconds = 0.0
-        self._context = context
-        self._record = record
-        self._embedded = embedded
-        self._is_over = False
+    client: ProviderClient
+    context: LiveContext
+    options: ProviderCallOptions
+    record: Callable[[Inference], None]
+    embedded: EmbeddedCalls | None = None
+    source: str = ""
+    ended: str = ""
+    tracker: PartsTracker = field(default_factory=PartsTracker)
+    how: str = ""
+    why: str = ""
+    seconds: float = 0.0
+    is_over: bool = False
 
     def __enter__(self) -> AsyncGenerator[ModelOutputDelta, None]:
         """The deltas as the provider says them; each is to be given to `hear`."""
         self.seconds = -perf_counter()
-        said: Any = self.client.call_model(self._context, self.options)
+        said: Any = self.client.call_model(self.context, self.options)
         return said  # type: ignore[no-any-return]  # clients are async generators, though their type does not say so
 
     async def told_to(self, listener: Callable[[ModelOutputDelta], None] | None) -> None:
         """Make the call, from beginning to end; `listener`, if there is one, is called with each delta."""
         with self as said:
             try:
-                if listener is None and self._embedded is None:
+                if listener is None and self.embedded is None:
                     add = self.tracker.add
                     async for delta in said:
                         add(delta)
@@ -76,15 +69,15 @@ class Inference:
 
     def hear(self, delta: ModelOutputDelta) -> Sequence[ModelOutputDelta]:
         """Take a delta in; what it means to whoever listens."""
-        if self._embedded is None:
+        if self.embedded is None:
             self.tracker.add(delta)
             return (delta,)
-        return self._tracked(self._embedded.feed(delta))
+        return self._tracked(self.embedded.feed(delta))
 
     def end(self) -> Sequence[ModelOutputDelta]:
         """The provider has said everything; what was held back."""
-        self._is_over = True
-        return self._tracked(self._embedded.close()) if self._embedded is not None else ()
+        self.is_over = True
+        return self._tracked(self.embedded.close()) if self.embedded is not None else ()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -92,12 +85,12 @@ class Inference:
         tracker = self.tracker
         if isinstance(error, Exception):
             self.how, self.why = FAILED, f"{type(error).__name__}: {error}"
-        elif error is not None or not self._is_over:
+        elif error is not None or not self.is_over:
             self.how = INTERRUPTED
         elif not tracker.is_finished:
             self.how = FAILED
         self.seconds += perf_counter()
-        self._record(self)
+        self.record(self)
         if error is None and self.how == FAILED:
             if tracker.error is not None:
                 raise ModelCallFailed(tracker.error, self.options.report)

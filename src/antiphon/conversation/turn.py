@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import Struct
+
 from antiphon.conversation.parts_tracker import FAILED
 from antiphon.history import (
     AgentHistorySnapshot,
@@ -32,21 +34,13 @@ from antiphon.history import (
 from antiphon.parts import ToolCallRequest, ToolCallResult, ToolExecutionStatus
 
 
-class OpenCall:
+class OpenCall(Struct, eq=False):
     """A call of the last output that has no result in the history yet, and what is known of it."""
 
-    __slots__ = ("call", "decision", "result", "started")
-
-    def __init__(self, call: ToolCallRequest) -> None:
-        self.call = call
-        self.started: ToolCallStartedEntry | None = None
-        self.decision: HumanDecisionEntry | None = None
-        self.result: ToolCallResult | None = None
-
-    @property
-    def is_fresh(self) -> bool:
-        """Whether nothing has happened to it yet."""
-        return self.started is None and self.decision is None and self.result is None
+    call: ToolCallRequest
+    started: ToolCallStartedEntry | None = None
+    decision: HumanDecisionEntry | None = None
+    result: ToolCallResult | None = None
 
 
 class Turn:

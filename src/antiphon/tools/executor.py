@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from antiphon.errors import ToolError
 from antiphon.parts import ToolCallRequest, ToolCallResult, ToolExecutionStatus
@@ -84,6 +84,7 @@ class ToolExecutor:
         keys: Callable[[ToolCallRequest], str] | None = None,
     ) -> list[ToolCallResult]:
         """Run the calls and give their results, in order. `keys` gives a call its idempotency key."""
+        loop = asyncio.get_running_loop()
         running: list[_RunningCall] = []
         used: dict[str, int] = {}
         for call in calls:
@@ -92,7 +93,8 @@ class ToolExecutor:
             count = used[key] = used.get(key, 0) + 1
             if count > 1:
                 key = f"{key}#{count}"
-            running.append(_RunningCall(self, call, key, observer, conversation_id, round))
+            tool = self.registry.get(call.tool_name)
+            running.append(_RunningCall(self, call, tool, key, observer, conversation_id, round, loop))
         if len(running) == 1:
             return [await running[0].answer()]
         return await self._side_by_side(running) if running else []
@@ -120,30 +122,21 @@ class ToolExecutor:
         return [task.result() for task in tasks]
 
 
-class _RunningCall:
+class _RunningCall(Struct, eq=False):
     """One call on its way to its result."""
 
-    def __init__(
-        self,
-        executor: ToolExecutor,
-        call: ToolCallRequest,
-        idempotency_key: str,
-        observer: CallObserver | None,
-        conversation_id: str,
-        round_number: int,
-    ) -> None:
-        self.executor = executor
-        self.call = call
-        self.idempotency_key = idempotency_key
-        self.observer = observer
-        self.conversation_id = conversation_id
-        self.round = round_number
-        self.tool = executor.registry.get(call.tool_name)
-        self.attempts = 0
-        self.is_cached = False
-        self.is_truncated = False
-        self.is_over = False
-        self.loop = asyncio.get_running_loop()
+    executor: ToolExecutor
+    call: ToolCallRequest
+    tool: Tool | None
+    idempotency_key: str
+    observer: CallObserver | None
+    conversation_id: str
+    round: int
+    loop: asyncio.AbstractEventLoop
+    attempts: int = 0
+    is_cached: bool = False
+    is_truncated: bool = False
+    is_over: bool = False
 
     def answer(self) -> Coroutine[Any, Any, ToolCallResult]:
         """Run the call, when it is its turn, and give its result."""

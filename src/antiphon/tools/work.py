@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 logger = logging.getLogger("antiphon.tools")
 
@@ -31,30 +31,17 @@ class Ending(Struct, frozen=True):
     """Whether it gave its value only after it had been told to stop."""
 
 
-class Work:
+class Work(Struct, eq=False, weakref=True):
     """A coroutine at work. What libraries ask of the current task is here under the names they know."""
 
-    __slots__ = (
-        "__weakref__",
-        "_callbacks",
-        "_cancellations",
-        "_context",
-        "_coroutine",
-        "_ending",
-        "_fut_waiter",
-        "_loop",
-        "_must_cancel",
-    )
-
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> None:
-        self._coroutine = coroutine
-        self._loop = loop
-        self._context = contextvars.copy_context()
-        self._ending: Ending | None = None
-        self._callbacks: list[Callable[[Any], object]] = []
-        self._cancellations = 0
-        self._must_cancel = False
-        self._fut_waiter: asyncio.Future[Any] | None = None
+    _coroutine: Coroutine[Any, Any, Any]
+    _loop: asyncio.AbstractEventLoop
+    _context: contextvars.Context = field(default_factory=contextvars.copy_context)
+    _ending: Ending | None = None
+    _callbacks: list[Callable[[Any], object]] = []
+    _cancellations: int = 0
+    _must_cancel: bool = False
+    _fut_waiter: asyncio.Future[Any] | None = None
 
     def begin(self) -> Ending | None:
         """Take the first step, within the task that calls this; how the work ended, if that was all of it."""
