@@ -196,7 +196,7 @@ def test_a_slow_thinker_is_let_through_after_the_hold() -> None:
 def silent_at_first(reply: Reply) -> Reply:
     """A comment, a silence, and then everything."""
     comment = b": thinking" + b"." * len(reply.body) + b"\n\n"
-    return structs.replace(reply, body=comment + reply.body, piece=len(comment), pause=0.35)
+    return structs.replace(reply, body=comment + reply.body, piece=len(comment), pause=0.7)
 
 
 def test_no_answer_log_or_page_holds_a_credential(capsys: pytest.CaptureFixture[str]) -> None:

@@ -186,6 +186,38 @@ def test_what_is_not_plain_is_left_to_the_general_server(name: str) -> None:
     with_listener(work)
 
 
+LONGER = b'{"model":"another","messages":[]}'
+AGAIN = {
+    "the same": ASK,
+    "another length": ASK.replace(LENGTH, b"content-length: %d\r\n" % len(LONGER)).replace(BODY, LONGER),
+    "no body": ASK.replace(LENGTH, b"content-length: 0\r\n").removesuffix(BODY),
+    "another field behind the length": ASK.replace(b"a value", b"something else"),
+    "another path": ASK.replace(b"/v1/chat", b"/v1/other"),
+    "zeros before the length": ASK.replace(LENGTH, b"content-length: 0%d\r\n" % len(BODY)),
+}
+
+
+@pytest.mark.parametrize("name", AGAIN)
+def test_a_head_that_comes_again_says_what_it_would_say_alone(name: str) -> None:
+    async def work(port: int, *_: object) -> None:
+        alone = heard(await sent(port, AGAIN[name]))
+        both = await sent(port, ASK + AGAIN[name], answers=2)
+        assert both.count(b"\r\ndate: ") == 2
+        second = both[both.index(b"HTTP/1.1", 1) :]
+        assert heard(second) == alone
+
+    with_listener(work)
+
+
+@pytest.mark.parametrize("length", [b"+27", b"", b"2 7", b"2700000000000", b"27\r\ncontent-length: 27", b"1001"])
+def test_a_head_that_comes_again_is_no_less_plain(length: bytes) -> None:
+    async def work(port: int, *_: object) -> None:
+        both = await sent(port, ASK + ASK.replace(LENGTH, b"content-length: %b\r\n" % length), answers=2)
+        assert both.count(b"\r\ndate: ") == 1
+
+    with_listener(work)
+
+
 def test_half_a_head_is_left_to_the_general_server() -> None:
     async def work(port: int, *_: object) -> None:
         came = await sent(port, ASK[:40], ASK[40:])

@@ -40,6 +40,11 @@ class ClientKey(Struct, frozen=True, kw_only=True):
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is anything to count."""
+        return self.requests_per_minute is not None or self.tokens_per_minute is not None
+
     def may_use(self, model: str) -> bool:
         """Whether it may ask for a model of that name."""
         return "*" in self.models or any(fnmatchcase(model, glob) for glob in self.models)
@@ -74,11 +79,9 @@ class ClientKeys:
     ) -> ClientKey | None:
         """Whose key was presented, in whichever place clients put it; None if it is nobody's."""
         scheme, _, bearer = (authorization or "").partition(" ")
-        presented = [bearer.strip() if scheme.lower() == "bearer" else "", x_api_key, x_goog_api_key, query_key]
+        bearer = bearer.strip() if scheme.lower() == "bearer" else ""
         found: ClientKey | None = None
-        for key in presented:
-            if not key:
-                continue
+        for key in filter(None, (bearer, x_api_key, x_goog_api_key, query_key)):
             digest = _digest(key)
             for known, client in self._known:
                 if compare_digest(digest, known):

@@ -68,8 +68,19 @@ _VERBS: dict[str, Door] = {
 }
 
 
+_GENERATING: dict[tuple[str, str], Door] = {
+    ("POST", start + path): doors["POST"]
+    for path, doors in _PLAIN.items()
+    for start in ("", "/v1")
+    if "POST" in doors and doors["POST"].action == "generate"
+}
+"""What nearly everybody asks for, by method and path."""
+
+
 def door_of(method: str, path: str, headers: Mapping[str, str]) -> Door | NoDoor:
     """Where a request leads."""
+    if door := _GENERATING.get((method, path)):
+        return door
     method = "GET" if method == "HEAD" else method
     path = path.rstrip("/") or "/"
     doors = _PLAIN.get(path.removeprefix("/v1") or "/") or _named(path)

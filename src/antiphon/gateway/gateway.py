@@ -7,10 +7,9 @@ understands it. One `Running` is taken at the beginning and used to the end, wha
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -24,6 +23,7 @@ from antiphon.gateway.generation import Generation
 from antiphon.gateway.limits import RateLimits
 from antiphon.gateway.logs import tell
 from antiphon.gateway.message import Answer, ClientRequest
+from antiphon.gateway.meters import CONTENT_TYPE
 from antiphon.gateway.passage import Passage
 from antiphon.gateway.recent import RequestRecord
 from antiphon.gateway.refusal import refused
@@ -34,20 +34,12 @@ from antiphon.gateway.services import Services
 from antiphon.gateway.small import SMALL
 from antiphon.gateway.status import Reload, status_of
 from antiphon.gateway.status_page import status_answer
-from antiphon.history.ids import new_id
 from antiphon.wire.output import ProviderError
 
 logger = logging.getLogger("antiphon.gateway")
 
-_REQUEST_ID = re.compile(r"[!-~]{1,128}").fullmatch
 _ANYBODY = ClientKey(name="")
 _WRONG_KEY = ProviderError("the key is missing or not known here", "authentication", code="invalid_api_key")
-
-
-def request_id_of(headers: Mapping[str, str]) -> str:
-    """The id a client gave its request, if it can be used; else a new one."""
-    given = headers.get("x-request-id", "")
-    return given if _REQUEST_ID(given) else new_id()
 
 
 class Answers(Protocol):
@@ -105,55 +97,52 @@ class Gateway:
 
     async def handle(self, request: ClientRequest) -> Answer:
         """Answer a request."""
-        if self._chat is not None and request.door == "main" and is_chat(request.path):
-            return await self._chat.handle(request)
         door = door_of(request.method, request.path, request.headers)
         if isinstance(door, NoDoor):
+            if self._chat is not None and request.door == "main" and is_chat(request.path):
+                return await asyncio.create_task(self._chat.handle(request))  # it may want more than an errand can do
             return self._nowhere(request, door)
-        began = time.monotonic()
-        answer, key, is_seen = await self._answered(request, door)
-        if not is_seen:
-            self._services.metrics.request(
-                client_format=door.format, status=answer.status, seconds=time.monotonic() - began, key_name=key.name
-            )
+        running, began, action = self._running, time.monotonic(), door.action
+        if action == "health":
+            return Answer.json({"status": "ok", "version": __version__})
+        if action == "ready":
+            return self._ready(running)
+        key = self._presented(running, request, door)
+        if isinstance(key, ClientKey) and key.is_limited:
+            key = await self._within_limits(key, door)
+        if isinstance(key, Answer):
+            answer, key = key, _ANYBODY
+        else:
+            if action == "metrics":
+                self.see()
+                return Answer(headers={"content-type": CONTENT_TYPE}, body=self._services.metrics.render())
+            if action == "status":
+                return self._status(running, request)
+            asked = Asked(running, self._services, request, door, key)
+            try:
+                if action == "generate":
+                    return await Generation(asked, self._seen).answer()  # which is counted on its way
+                answer = await SMALL[action](asked)
+            except Exception as error:
+                answer = self._failed(error, asked)
+                if action == "generate":
+                    return answer
+        self._services.metrics.request(
+            client_format=door.format, status=answer.status, seconds=time.monotonic() - began, key_name=key.name
+        )
         return answer
 
-    async def _answered(self, request: ClientRequest, door: Door) -> tuple[Answer, ClientKey, bool]:
-        """The answer, whose request it was, and whether it was counted on its way."""
-        running = self._running
-        if door.action == "health":
-            return Answer.json({"status": "ok", "version": __version__}), _ANYBODY, True
-        if door.action == "ready":
-            return self._ready(running), _ANYBODY, True
-        key = await self._admitted(running, request, door)
-        if isinstance(key, Answer):
-            return key, _ANYBODY, False
-        if door.action == "metrics":
-            self.see()
-            body = self._services.metrics.render()
-            return Answer(headers={"content-type": "text/plain; version=0.0.4; charset=utf-8"}, body=body), key, True
-        if door.action == "status":
-            return self._status(running, request), key, True
-        asked = Asked(running, self._services, request, door, key)
-        if door.action == "generate":
-            return await self._guarded(asked, self._generated), key, True
-        return await self._guarded(asked, SMALL[door.action]), key, False
+    def _failed(self, error: Exception, asked: Asked) -> Answer:
+        """What went wrong in answering, told in the client's format."""
+        if isinstance(error, WireError):
+            return refused(asked.door.format, ProviderError(str(error), "invalid_request"))
+        if isinstance(error, UnknownResponse):
+            return refused(asked.door.format, refusal(error), status=error.status)
+        logger.error("a request failed inside the gateway", exc_info=error)
+        told = f"the gateway failed; its log says more under {asked.request.request_id}"
+        return refused(asked.door.format, ProviderError(told, "server"), status=500)
 
-    async def _guarded(self, asked: Asked, answered: Callable[[Asked], Awaitable[Answer]]) -> Answer:
-        """What goes wrong in answering, told in the client's format."""
-        door, request = asked.door, asked.request
-        try:
-            return await answered(asked)
-        except WireError as error:
-            return refused(door.format, ProviderError(str(error), "invalid_request"))
-        except UnknownResponse as unknown:
-            return refused(door.format, refusal(unknown), status=unknown.status)
-        except Exception:
-            logger.exception("a request failed inside the gateway")
-            told = f"the gateway failed; its log says more under {request.request_id}"
-            return refused(door.format, ProviderError(told, "server"), status=500)
-
-    async def _admitted(self, running: Running, request: ClientRequest, door: Door) -> ClientKey | Answer:
+    def _presented(self, running: Running, request: ClientRequest, door: Door) -> ClientKey | Answer:
         """Whose request it is, or why it is not answered."""
         keys, headers = running.keys, request.headers
         if keys.is_open:
@@ -167,13 +156,15 @@ class Gateway:
             headers.get("x-goog-api-key"),
             request.query.get("key"),
         )
-        if key is None:
-            return refused(door.format, _WRONG_KEY)
+        return refused(door.format, _WRONG_KEY) if key is None else key
+
+    async def _within_limits(self, key: ClientKey, door: Door) -> ClientKey | Answer:
+        """The same key, or when to ask again."""
         wait = await self._services.limits.admitted(key)
-        if wait is not None:
-            error = ProviderError("this key has used up its limit for now", "rate_limit", retry_after=wait)
-            return refused(door.format, error)
-        return key
+        if wait is None:
+            return key
+        error = ProviderError("this key has used up its limit for now", "rate_limit", retry_after=wait)
+        return refused(door.format, error)
 
     def _nowhere(self, request: ClientRequest, door: NoDoor) -> Answer:
         if door.allowed:
@@ -204,23 +195,18 @@ class Gateway:
         )
         return status_answer(status, request.headers, request.query)
 
-    async def _generated(self, asked: Asked) -> Answer:
-        def finished(passage: Passage) -> None:
-            self._seen(passage, asked)
-
-        return await Generation(asked, finished).answer()
-
     def _seen(self, passage: Passage, asked: Asked) -> None:
         services = self._services
+        seconds, overhead = passage.seconds, passage.overhead
         services.metrics.request(
             client_format=passage.client_format,
             upstream_format=passage.upstream_format,
             model=passage.asked,
             provider=passage.provider,
             status=passage.status,
-            seconds=passage.seconds,
+            seconds=seconds,
             first_token_seconds=None if passage.first_token is None else passage.first_token - passage.began,
-            overhead_seconds=passage.overhead,
+            overhead_seconds=overhead,
             usage=passage.usage,
             repairs=passage.repairs,
             losses=passage.losses,
@@ -230,11 +216,11 @@ class Gateway:
         )
         services.recent.add(RequestRecord.of(passage))
         services.spans.record(passage, asked.request.headers)
-        if passage.usage is not None:
+        if passage.usage is not None and asked.key.is_limited:
             services.limits.spend(asked.key, passage.usage.total)
-        self._log(passage)
+        self._log(passage, seconds, overhead)
 
-    def _log(self, passage: Passage) -> None:
+    def _log(self, passage: Passage, seconds: float, overhead: float) -> None:
         level = logging.INFO if passage.status < 500 and passage.error is None else logging.WARNING
         if not logger.isEnabledFor(level):
             return
@@ -245,13 +231,13 @@ class Gateway:
             logger,
             level,
             f"{passage.client_format} {passage.asked} -> {passage.provider}/{passage.model} {passage.status}"
-            f" in {passage.seconds:.3f} s{repairs}{losses}{error}",
+            f" in {seconds:.3f} s{repairs}{losses}{error}",
             {
                 "request_id": passage.request_id,
                 "key": passage.key,
-                "overhead_ms": round(passage.overhead * 1000, 3),
-                "repairs": [str(action) for action in passage.repairs],
-                "losses": [str(loss) for loss in passage.losses],
+                "overhead_ms": round(overhead * 1000, 3),
+                "repairs": list(map(str, passage.repairs)),
+                "losses": list(map(str, passage.losses)),
             },
         )
 

@@ -47,7 +47,7 @@ from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import ModelRequest
 from antiphon.wire.restore import Restorer
 
-_FORWARDED = ("anthropic-version", "anthropic-beta", "openai-beta")
+_FORWARDED = frozenset({"anthropic-version", "anthropic-beta", "openai-beta"})
 """Headers of a client that go to an upstream of the same format: they say how the body is to be read."""
 _STREAM_HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
@@ -83,7 +83,8 @@ class Prepared(Struct, frozen=True):
 class Generation:
     """One request for an answer. `finished` hears of the passage when it is over."""
 
-    def __init__(self, asked: Asked, finished: Callable[[Passage], None]) -> None:
+    def __init__(self, asked: Asked, finished: Callable[[Passage, Asked], None]) -> None:
+        self._asked_for = asked
         self._running = asked.running
         self._services = asked.services
         self._request = request = asked.request
@@ -177,7 +178,9 @@ class Generation:
                 passage.error = None
                 if isinstance(reply, StreamReply):
                     return self._streamed(reply, prepared)
-                return await self._whole(reply, prepared)
+                if prepared.is_same:
+                    return self._passed(reply, prepared)
+                return await self._translated(reply, prepared)
             finally:
                 passage.waited += time.monotonic() - began
 
@@ -244,23 +247,30 @@ class Generation:
         return with_model(body, target.model)
 
     def _forwarded(self, upstream: AnyUpstream) -> dict[str, str]:
-        if upstream.format != self._door.format:
-            return {}
         headers = self._request.headers
-        return {name: headers[name] for name in _FORWARDED if name in headers}
+        if upstream.format != self._door.format or _FORWARDED.isdisjoint(headers):
+            return {}
+        return {name: headers[name] for name in _FORWARDED & headers.keys()}
 
-    async def _whole(self, reply: WholeReply, prepared: Prepared) -> Answer:
-        passage = self._passage
-        wire = prepared.upstream.wire
+    def _passed(self, reply: WholeReply, prepared: Prepared) -> Answer:
+        """The upstream's own answer, of which only what it cost is read."""
         try:
-            if prepared.is_same:
-                passage.usage = wire.read_usage(reply.body)
-                return self._told(Answer.json(reply.body))
-            output = wire.read_response(reply.body)
+            self._passage.usage = prepared.upstream.wire.read_usage(reply.body)
         except WireError as error:
-            message = f"the provider {prepared.target.provider} gave an answer that cannot be read: {error}"
-            passage.error = ProviderError(message, "server")
-            return self._told(refused(self._door.format, passage.error))
+            return self._unreadable(error, prepared)
+        return self._told(Answer(headers={"content-type": "application/json"}, body=reply.body))
+
+    def _unreadable(self, error: WireError, prepared: Prepared) -> Answer:
+        message = f"the provider {prepared.target.provider} gave an answer that cannot be read: {error}"
+        self._passage.error = ProviderError(message, "server")
+        return self._told(refused(self._door.format, self._passage.error))
+
+    async def _translated(self, reply: WholeReply, prepared: Prepared) -> Answer:
+        passage = self._passage
+        try:
+            output = prepared.upstream.wire.read_response(reply.body)
+        except WireError as error:
+            return self._unreadable(error, prepared)
         passage.usage = output.usage
         neutral = self.neutral
         restored = structs.replace(Restorer(neutral).output(output), model=neutral.model, id=self._new_id(output.id))
@@ -350,7 +360,7 @@ class Generation:
         passage = self._passage
         if passage.ended is None:
             passage.status, passage.ended = status, time.monotonic()
-            self._finished(passage)
+            self._finished(passage, self._asked_for)
 
 
 def _is_of_the_answer(loss: Loss) -> bool:

@@ -35,6 +35,7 @@ LogFormat: TypeAlias = Literal["json", "console"]
 
 _request_id: ContextVar[str] = ContextVar("antiphon_request_id", default="")
 
+_ROOT = logging.getLogger()
 _LEVELS = {
     "debug": logging.DEBUG,
     "info": logging.INFO,
@@ -58,6 +59,7 @@ _LOGGER_WIDTH = 18
 # What a terminal or a log viewer may take for an end of line or an order: C0, DEL and C1, the two separators, bidi marks.
 _UNSAFE = [*range(32), *range(0x7F, 0xA0), 0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A)]
 _ESCAPES = {code: f"\\u{code:04x}" for code in _UNSAFE} | {9: "\\t", 10: "\\n", 13: "\\r"}
+_encode = msgspec.json.Encoder().encode
 _COLOURS = {"debug": "2", "info": "32", "warning": "33", "error": "31", "critical": "1;31"}
 
 
@@ -82,7 +84,7 @@ def tell(logger: logging.Logger, level: int, message: str, extra: dict[str, Any]
     Where nobody but our handler listens, a plain line is written straight away; otherwise it becomes a record, of which only what
     is known of its caller is not looked up, for it is always the same.
     """
-    listening = logging.getLogger().handlers
+    listening = _ROOT.handlers
     only = listening[0] if len(listening) == 1 and logger.propagate and not logger.handlers else None
     if isinstance(only, LogHandler) and only.write_plain(logger.name, level, message, extra):
         return
@@ -115,13 +117,12 @@ def configure_logs(
             f"the levels {', '.join(_LEVELS)}"
         )
     handler = LogHandler(log_format, stream or sys.stderr, secrets=secrets, on_failure=on_failure)
-    root = logging.getLogger()
-    for known in list(root.handlers):
+    for known in list(_ROOT.handlers):
         if isinstance(known, LogHandler):
-            root.removeHandler(known)
+            _ROOT.removeHandler(known)
             known.close()
-    root.addHandler(handler)
-    root.setLevel(max(number, logging.WARNING))
+    _ROOT.addHandler(handler)
+    _ROOT.setLevel(max(number, logging.WARNING))
     logging.getLogger("antiphon").setLevel(number)
     return handler
 
@@ -164,33 +165,25 @@ class LogHandler(logging.Handler):
     def write_plain(self, name: str, level: int, message: str, extra: dict[str, Any]) -> bool:
         """Write the line of a record of these, if there is nothing in it to hide, to escape or to colour; whether there was not.
 
-        `extra` holds plain values, and the id of the request.
+        `extra` holds the id of the request, then other plain values.
         """
         if self._lost or self._has_colours or level < self.level:
             return False
         now = time.time()
-        more = {known: value for known, value in extra.items() if known != "request_id"}
+        second = int(now)
+        part = f"{int((now - second) * 1000):03d}"
         if self._is_json:
-            fields: dict[str, Any] = {
-                "time": datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-                "level": _NAMES[level],
-                "logger": name,
-                "message": message,
-                "request_id": extra["request_id"],
-                **more,
-            }
-            line = msgspec.json.encode(fields).decode()
+            time_of_day = f"{_date_and_clock(second)}.{part}Z"
+            fields = {"time": time_of_day, "level": _NAMES[level], "logger": name, "message": message, **extra}
+            line = _encode(fields).decode()
         else:
-            second, fraction = divmod(now, 1)
-            told = " ".join([f"{known}={_short(value)}" for known, value in more.items()])
-            line = (
-                f"{_clock(int(second))}.{int(fraction * 1000):03d} {_NAMES[level]:<8} "
-                f"{name.removeprefix('antiphon.'):<{_LOGGER_WIDTH}} {message} {told} [{extra['request_id']}]"
-            )
+            told = [value if type(value) is str else _encode(value).decode() for value in extra.values()]
+            line = f"{_clock(second)}.{part} {_beginning(level, name)} {message}{_ending(*extra).format(*told)}"
         if not line.isascii() or not line.isprintable() or len(line) > _LONGEST_PLAIN:
             return False
-        if any(secret in line for secret in self._current().hidden):
-            return False
+        for secret in self._current().hidden:
+            if secret in line:
+                return False
         with self.lock or nullcontext():
             try:
                 self._write(line)
@@ -227,7 +220,7 @@ class LogHandler(logging.Handler):
         if told := _exception(record):
             fields["exception"] = plain.text(told)
         # JSON escapes the C0 controls itself; the others stand only inside its strings, where the same escapes are legal.
-        return msgspec.json.encode(fields).decode().translate(_ESCAPES)
+        return _encode(fields).decode().translate(_ESCAPES)
 
     def _console_line(self, record: logging.LogRecord) -> str:
         plain = self._current()
@@ -295,6 +288,23 @@ def _clock(second: int) -> str:
     return datetime.fromtimestamp(second).time().isoformat("seconds")
 
 
+@lru_cache(maxsize=2)
+def _date_and_clock(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).replace(tzinfo=None).isoformat("T", "seconds")
+
+
+@lru_cache(maxsize=64)
+def _beginning(level: int, name: str) -> str:
+    """What stands on a console before a message, behind the time."""
+    return f"{_NAMES[level]:<8} {name.removeprefix('antiphon.'):<{_LOGGER_WIDTH}}"
+
+
+@lru_cache(maxsize=64)
+def _ending(_: str, *more: str) -> str:
+    """What stands on a console behind a message: the names of values, and where each goes. The id of the request is the first."""
+    return "".join([f" {name}={{{place}}}" for place, name in enumerate(more, 1)]) + " [{0}]"
+
+
 def _time(record: logging.LogRecord) -> datetime:
     return datetime.fromtimestamp(record.created, UTC)
 
@@ -325,7 +335,7 @@ def _exception(record: logging.LogRecord) -> str:
 
 
 def _short(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return value if isinstance(value, str) else _encode(value).decode()
 
 
 def _is_terminal(stream: TextIO) -> bool:

@@ -133,8 +133,9 @@ class Metrics:
         self._info.set((version,), 1)
         for outcome in ("applied", "refused"):
             self._reloads.row((outcome,))
-        for single in (self._log_failures, self._in_flight, self._connections):
+        for single in (self._log_failures, self._connections):
             single.row(())
+        self._under_way = self._in_flight.row(())
         self.use_models(models)
 
     def use_models(self, models: Iterable[str]) -> None:
@@ -186,11 +187,11 @@ class Metrics:
 
     def request_began(self) -> None:
         """One more request is being answered."""
-        self._in_flight.add()
+        self._under_way[0] += 1
 
     def request_ended(self) -> None:
         """One request less is being answered."""
-        self._in_flight.add(amount=-1)
+        self._under_way[0] -= 1
 
     def connection_opened(self) -> None:
         """A client connected."""
@@ -263,15 +264,17 @@ class Metrics:
                 logger.warning("the counts of another worker cannot be read, and are left out of this scrape")
 
     def _spend(self, usage: TokenUsage, provider: str, model: str, key_name: str) -> None:
-        for kind, count in (
-            ("prompt", usage.prompt_tokens),
-            ("completion", usage.completion_tokens),
-            ("cached", usage.cached_tokens),
-            ("cache_write", usage.cache_write_tokens),
-            ("reasoning", usage.reasoning_tokens),
-        ):
-            if count:
-                self._tokens.add((kind, provider, model, key_name), count)
+        add = self._tokens.add
+        if usage.prompt_tokens:
+            add(("prompt", provider, model, key_name), usage.prompt_tokens)
+        if usage.completion_tokens:
+            add(("completion", provider, model, key_name), usage.completion_tokens)
+        if usage.cached_tokens:
+            add(("cached", provider, model, key_name), usage.cached_tokens)
+        if usage.cache_write_tokens:
+            add(("cache_write", provider, model, key_name), usage.cache_write_tokens)
+        if usage.reasoning_tokens:
+            add(("reasoning", provider, model, key_name), usage.reasoning_tokens)
 
     def _word(self, what: str) -> str:
         rows = self._losses.rows

@@ -1,10 +1,10 @@
 """`PlainLine`: a client's connection, read and answered here as long as what comes is plain.
 
-Nearly every request is a `POST` of JSON with a length, whose head comes in one piece and says each thing once. Such a head is
-told by one strict pattern, and its answer is written with as few writes as there are moments to write in. Everything else, a
-chunked or compressed body, a header that stands twice, an escape in the path, half a head, what is no HTTP at all, is not
-judged here: the connection is handed to the general server with every byte that was not answered yet, and stays there. So this
-is only ever quicker; what is malformed is refused where it always was.
+Nearly every request is a `POST` of JSON with a length, whose head comes in one piece and says each thing once (`plain_head`).
+Its answer is written with as few writes as there are moments to write in. Everything else, a chunked or compressed body, a
+header that stands twice, an escape in the path, half a head, what is no HTTP at all, is not judged here: the connection is handed
+to the general server with every byte that was not answered yet, and stays there. So this is only ever quicker; what is malformed
+is refused where it always was.
 
 Invariants.
 - A message ends where its one `content-length` says, and is taken apart only if there is no other word about its length.
@@ -18,39 +18,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Protocol
 
 from antiphon.gateway.config import GatewaySettings
+from antiphon.gateway.gateway import Answers
 from antiphon.gateway.logs import name_request
 from antiphon.gateway.message import Answer, ClientRequest
+from antiphon.gateway.plain_head import PlainHead, read_head
+from antiphon.providers.errand import Errand
 
 logger = logging.getLogger("antiphon.gateway")
 
-JSON_TYPES = ("application/json", "application/octet-stream", "text/plain", "")
-"""What a body of JSON may call itself; the official clients say the first, and curl says nothing useful."""
-
-_LONGEST_HEAD = 16 * 1024
-_MOST_FIELDS = 100
-_head = re.compile(
-    rb"(GET|POST) "
-    rb"((?:/[A-Za-z0-9_~:@-][A-Za-z0-9._~:@-]*)+)(?:\?([A-Za-z0-9._~=&-]+))? HTTP/1\.1\r\n"
-    rb"((?:[A-Za-z0-9_-]+:[ -~]*\r\n)+)\r\n"
-).match
-_NOT_PLAIN = frozenset({"transfer-encoding", "content-encoding", "expect", "upgrade", "trailer"})
 _TOO_MANY = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-_REASONS = {status.value: status.phrase for status in HTTPStatus}
+_STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
 
 
 class Keeper(Protocol):
     """Who keeps the lines of a port: counts them, answers what comes, and knows the limits."""
 
+    @property
+    def gateway(self) -> Answers: ...
     @property
     def settings(self) -> GatewaySettings: ...
     def connected(self, transport: asyncio.Transport) -> bool: ...
@@ -60,7 +53,7 @@ class Keeper(Protocol):
     def request_of(
         self, method: str, path: str, query: dict[str, str], headers: dict[str, str], body: bytes, peer: str
     ) -> ClientRequest: ...
-    async def answered(self, request: ClientRequest) -> Answer: ...
+    def signed(self, answer: Answer, request_id: str) -> Answer: ...
     def too_late(self, path: str, request_id: str) -> Answer: ...
     def body_too_late(self, path: str) -> Answer: ...
     def broken(self, request_id: str) -> Answer: ...
@@ -74,11 +67,12 @@ class PlainLine(asyncio.Protocol):
         self._general = general
         self._loop = asyncio.get_running_loop()
         self._peer = ""
-        self._head: tuple[str, str, dict[str, str], dict[str, str]] | None = None  # of the request whose body comes
+        self._head: PlainHead | None = None  # of the request whose body comes
+        self._last: PlainHead | None = None  # the one before
         self._pieces: list[bytes] = []
         self._missing = 0  # bytes of that body
         self._ahead: list[bytes] = []
-        self._task: asyncio.Task[None] | None = None
+        self._task: Errand | None = None
         self._began = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._body_timer: asyncio.TimerHandle | None = None
@@ -135,7 +129,7 @@ class PlainLine(asyncio.Protocol):
             self._pieces.append(data)
             self._missing -= len(data)
             if self._missing <= 0:
-                self._begin()
+                self._begin(self._head, b"".join(self._pieces))
         elif not self._read(data):
             self._hand_over(data)
 
@@ -151,47 +145,22 @@ class PlainLine(asyncio.Protocol):
         self._transport.abort()
         if task is not None:
             task.cancel()
-            await asyncio.wait([task], timeout=seconds)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await task.ended()
 
     def _read(self, data: bytes) -> bool:
         """Read the head of a request; False if it is not plain."""
-        found = _head(data)
-        if found is None or found.end() > _LONGEST_HEAD:
+        head = (self._last.again(data) if self._last is not None else None) or read_head(data)
+        if head is None or head.length > self._keeper.settings.max_body_bytes:
             return False
-        lines = found[4].decode("ascii").split("\r\n")
-        headers: dict[str, str] = {}
-        for line in lines:
-            name, _, value = line.partition(":")
-            headers[name.lower()] = value.strip(" ")
-        del headers[""]  # behind the last line
-        if len(headers) != len(lines) - 1 or len(headers) > _MOST_FIELDS or not _NOT_PLAIN.isdisjoint(headers):
-            return False
-        if headers.get("connection", "keep-alive").lower() != "keep-alive" or "host" not in headers:
-            return False
-        method, length = found[1].decode(), headers.get("content-length")
-        if method == "GET":
-            if length is not None:
-                return False
-            size = 0
+        self._last = head
+        body = data[head.size :]
+        if len(body) >= head.length:
+            self._begin(head, body)
         else:
-            if length is None or not length.isdecimal() or len(length) > 12:
-                return False
-            size = int(length)
-            kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-            if size > self._keeper.settings.max_body_bytes or (kind not in JSON_TYPES and not kind.endswith("+json")):
-                return False
-        query = _query(found[3]) if found[3] is not None else {}
-        if query is None:
-            return False
-        self._head = method, found[2].decode(), query, headers
-        body = data[found.end() :]
-        self._pieces = [body]
-        self._missing = size - len(body)
-        if self._missing <= 0:
-            self._begin()
-        else:
-            seconds = self._keeper.settings.body_seconds
-            self._body_timer = self._loop.call_later(seconds, self._body_is_late)
+            self._head, self._pieces, self._missing = head, [body], head.length - len(body)
+            self._body_timer = self._loop.call_later(self._keeper.settings.body_seconds, self._body_is_late)
             self._work()
         return True
 
@@ -205,27 +174,23 @@ class PlainLine(asyncio.Protocol):
         protocol.connection_made(self._transport)
         protocol.data_received(data)
 
-    def _begin(self) -> None:
+    def _begin(self, head: PlainHead, body: bytes) -> None:
         """The request is all there."""
-        assert self._head is not None
         if self._body_timer is not None:
             self._body_timer.cancel()
-            self._body_timer = None
+            self._body_timer = self._head = None
+            self._pieces = []
         self._work()
-        pieces, self._pieces = self._pieces, []
-        if self._missing < 0:  # the next one came right behind
-            last = pieces[-1]
-            pieces[-1], ahead = last[: self._missing], last[self._missing :]
-            self._ahead.append(ahead)
+        if len(body) > head.length:  # the next one came right behind
+            self._ahead.append(body[head.length :])
             self._transport.pause_reading()
-        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        method, path, query, headers = self._head
-        self._head = None
-        self._began = self._loop.time()
+            body = body[: head.length]
+        self._began = time.monotonic()
         if self._timer is None:
             self._timer = self._loop.call_later(self._keeper.settings.request_seconds, self._look)
-        request = self._keeper.request_of(method, path, query, headers, body, self._peer)
-        self._task = self._loop.create_task(self._answer(request))
+        request = self._keeper.request_of(head.method, head.path, head.query, head.headers, body, self._peer)
+        self._task = Errand(self._answer(request), self._loop)
+        self._task.go_on()
 
     def _work(self) -> None:
         if not self._is_busy:
@@ -244,7 +209,7 @@ class PlainLine(asyncio.Protocol):
         self._timer = None
         if self._task is None:
             return  # the next request sets it anew
-        left = self._began + self._keeper.settings.request_seconds - self._loop.time()
+        left = self._began + self._keeper.settings.request_seconds - time.monotonic()
         if left > 0:
             self._timer = self._loop.call_later(left, self._look)
         else:
@@ -254,7 +219,7 @@ class PlainLine(asyncio.Protocol):
     def _body_is_late(self) -> None:
         assert self._head is not None
         self._is_last = True
-        self._write_whole(self._keeper.body_too_late(self._head[1]))
+        self._write_whole(self._keeper.body_too_late(self._head.path))
         self._transport.close()
 
     async def _answer(self, request: ClientRequest) -> None:
@@ -263,7 +228,8 @@ class PlainLine(asyncio.Protocol):
         is_begun = False
         try:
             try:
-                answer = await self._keeper.answered(request)
+                keeper = self._keeper
+                answer = keeper.signed(await keeper.gateway.handle(request), request.request_id)
                 if isinstance(answer.body, bytes):
                     self._write_whole(answer)
                 else:
@@ -319,11 +285,13 @@ class PlainLine(asyncio.Protocol):
             self._is_last = True
         elif self._is_last:
             answer.headers["connection"] = "close"
-        head = "".join([f"{name}: {value}\r\n" for name, value in answer.headers.items()])
-        if head.count("\n") != len(answer.headers) or head.count("\r") != len(answer.headers):
+        head = _STATUS_LINES.get(answer.status) or f"HTTP/1.1 {answer.status} \r\n"
+        for name, value in answer.headers.items():
+            head += f"{name}: {value}\r\n"
+        lines = len(answer.headers) + 1
+        if head.count("\n") != lines or head.count("\r") != lines:
             raise ValueError("a header of an answer holds a line break")
-        status = answer.status
-        return f"HTTP/1.1 {status} {_REASONS.get(status, '')}\r\n{head}{framing}date: {_date(int(time.time()))}\r\n\r\n".encode()
+        return f"{head}{framing}date: {_date(int(time.time()))}\r\n\r\n".encode()
 
     def _write(self, data: bytes) -> None:
         if self._unsent:
@@ -339,13 +307,6 @@ class PlainLine(asyncio.Protocol):
     def _drained(self) -> Awaitable[None]:
         self._drain = self._loop.create_future()
         return self._drain
-
-
-def _query(text: bytes) -> dict[str, str] | None:
-    """The fields of a query in which nothing is escaped; None if one stands there twice."""
-    pairs = [pair.partition("=") for pair in text.decode().split("&") if pair]
-    query = {name: value for name, _, value in pairs}
-    return query if len(query) == len(pairs) else None
 
 
 @lru_cache(maxsize=2)

@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from functools import partial
 
 import msgspec
 from msgspec import Struct, field
@@ -64,7 +65,7 @@ class RequestRecord(Struct, frozen=True, kw_only=True):
     """One request as it is shown: who asked for what, who answered, what it took, and what was repaired or lost."""
 
     id: str
-    time: datetime = field(default_factory=lambda: datetime.now(UTC))
+    time: datetime = field(default_factory=partial(datetime.now, UTC))
     """When it was over."""
     client_format: str = ""
     upstream_format: str = ""
@@ -108,8 +109,8 @@ class RequestRecord(Struct, frozen=True, kw_only=True):
             completion_tokens=usage.completion_tokens if usage else 0,
             cached_tokens=usage.cached_tokens if usage else 0,
             reasoning_tokens=usage.reasoning_tokens if usage else 0,
-            repairs=_lines(passage.repairs),
-            losses=_lines(passage.losses),
+            repairs=_lines(passage.repairs) if passage.repairs else (),
+            losses=_lines(passage.losses) if passage.losses else (),
             attempts=tuple([Try.of(attempt) for attempt in passage.attempts[-_MOST_LINES:]]),
             error=_cut(f"{error.kind}: {error.message}") if error is not None else "",
         )
@@ -138,9 +139,10 @@ class Minute(Struct):
     def add(self, record: RequestRecord) -> None:
         """Count one more request. Only answers are timed: a refusal is quick, and would make a slow provider look well."""
         self.requests += 1
-        self.refused += record.is_refused
-        self.failed += record.is_failed
-        if not record.is_refused and not record.is_failed:
+        if record.status >= 400 or record.error:
+            self.refused += record.is_refused
+            self.failed += record.is_failed
+        else:
             step = _step(record.seconds)
             self.seconds[step] = self.seconds.get(step, 0) + 1
         if record.first_token_seconds is not None:
@@ -246,8 +248,6 @@ def _cut(text: str) -> str:
 
 def _lines(told: Iterable[object]) -> tuple[str, ...]:
     """Things as lines of bounded length and number; the last says how many more there were."""
-    if not told:
-        return ()
     every = list(told)
     lines = [_cut(str(one)) for one in every[:_MOST_LINES]]
     if len(every) > _MOST_LINES:

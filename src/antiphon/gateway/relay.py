@@ -175,7 +175,7 @@ class _Silence:
 
     async def broken_by(self, pieces: AsyncIterator[bytes]) -> bytes:
         """The next piece. Raises `TimeoutError` if it does not come in time; it can be waited for again."""
-        task = asyncio.current_task()
+        task = asyncio.current_task(self._loop)
         assert task is not None
         before = task.cancelling()
         self._waiting, self._since, self._is_long = task, self._loop.time(), False

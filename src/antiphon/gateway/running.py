@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from itertools import chain
 
 from antiphon.gateway.client_keys import ClientKeys
 from antiphon.gateway.config import Config, ProviderSettings
@@ -63,7 +64,7 @@ class Running:
     @property
     def secrets(self) -> tuple[str, ...]:
         """Every secret in use, for whoever must not let one through."""
-        return tuple(secret for upstream in self.upstreams.values() for secret in upstream.secrets)
+        return tuple(chain.from_iterable([upstream.secrets for upstream in self.upstreams.values()]))
 
     def _upstream(
         self, settings: ProviderSettings, transport: Transport, previous: Running | None

@@ -23,18 +23,21 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
+from math import inf
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from antiphon.errors import ServeRefused
 from antiphon.gateway.config import GatewaySettings
 from antiphon.gateway.door import Door, door_of
-from antiphon.gateway.gateway import Answers, request_id_of
+from antiphon.gateway.gateway import Answers
 from antiphon.gateway.logs import request_named
 from antiphon.gateway.message import Answer, ClientRequest
 from antiphon.gateway.metrics import Metrics
-from antiphon.gateway.plain_line import JSON_TYPES, PlainLine
+from antiphon.gateway.plain_head import JSON_TYPES
+from antiphon.gateway.plain_line import PlainLine
 from antiphon.gateway.refusal import refused
+from antiphon.gateway.request_ids import request_ids
 from antiphon.wire.output import ProviderError
 
 if TYPE_CHECKING:
@@ -45,6 +48,7 @@ logger = logging.getLogger("antiphon.gateway")
 _SERVER = "antiphon"
 _IDLE_SECONDS = 75.0
 _SWEEP_SECONDS = 1.0
+_given_id = re.compile(r"[!-~]{1,128}").fullmatch
 _HEAD = re.compile(rb"[A-Z]+ /")
 _AGENT = re.compile(rb"\r\nuser-agent:", re.IGNORECASE)
 _OTHER_AGENT = b"\r\nalso-agent:"
@@ -54,21 +58,21 @@ class Listener:
     """One port. `door` is what it is called in logs."""
 
     def __init__(self, gateway: Answers, door: str, metrics: Metrics, settings: Callable[[], GatewaySettings]) -> None:
-        self._gateway = gateway
+        self.gateway = gateway
         self._metrics = metrics
         self._door = door
         self._settings = settings
         self._server: Any = None
         self._lines: WeakSet[PlainLine] = WeakSet()
-        self._served: set[Any] = set()
+        self._ids = request_ids()
         self._sockets: asyncio.Server | None = None
-        self._busy: dict[Any, float] = {}  # connections that have a request under way, and since when
-        self._since: dict[Any, float] = {}  # all connections, and when they were last heard of
+        self._under_way = 0  # requests
+        self._until: dict[Any, float] = {}  # all connections, and when they are closed if no request comes
 
     @property
     def connections(self) -> int:
         """How many clients are connected."""
-        return len(self._since)
+        return len(self._until)
 
     async def open(self, sock: socket.socket) -> None:
         """Listen."""
@@ -85,7 +89,7 @@ class Listener:
         for line in list(self._lines):
             line.stop()
         deadline = time.monotonic() + grace
-        while self._busy and time.monotonic() < deadline:
+        while self._under_way and time.monotonic() < deadline:
             await asyncio.sleep(0.05)
         await asyncio.gather(self._server.shutdown(1.0), *(line.cut(1.0) for line in list(self._lines)))
 
@@ -96,33 +100,33 @@ class Listener:
 
     def connected(self, transport: asyncio.Transport) -> bool:
         """Note a connection; False if there are too many."""
-        if transport in self._since:
+        if transport in self._until:
             return True  # it is handed from one to the other
-        if len(self._since) >= self._settings().max_connections:
+        settings = self._settings()
+        if len(self._until) >= settings.max_connections:
             return False
-        self._since[transport] = time.monotonic()
+        self._until[transport] = time.monotonic() + settings.header_seconds
         self._metrics.connection_opened()
         return True
 
     def disconnected(self, transport: Any) -> None:
         """Forget a connection."""
-        if self._since.pop(transport, None) is not None:
+        if self._until.pop(transport, None) is not None:
             self._metrics.connection_closed()
-        self._busy.pop(transport, None)
-        self._served.discard(transport)
 
     def began(self, transport: Any) -> None:
         """A connection has a request under way."""
-        self._served.add(transport)
-        self._busy[transport] = time.monotonic()
+        self._under_way += 1
         self._metrics.request_began()
+        if transport in self._until:
+            self._until[transport] = inf
 
     def ended(self, transport: Any) -> None:
         """It is answered, or was given up."""
+        self._under_way -= 1
         self._metrics.request_ended()
-        self._busy.pop(transport, None)
-        if transport in self._since:
-            self._since[transport] = time.monotonic()
+        if transport in self._until:
+            self._until[transport] = time.monotonic() + _IDLE_SECONDS
 
     def request_of(
         self,
@@ -142,17 +146,19 @@ class Listener:
             body=body,
             peer=peer,
             door=self._door,
-            request_id=request_id_of(headers),
+            request_id=self._id_of(headers),
         )
 
-    async def answered(self, request: ClientRequest) -> Answer:
+    def signed(self, answer: Answer, request_id: str) -> Answer:
         """The answer, under the id of the request."""
-        return _signed(await self._gateway.handle(request), request.request_id)
+        answer.headers.setdefault("x-request-id", request_id)
+        answer.headers.setdefault("server", _SERVER)
+        return answer
 
     def too_late(self, path: str, request_id: str) -> Answer:
         """A request took longer than any may."""
         error = ProviderError(f"the request took longer than {self.settings.request_seconds:g} s", "timeout")
-        return _signed(refused(_format_of(path), error), request_id)
+        return self.signed(refused(_format_of(path), error), request_id)
 
     def body_too_late(self, path: str) -> Answer:
         """A body took longer than any may."""
@@ -162,7 +168,12 @@ class Listener:
     def broken(self, request_id: str) -> Answer:
         """The gateway made a mistake."""
         told = f"the gateway failed; its log says more under {request_id}"
-        return _signed(refused("", ProviderError(told, "server"), status=500), request_id)
+        return self.signed(refused("", ProviderError(told, "server"), status=500), request_id)
+
+    def _id_of(self, headers: Mapping[str, str]) -> str:
+        """The id a client gave its request, if it can be used; else a new one."""
+        given = headers.get("x-request-id")
+        return given if given is not None and _given_id(given) else next(self._ids)
 
     def _line(self) -> PlainLine:
         line = PlainLine(self, self._server)
@@ -176,8 +187,7 @@ class Listener:
         transport = request.transport
         self.began(transport)
         headers = {name.lower(): value for name, value in request.headers.items()}
-        request_id = request_id_of(headers)
-        headers["x-request-id"] = request_id
+        request_id = headers["x-request-id"] = self._id_of(headers)
         seconds = self._settings().request_seconds
         streamed: web.StreamResponse | None = None
         try:
@@ -208,11 +218,12 @@ class Listener:
         if request.body_exists:
             taken = await self._body(request, headers)
             if isinstance(taken, Answer):
-                return _signed(taken, request_id)
+                return self.signed(taken, request_id)
             body = taken
         query = dict(request.query) if request.query_string else {}
         peer = request.remote or ""
-        return await self.answered(self.request_of(request.method, request.path, query, headers, body, peer))
+        asked = self.request_of(request.method, request.path, query, headers, body, peer)
+        return self.signed(await self.gateway.handle(asked), request_id)
 
     async def _body(self, request: web.BaseRequest, headers: Mapping[str, str]) -> bytes | Answer:
         settings = self._settings()
@@ -260,9 +271,8 @@ class Listener:
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
             now = time.monotonic()
-            for transport, since in list(self._since.items()):
-                patience = _IDLE_SECONDS if transport in self._served else self._settings().header_seconds
-                if transport not in self._busy and now - since > patience:
+            for transport, until in list(self._until.items()):
+                if now > until:
                     transport.abort()
 
 
@@ -338,12 +348,6 @@ def _with_one_agent(data: bytes) -> bytes:
     for other in list(_AGENT.finditer(data, 0, end))[1:]:
         data = data[: other.start()] + _OTHER_AGENT + data[other.end() :]
     return data
-
-
-def _signed(answer: Answer, request_id: str) -> Answer:
-    answer.headers.setdefault("x-request-id", request_id)
-    answer.headers.setdefault("server", _SERVER)
-    return answer
 
 
 def _format_of(path: str) -> str:

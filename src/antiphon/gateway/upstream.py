@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import lru_cache
 from random import random as any_fraction
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from msgspec import Struct, structs
 
@@ -224,19 +224,19 @@ class _Try:
     async def made(self, request: HttpRequest) -> WholeReply | StreamReply | None:
         """The answer, or None: then the course knows the error."""
         lease = self._course.lease
-        reply: WholeReply | StreamReply | None = None
         try:
             reply = await self._sent(request)
         except UpstreamFailed as failure:
             error = self._course.error = self._upstream.scrubbed(failure.error)
             if lease is not None:
                 lease.failed(error)
-        else:
+            return None
+        except BaseException:
             if lease is not None:
-                lease.succeeded()
-        finally:
-            if lease is not None and not isinstance(reply, StreamReply):
                 lease.release()
+            raise
+        if lease is not None:
+            lease.succeeded()
         return reply
 
     async def _sent(self, request: HttpRequest) -> WholeReply | StreamReply:
@@ -248,7 +248,10 @@ class _Try:
         try:
             self._status = response.status
             self.advice = response.headers.get("x-should-retry")
-            reply = await self._answered(response)
+            if 200 <= response.status < 300:
+                reply = await (self._stream(response) if self._streams else self._whole(response))
+            else:
+                reply = await self._refused(response)
         except TransportError as trouble:
             raise UpstreamFailed(failure_of(trouble, "stream_cut")) from None
         except UpstreamFailed as failure:
@@ -269,10 +272,8 @@ class _Try:
             error=course.error,
         )
 
-    async def _answered(self, response: HttpResponse) -> WholeReply | StreamReply:
-        if not 200 <= response.status < 300:
-            raise UpstreamFailed(refusal_of(self._upstream.wire, response.status, await _error_body(response)))
-        return await (self._stream(response) if self._streams else self._whole(response))
+    async def _refused(self, response: HttpResponse) -> NoReturn:
+        raise UpstreamFailed(refusal_of(self._upstream.wire, response.status, await _error_body(response)))
 
     async def _whole(self, response: HttpResponse) -> WholeReply:
         data = await _read(response, _LONGEST_WHOLE)

@@ -159,6 +159,13 @@ class Key:
         at = max((rest.free_at() for rest in self._met(model).values()), default=0.0)
         return None if at == inf else at
 
+    def is_free(self, model: str, now: float) -> bool:
+        """Whether it may be used for the model now."""
+        if not self._rests:
+            return not self.is_disabled
+        at = self.free_at(model)
+        return at is not None and at <= now
+
     def lend(self, model: str, number: int, now: float) -> bool:
         """A call begins; whether it is a probe."""
         self.calls += 1

@@ -92,17 +92,14 @@ class CredentialPool:
             self._keys.append(Key(credential, secret, name, waits or Waits()))
         if not self._keys:
             raise CredentialError("a pool needs at least one key; for a provider without keys, give no pool")
+        self.secrets = self._every_secret()
+        """Every secret, for whoever has to take them out of what is shown."""
 
     def __len__(self) -> int:
         return len(self._keys)
 
     def __repr__(self) -> str:
         return f"CredentialPool({', '.join(key.name for key in self._keys)})"
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """Every secret, for whoever has to take them out of what is shown."""
-        return tuple(key.secret for key in self._keys)
 
     def acquire(self, model: str = "") -> Lease:
         """The next usable key for `model`. Raises `NoUsableCredential`, which says when one will be."""
@@ -153,8 +150,7 @@ class CredentialPool:
                     key.learn(standing, self.latest, now)
 
     def _usable(self, model: str, now: float) -> list[Key]:
-        free = ((key, key.free_at(model)) for key in self._keys)
-        return [key for key, at in free if at is not None and at <= now]
+        return [key for key in self._keys if key.is_free(model, now)]
 
     def _read_again(self) -> bool:
         """Look whether refused keys were replaced where they come from; whether any was."""
@@ -167,6 +163,7 @@ class CredentialPool:
                     continue
                 if secret != key.secret:
                     key.replace(secret, key.credential.name or self._free_name(masked(secret)))
+                    self.secrets = self._every_secret()
                     is_any = True
         return is_any
 
@@ -181,6 +178,9 @@ class CredentialPool:
             soonest,
             next(kind for kind in _MOST_HOPEFUL if kind in kinds),
         )
+
+    def _every_secret(self) -> tuple[str, ...]:
+        return tuple(key.secret for key in self._keys)
 
     def _named(self, name: str) -> Key:
         for key in self._keys:
@@ -197,6 +197,8 @@ class CredentialPool:
 
 def _next_in_turn(keys: list[Key]) -> Key:
     """Smooth weighted round robin: everybody gains its weight, the first in line pays for all."""
+    if len(keys) == 1:
+        return keys[0]
     for key in keys:
         key.turn += key.credential.weight
     chosen = max(keys, key=lambda key: key.turn)

@@ -5,9 +5,10 @@ given together, however many chunks they were cut into. Whatever is not that sim
 with more in it than letters) is left to the transport behind it, which knows everything.
 
 Theory of operation. A `_Line` is a connection: it reads heads and bodies and tells its `_Reply`, which is what the caller
-holds. When the last byte of a message was read the line goes back to the idle ones of its host by itself, unless anything
-speaks against it: the host wants to close, bytes are left over, the request was not written to its end. One timer serves a
-line, whatever is asked over it: it looks again when it rings, and is not set anew for every answer.
+holds. Who waits for it is woken once for all bytes that came together. When the last byte of a message was read the line goes
+back to the idle ones of its host by itself, unless anything speaks against it: the host wants to close, bytes are left over, the
+request was not written to its end. One timer serves a line, whatever is asked over it: it looks again when it rings, and is not
+set anew for every answer.
 
 Answers are asked for uncompressed. One that is not well-formed (`http_message`) ends the connection.
 """
@@ -21,16 +22,20 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Mapping
 from functools import lru_cache
+from math import inf
 from typing import NamedTuple
 
 from antiphon import __version__
 from antiphon.errors import TransportError
 from antiphon.providers.aiohttp_transport import KEPT_ALIVE, MOST_REDIRECTS, AiohttpTransport, redirected
+from antiphon.providers.errand import Moment
 from antiphon.providers.http_message import MessageBody, NotHttp, read_head
 from antiphon.providers.transport import HttpRequest, HttpResponse, trouble
 
 _MOST_WAITING = 256 * 1024
 """So much of an answer may wait to be taken before no more is read."""
+_SMALL = 16 * 1024
+"""A body that is smaller is sent in one piece with its head."""
 _USUAL = f"user-agent: antiphon/{__version__}\r\naccept-encoding: identity\r\n"
 _PORTS = {"http": 80, "https": 443}
 _url = re.compile(
@@ -66,18 +71,8 @@ class DirectTransport:
         self._lines: set[_Line] = set()
         self._certificates: ssl.SSLContext | None = None
 
-    async def send(self, request: HttpRequest) -> HttpResponse:
-        """Send it and wait for the head of the response."""
-        for _ in range(MOST_REDIRECTS + 1):
-            response = await self._asked(request)
-            following = redirected(request, response)
-            if following is None:
-                return response
-            await response.aclose()
-            request = following
-        raise trouble("redirect_loop", request)
-
-    async def _asked(self, request: HttpRequest) -> HttpResponse:
+    async def send(self, request: HttpRequest, redirects: int = MOST_REDIRECTS) -> HttpResponse:
+        """Send it and wait for the head of the response. So many redirects are followed."""
         place = _place(request.method, request.url)
         head = _head_of(place, request) if place is not None else None
         if place is None or head is None or self._otherwise.proxy_for(request.url) is not None:
@@ -86,11 +81,18 @@ class DirectTransport:
         line = self._taken(place.key) or await self._connected(place.key, request)
         reply = line.ask(head, request, began)
         try:
-            await reply.begun()
+            while not reply.status:
+                await reply.more()
         except BaseException:
             line.cut()
             raise
-        return reply
+        following = redirected(request, reply) if reply.status >= 300 else None
+        if following is None:
+            return reply
+        await reply.aclose()
+        if not redirects:
+            raise trouble("redirect_loop", following)
+        return await self.send(following, redirects - 1)
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -161,7 +163,7 @@ class _Reply:
         self._pieces: list[bytes] = []
         self._size = 0
         self._error: TransportError | None = None
-        self._waiter: asyncio.Future[None] | None = None
+        self._waiter: Moment | None = None
 
     @property
     def body(self) -> AsyncIterator[bytes]:
@@ -171,24 +173,16 @@ class _Reply:
         return self
 
     async def __anext__(self) -> bytes:
-        if not self._pieces:
-            if not self.is_over and self._error is None:
-                await self._more()
-            if not self._pieces:
-                if self._error is not None:
-                    raise self._error
+        while not self._pieces:
+            if self._error is not None:
+                raise self._error
+            if self.is_over:
                 raise StopAsyncIteration
+            await self.more()
         pieces, self._pieces, self._size = self._pieces, [], 0
         if not self.is_over:
             self._line.resume()
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-    async def begun(self) -> None:
-        """Wait for the head."""
-        while not self.status and self._error is None:
-            await self._more()
-        if self._error is not None and not self.status:
-            raise self._error
 
     async def aclose(self) -> None:
         """Let go of it; a connection whose body was not read to the end is closed."""
@@ -199,36 +193,28 @@ class _Reply:
         """More of the body; whether no more is wanted for now."""
         self._pieces.append(piece)
         self._size += len(piece)
-        self._wake()
         return self._size > _MOST_WAITING
 
-    def start(self, status: int, headers: Mapping[str, str]) -> None:
-        """The head is there."""
-        self.status, self.headers = status, headers
-        self._wake()
+    def fail(self, code: str) -> None:
+        """It is over before its end."""
+        if not self.is_over and self._error is None:
+            self._error = trouble(code, self._request, is_begun=self.status > 0)
 
-    def end(self, code: str = "", detail: str = "") -> None:
-        """It is over; with a code, before its end."""
-        if self.is_over or self._error is not None:
-            return
-        if code:
-            self._error = trouble(code, self._request, detail, is_begun=self.status > 0)
-        else:
-            self.is_over = True
-        self._wake()
+    def wake(self) -> None:
+        """Let who waits look at what there is."""
+        if self._waiter is not None:
+            self._waiter.happen()
 
-    async def _more(self) -> None:
-        self._line.watch()
-        self._waiter = asyncio.get_running_loop().create_future()
+    async def more(self) -> None:
+        """Wait until there is more of it, or it ended. Raises what ended it before it began."""
+        self._waiter = self._line.watch()
         try:
             await self._waiter
         finally:
             self._waiter = None
             self._line.rest()
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        if self._error is not None and not self.status:
+            raise self._error
 
 
 class _Line(asyncio.Protocol):
@@ -262,14 +248,18 @@ class _Line(asyncio.Protocol):
         self._lines.discard(self)
         reply, self._reply = self._reply, None
         if reply is not None:
-            is_whole = self._body is not None and self._body.ends_with_connection and not self._is_cut
-            reply.end("" if is_whole else "connection_lost")
+            if self._body is not None and self._body.ends_with_connection and not self._is_cut:
+                reply.is_over = True
+            else:
+                reply.fail("connection_lost")
         self.cut()
+        if reply is not None:
+            reply.wake()
 
     @property
     def is_fresh(self) -> bool:
         """Whether it can still be used."""
-        return not self._transport.is_closing() and self._loop.time() - self._idle_since < KEPT_ALIVE
+        return not self._transport.is_closing() and time.monotonic() - self._idle_since < KEPT_ALIVE
 
     def ask(self, head: bytes, request: HttpRequest, began: float) -> _Reply:
         """Send a request."""
@@ -280,7 +270,10 @@ class _Line(asyncio.Protocol):
         self._reply = _Reply(self, request)
         self._body = None
         self._unread = b""
-        self._transport.writelines([head, *request.body])
+        if len(request.body) == 1 and len(request.body[0]) < _SMALL:
+            self._transport.write(head + request.body[0])
+        else:
+            self._transport.writelines([head, *request.body])
         return self._reply
 
     def cut(self) -> None:
@@ -299,19 +292,18 @@ class _Line(asyncio.Protocol):
             self._is_paused = False
             self._transport.resume_reading()
 
-    def watch(self) -> None:
-        """Somebody waits for the next bytes."""
-        now = self._loop.time()
-        due = now + self._read_seconds if self._read_seconds is not None else None
-        if self._total_due is not None:
-            due = self._total_due if due is None else min(due, self._total_due)
-        if due is None:
-            return
-        self._due = due
-        if self._timer is None or self._timer.when() > due:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = self._loop.call_at(due, self._look)
+    def watch(self) -> Moment:
+        """Somebody waits for the next bytes; the moment when they come, or are late."""
+        due = inf if self._read_seconds is None else self._loop.time() + self._read_seconds
+        if self._total_due is not None and self._total_due < due:
+            due = self._total_due
+        if due < inf:
+            self._due = due
+            if self._timer is None or self._timer.when() > due:
+                if self._timer is not None:
+                    self._timer.cancel()
+                self._timer = self._loop.call_at(due, self._look)
+        return Moment(self._loop)
 
     def rest(self) -> None:
         """Nobody waits any more."""
@@ -319,13 +311,14 @@ class _Line(asyncio.Protocol):
 
     def _look(self) -> None:
         self._timer = None
-        now = self._loop.time()
         if self._reply is None:
-            if now - self._idle_since >= KEPT_ALIVE:
-                self.cut()
+            left = KEPT_ALIVE - (time.monotonic() - self._idle_since)
+            if left > 0:
+                self._timer = self._loop.call_later(left, self._look)
             else:
-                self._timer = self._loop.call_at(self._idle_since + KEPT_ALIVE, self._look)
+                self.cut()
             return
+        now = self._loop.time()
         if not self._due or now < self._due:
             self._timer = self._loop.call_at(min(self._due or now + KEPT_ALIVE, now + KEPT_ALIVE), self._look)
             return
@@ -335,8 +328,10 @@ class _Line(asyncio.Protocol):
     def _fail(self, code: str) -> None:
         reply, self._reply = self._reply, None
         if reply is not None:
-            reply.end(code)
+            reply.fail(code)
         self.cut()
+        if reply is not None:
+            reply.wake()
 
     def data_received(self, data: bytes) -> None:
         reply = self._reply
@@ -348,11 +343,14 @@ class _Line(asyncio.Protocol):
         except NotHttp:
             self._fail("not_http")
             return
-        if self._body is not None and self._body.is_over:
+        if self._body is None:
+            return
+        if self._body.is_over:
             self._finish(reply, self._body)
         elif is_enough:
             self._is_paused = True
             self._transport.pause_reading()
+        reply.wake()
 
     def _read(self, reply: _Reply, data: bytes) -> bool:
         """Read more of an answer; whether no more is wanted for now."""
@@ -364,7 +362,7 @@ class _Line(asyncio.Protocol):
                 return False
             self._body = MessageBody(head)
             self._keeps = head.keeps and not self._body.ends_with_connection
-            reply.start(head.status, head.headers)
+            reply.status, reply.headers = head.status, head.headers
             data = data[head.size :]
         said = self._body.feed(data)
         return reply.take(said) if said else False
@@ -372,13 +370,14 @@ class _Line(asyncio.Protocol):
     def _finish(self, reply: _Reply, body: MessageBody) -> None:
         """The last byte was read: the next may use the connection."""
         self._reply = None
-        reply.end()
-        is_written = not self._transport.get_write_buffer_size()
-        if not self._keeps or body.is_overfull or not is_written or self._transport.is_closing():
+        reply.is_over = True
+        transport = self._transport
+        if not self._keeps or body.is_overfull or transport.get_write_buffer_size() or transport.is_closing():
             self.cut()
             return
-        self.resume()
-        self._idle_since = self._loop.time()
+        if self._is_paused:
+            self.resume()
+        self._idle_since = time.monotonic()
         self._idle.append(self)
         if self._timer is None:
             self._timer = self._loop.call_later(KEPT_ALIVE, self._look)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Mapping
-from typing import NamedTuple
+
+from msgspec import Struct
 
 LONGEST_HEAD = 64 * 1024
 _MOST_UNPACKED = 64 * 1024 * 1024
@@ -24,7 +25,7 @@ class NotHttp(Exception):
     """The bytes are no well-formed answer."""
 
 
-class Head(NamedTuple):
+class Head(Struct, frozen=True):
     """The head of an answer, and how many bytes it took. Names of headers are in lower case."""
 
     status: int
@@ -38,28 +39,28 @@ def read_head(data: bytes) -> Head | None:
     """The head that `data` begins with, those that only say that another will come passed over; None if it is not whole."""
     start = 0
     while True:
-        end = data.find(b"\r\n\r\n", start)
-        if end - start > LONGEST_HEAD or (end < 0 and len(data) - start > LONGEST_HEAD):
-            raise NotHttp
+        end = data.find(b"\r\n\r\n", start, start + LONGEST_HEAD + 4)
         if end < 0:
+            if len(data) - start > LONGEST_HEAD:
+                raise NotHttp
             return None
         found = _status(data, start)
         if found is None:
             raise NotHttp
-        status = int(found[2])
-        if status >= 200:
+        version, status = found.groups()
+        if status >= b"200":
             break
         start = end + 4
     headers: dict[str, str] = {}
     if found.end() < end:
         for line in data[found.end() : end].decode("utf-8", "surrogateescape").split("\r\n"):
             name, colon, value = line.partition(":")
-            name = name.lower()
-            if not colon or not name or name[0] in " \t":
+            if not colon or line[0] in ": \t":
                 raise NotHttp
+            name = name.lower()
             headers[name] = f"{headers[name]}, {value.strip()}" if name in headers else value.strip()
     wish = headers.get("connection", "").lower()
-    return Head(status, headers, "close" not in wish if found[1] == b"1" else "keep-alive" in wish, end + 4)
+    return Head(int(status), headers, "close" not in wish if version == b"1" else "keep-alive" in wish, end + 4)
 
 
 class MessageBody:
@@ -68,16 +69,14 @@ class MessageBody:
     def __init__(self, head: Head) -> None:
         headers = head.headers
         coding, length = headers.get("transfer-encoding"), headers.get("content-length")
-        packing = headers.get("content-encoding", "identity").lower()
-        self.is_over = self.is_overfull = False
-        self.ends_with_connection = False
-        self._unpack = zlib.decompressobj(wbits=47) if packing in ("gzip", "x-gzip", "deflate") else None
+        self.is_over = self.is_overfull = self.ends_with_connection = False
+        self._unpack: zlib._Decompress | None = None
         self._is_chunked = False
         self._left = 0  # of the body, or of a chunk
         self._is_between = False  # behind a chunk, where a line ends
         self._rest = b""  # what cannot be read yet
-        if self._unpack is None and packing not in ("identity", ""):
-            raise NotHttp
+        if packing := headers.get("content-encoding"):
+            self._unpack = _unpacker(packing.lower())
         if head.status in (204, 304):
             self.is_over = True
         elif coding is not None:
@@ -158,3 +157,11 @@ class MessageBody:
             return at
         self.is_over, self.is_overfull = True, end + 2 < len(data)
         return len(data)
+
+
+def _unpacker(packing: str) -> zlib._Decompress | None:
+    if packing in ("gzip", "x-gzip", "deflate"):
+        return zlib.decompressobj(wbits=47)
+    if packing == "identity":
+        return None
+    raise NotHttp
