@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 from antiphon.parts import ToolCallRequest, ToolExecutionStatus
+from antiphon.providers.errand import Moment
 from antiphon.tools import tool
 from antiphon.tools.bounded import bounded
 from antiphon.tools.executor import ToolExecutor
@@ -198,3 +199,27 @@ def test_who_asks_to_be_told_of_the_end_of_the_current_task_is() -> None:
         assert len(told) == 1
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("is_stubborn", [False, True])
+def test_work_that_waits_for_a_moment_is_stopped_too(is_stubborn: bool) -> None:
+    """As a tool does that asks a provider of its own."""
+    waited: list[Moment] = []
+
+    async def waits() -> None:
+        while True:
+            moment = Moment(asyncio.get_running_loop())
+            waited.append(moment)
+            try:
+                await moment
+            except asyncio.CancelledError:
+                if not is_stubborn:
+                    raise
+
+    async def main() -> Ending:
+        ending = await ended(waits(), timeout=0.01, grace=0.01)
+        waited[-1].happen()  # and finds nobody
+        return ending
+
+    assert asyncio.run(main()).kind == "stopped"
+    assert len(waited) == 1 + is_stubborn

@@ -26,7 +26,7 @@ async def bounded(work: Work, timeout: float | None, grace: float) -> Ending:
     if timeout is not None:
         timers.append(loop.call_later(timeout, stop))
     try:
-        ending = await work.ended()
+        await work.ended()
     except asyncio.CancelledError:
         work.cancel()
         try:
@@ -37,6 +37,7 @@ async def bounded(work: Work, timeout: float | None, grace: float) -> Ending:
     finally:
         for timer in timers:
             timer.cancel()
+    ending = work.ending
     if len(timers) < 2:
         return ending
     # The second timer is there because the first has fired: what was raised then was the answer to being stopped.
