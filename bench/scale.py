@@ -1,8 +1,8 @@
 """`python -m bench.scale [PLACE]`: what a store with many conversations costs: to append, open, list, claim and submit.
 
-Conversations of twelve entries (two turns with a call each) are made by the thousand, and the same things measured at each
-size: what must not grow with the number of conversations, and what does. PLACE is a folder for an SQLite file (a temporary
-one by default), or `postgresql://…` (conversations are added to it).
+Conversations of twelve entries (two turns with a call each) are made by the thousand, ten minutes apart as if people had had
+them for a year, and the same things measured at each size: what must not grow with the number of conversations, and what does.
+PLACE is a folder for an SQLite file (a temporary one by default), or `postgresql://…` (conversations are added to it).
 """
 
 from __future__ import annotations
@@ -13,7 +13,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+
+from msgspec import structs
+from msgspec.json import encode
 
 from antiphon.history import (
     HistoryEntry,
@@ -27,6 +31,7 @@ from antiphon.history import (
 from antiphon.history.opening import is_server, open_store
 from antiphon.parts import ToolCallRequest, ToolCallResult
 
+BEGAN = datetime(2025, 10, 1, tzinfo=UTC)
 SIZES = (1_000, 10_000, 50_000)
 TRIES = 30
 
@@ -48,8 +53,16 @@ def template() -> list[bytes]:
         history = store.create("Weather")
         for number in range(2):
             for entry in turn(number):
-                history.append(entry)
-        return list(store.export_lines(history.id))
+                history.append(structs.replace(entry, timestamp=BEGAN))
+        head, *entries = store.export_lines(history.id)
+        made = encode(store.info(history.id).created)
+    return [head.replace(made, encode(BEGAN)), *entries]
+
+
+def at_its_time(lines: list[bytes], number: int) -> list[bytes]:
+    """The lines of a conversation with the time of the one of that number in them."""
+    when = encode(BEGAN + number * timedelta(minutes=10))
+    return [line.replace(encode(BEGAN), when) for line in lines]
 
 
 def typical(work: Callable[[], object]) -> float:
@@ -78,6 +91,7 @@ def measured(store: HistoryStore, ids: list[str]) -> dict[str, float]:
         "submit a run": typical(lambda: store.runs.submit(ModelInputEntry.of("Go."), kind="bench")),
         "claim a run": typical(lambda: store.runs.claim("bench", 60, kinds={"bench": 0})),
         "list the latest 50": typical(lambda: store.list(limit=50)),
+        "open the last": typical(lambda: store.open("last")),
         "count": typical(store.count),
     }
 
@@ -91,7 +105,7 @@ def main(given: str) -> None:
             for size in SIZES:
                 began = time.perf_counter()
                 while len(ids) < size:
-                    ids.append(store.import_lines(lines, as_new=True).id)
+                    ids.append(store.import_lines(at_its_time(lines, len(ids)), as_new=True).id)
                 made = time.perf_counter() - began
                 figures = "  ".join(f"{name} {cost:.2f}" for name, cost in measured(store, ids).items())
                 print(f"{size:>7,} conversations ({made:.0f} s to make); ms: {figures}", flush=True)

@@ -225,7 +225,8 @@ def _make_old(path: Path) -> None:
     db = sqlite3.connect(path)
     for statement in (
         "DROP TABLE runs",
-        *(f"ALTER TABLE conversations DROP COLUMN {column}" for column in ("epoch", "holder", "held_until")),
+        "DROP INDEX latest_touched",
+        *(f"ALTER TABLE conversations DROP COLUMN {column}" for column in ("epoch", "holder", "held_until", "touched")),
         "PRAGMA user_version = 1",
     ):
         db.execute(statement)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import pytest
@@ -15,8 +15,10 @@ from antiphon.errors import (
     ImportRefused,
     NotAppendable,
     OutOfSequence,
+    RunRefused,
     StoreError,
     UnknownConversation,
+    UnknownRun,
     WriterConflict,
 )
 from antiphon.history import (
@@ -352,6 +354,44 @@ def test_titles_tags_and_queries_may_hold_anything(store: HistoryStore) -> None:
     for nobody in (strange, "%", "'" * 8):
         with pytest.raises(UnknownConversation):
             store.open(nobody)
+
+
+def test_half_a_character_is_refused_before_anything_is_written(store: HistoryStore) -> None:
+    half = "rain \ud83c in Oslo"
+    history = store.create("Rain", tags=["x"])
+    doings: list[tuple[str, Callable[[], object]]] = [
+        ("title", lambda: store.create(half)),
+        ("tag", lambda: store.create(tags=["y", half])),
+        ("title", lambda: store.describe(history.id, title=half, tags=["z"])),
+        ("tag", lambda: store.describe(history.id, title="Snow", tags=[half])),
+        ("tag", lambda: store.list(tag=half)),
+        ("tag", lambda: store.count(tag=half)),
+        ("title", lambda: store.runs.submit(ModelInputEntry.of("Is it?"), kind="chat", title=half)),
+    ]
+    for name, doing in doings:
+        with pytest.raises(StoreError, match=rf"the {name} is not Unicode \(a lone surrogate at character 5\)"):
+            doing()
+    with pytest.raises(NotAppendable, match="lone surrogate"):
+        store.runs.submit(ModelInputEntry.of(half), kind="chat")
+    with pytest.raises(RunRefused, match="options of a run must be JSON"):
+        store.runs.submit(ModelInputEntry.of("Is it?"), kind="chat", options={"city": half})
+    assert store.list() == [store.info(history.id)]
+    assert (store.info(history.id).title, store.info(history.id).tags, store.runs.counts()) == ("Rain", ("x",), {})
+
+
+def test_what_only_informs_or_is_looked_for_may_hold_half_a_character(store: HistoryStore) -> None:
+    half = "rain \ud83c in Oslo"
+    run = store.runs.submit(ModelInputEntry.of("Is it?"), kind="chat")
+    assert store.runs.cancel(run.id, half).reason == "rain ? in Oslo"
+    lease = store.claim(run.conversation, half)
+    assert lease is not None
+    assert lease.holder == "rain ? in Oslo"
+    assert store.search(half) == []
+    assert store.runs.list(state=half) == store.runs.list(conversation=half) == []
+    with pytest.raises(UnknownConversation, match="rain"):
+        store.open(half)
+    with pytest.raises(UnknownRun, match="rain"):
+        store.runs.get(half)
 
 
 def test_a_long_text_is_found_by_its_last_words(store: HistoryStore) -> None:

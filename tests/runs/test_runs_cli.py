@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -43,6 +44,16 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert code == 1
     assert captured.err.startswith("antiphon: ")
     return captured.out + captured.err
+
+
+def test_a_title_that_is_no_text_is_refused(here: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    """An argument with a byte that is no UTF-8 comes to us as half a character."""
+    title = os.fsdecode(b"rain \xff")
+    assert "the title is not Unicode (a lone surrogate at character 5)" in refused(
+        capsys, "submit", "--title", title, "Is it raining?"
+    )
+    assert "no run '\\udcff\\udcff\\udcff\\udcff'" in refused(capsys, "show", os.fsdecode(b"\xff\xff\xff\xff"))
+    assert told(capsys, "list") == "no runs\n"
 
 
 def test_with_nothing_set_up_a_worker_plays_the_chat(here: Place, capsys: pytest.CaptureFixture[str]) -> None:

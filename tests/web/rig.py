@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from antiphon.gateway.client_keys import ClientKeys
 from antiphon.gateway.config import ClientKeySettings, Config, GatewaySettings
-from antiphon.history import SqliteStore
+from antiphon.history import HistoryStore, SqliteStore
 from antiphon.providers.choice import Choice
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.router import ProviderRouter
@@ -163,12 +163,13 @@ def served(
     keys: Sequence[ClientKeySettings] = (),
     environ: Mapping[str, str] | None = None,
     settings: GatewaySettings | None = None,
+    kept_in: Callable[[Path], HistoryStore] = SqliteStore,
     **options: Any,
 ) -> Iterator[Browser]:
     """The chat over the store at `path`; a browser that speaks to it."""
     there = models(talking) if isinstance(talking, ProviderClient) else talking
     known = ClientKeys(Config(keys=tuple(keys)), environ or {})
-    with SqliteStore(path) as store:
+    with kept_in(path) as store:
         app = ChatApp(
             store,
             lambda: there,

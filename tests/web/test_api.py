@@ -110,6 +110,18 @@ def _planned(browser: Browser) -> str:
     return _MADE[browser.port]
 
 
+@pytest.mark.parametrize("path", ["/conversations", "/conversations/{}"])
+def test_a_title_that_is_no_text_is_refused(tmp_path: Path, path: str) -> None:
+    with served(tmp_path / "chats.db") as browser:
+        conversation = browser.create(title="Rain")
+        method = "POST" if path == "/conversations" else "PATCH"
+        got = browser.request(
+            method, f"/chat/api{path.format(conversation)}", b'{"title": "rain \\ud83c in Oslo, and snow"}'
+        )
+        assert (got.status, got.json["error"]["code"]) == (400, "invalid")
+        assert [one["title"] for one in browser.api("GET", "/conversations")["conversations"]] == ["Rain"]
+
+
 def test_conversations_are_listed_in_pages_and_found_by_what_was_said(tmp_path: Path) -> None:
     with served(tmp_path / "chats.db") as browser:
         made = [browser.create(title=f"number {number}") for number in range(5)]

@@ -326,7 +326,7 @@ def test_two_at_once_are_opened_once_and_turns_wait_for_each_other(store: Sqlite
 
     async def played() -> None:
         first = LiveConversations(store, make)
-        conversation = first.create("").chat.id
+        conversation = (await first.create("")).chat.id
         await first.aclose()
         conversations = LiveConversations(store, make)
         one, two = await asyncio.gather(conversations.open(conversation, ""), conversations.open(conversation, ""))
@@ -346,12 +346,12 @@ def test_idle_conversations_are_let_go_of_and_busy_ones_are_not(store: SqliteSto
         conversations = LiveConversations(
             store, lambda history, owner: ap.Conversation(waiting_model(gate), history=history), most_open=3
         )
-        busy = conversations.create("")
+        busy = await conversations.create("")
         await busy.begin(ap.Text("hi"))
-        watched = conversations.create("")
+        watched = await conversations.create("")
         stream = watched.watch(None, seconds=60)
         await anext(stream)
-        others = [conversations.create("").chat.id for _ in range(5)]
+        others = [(await conversations.create("")).chat.id for _ in range(5)]
         for conversation in others:
             await conversations.open(conversation, "")
         assert len(conversations) <= 3

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from antiphon.errors import StoreError, UnknownConversation, UnknownRun
+from antiphon.history.ids import ID_LENGTH
 
 T = TypeVar("T")
 
@@ -15,7 +16,7 @@ SHORTEST_END = 4
 
 def may_be_an_end(name: str) -> bool:
     """Whether a name is long enough to be the beginning or the end of an id, and too short to be all of it."""
-    return SHORTEST_END <= len(name) < 26
+    return SHORTEST_END <= len(name) < ID_LENGTH
 
 
 def the_conversation(found: Sequence[T], name: str, place: str) -> T:
@@ -33,6 +34,22 @@ def check_not_negative(**numbers: int) -> None:
     for name, number in numbers.items():
         if number < 0:
             raise StoreError(f"{name} must not be negative, and it is {number}")
+
+
+def check_text(name: str, *texts: str | None) -> None:
+    """Refuse a text with half a character in it: it can be neither stored nor sent. `name` is what it would be."""
+    for text in texts:
+        try:
+            (text or "").encode()
+        except UnicodeEncodeError as error:
+            raise StoreError(
+                f"the {name} is not Unicode (a lone surrogate at character {error.start}); replace it. Nothing was written"
+            ) from error
+
+
+def whole(text: str) -> str:
+    """A text that only informs, or is looked for, with a question mark for half a character."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _the_one(found: Sequence[T], error: type[StoreError], name: str, place: str, noun: str, command: str) -> T:

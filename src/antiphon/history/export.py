@@ -15,7 +15,8 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from antiphon.errors import ImportRefused, StoreDamaged
+from antiphon.errors import ImportRefused, OutOfSequence, StoreDamaged
+from antiphon.history.asked import check_text
 from antiphon.history.attachments import digest, references
 from antiphon.history.codec import SCHEMA, decode_entry
 from antiphon.history.entries import HistoryEntry, OpaqueEntry
@@ -38,8 +39,11 @@ class ExportHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @classmethod
     def begun(cls, title: str, tags: Iterable[str] = ()) -> ExportHead:
-        """That of a conversation that begins now."""
-        return cls(schema=SCHEMA, id=new_id(), title=title, created=datetime.now(UTC), entries=0, tags=tuple(tags))
+        """That of a conversation that begins now. Raises `StoreError` for a title or tag that is no text."""
+        tags = tuple(tags)
+        check_text("title", title)
+        check_text("tag", *tags)
+        return cls(schema=SCHEMA, id=new_id(), title=title, created=datetime.now(UTC), entries=0, tags=tags)
 
     @classmethod
     def of(cls, info: ConversationInfo) -> ExportHead:
@@ -55,6 +59,15 @@ class ExportHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
             tags=info.tags,
         )
 
+    def forked(self, at: int | None) -> ExportHead:
+        """That of a fork, made now, with the first `at` entries, or all of them. Raises `OutOfSequence`."""
+        at = self.entries if at is None else at
+        if not 0 <= at <= self.entries:
+            raise OutOfSequence(f"cannot fork conversation {self.id} at {at}: it has the versions 0 to {self.entries}")
+        return msgspec.structs.replace(
+            self, id=new_id(), created=datetime.now(UTC), entries=at, parent=self.id, forked_at=at
+        )
+
 
 class AttachmentLine(Struct, frozen=True):
     """An attachment, under the name entries use for it."""
@@ -68,6 +81,25 @@ class EntryLine(Struct, frozen=True):
 
     entry: HistoryEntry
     stored: bytes
+
+
+class Export(Struct, frozen=True):
+    """All of an export, checked."""
+
+    head: ExportHead
+    attachments: dict[str, str]
+    entries: list[EntryLine]
+
+    @classmethod
+    def read(cls, lines: Iterable[bytes], source: str, *, as_new: bool = False) -> Export:
+        """Read an export; `as_new` gives its conversation another id. Raises `ImportRefused`."""
+        head, *rest = read_export(lines, source)
+        assert isinstance(head, ExportHead)
+        return cls(
+            msgspec.structs.replace(head, id=new_id()) if as_new else head,
+            {line.attachment: line.data for line in rest if isinstance(line, AttachmentLine)},
+            [line for line in rest if isinstance(line, EntryLine)],
+        )
 
 
 ExportLine: TypeAlias = ExportHead | AttachmentLine | EntryLine

@@ -13,6 +13,7 @@ import time
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
 _RANDOM_BITS = 80
+ID_LENGTH = 26
 
 _lock = threading.Lock()
 _last = 0
@@ -29,4 +30,4 @@ def new_id() -> str:
 
 def is_id(text: str) -> bool:
     """Whether `text` could be an id made here."""
-    return len(text) == 26 and not set(text) - set(_ALPHABET)
+    return len(text) == ID_LENGTH and not set(text) - set(_ALPHABET)

@@ -14,6 +14,8 @@ from datetime import datetime
 
 from msgspec import Struct
 
+from antiphon.errors import HistoryError, LeaseHeld, LeaseLost, StoreError
+
 
 class Lease(Struct, frozen=True, kw_only=True):
     """Held by `holder` until `expires`, by the clock of the store. No other lease of the conversation has its `epoch`."""
@@ -22,3 +24,26 @@ class Lease(Struct, frozen=True, kw_only=True):
     holder: str
     epoch: int
     expires: datetime
+
+
+def lost(conversation: str, epoch: int, to_whom: str = "") -> LeaseLost:
+    """What a holder is told whose lease is another's by now."""
+    return LeaseLost(
+        f"the lease on conversation {conversation} (epoch {epoch}) is over: somebody else claimed it{to_whom}, or it was given "
+        "back. Nothing was written; stop, and leave the rest to whoever has it now"
+    )
+
+
+def refused(conversation: str, holder: str, current: int, epoch: int | None) -> HistoryError:
+    """What a writer is told, with a lease of that epoch or without one, while `holder` holds the conversation."""
+    if epoch is not None:
+        return lost(conversation, epoch, f" (epoch {current}, {holder or 'nobody now'})")
+    return LeaseHeld(
+        f"conversation {conversation} is being played by {holder}; nothing was written. Wait until it is done, or cancel its run"
+    )
+
+
+def check_seconds(seconds: float) -> None:
+    """Refuse a lease that would last no time, or for ever."""
+    if not 0 < seconds < float("inf"):
+        raise StoreError(f"a lease lasts some seconds, not {seconds:g}")

@@ -21,6 +21,11 @@ def is_server(place: str | os.PathLike[str]) -> bool:
     return isinstance(place, str) and place.startswith(_SERVERS)
 
 
+def shown(place: str | os.PathLike[str]) -> str:
+    """A place as it may be shown: of an address nothing but that it is one, for it may hold a password (law L10)."""
+    return "postgresql://…" if is_server(place) else os.fspath(place)
+
+
 def folder_of(place: str | os.PathLike[str]) -> Path:
     """Where what goes with a store (plans, documents) is kept: beside its file; of a server, in the user's own folder."""
     return data_folder() if is_server(place) else Path(place).absolute().parent

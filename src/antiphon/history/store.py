@@ -1,7 +1,8 @@
 """What a store of histories does, whatever it is made of.
 
-A store holds conversations; a conversation is a row of facts about it and its entries, one row an entry. Appending writes
-one row and touches no other. `open` gives an `AgentHistory` whose journal is the store, so `history.append` is durable.
+A store holds conversations; a conversation is a row of facts about it and its entries, one row an entry. Appending writes one row
+and changes no other; once a minute at the most also the conversation's own, for its place in lists. `open` gives an
+`AgentHistory` whose journal is the store, so `history.append` is durable.
 
 Whoever must be the only writer for a while (a worker that plays a turn, a graph) claims the conversation and opens it with the
 `Lease` it got. `runs` are the turns that workers are to play.
@@ -18,7 +19,9 @@ from typing import Self
 from msgspec import Struct
 
 from antiphon.history.agent_history import AgentHistory
+from antiphon.history.asked import check_not_negative, check_text
 from antiphon.history.entries import HistoryEntry
+from antiphon.history.journal import StoreJournal, StoreLog
 from antiphon.history.lease import Lease
 from antiphon.history.run_table import RunTable
 
@@ -36,6 +39,47 @@ class ConversationInfo(Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
 
 
+class ConversationRow(Struct, frozen=True):
+    """A conversation, and the number it goes by in its store."""
+
+    number: int
+    info: ConversationInfo
+
+    @classmethod
+    def of(
+        cls,
+        number: int,
+        conversation: str,
+        title: str,
+        created: datetime,
+        parent: str | None,
+        forked_at: int | None,
+        tags: Iterable[str],
+        version: int | None,
+        updated: datetime | None,
+    ) -> ConversationRow:
+        """What a store found: the facts, and the number and time of the last entry, if there is one."""
+        info = ConversationInfo(
+            id=conversation,
+            title=title,
+            created=created,
+            updated=max(updated or created, created),
+            version=version or 0,
+            parent=parent,
+            forked_at=forked_at,
+            tags=tuple(tags),
+        )
+        return cls(number, info)
+
+    @property
+    def id(self) -> str:
+        return self.info.id
+
+    @property
+    def version(self) -> int:
+        return self.info.version
+
+
 class SearchHit(Struct, frozen=True):
     """An entry in which a search found its words."""
 
@@ -50,26 +94,34 @@ class HistoryStore(ABC):
 
     path: str
     """Where they are, as people may see it: a file, or a server without the password."""
+    is_local: bool = False
+    """Whether it is on this machine, and answers so soon that it may be asked in an event loop."""
+    _log: StoreLog
 
     @abstractmethod
     def create(self, title: str = "", *, tags: Sequence[str] = ()) -> AgentHistory:
         """A new, empty conversation."""
 
-    @abstractmethod
     def open(self, conversation: str, *, lease: Lease | None = None) -> AgentHistory:
         """The history of a conversation: by its id, or the beginning or end of it if only one fits, or `last`.
 
         With a `lease`, its appends are refused (`LeaseLost`) from the moment somebody else claims the conversation; without
         one, they are refused (`LeaseHeld`) while somebody holds it.
         """
+        row = self._log.find(conversation)
+        journal = StoreJournal(self._log, self.fork, row.number, row.id, lease)
+        return AgentHistory(journal.read(after=0), journal=journal)
 
-    @abstractmethod
     def info(self, conversation: str) -> ConversationInfo:
         """The facts about a conversation."""
+        (info,) = self._titled([self._log.find(conversation)])
+        return info
 
-    @abstractmethod
     def list(self, *, limit: int = 50, offset: int = 0, tag: str | None = None) -> Sequence[ConversationInfo]:
         """Conversations, the latest changed first."""
+        check_not_negative(limit=limit, offset=offset)
+        check_text("tag", tag)
+        return self._titled(self._log.latest(limit, offset, tag))
 
     @abstractmethod
     def count(self, *, tag: str | None = None) -> int:
@@ -131,6 +183,10 @@ class HistoryStore(ABC):
     @abstractmethod
     def close(self) -> None:
         """Let go of the store."""
+
+    @abstractmethod
+    def _titled(self, found: Sequence[ConversationRow]) -> Sequence[ConversationInfo]:
+        """The facts, with the first words somebody said where no title was given."""
 
     def __enter__(self) -> Self:
         return self

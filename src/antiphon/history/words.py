@@ -27,6 +27,7 @@ _CJK = "\u3005\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\
 _CJK_RUN = re.compile(f"[{_CJK}]+")
 _TOKEN = re.compile(f"[{_CJK}]+|[^\\W{_CJK}]+")
 _TERM = re.compile(r'"([^"]*)"|(\S+)')
+_TITLE_LENGTH = 60
 
 
 def said(entry: HistoryEntry) -> str:
@@ -116,6 +117,12 @@ def excerpt(text: str, query: str, width: int = 80) -> str:
     start = max(0, min(places, default=0) - width // 3)
     end = min(len(line), start + width)
     return ("…" if start else "") + line[start:end] + ("…" if end < len(line) else "")
+
+
+def title(text: str) -> str:
+    """The beginning of a text, as the title of a conversation that has no other."""
+    line = " ".join(text.split())
+    return line if len(line) <= _TITLE_LENGTH else line[: _TITLE_LENGTH - 1] + "…"
 
 
 def normalised(text: str) -> str:

@@ -12,7 +12,7 @@ from antiphon.context import TokenLedger
 from antiphon.conversation import rounds_of
 from antiphon.conversation.summary import summarised_up_to, summary_of
 from antiphon.gateway.message import Answer
-from antiphon.history import ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry
+from antiphon.history import AgentHistory, ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry
 from antiphon.history.store import ConversationInfo
 from antiphon.web.asked import Asked
 from antiphon.web.conversations import LiveConversations, tag_of
@@ -75,25 +75,29 @@ class ConversationApi:
         if query := asked.request.query.get("query", "").strip():
             return Answer.json(await self._found(asked, query, limit))
         tag = tag_of(asked.owner) if asked.owner else None
-        listed = self._store.list(limit=limit, offset=asked.number("offset", 0), tag=tag)
-        return Answer.json({"conversations": listed, "total": self._store.count(tag=tag)})
+        offset = asked.number("offset", 0)
+        listed, total = await self._conversations.ask(
+            lambda: (self._store.list(limit=limit, offset=offset, tag=tag), self._store.count(tag=tag))
+        )
+        return Answer.json({"conversations": listed, "total": total})
 
     async def create(self, asked: Asked) -> Answer:
         """A new conversation."""
         wanted = asked.read(NewConversation)
         if wanted.model:
             self._models.check(wanted.model, asked.key)
-        live = self._conversations.create(asked.owner, _title(wanted.title))
+        live = await self._conversations.create(asked.owner, _title(wanted.title))
         if self._system:
-            live.chat.history.set_system_instruction(self._system)
+            await live.apart(lambda: live.chat.history.set_system_instruction(self._system))
         if wanted.model:
-            live.choose(wanted.model)
+            await live.choose(wanted.model)
         live.tell_entries()
         return Answer.json({"id": live.chat.id}, 201)
 
     async def show(self, asked: Asked) -> Answer:
         """All of a conversation, or what is behind entry `after`, as far as the events told of it: they tell the rest."""
         live = await self._opened(asked)
+        facts = await self._facts(live, asked)  # what follows is of one moment
         chat, snapshot = live.chat, live.chat.history.snapshot()
         behind = snapshot.entries[asked.number("after", 0) : live.version]
         effective = {entry.sequence_number for entry in snapshot.effective} if behind else set()
@@ -105,7 +109,7 @@ class ConversationApi:
         ]
         return Answer.json(
             {
-                **self._facts(live, asked),
+                **facts,
                 "version": live.version,
                 "entries": entries,
                 "tokens": chat.tokens,
@@ -128,16 +132,12 @@ class ConversationApi:
                 raise Refused(f"a text here has at most {_TEXT_LENGTH:,} characters", 413, "too_large")
         if change.model is not None:
             self._models.check(change.model, asked.key)
-            live.choose(change.model)
-        history = live.chat.history
-        if change.title is not None:
-            self._store.describe(asked.id, title=_title(change.title))
-        if change.system is not None and change.system != history.system_instruction:
-            history.set_system_instruction(change.system)
-        if change.memory is not None and change.memory != history.memory_notebook:
-            history.set_memory_notebook(change.memory)
+            await live.choose(change.model)
+        if (title := change.title) is not None:
+            await self._conversations.ask(lambda: self._store.describe(asked.id, title=_title(title)))
+        await live.apart(lambda: _set(live.chat.history, change))
         live.tell_entries()
-        return Answer.json(self._facts(live, asked))
+        return Answer.json(await self._facts(live, asked))
 
     async def delete(self, asked: Asked) -> Answer:
         """Remove a conversation for good."""
@@ -146,7 +146,7 @@ class ConversationApi:
 
     async def fork(self, asked: Asked) -> Answer:
         """A new conversation that begins like this one."""
-        self._conversations.info(asked.id, asked.owner)
+        await self._conversations.info(asked.id, asked.owner)
         at = asked.read(ForkAt).at
         forked = await asyncio.to_thread(self._store.fork, asked.id, at)
         return Answer.json({"id": forked.id}, 201)
@@ -155,7 +155,8 @@ class ConversationApi:
         """Let an earlier version be in force again."""
         live = await self._still(asked)
         async with live.writing:
-            live.chat.history.rollback(asked.read(RollbackTo).to, "by the person")
+            to = asked.read(RollbackTo).to
+            await live.apart(lambda: live.chat.history.rollback(to, "by the person"))
             live.tell_entries()
         return Answer.json({"version": live.version})
 
@@ -167,7 +168,7 @@ class ConversationApi:
             up_to = summarised_up_to(snapshot)
             model = live.chat.model or self._models.default
             summary = await summary_of(snapshot, up_to, self._provider, model)
-            live.chat.history.compact(summary, up_to)
+            await live.apart(lambda: live.chat.history.compact(summary, up_to))
             live.tell_entries()
         return Answer.json({"summary": summary, "up_to": up_to, "tokens": live.chat.tokens})
 
@@ -201,7 +202,7 @@ class ConversationApi:
 
     async def export(self, asked: Asked) -> Answer:
         """The conversation as JSON Lines."""
-        self._conversations.info(asked.id, asked.owner)
+        await self._conversations.info(asked.id, asked.owner)
         lines = await asyncio.to_thread(lambda: b"".join(self._store.export_lines(asked.id)))
         headers = {
             "content-type": "application/jsonl; charset=utf-8",
@@ -231,10 +232,10 @@ class ConversationApi:
             raise Refused("a turn is being played; stop it first, or wait for its end", 409, "running")
         return live
 
-    def _facts(self, live: LiveConversation, asked: Asked) -> dict[str, Any]:
+    async def _facts(self, live: LiveConversation, asked: Asked) -> dict[str, Any]:
         history = live.chat.history
         return {
-            "info": self._conversations.info(asked.id, asked.owner),
+            "info": await self._conversations.info(asked.id, asked.owner),
             "model": live.chat.model or self._models.default,
             "system": history.system_instruction,
             "memory": history.memory_notebook,
@@ -251,6 +252,13 @@ class ConversationApi:
 
 def _row(info: ConversationInfo, excerpt: str, sequence_number: int) -> dict[str, Any]:
     return {**msgspec.to_builtins(info), "excerpt": excerpt, "sequence_number": sequence_number}
+
+
+def _set(history: AgentHistory, change: ConversationChange) -> None:
+    if change.system is not None and change.system != history.system_instruction:
+        history.set_system_instruction(change.system)
+    if change.memory is not None and change.memory != history.memory_notebook:
+        history.set_memory_notebook(change.memory)
 
 
 def _title(given: str) -> str:

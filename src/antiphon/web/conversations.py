@@ -3,6 +3,8 @@
 A conversation is opened when somebody asks for it and let go of when nobody has for a while: nothing of it is lost, for all of
 it is in the store. One that is watched or plays a turn stays. Whoever has a key sees the conversations of that key and no others:
 the store keeps the owner as a tag.
+
+A store on another machine may keep us waiting, so it is asked in a thread: whoever wants something else is served meanwhile.
 """
 
 from __future__ import annotations
@@ -10,6 +12,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from typing import TypeVar
+from weakref import WeakValueDictionary
 
 from antiphon.conversation import Conversation
 from antiphon.errors import UnknownConversation
@@ -17,6 +21,8 @@ from antiphon.history import AgentHistory, HistoryStore
 from antiphon.history.ids import is_id
 from antiphon.history.store import ConversationInfo
 from antiphon.web.live_conversation import LiveConversation
+
+T = TypeVar("T")
 
 MOST_OPEN = 64
 IDLE_SECONDS = 600.0
@@ -39,7 +45,7 @@ class LiveConversations:
         self._most_open = most_open
         self._idle_seconds = idle_seconds
         self._open: dict[str, LiveConversation] = {}
-        self._opening = asyncio.Lock()
+        self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -49,40 +55,45 @@ class LiveConversations:
         """How many turns are being played."""
         return sum(live.is_running for live in self._open.values())
 
-    def create(self, owner: str, title: str = "") -> LiveConversation:
+    async def ask(self, question: Callable[[], T]) -> T:
+        """What the store says to a question."""
+        return question() if self.store.is_local else await asyncio.to_thread(question)
+
+    async def create(self, owner: str, title: str = "") -> LiveConversation:
         """A new conversation."""
         self._let_go()
-        history = self.store.create(title, tags=[tag_of(owner)] if owner else [])
+        history = await self.ask(lambda: self.store.create(title, tags=[tag_of(owner)] if owner else []))
         return self._keep(history, owner)
 
-    def info(self, conversation: str, owner: str) -> ConversationInfo:
+    async def info(self, conversation: str, owner: str) -> ConversationInfo:
         """The facts about a conversation, if it is this owner's. Raises `UnknownConversation`."""
         # Only whole ids: the abbreviations that a person may type would find what is not theirs.
-        info = self.store.info(conversation) if is_id(conversation) else None
+        info = await self.ask(lambda: self.store.info(conversation)) if is_id(conversation) else None
         if info is None or (owner and tag_of(owner) not in info.tags):
             raise UnknownConversation(f"there is no conversation {conversation[:40]!r} here; it may have been deleted")
         return info
 
     async def open(self, conversation: str, owner: str) -> LiveConversation:
         """The conversation, opened if it is not yet, with what others appended since."""
-        self.info(conversation, owner)
-        async with self._opening:
+        await self.info(conversation, owner)
+        # Two who want the same wait for each other, and for nobody else.
+        async with self._opening.setdefault(conversation, asyncio.Lock()):
             self._let_go()
             live = self._open.get(conversation)
             if live is None:
                 history = await asyncio.to_thread(self.store.open, conversation)
                 live = self._keep(history, owner)
-        live.refresh()
+        await live.refresh()
         return live
 
     async def delete(self, conversation: str, owner: str) -> None:
         """Delete a conversation; whoever watches it is told."""
-        self.info(conversation, owner)
+        await self.info(conversation, owner)
         live = self._open.pop(conversation, None)
         if live is not None:
             live.is_deleted = True
             await live.close()
-        self.store.delete(conversation)
+        await self.ask(lambda: self.store.delete(conversation))
 
     async def aclose(self, grace: float = 0.0) -> None:
         """Close all of them. Turns get `grace` seconds to end."""
@@ -92,7 +103,9 @@ class LiveConversations:
             await asyncio.gather(*(live.close(grace) for live in open_ones))
 
     def _keep(self, history: AgentHistory, owner: str) -> LiveConversation:
-        live = self._open[history.id] = LiveConversation(self._make(history, owner), owner)
+        live = self._open[history.id] = LiveConversation(
+            self._make(history, owner), owner, is_local=self.store.is_local
+        )
         return live
 
     def _let_go(self) -> None:

@@ -4,6 +4,9 @@ A turn is a task of the server and of no request: whoever asked for it may go aw
 that writes does so in this process's one event loop and, where it takes more than a moment, behind `writing`; another process
 that writes the same log meets the store's own lock, and one of the two hears of a conflict.
 
+A log that is kept on another machine is read and written in a thread (`apart`), one of them at a time and never while a turn is
+played: the turn appends in the event loop, and a log has one writer.
+
 The model that was chosen for a conversation is a note in its log, so that it is the same after a restart.
 """
 
@@ -12,8 +15,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing
+from typing import TypeVar
 
 from antiphon.conversation import Conversation, ToolLoop
 from antiphon.conversation.events import LoopEvent, LoopFinished
@@ -27,6 +31,8 @@ from antiphon.wire.output import ProviderError
 
 logger = logging.getLogger("antiphon.web")
 
+T = TypeVar("T")
+
 PING_SECONDS = 15.0
 _PIECE = 256 * 1024
 _CHOSEN = "chat_model"
@@ -35,7 +41,9 @@ _CHOSEN = "chat_model"
 class LiveConversation:
     """One conversation, its turns and its watchers."""
 
-    def __init__(self, chat: Conversation, owner: str = "", *, events: EventBuffer | None = None) -> None:
+    def __init__(
+        self, chat: Conversation, owner: str = "", *, events: EventBuffer | None = None, is_local: bool = True
+    ) -> None:
         self.chat = chat
         self.owner = owner
         self.loop = ToolLoop(chat)
@@ -45,6 +53,8 @@ class LiveConversation:
         self.watchers = 0
         self.is_deleted = False
         self.last_used = time.monotonic()
+        self._is_local = is_local
+        self._apart = asyncio.Lock()
         self._order = InOrder(chat.history, self._entry_appended, self.events.tell)
         self._task: asyncio.Task[None] | None = None
         self._has_finished = True
@@ -63,7 +73,7 @@ class LiveConversation:
     @property
     def is_idle(self) -> bool:
         """Whether nobody would miss it."""
-        return not (self.is_running or self.watchers or self.writing.locked())
+        return not (self.is_running or self.watchers or self.writing.locked() or self._apart.locked())
 
     @property
     def is_unfinished(self) -> bool:
@@ -81,11 +91,22 @@ class LiveConversation:
         """The version up to which the events were told; the log may be a moment ahead."""
         return self._order.told
 
-    def refresh(self) -> None:
+    async def apart(self, work: Callable[[], T]) -> T:
+        """Do what reads or writes the log, where it keeps nobody else waiting."""
+        if self._is_local or self.is_running:
+            return work()
+        # Whoever asked may go away: the log is not free before this is done.
+        return await asyncio.shield(self._in_a_thread(work))
+
+    async def _in_a_thread(self, work: Callable[[], T]) -> T:
+        async with self._apart:
+            return work() if self.is_running else await asyncio.to_thread(work)
+
+    async def refresh(self) -> None:
         """Take in what others appended to the stored conversation, unless a turn is being played here."""
         self.last_used = time.monotonic()
         if not self.is_running:
-            self.chat.history.refresh()
+            await self.apart(lambda: self.is_running or self.chat.history.refresh())  # a turn may begin before we can
             self.tell_entries()
 
     def tell_entries(self) -> None:
@@ -93,11 +114,12 @@ class LiveConversation:
         if not self.is_running:
             self._order.rest()
 
-    def choose(self, model: str) -> None:
+    async def choose(self, model: str) -> None:
         """Let another model answer from the next round on."""
         if model != self.chat.model:
             note = EntryMetadata(extra={_CHOSEN: model})
-            self.chat.history.append(DebugLogEntry("model", f"From here on {model} is asked.", metadata=note))
+            entry = DebugLogEntry("model", f"From here on {model} is asked.", metadata=note)
+            await self.apart(lambda: self.chat.history.append(entry))
             self.chat.model = model
             self.tell_entries()
 
@@ -108,11 +130,12 @@ class LiveConversation:
         if self._task is not None and not self.is_running:
             await asyncio.wait([self._task])
         self.last_used = time.monotonic()
-        self.refresh()
-        number = self.places.turn + bool(content)
+        await self.refresh()
         begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._has_finished = False
-        self._task = asyncio.create_task(self._play(content, number, begun))
+        async with self._apart:
+            number = self.places.turn + bool(content)
+            self._has_finished = False
+            self._task = asyncio.create_task(self._play(content, number, begun))
         await begun
         return number
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from antiphon.conversation import ToolLoop
 from antiphon.gateway.client_keys import ClientKey
 from antiphon.gateway.message import Answer
 from antiphon.parts import InputPart
@@ -98,7 +99,7 @@ class TurnApi:
         async with live.writing:
             await live.interrupt()
             if said.model:
-                live.choose(said.model)
+                await live.choose(said.model)
             return Answer.json({"turn": await live.begin(*parts)}, 202)
 
     async def resume(self, asked: Asked) -> Answer:
@@ -122,14 +123,7 @@ class TurnApi:
         async with live.writing:
             if live.is_running:
                 raise Refused("no call waits for a decision: a turn is being played", 409, "running")
-            if decision.decision == "approve":
-                live.loop.approve(decision.tool_call_id, decision.reason)
-            elif decision.decision == "deny":
-                live.loop.deny(decision.tool_call_id, decision.reason)
-            elif decision.arguments is None:
-                raise Refused("say which arguments the call shall have: arguments is missing")
-            else:
-                live.loop.edit(decision.tool_call_id, decision.arguments, decision.reason)
+            await live.apart(lambda: _decide(live.loop, decision))
             live.tell_entries()
             pending = live.pending
             if not pending:
@@ -167,3 +161,14 @@ class TurnApi:
     def _check_room(self, live: LiveConversation) -> None:
         if not live.is_running and self._conversations.running >= self._most_running:
             raise Refused(f"{self._most_running} turns are being played already; try again soon", 503, "busy")
+
+
+def _decide(loop: ToolLoop, decision: Decision) -> None:
+    if decision.decision == "approve":
+        loop.approve(decision.tool_call_id, decision.reason)
+    elif decision.decision == "deny":
+        loop.deny(decision.tool_call_id, decision.reason)
+    elif decision.arguments is None:
+        raise Refused("say which arguments the call shall have: arguments is missing")
+    else:
+        loop.edit(decision.tool_call_id, decision.arguments, decision.reason)

@@ -10,14 +10,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from antiphon.cli.chat.models import model_named, models_used
 from antiphon.conversation import Conversation, ToolLoop
 from antiphon.errors import AntiphonError, DocumentsUnreadable, HistoryError, StoreError, StoreReadOnly
 from antiphon.history import AgentHistory, ConversationInfo, ModelInputEntry
-from antiphon.history.opening import folder_of, open_store
+from antiphon.history.opening import folder_of, open_store, shown
 from antiphon.providers.choice import Choice
 from antiphon.tools.builtin import PlanStore
 from antiphon.tools.tool import Tool
@@ -36,6 +37,13 @@ class ChatSettings(Struct, frozen=True, kw_only=True):
     asks: bool = False
     """Whether calls that change something wait for a person."""
     folder: Path | None = None
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """What of it is shown: the address of a store may hold a password (law L10)."""
+        return list((structs.asdict(self) | {"store": shown(self.store)}).items())
+
+    def __repr__(self) -> str:
+        return f"ChatSettings({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
 
 
 class ChatSession:

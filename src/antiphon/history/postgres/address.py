@@ -51,6 +51,9 @@ class Address(Struct, frozen=True):
                 text = text.replace(secret, "***")
         return text
 
+    def __rich_repr__(self) -> list[tuple[str, str]]:
+        return [("place", self.place)]
+
     def __repr__(self) -> str:
         return f"Address({self.place!r})"
 

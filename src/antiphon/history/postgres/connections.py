@@ -110,12 +110,18 @@ class Connections:
         """End the block of a transaction, and keep nothing of it."""
         raise self._driver.Rollback
 
-    def rows(self, query: str, given: Sequence[object] | dict[str, object] = ()) -> list[tuple[Any, ...]]:
-        """What a question to the database gives. It changes nothing, so it is asked again if the connection breaks."""
+    def rows(
+        self, query: str, given: Sequence[object] | dict[str, object] = (), *, is_planned_anew: bool = False
+    ) -> list[tuple[Any, ...]]:
+        """What a question to the database gives. It changes nothing, so it is asked again if the connection breaks.
+
+        `is_planned_anew`: the way to the answer depends on the values, so the server is not to keep the one it found before.
+        """
         for is_last in (False, True):
             try:
                 with self.connection() as db:
-                    return db.execute(query, given, binary=True).fetchall()
+                    prepare = False if is_planned_anew else None
+                    return db.execute(query, given, prepare=prepare, binary=True).fetchall()
             except BrokenOff:
                 if is_last:
                     raise

@@ -8,8 +8,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from antiphon.errors import HistoryError, LeaseHeld, LeaseLost, StoreError, UnknownConversation
-from antiphon.history.lease import Lease
+from antiphon.errors import HistoryError, StoreError, UnknownConversation
+from antiphon.history.lease import Lease, check_seconds, lost, refused
 from antiphon.history.postgres.connections import Connections
 from antiphon.history.postgres.rows import plain
 
@@ -41,7 +41,7 @@ class PostgresLeases:
             return take(db, number, holder, seconds)
 
     def renew(self, lease: Lease, seconds: float) -> Lease:
-        _check(seconds)
+        check_seconds(seconds)
         with self._connections.connection() as db:
             renewed = db.execute(_RENEW, (seconds, lease.conversation, lease.epoch)).fetchone()
         if renewed is None:
@@ -64,19 +64,13 @@ def refusal(db: Database, number: int, epoch: int | None) -> HistoryError | Stor
     if held is None:
         return UnknownConversation("the conversation was deleted; the entry was not written")
     conversation, holder, current, _, is_held = held
-    if epoch is None and is_held:
-        return LeaseHeld(
-            f"conversation {conversation} is being played by {holder}; nothing was written. Wait until it is done, or cancel "
-            "its run"
-        )
-    if epoch is not None and epoch != current:
-        return lost(conversation, epoch, f" (epoch {current}, {holder or 'nobody now'})")
-    return None
+    may_write = not is_held if epoch is None else epoch == current
+    return None if may_write else refused(conversation, holder, current, epoch)
 
 
 def take(db: Database, number: int, holder: str, seconds: float) -> Lease | None:
     """A lease on a conversation that nobody holds."""
-    _check(seconds)
+    check_seconds(seconds)
     taken = db.execute(_TAKE, (plain(holder), seconds, number)).fetchone()
     return lease_of(*taken) if taken is not None else None
 
@@ -89,15 +83,3 @@ def give_back(db: Database, lease: Lease) -> bool:
 def lease_of(conversation: str, holder: str, epoch: int, until: datetime) -> Lease:
     """The lease in a row."""
     return Lease(conversation=conversation, holder=holder, epoch=epoch, expires=until)
-
-
-def lost(conversation: str, epoch: int, to_whom: str = "") -> LeaseLost:
-    return LeaseLost(
-        f"the lease on conversation {conversation} (epoch {epoch}) is over: somebody else claimed it{to_whom}, or it was given "
-        "back. Nothing was written; stop, and leave the rest to whoever has it now"
-    )
-
-
-def _check(seconds: float) -> None:
-    if not 0 < seconds < float("inf"):
-        raise StoreError(f"a lease lasts some seconds, not {seconds:g}")

@@ -6,39 +6,49 @@
 - The server answers when the entry is on its disk (`synchronous_commit` is never off here).
 - If the connection breaks while the answer is awaited, the same statement is sent once more: an entry that stands at its number
   with exactly our bytes is ours, and was written.
-- An entry with large media is one transaction.
+- If the conversation was not touched in the minute before (see `rows`), that and the entry are written in one transaction; so is
+  an entry with large media.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from antiphon.errors import (
-    ConversationExists,
-    StoreDamaged,
-    StoreUnreachable,
-    WriterConflict,
-)
+from antiphon.errors import ConversationExists, StoreDamaged, StoreUnreachable
 from antiphon.history.asked import may_be_an_end, the_conversation
 from antiphon.history.attachments import MARK, attach, detach, references
 from antiphon.history.codec import decode_entry
 from antiphon.history.entries import HistoryEntry
 from antiphon.history.export import ExportHead
+from antiphon.history.journal import conflict
 from antiphon.history.postgres.connections import BrokenOff, Connections
 from antiphon.history.postgres.leases import refusal
-from antiphon.history.postgres.rows import CONVERSATIONS, LAST_SEQUENCE, LATEST_FIRST, ConversationRow, aware, plain
+from antiphon.history.postgres.rows import (
+    CONVERSATIONS,
+    LAST_SEQUENCE,
+    LATEST,
+    SINCE,
+    aware,
+    plain,
+    tagged,
+)
 from antiphon.history.postgres.tables import LOCKS, lock_number
+from antiphon.history.store import ConversationRow
 
 if TYPE_CHECKING:
     from antiphon.history.postgres.connections import Database
+
+EntryRow: TypeAlias = dict[str, Any]
+"""What is written of an entry, and the epoch under which."""
 
 # `FOR SHARE` makes an append and a claim, or a delete, wait for each other, and read the row again then: whoever claimed a
 # conversation sees every entry that was written before, and no entry of another comes after.
 _APPEND = """
 WITH taken AS MATERIALIZED (
     SELECT number, id, watched_until > clock_timestamp() AS is_watched FROM conversations
-    WHERE number = %(number)s AND {may_write} FOR SHARE
+    WHERE number = %(number)s AND {may_write} AND touched BETWEEN
+    coalesce(%(at)s::timestamptz, created) - interval '1 minute' AND coalesce(%(at)s::timestamptz, created) FOR SHARE
 ), written AS (
     INSERT INTO entries (number, sequence, at, body) SELECT number, %(sequence)s, %(at)s::timestamptz, %(body)s FROM taken
     ON CONFLICT DO NOTHING RETURNING sequence
@@ -47,6 +57,11 @@ SELECT CASE WHEN is_watched THEN pg_notify('antiphon_' || id, sequence::text) EN
 """
 _APPEND_FREE = _APPEND.format(may_write="held_until <= clock_timestamp()")
 _APPEND_LEASED = _APPEND.format(may_write="epoch = %(epoch)s")
+_TOUCH = "UPDATE conversations SET touched = coalesce(%(at)s::timestamptz, created) WHERE number = %(number)s"
+TOUCH_LAST = """
+UPDATE conversations c SET touched = coalesce(
+    (SELECT at FROM entries e WHERE e.number = c.number ORDER BY sequence DESC LIMIT 1), created) WHERE number = %s
+"""
 INSERT_ENTRIES = "INSERT INTO entries (number, sequence, at, body) VALUES (%s, %s, %s, %s)"
 BODIES = "SELECT body FROM entries WHERE number = %s AND sequence BETWEEN %s AND %s ORDER BY sequence"
 _REFERENCE = f'"{MARK}'.encode()
@@ -62,11 +77,12 @@ class Log:
     def append(self, number: int, conversation: str, entry: HistoryEntry, epoch: int | None) -> None:
         """Write one entry; back when it is durable."""
         stored, attachments = detach(entry)
+        row = _row(number, entry, stored, epoch)
         try:
-            self._append(number, conversation, entry, stored, attachments, epoch)
+            self._append(row, conversation, attachments)
         except BrokenOff:
             try:
-                self._append(number, conversation, entry, stored, attachments, epoch, is_second=True)
+                self._append(row, conversation, attachments, is_second=True)
             except StoreUnreachable as error:
                 raise StoreUnreachable(
                     f"the connection to {self.path} broke while entry {entry.sequence_number} of conversation {conversation} "
@@ -74,31 +90,19 @@ class Log:
                 ) from error
 
     def _append(
-        self,
-        number: int,
-        conversation: str,
-        entry: HistoryEntry,
-        stored: bytes,
-        attachments: dict[str, str],
-        epoch: int | None,
-        *,
-        is_second: bool = False,
+        self, row: EntryRow, conversation: str, attachments: Mapping[str, str], *, is_second: bool = False
     ) -> None:
-        sequence = entry.sequence_number
-        while not self._write(number, entry, stored, attachments, epoch):
+        number, sequence = row["number"], row["sequence"]
+        while not self._write(row, attachments):
             found = self._connections.rows(BODIES, (number, sequence, sequence))
-            if is_second and found == [(stored,)]:
+            if is_second and found == [(row["body"],)]:
                 return  # the first time it arrived; only its acknowledgement was lost
             with self._connections.connection() as db:
-                refused = refusal(db, number, epoch)
+                refused = refusal(db, number, row["epoch"])
             if refused is not None:
                 raise refused
             if found:
-                raise WriterConflict(
-                    f"another writer appended to conversation {conversation}: it is at version {self._version(number)}, and "
-                    f"this entry was meant to be number {sequence}. Nothing was written; `refresh()` the history, look at "
-                    "what is new, and append again"
-                )
+                raise conflict(conversation, self._version(number), sequence)
             # Whoever held the conversation gave it back just now.
 
     def read(self, number: int, conversation: str, after: int) -> Sequence[HistoryEntry]:
@@ -124,7 +128,7 @@ class Log:
         wanted = plain(conversation)
         found = self.rows("WHERE c.id = %s", (wanted,))
         if conversation == "last":
-            found = self.rows(f"{LATEST_FIRST} LIMIT 1")
+            found = self.latest(1)
         elif not found and may_be_an_end(wanted):
             size, end = len(wanted), wanted.lower()
             found = self.rows("WHERE left(c.id, %s) = %s OR right(c.id, %s) = %s LIMIT 2", (size, end, size, end))
@@ -132,12 +136,13 @@ class Log:
 
     def insert_conversation(self, db: Database, head: ExportHead) -> int:
         """The number of a new conversation."""
-        row = (plain(head.title), head.created, head.parent, head.forked_at, [plain(tag) for tag in head.tags])
+        tags = [plain(tag) for tag in head.tags]
+        row = (head.id, plain(head.title), head.created, head.parent, head.forked_at, tags, head.created)
         inserted = """
-            INSERT INTO conversations (id, title, created, parent, forked_at, tags) VALUES (%s, %s, %s, %s, %s, %s)
-            ON CONFLICT DO NOTHING RETURNING number
+            INSERT INTO conversations (id, title, created, parent, forked_at, tags, touched)
+            VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING RETURNING number
         """
-        made = db.execute(inserted, (head.id, *row)).fetchone()
+        made = db.execute(inserted, row).fetchone()
         if made is None:
             raise ConversationExists(f"{self.path} already has a conversation {head.id}; import it as new to have both")
         return int(made[0])
@@ -145,21 +150,26 @@ class Log:
     def insert_entry(self, db: Database, number: int, entry: HistoryEntry) -> None:
         """Write an entry and its attachments as part of a transaction. Raises `LeaseHeld` if somebody holds the conversation."""
         stored, attachments = detach(entry)
-        self.insert_attachments(db, number, attachments)
-        if not _insert(db, number, entry, stored, None) and (refused := refusal(db, number, None)) is not None:
+        if not self._insert_all(db, _row(number, entry, stored, None), attachments) and (
+            refused := refusal(db, number, None)
+        ):
             raise refused
 
-    def _write(
-        self, number: int, entry: HistoryEntry, stored: bytes, attachments: dict[str, str], epoch: int | None
-    ) -> bool:
+    def _write(self, row: EntryRow, attachments: Mapping[str, str]) -> bool:
         if not attachments:
             with self._connections.connection() as db:
-                return _insert(db, number, entry, stored, epoch)
+                if _insert(db, row):
+                    return True
         with self._connections.transaction() as db:
-            self.insert_attachments(db, number, attachments)
-            if not (is_taken := _insert(db, number, entry, stored, epoch)):
+            if not (is_taken := self._insert_all(db, row, attachments)):
                 self._connections.undo()
         return is_taken
+
+    def _insert_all(self, db: Database, row: EntryRow, attachments: Mapping[str, str]) -> bool:
+        """Write an entry with its attachments, and that its conversation was touched, as part of a transaction."""
+        self.insert_attachments(db, row["number"], attachments)
+        db.execute(_TOUCH, row)
+        return _insert(db, row)
 
     def insert_attachments(self, db: Database, number: int, attachments: Mapping[str, str]) -> None:
         """Keep attachments, each once, and say that a conversation uses them."""
@@ -193,17 +203,25 @@ class Log:
         )
         return int(version)
 
+    def latest(self, limit: int, offset: int = 0, tag: str | None = None) -> Sequence[ConversationRow]:
+        """The conversations that were changed last, in that order."""
+        which, tags = tagged(tag), [plain(tag or "")]
+        last = {"tags": tags, "last": max(0, limit + offset - 1)}
+        ((since,),) = self._connections.rows(SINCE.format(which=which), last)
+        page = {"tags": tags, "since": since, "limit": limit, "offset": offset}
+        found = self._connections.rows(LATEST.format(which=which), page, is_planned_anew=True)
+        return [ConversationRow.of(*row) for row in found]
+
     def rows(self, rest: str, given: Sequence[object] = ()) -> Sequence[ConversationRow]:
         """Conversations; `rest` is the rest of the query."""
-        return [ConversationRow(*row) for row in self._connections.rows(f"{CONVERSATIONS} {rest}", given)]
+        return [ConversationRow.of(*row) for row in self._connections.rows(f"{CONVERSATIONS} {rest}", given)]
 
 
-def _insert(db: Database, number: int, entry: HistoryEntry, stored: bytes, epoch: int | None) -> bool:
-    given = {
-        "number": number,
-        "sequence": entry.sequence_number,
-        "at": aware(entry.timestamp),
-        "body": stored,
-        "epoch": epoch,
-    }
-    return db.execute(_APPEND_FREE if epoch is None else _APPEND_LEASED, given).rowcount > 0
+def _row(number: int, entry: HistoryEntry, stored: bytes, epoch: int | None) -> EntryRow:
+    at = aware(entry.timestamp)
+    return {"number": number, "sequence": entry.sequence_number, "at": at, "body": stored, "epoch": epoch}
+
+
+def _insert(db: Database, row: EntryRow) -> bool:
+    """Write an entry, if its writer may and its conversation was touched in the minute before; whether it was so."""
+    return db.execute(_APPEND_FREE if row["epoch"] is None else _APPEND_LEASED, row).rowcount > 0

@@ -1,63 +1,41 @@
-"""The rows of conversations and entries, as they are read."""
+"""The rows of conversations and entries, as they are read.
+
+`touched` is when a conversation was last changed, to the minute: the time of its last entry is not before that, and at most a
+minute after. So the latest are found by an index, and yet an append writes nothing but its row, unless the minute is over.
+"""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from msgspec import Struct
-
-from antiphon.history.export import ExportHead
-from antiphon.history.store import ConversationInfo
+from antiphon.history.asked import whole
 
 CONVERSATIONS = """
-SELECT c.number, c.id, c.title, c.created, c.parent, c.forked_at, c.tags, c.indexed, last.sequence, last.at
+SELECT c.number, c.id, c.title, c.created, c.parent, c.forked_at, c.tags, last.sequence, last.at
 FROM conversations c LEFT JOIN LATERAL (
     SELECT sequence, at FROM entries WHERE entries.number = c.number ORDER BY sequence DESC LIMIT 1) last ON true
 """
 
-LATEST_FIRST = "ORDER BY coalesce(last.at, c.created) DESC, c.number DESC"
+# Of those that were touched more than a minute before the last of the page, none belongs on it: only the others are sorted. It is
+# asked for by itself, because the planner takes the index only for a time that it knows.
+SINCE = """
+SELECT coalesce((SELECT touched FROM conversations c WHERE touched < 'infinity' AND {which}
+    ORDER BY touched DESC LIMIT 1 OFFSET %(last)s) - interval '1 minute', '-infinity')::text
+"""
+LATEST = f"""{CONVERSATIONS} WHERE c.touched >= %(since)s::timestamptz AND {{which}}
+ORDER BY coalesce(last.at, c.created) DESC, c.number DESC LIMIT %(limit)s OFFSET %(offset)s
+"""
 LAST_SEQUENCE = (1 << 31) - 1
 
 
-class ConversationRow(Struct, frozen=True):
-    """A row of `CONVERSATIONS`."""
-
-    number: int
-    id: str
-    title: str
-    created: datetime
-    parent: str | None
-    forked_at: int | None
-    tags: list[str]
-    indexed: int
-    last: int | None
-    updated: datetime | None
-
-    @property
-    def version(self) -> int:
-        return self.last or 0
-
-    @property
-    def info(self) -> ConversationInfo:
-        return ConversationInfo(
-            id=self.id,
-            title=self.title,
-            created=self.created,
-            updated=max(self.updated or self.created, self.created),
-            version=self.version,
-            parent=self.parent,
-            forked_at=self.forked_at,
-            tags=tuple(self.tags),
-        )
-
-    @property
-    def head(self) -> ExportHead:
-        return ExportHead.of(self.info)
+def tagged(tag: str | None) -> str:
+    """The condition that a conversation has the tag that is given as the one of `tags`; without one, all are meant."""
+    return "true" if tag is None else "c.tags @> %(tags)s"
 
 
 def plain(text: str) -> str:
     """A text as PostgreSQL can keep it: it knows neither NUL nor half a character. Entries need no such care, they are bytes."""
-    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+    return whole(text.replace("\0", "\ufffd"))
 
 
 def aware(at: datetime | None) -> datetime | None:

@@ -7,36 +7,36 @@ for somebody else: an export reads its entries piece by piece, which is safe bec
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from datetime import UTC, datetime
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 
 import msgspec
 
-from antiphon.errors import OutOfSequence, UnknownConversation
+from antiphon.errors import UnknownConversation
 from antiphon.history import words
 from antiphon.history.agent_history import AgentHistory
-from antiphon.history.asked import check_not_negative
+from antiphon.history.asked import check_not_negative, check_text
 from antiphon.history.entries import HistoryEntry
-from antiphon.history.export import AttachmentLine, EntryLine, ExportHead, attachment_line, head_line, read_export
-from antiphon.history.ids import new_id
+from antiphon.history.export import Export, ExportHead, attachment_line, head_line
+from antiphon.history.journal import StoreJournal
 from antiphon.history.lease import Lease
 from antiphon.history.postgres.address import Address
 from antiphon.history.postgres.connections import Connections
 from antiphon.history.postgres.index import SaidIndex
 from antiphon.history.postgres.leases import PostgresLeases
-from antiphon.history.postgres.log import BODIES, INSERT_ENTRIES, Log
-from antiphon.history.postgres.rows import LATEST_FIRST, ConversationRow, aware, plain
+from antiphon.history.postgres.log import BODIES, INSERT_ENTRIES, TOUCH_LAST, Log
+from antiphon.history.postgres.rows import aware, plain, tagged
 from antiphon.history.postgres.runs import PostgresRunTable
 from antiphon.history.postgres.tables import migrate
 from antiphon.history.postgres.tail import tail
-from antiphon.history.store import ConversationInfo, HistoryStore, SearchHit
+from antiphon.history.store import ConversationInfo, ConversationRow, HistoryStore, SearchHit
 
-_TITLE_LENGTH = 60
 _BATCH = 500
 
 
 class PostgresStore(HistoryStore):
     """Conversations in a schema of a PostgreSQL database. Many processes on many machines may have it open."""
+
+    _log: Log
 
     def __init__(
         self,
@@ -79,25 +79,12 @@ class PostgresStore(HistoryStore):
         head = ExportHead.begun(title, tags)
         with self._connections.connection() as db:
             number = self._log.insert_conversation(db, head)
-        return AgentHistory(journal=_PostgresJournal(self._log, self.fork, number, head.id))
-
-    def open(self, conversation: str, *, lease: Lease | None = None) -> AgentHistory:
-        row = self._log.find(conversation)
-        journal = _PostgresJournal(self._log, self.fork, row.number, row.id, lease)
-        return AgentHistory(journal.read(after=0), journal=journal)
-
-    def info(self, conversation: str) -> ConversationInfo:
-        (info,) = self._titled([self._log.find(conversation)])
-        return info
-
-    def list(self, *, limit: int = 50, offset: int = 0, tag: str | None = None) -> Sequence[ConversationInfo]:
-        check_not_negative(limit=limit, offset=offset)
-        where, given = _tagged(tag)
-        return self._titled(self._log.rows(f"{where} {LATEST_FIRST} LIMIT %s OFFSET %s", (*given, limit, offset)))
+        return AgentHistory(journal=StoreJournal(self._log, self.fork, number, head.id))
 
     def count(self, *, tag: str | None = None) -> int:
-        where, given = _tagged(tag)
-        ((number,),) = self._connections.rows(f"SELECT count(*) FROM conversations c {where}", given)
+        check_text("tag", tag)
+        counted = f"SELECT count(*) FROM conversations c WHERE {tagged(tag)}"
+        ((number,),) = self._connections.rows(counted, {"tags": [plain(tag or "")]})
         return int(number)
 
     def search(self, query: str, *, limit: int = 20) -> Sequence[SearchHit]:
@@ -114,6 +101,8 @@ class PostgresStore(HistoryStore):
     def describe(
         self, conversation: str, *, title: str | None = None, tags: Sequence[str] | None = None
     ) -> ConversationInfo:
+        check_text("title", title)
+        check_text("tag", *(tags or ()))
         row = self._log.find(conversation)
         given = (
             None if title is None else plain(title),
@@ -127,14 +116,7 @@ class PostgresStore(HistoryStore):
 
     def fork(self, conversation: str, at: int | None = None) -> AgentHistory:
         parent = self._log.find(conversation)
-        at = parent.version if at is None else at
-        if not 0 <= at <= parent.version:
-            raise OutOfSequence(
-                f"cannot fork conversation {parent.id} at {at}: it has the versions 0 to {parent.version}"
-            )
-        head = msgspec.structs.replace(
-            parent.head, id=new_id(), created=datetime.now(UTC), entries=at, parent=parent.id, forked_at=at
-        )
+        head = ExportHead.of(parent.info).forked(at)
         with self._connections.transaction() as db:
             self._log.keep_attachments(db)
             number = self._log.insert_conversation(db, head)
@@ -142,13 +124,14 @@ class PostgresStore(HistoryStore):
                 INSERT INTO entries (number, sequence, at, body)
                 SELECT %s, sequence, at, body FROM entries WHERE number = %s AND sequence <= %s
             """
-            if db.execute(copied, (number, parent.number, at)).rowcount != at:
+            if db.execute(copied, (number, parent.number, head.entries)).rowcount != head.entries:
                 raise UnknownConversation(
                     f"{self.path}: conversation {parent.id} was deleted; there is nothing to fork"
                 )
             # The copy may use fewer attachments than its parent; one too many costs nothing but a row.
             uses = "INSERT INTO attachment_uses SELECT %s, name FROM attachment_uses WHERE number = %s"
             db.execute(uses, (number, parent.number))
+            db.execute(TOUCH_LAST, (number,))
         return self.open(head.id)
 
     def delete(self, conversation: str) -> None:
@@ -169,7 +152,7 @@ class PostgresStore(HistoryStore):
 
     def export_lines(self, conversation: str) -> Iterator[bytes]:
         row = self._log.find(conversation)
-        yield head_line(row.head)
+        yield head_line(ExportHead.of(row.info))
         names = "SELECT name FROM attachment_uses WHERE number = %s ORDER BY name"
         for (name,) in self._connections.rows(names, (row.number,)):
             yield attachment_line(name, self._log.attachments([name])[name])
@@ -185,24 +168,18 @@ class PostgresStore(HistoryStore):
     def import_lines(
         self, lines: Iterable[bytes], *, source: str = "the export", as_new: bool = False
     ) -> ConversationInfo:
-        head, *rest = read_export(lines, source)  # all of it is read before anything is written
-        assert isinstance(head, ExportHead)
-        if as_new:
-            head = msgspec.structs.replace(head, id=new_id())
-        attachments = {line.attachment: line.data for line in rest if isinstance(line, AttachmentLine)}
+        export = Export.read(lines, source, as_new=as_new)  # all of it, before anything is written
         with self._connections.transaction() as db:
-            number = self._log.insert_conversation(db, head)
-            self._log.insert_attachments(db, number, attachments)
+            number = self._log.insert_conversation(db, export.head)
+            self._log.insert_attachments(db, number, export.attachments)
+            rows = (
+                (number, line.entry.sequence_number, aware(line.entry.timestamp), line.stored)
+                for line in export.entries
+            )
             with db.cursor() as cursor:
-                cursor.executemany(
-                    INSERT_ENTRIES,
-                    (
-                        (number, line.entry.sequence_number, aware(line.entry.timestamp), line.stored)
-                        for line in rest
-                        if isinstance(line, EntryLine)
-                    ),
-                )
-        return self.info(head.id)
+                cursor.executemany(INSERT_ENTRIES, rows)
+            db.execute(TOUCH_LAST, (number,))
+        return self.info(export.head.id)
 
     def claim(self, conversation: str, holder: str, seconds: float = 30.0) -> Lease | None:
         return self._leases.claim(self._log.find(conversation).number, holder, seconds)
@@ -224,8 +201,7 @@ class PostgresStore(HistoryStore):
         return tail(self._connections, self._log, conversation, after)
 
     def _titled(self, found: Sequence[ConversationRow]) -> Sequence[ConversationInfo]:
-        """The facts, with the first words somebody said where no title was given."""
-        untitled = [row.number for row in found if row.version and not row.title]
+        untitled = [row.number for row in found if row.version and not row.info.title]
         titles: dict[int, str] = {}
         if untitled:
             first = """
@@ -233,43 +209,8 @@ class PostgresStore(HistoryStore):
                 AND substring(body FOR 21) = '{"kind":"model_input"' ORDER BY number, sequence DESC
             """
             for number, sequence, body in self._connections.rows(first, (untitled,)):
-                titles[number] = " ".join(self._said.words_of(number, sequence, body).split())
+                titles[number] = words.title(self._said.words_of(number, sequence, body))
         return [
-            msgspec.structs.replace(row.info, title=_short(titles[row.number])) if row.number in titles else row.info
+            msgspec.structs.replace(row.info, title=titles[row.number]) if row.number in titles else row.info
             for row in found
         ]
-
-
-class _PostgresJournal:
-    """One conversation of a store, as its history sees it."""
-
-    def __init__(
-        self,
-        log: Log,
-        fork: Callable[[str, int], AgentHistory],
-        number: int,
-        conversation_id: str,
-        lease: Lease | None = None,
-    ) -> None:
-        self.conversation_id = conversation_id
-        self._log = log
-        self._fork = fork
-        self._number = number
-        self._epoch = lease.epoch if lease is not None else None
-
-    def write(self, entry: HistoryEntry) -> None:
-        self._log.append(self._number, self.conversation_id, entry, self._epoch)
-
-    def read(self, after: int) -> Sequence[HistoryEntry]:
-        return self._log.read(self._number, self.conversation_id, after)
-
-    def fork(self, at: int) -> AgentHistory:
-        return self._fork(self.conversation_id, at)
-
-
-def _tagged(tag: str | None) -> tuple[str, tuple[object, ...]]:
-    return ("", ()) if tag is None else ("WHERE c.tags @> %s", ([plain(tag)],))
-
-
-def _short(title: str) -> str:
-    return title if len(title) <= _TITLE_LENGTH else title[: _TITLE_LENGTH - 1] + "…"

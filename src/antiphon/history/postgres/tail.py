@@ -20,7 +20,7 @@ from antiphon.errors import StoreReadOnly, StoreUnreachable, UnknownConversation
 from antiphon.history.entries import HistoryEntry
 from antiphon.history.postgres.connections import Connections
 from antiphon.history.postgres.log import Log
-from antiphon.history.postgres.rows import ConversationRow
+from antiphon.history.store import ConversationRow
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection

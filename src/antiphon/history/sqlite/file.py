@@ -24,7 +24,7 @@ _MEMORY = ":memory:"
 class SqliteFile:
     """An open SQLite file whose header says it is ours. A new one gets `tables`, an older one what `migrations` says.
 
-    A migration, by the version it starts from, only adds: programs that have the file open go on as before.
+    A migration, by the version it starts from, only adds: programs that have the file open go on with what they know.
     """
 
     def __init__(
@@ -103,15 +103,9 @@ class SqliteFile:
             self._closed = True
             _close_all(self._connections)
 
-    @contextmanager
-    def told(self) -> Iterator[None]:
+    def told(self) -> _Told:
         """What SQLite complains of in the block, in our words."""
-        try:
-            yield
-        except sqlite3.IntegrityError:
-            raise
-        except sqlite3.Error as error:
-            raise self._explained(error) from error
+        return _Told(self)
 
     def _connect(self) -> sqlite3.Connection:
         if self._closed:
@@ -191,7 +185,8 @@ class SqliteFile:
         db.execute(f"PRAGMA user_version = {self._schema}")
         self.schema = self._schema
 
-    def _explained(self, error: sqlite3.Error) -> StoreError:
+    def explained(self, error: sqlite3.Error) -> StoreError:
+        """An error of SQLite as one of ours."""
         match getattr(error, "sqlite_errorcode", 0) & 0xFF:  # the low byte is the kind, the rest its details
             case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
                 return StoreLocked(
@@ -215,6 +210,22 @@ class SqliteFile:
                 )
             case _:
                 return StoreError(f"{self.path}: {error}")
+
+
+class _Told:
+    """A block whose errors are told; no generator, for there is one around every statement."""
+
+    __slots__ = ("_file",)
+
+    def __init__(self, file: SqliteFile) -> None:
+        self._file = file
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, sqlite3.Error) and not isinstance(error, sqlite3.IntegrityError):
+            raise self._file.explained(error) from error
 
 
 def _run(db: sqlite3.Connection, script: str) -> None:

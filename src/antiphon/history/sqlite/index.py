@@ -8,9 +8,10 @@ from collections.abc import Iterator
 
 from antiphon.errors import StoreDamaged
 from antiphon.history import words
-from antiphon.history.codec import decode_entry
+from antiphon.history.entries import HistoryEntry
+from antiphon.history.sqlite.body import entry_of
 from antiphon.history.sqlite.file import SqliteFile
-from antiphon.history.sqlite.rows import SEQUENCE, SHIFT, ConversationRow, bodies, rows
+from antiphon.history.sqlite.rows import SEQUENCE, SHIFT, bodies
 
 logger = logging.getLogger(__name__)
 
@@ -35,21 +36,25 @@ class SaidIndex:
                 found += self._read_through(db, query)
         return found[:limit]
 
-    def words_of(self, key: int, body: bytes) -> str:
-        """The words of an entry; of a damaged one, none: it must not keep the others from being found."""
+    def entry_at(self, key: int, stored: bytes) -> HistoryEntry | None:
+        """The entry in a row; of a damaged one, none: it must not keep the others from being found."""
         try:
-            return words.said(decode_entry(body))
+            return entry_of(stored)
         except StoreDamaged as error:
             place = (self._file.path, key & SEQUENCE, key >> SHIFT)
             logger.warning("%s: entry %d of conversation number %d is damaged: %s", *place, error)
-            return ""
+            return None
+
+    def _words_at(self, key: int, stored: bytes) -> str:
+        entry = self.entry_at(key, stored)
+        return words.said(entry) if entry is not None else ""
 
     def _catch_up(self) -> None:
         with self._file.reading() as db:
             behind = _behind(db)
-        for row in behind:
+        for number, _ in behind:
             with self._file.transaction() as db:
-                self._index(db, row.number)
+                self._index(db, number)
 
     def _index(self, db: sqlite3.Connection, number: int) -> None:
         # Asked again inside the transaction: another process may have indexed or deleted the conversation meanwhile.
@@ -58,17 +63,21 @@ class SaidIndex:
             return
         entries = bodies(db, number, indexed + 1)
         for key, body in entries:
-            if text := self.words_of(key, body):
+            if text := self._words_at(key, body):
                 db.execute("INSERT INTO said (rowid, words) VALUES (?, ?)", (key, words.index_text(text)))
         db.execute("UPDATE conversations SET indexed = indexed + ? WHERE number = ?", (len(entries), number))
 
     def _read_through(self, db: sqlite3.Connection, query: str) -> Iterator[int]:
-        for row in _behind(db):
-            for key, body in bodies(db, row.number, row.indexed + 1):
-                if words.says(self.words_of(key, body), query):
+        for number, indexed in _behind(db):
+            for key, body in bodies(db, number, indexed + 1):
+                if words.says(self._words_at(key, body), query):
                     yield key
 
 
-def _behind(db: sqlite3.Connection) -> list[ConversationRow]:
-    """The conversations that are not fully indexed."""
-    return [row for row in rows(db) if row.version > row.indexed]
+def _behind(db: sqlite3.Connection) -> list[tuple[int, int]]:
+    """The conversations that are not fully indexed, and how far they are."""
+    behind = f"""
+        SELECT number, indexed FROM conversations c WHERE EXISTS (SELECT 1 FROM entries
+        WHERE key > (c.number << {SHIFT}) + c.indexed AND key < (c.number + 1) << {SHIFT})
+    """
+    return db.execute(behind).fetchall()

@@ -2,23 +2,32 @@
 
 The key of an entry's row is `conversation number << 32 | sequence number`. So a conversation is one stretch of one b-tree, an
 append is a single insert, and two writers of one conversation meet in the primary key.
+
+`touched` is when a conversation was last changed, to the minute: the time of its last entry is not before that, and at most a
+minute after. So the latest are found by an index, and yet an append writes nothing but its row, unless the minute is over.
 """
 
 from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 import msgspec
-from msgspec import Struct
 
-from antiphon.history.export import ExportHead
-from antiphon.history.store import ConversationInfo
+from antiphon.history.store import ConversationRow
 
 APPLICATION_ID = 0x414E5450  # "ANTP", in the header of every file of ours
 SHIFT = 32
 SEQUENCE = (1 << SHIFT) - 1
+MINUTE = 60_000_000  # in microseconds
+UNTOUCHED = (1 << 63) - 1
+"""When a conversation was touched of which that is not known, for an older program made it: it is always looked at."""
+
+UPDATED = f"""coalesce((SELECT at FROM entries WHERE key > conversations.number << {SHIFT}
+    AND key < (conversations.number + 1) << {SHIFT} ORDER BY key DESC LIMIT 1), created)"""
+"""When a conversation was last changed: the time of its last entry."""
 
 TABLES = """
 CREATE TABLE conversations (
@@ -61,15 +70,26 @@ CREATE TABLE runs (
 );
 CREATE UNIQUE INDEX open_runs ON runs (number) WHERE state IN ('waiting', 'suspended');
 CREATE INDEX waiting_runs ON runs (due) WHERE state = 'waiting';
-"""
+""",
+    # Bodies may be deflated from here on (see `body`); those that are there stay as they are. `touched`: see above.
+    2: f"""
+ALTER TABLE conversations ADD COLUMN touched INTEGER NOT NULL DEFAULT {UNTOUCHED};
+UPDATE conversations SET touched = {UPDATED};
+CREATE INDEX latest_touched ON conversations (touched);
+""",
 }
 FILE_SCHEMA = 1 + len(MIGRATIONS)
 
 CONVERSATIONS = f"""
-SELECT c.number, c.id, c.title, c.created, c.parent, c.forked_at, c.tags, c.indexed, last.key & {SEQUENCE}, last.at
+SELECT c.number, c.id, c.title, c.created, c.parent, c.forked_at, c.tags, last.key & {SEQUENCE}, last.at
 FROM conversations c LEFT JOIN entries last ON last.key = (
     SELECT max(key) FROM entries WHERE key > c.number << {SHIFT} AND key < (c.number + 1) << {SHIFT})
 """
+
+_TAGGED = "EXISTS (SELECT 1 FROM json_each(c.tags) WHERE value = :tag)"
+# Of those that were touched more than a minute before the last of the page, none belongs on it: only the others are sorted.
+TOUCHED = f"""c.touched >= coalesce((SELECT touched FROM conversations c WHERE touched < {UNTOUCHED} AND {{which}}
+    ORDER BY touched DESC LIMIT 1 OFFSET :last) - {MINUTE}, -{UNTOUCHED})"""
 
 LATEST_FIRST = "ORDER BY coalesce(last.at, c.created) DESC, c.number DESC"
 
@@ -78,45 +98,22 @@ _MICROSECOND = timedelta(microseconds=1)
 _tags = msgspec.json.Decoder(tuple[str, ...])
 
 
-class ConversationRow(Struct, frozen=True):
-    """A row of `CONVERSATIONS`."""
-
-    number: int
-    id: str
-    title: str
-    created: int
-    parent: str | None
-    forked_at: int | None
-    tags: str
-    indexed: int
-    last: int | None
-    updated: int | None
-
-    @property
-    def version(self) -> int:
-        return self.last or 0
-
-    @property
-    def info(self) -> ConversationInfo:
-        return ConversationInfo(
-            id=self.id,
-            title=self.title,
-            created=moment(self.created),
-            updated=moment(max(self.updated or 0, self.created)),
-            version=self.version,
-            parent=self.parent,
-            forked_at=self.forked_at,
-            tags=_tags.decode(self.tags),
-        )
-
-    @property
-    def head(self) -> ExportHead:
-        return ExportHead.of(self.info)
-
-
-def rows(db: sqlite3.Connection, rest: str = "", given: tuple[object, ...] = ()) -> list[ConversationRow]:
+def rows(
+    db: sqlite3.Connection, rest: str = "", given: Sequence[object] | Mapping[str, object] = ()
+) -> Sequence[ConversationRow]:
     """Conversations; `rest` is the rest of the query."""
-    return [ConversationRow(*row) for row in db.execute(f"{CONVERSATIONS} {rest}", given)]
+    found = db.execute(f"{CONVERSATIONS} {rest}", given)
+    return [
+        ConversationRow.of(
+            number, conversation, title, moment(created), parent, forked_at, _tags.decode(tags), last, moment(at or 0)
+        )
+        for number, conversation, title, created, parent, forked_at, tags, last, at in found
+    ]
+
+
+def tagged(tag: str | None) -> str:
+    """The condition that a conversation has a tag, which is to be given under that name; without one, all are meant."""
+    return "true" if tag is None else _TAGGED
 
 
 def bodies(db: sqlite3.Connection, number: int, first: int = 1, last: int = SEQUENCE) -> list[tuple[int, bytes]]:

@@ -77,6 +77,9 @@ class Page {
     at("new-chat").addEventListener("click", () => this.newChat());
     at("menu").addEventListener("click", () => this.openSidebar(!document.body.classList.contains("with-sidebar")));
     at("veil").addEventListener("click", () => this.openSidebar(false));
+    at("conversations").addEventListener("click", (event) => {
+      if (event.target.closest("a")) this.openSidebar(false); // the one that is shown already changes no address
+    });
     at("appearance").addEventListener("click", switchAppearance);
     at("language").addEventListener("click", switchLanguage);
     at("shortcuts").addEventListener("click", showShortcuts);

@@ -1,0 +1,36 @@
+"""The address of a store may hold a password: nothing that people see repeats it (law L10)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from antiphon.cli.chat.session import ChatSettings
+from antiphon.history.opening import shown
+from antiphon.history.postgres.address import Address
+
+SECRET = "hunter2"
+ADDRESS = f"postgresql://me:{SECRET}@db.example/chats?sslpassword={SECRET}"
+BROKEN = f"postgres://me:{SECRET}@:x/@"
+
+
+@pytest.mark.parametrize("given", [ADDRESS, BROKEN])
+def test_the_settings_of_a_chat_show_no_password(given: str) -> None:
+    settings = ChatSettings(store=given, model="offline/plain")
+    for told in (repr(settings), str(settings), f"{settings}", str(settings.__rich_repr__()), shown(given)):
+        assert SECRET not in told
+    assert "store='postgresql://…', model='offline/plain'" in repr(settings)
+
+
+def test_a_file_is_shown() -> None:
+    assert shown(Path("chats.db")) == shown("chats.db") == "chats.db"
+    assert "store='chats.db'" in repr(ChatSettings(store=Path("chats.db")))
+
+
+def test_an_address_shows_its_place_alone() -> None:
+    pytest.importorskip("psycopg")
+    address = Address.of(ADDRESS)
+    for told in (repr(address), str(address), str(address.__rich_repr__())):
+        assert SECRET not in told
+        assert "db.example" in told

@@ -1,0 +1,166 @@
+"""A store on another machine that keeps one client waiting: the others are served, and no two write a log at once."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import antiphon as ap
+from antiphon.history import AgentHistory, ConversationInfo, HistoryEntry, SqliteStore
+from antiphon.history.lease import Lease
+from antiphon.history.sqlite.log import SqliteLog
+from antiphon.web.live_conversation import LiveConversation
+from web.rig import WAIT, Browser, served
+
+
+class Jam:
+    """Where calls about one conversation stand until the test lets them go on; an empty name is a call about none."""
+
+    def __init__(self) -> None:
+        self.stopped: tuple[str, str] | None = None
+        self.reached = threading.Event()
+        self.over = threading.Event()
+
+    def passing(self, call: str, conversation: str = "") -> None:
+        if (call, conversation) == self.stopped:
+            self.reached.set()
+            assert self.over.wait(WAIT), "nobody let it go on"
+
+
+class FarLog(SqliteLog):
+    """A log whose reads take as long as a test wants."""
+
+    jam: Jam
+
+    def read(self, number: int, conversation: str, after: int) -> Sequence[HistoryEntry]:
+        self.jam.passing("read", conversation)
+        return super().read(number, conversation, after)
+
+    def append(self, number: int, conversation: str, entry: HistoryEntry, epoch: int | None) -> None:
+        self.jam.passing("append", conversation)
+        super().append(number, conversation, entry, epoch)
+
+
+class FarStore(SqliteStore):
+    """A store that says it is elsewhere, and can be made to take long."""
+
+    is_local = False
+
+    def __init__(self, path: Path, jam: Jam) -> None:
+        super().__init__(path)
+        self._jam = jam
+        self._log = FarLog(self._file)
+        self._log.jam = jam
+
+    def info(self, conversation: str) -> ConversationInfo:
+        self._jam.passing("info", conversation)
+        return super().info(conversation)
+
+    def list(self, *, limit: int = 50, offset: int = 0, tag: str | None = None) -> Sequence[ConversationInfo]:
+        self._jam.passing("list")
+        return super().list(limit=limit, offset=offset, tag=tag)
+
+    def create(self, title: str = "", *, tags: Sequence[str] = ()) -> AgentHistory:
+        self._jam.passing("create")
+        return super().create(title, tags=tags)
+
+    def open(self, conversation: str, *, lease: Lease | None = None) -> AgentHistory:
+        self._jam.passing("open", conversation)
+        return super().open(conversation, lease=lease)
+
+    def delete(self, conversation: str) -> None:
+        self._jam.passing("delete", conversation)
+        super().delete(conversation)
+
+
+@contextmanager
+def stuck(jam: Jam, call: str, conversation: str, work: Callable[[], object]) -> Iterator[None]:
+    """Somebody does that work, and stands at the call while the block lasts; then it must end well."""
+    jam.stopped = (call, conversation)
+    with ThreadPoolExecutor(1) as clients:
+        doing = clients.submit(work)
+        assert jam.reached.wait(WAIT), f"nobody came to {call}"
+        try:
+            yield
+        finally:
+            jam.stopped = None
+            jam.over.set()
+        doing.result(WAIT)
+
+
+Asked = Callable[[Browser, str], object]
+CALLS: dict[str, tuple[str, bool, Asked]] = {
+    "listing": ("list", False, lambda browser, _: browser.api("GET", "/conversations")),
+    "making": ("create", False, lambda browser, _: browser.create()),
+    "looking": ("info", True, lambda browser, it: browser.show(it)),
+    "opening": ("open", True, lambda browser, it: browser.show(it)),
+    "catching up": ("read", True, lambda browser, it: browser.show(it)),
+    "deleting": ("delete", True, lambda browser, it: browser.api("DELETE", f"/conversations/{it}")),
+    "changing": (
+        "append",
+        True,
+        lambda browser, it: browser.api("PATCH", f"/conversations/{it}", {"system": "Be kind."}),
+    ),
+    "rolling back": (
+        "append",
+        True,
+        lambda browser, it: browser.api("POST", f"/conversations/{it}/rollback", {"to": 0}),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", CALLS)
+def test_while_one_client_waits_for_the_store_another_is_served(tmp_path: Path, what: str) -> None:
+    call, is_about_it, ask = CALLS[what]
+    jam = Jam()
+    path = tmp_path / "chats.db"
+    with SqliteStore(path) as before:
+        waited_for, other = before.create("slow").id, before.create("quick").id
+    with served(path, ap.ScriptedModel("Hello."), kept_in=lambda place: FarStore(place, jam)) as browser:
+        if call == "read":
+            browser.show(waited_for)  # it is open already
+        with stuck(jam, call, waited_for if is_about_it else "", lambda: ask(browser, waited_for)):
+            assert browser.api("GET", "/state")["version"] == ap.__version__
+            assert browser.show(other)["info"]["title"] == "quick"
+            assert browser.ask(other, "Are you there?")[-1].data["reason"] == "answered"
+
+
+def test_a_turn_begins_when_what_a_client_that_left_was_writing_is_written() -> None:
+    """The log has one writer: without waiting, the turn would be refused, or the note."""
+    jam = Jam()
+
+    class SlowJournal:
+        conversation_id = "far away"
+
+        def write(self, entry: HistoryEntry) -> None:
+            jam.passing("write", entry.kind)
+
+        def read(self, after: int) -> Sequence[HistoryEntry]:
+            return ()
+
+        def fork(self, at: int) -> AgentHistory:
+            raise NotImplementedError
+
+    async def played() -> list[str]:
+        jam.stopped = ("write", "debug_log")
+        chat = ap.Conversation(ap.ScriptedModel("Hello."), history=AgentHistory(journal=SlowJournal()))
+        live = LiveConversation(chat, is_local=False)
+        choosing = asyncio.create_task(live.choose("another"))
+        assert await asyncio.to_thread(jam.reached.wait, WAIT)
+        choosing.cancel()
+        beginning = asyncio.create_task(live.begin(ap.Text("hi")))
+        await asyncio.sleep(0.01)
+        assert chat.history.version == 0
+        jam.over.set()
+        await beginning
+        while live.is_running:
+            await asyncio.sleep(0.001)
+        return [entry.kind for entry in chat.history.entries]
+
+    assert asyncio.run(played()) == ["debug_log", "model_input", "model_output"]
