@@ -16,8 +16,9 @@ from antiphon.errors import WireError
 from antiphon.history.usage import TokenUsage
 from antiphon.parts import Audio, Image, Native, OutputPart, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire import Loss, ModelOutput, ProviderError
+from antiphon.wire.anthropic.errors import read_error, write_error
 from antiphon.wire.anthropic.request import read_request, write_request
-from antiphon.wire.anthropic.response import read_error, read_response, write_error, write_response
+from antiphon.wire.anthropic.response import read_response, write_response
 from antiphon.wire.output import StopReason
 from local_server import LocalServer
 

@@ -13,8 +13,9 @@ from antiphon.errors import WireError
 from antiphon.history.usage import TokenUsage
 from antiphon.parts import Native, Refusal, Text, Thinking, ToolCallRequest, ToolCallResult
 from antiphon.wire.gemini.calls import MINTED
+from antiphon.wire.gemini.errors import read_error, write_error
 from antiphon.wire.gemini.request import read_request
-from antiphon.wire.gemini.response import read_error, read_response, write_error, write_response
+from antiphon.wire.gemini.response import read_response, write_response
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ErrorKind, ModelOutput, ProviderError, StopReason
 from antiphon.wire.request import ToolDefinition

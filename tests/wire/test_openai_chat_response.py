@@ -16,7 +16,8 @@ from antiphon.errors import WireError
 from antiphon.history.usage import TokenUsage
 from antiphon.parts import Audio, Document, Image, Native, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire.loss import Loss
-from antiphon.wire.openai_chat.response import read_error, read_response, write_error, write_response
+from antiphon.wire.openai_chat.errors import read_error, write_error
+from antiphon.wire.openai_chat.response import read_response, write_response
 from antiphon.wire.openai_chat.usage import read_usage, write_usage
 from antiphon.wire.output import ErrorKind, ModelOutput, ProviderError
 from chat_bodies import FILES, FORMAT, encoded, normalised_answer, response_bodies, served

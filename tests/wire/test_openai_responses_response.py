@@ -14,7 +14,8 @@ from antiphon.errors import WireError
 from antiphon.history.usage import TokenUsage
 from antiphon.parts import Image, Native, OutputPart, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire.loss import Loss
-from antiphon.wire.openai_responses.response import read_error, read_response, write_error, write_response
+from antiphon.wire.openai_responses.errors import read_error, write_error
+from antiphon.wire.openai_responses.response import read_response, write_response
 from antiphon.wire.output import ErrorKind, ModelOutput, ProviderError, StopReason
 from corpus import recorded
 from generated import output_parts

@@ -25,7 +25,8 @@ from antiphon.wire.delta import (
     UsageReported,
 )
 from antiphon.wire.openai_responses.response import read_response
-from antiphon.wire.openai_responses.stream import StreamReader, StreamWriter
+from antiphon.wire.openai_responses.stream import StreamReader
+from antiphon.wire.openai_responses.stream_writer import StreamWriter
 from antiphon.wire.output import ModelOutput, ProviderError
 from generated import output_parts, texts
 from responses_bodies import FORMAT, all_streams, assembled, dumped, events_of, read_all, serving, written_out

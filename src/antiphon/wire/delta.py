@@ -88,44 +88,45 @@ ModelOutputDelta: TypeAlias = (
 )
 
 
-class _Open:
+def whole_part(part: Any, pieces: list[str], native: NativeExtras | None) -> Any:
+    """A part with the pieces that were said of it, and the native extras that it gained."""
+    if not pieces and not native and (type(part) is not ToolCallRequest or part.arguments):
+        return part
+    changes: dict[str, Any] = {}
+    if type(part) is ToolCallRequest:
+        # A call without arguments streams nothing, or an empty string: it means an empty object.
+        changes["arguments"] = part.arguments + "".join(pieces) or ("" if part.freeform else "{}")
+    elif pieces:
+        changes["text"] = part.text + "".join(pieces)
+    if native:
+        changes["native"] = merged(part.native, native)
+    return structs.replace(part, **changes)
+
+
+class _Open(Struct):
     """A part under construction."""
 
-    __slots__ = ("candidate", "native", "part", "pieces")
+    part: OutputPart
+    candidate: int
+    pieces: list[str] = []
+    native: NativeExtras | None = None
 
-    def __init__(self, part: OutputPart, candidate: int) -> None:
-        self.part = part
-        self.candidate = candidate
-        self.pieces: list[str] = []
-        self.native: NativeExtras | None = None
-
-    def whole(self) -> OutputPart:
-        part: Any = self.part
-        changes: dict[str, Any] = {}
-        if type(part) is ToolCallRequest:
-            # A call without arguments streams nothing, or an empty string: it means an empty object.
-            changes["arguments"] = part.arguments + "".join(self.pieces) or ("" if part.freeform else "{}")
-        elif self.pieces:
-            changes["text"] = part.text + "".join(self.pieces)
-        if self.native:
-            changes["native"] = merged(part.native, self.native)
-        whole: OutputPart = structs.replace(part, **changes) if changes else part
-        return whole
+    def whole(self) -> Any:
+        return whole_part(self.part, self.pieces, self.native)
 
 
 _UNFINISHED = Finished("")
 
 
-class Assembler:
+class Assembler(Struct, eq=False):
     """Deltas in, a `ModelOutput` out. `add` them as they come; `output` is what is known so far."""
 
-    def __init__(self) -> None:
-        self.error: ProviderError | None = None
-        self.usage: TokenUsage | None = None
-        self._parts: dict[int, _Open] = {}
-        self._started = Started()
-        self._finished: dict[int, Finished] = {}
-        self._has_candidates = False
+    error: ProviderError | None = None
+    usage: TokenUsage | None = None
+    _parts: dict[int, _Open] = {}
+    _started: Started = Started()
+    _finished: dict[int, Finished] = {}
+    _has_candidates: bool = False
 
     def add(self, delta: ModelOutputDelta) -> None:
         kind = type(delta)

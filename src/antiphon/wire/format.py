@@ -1,13 +1,14 @@
 """`Format`: one wire format with everything it can do, its modules loaded when they are first used.
 
-A format is a package with four modules, each of which reads and writes, and one that reads what is plain quickly:
+A format is a package of these modules, each of which reads and writes one thing; `plain` only reads it more quickly:
 
-    request.py    read_request(body) -> ModelRequest            write_request(request, losses, **options) -> body
-    response.py   read_response(body) -> ModelOutput            write_response(output, losses) -> body
-                  read_error(body, status) -> ProviderError     write_error(error) -> body
-    stream.py     StreamReader: feed(bytes), close() -> deltas  StreamWriter(model): write(delta), close() -> bytes
-    rules.py      check_request(body) -> violations
-    plain.py      read_plain(bytes) -> ModelRequest, the same as read_request would give, or None
+    request.py        read_request(body) -> ModelRequest         write_request(request, losses, **options) -> body
+    plain.py          read_plain(bytes) -> ModelRequest, the same as read_request would give, or None
+    rules.py          check_request(body) -> violations
+    response.py       read_response(body) -> ModelOutput         write_response(output, losses) -> body
+    errors.py         read_error(body, status) -> ProviderError  write_error(error) -> body
+    stream.py         StreamReader: feed(bytes), close() -> deltas
+    stream_writer.py  StreamWriter(model): write(delta), close() -> bytes
 
 Two of them can also tell in `outline.py` what is to be known of a body that is passed on as it is.
 
@@ -17,8 +18,6 @@ Writers append to the list of losses they are given; strictness and decoding byt
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from functools import cached_property
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
@@ -76,17 +75,17 @@ class Format:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._package = f"antiphon.wire.{name.replace('-', '_')}"
+        self._modules: dict[str, Any] = {}
 
     def read_request(self, body: dict[str, Any] | bytes) -> ModelRequest:
         """A request body in neutral terms. Raises `WireError` if it is none of this format."""
-        plain = self._plain.read_plain(body) if isinstance(body, _BYTES) else None
-        request: ModelRequest = self._request.read_request(self._decoded(body)) if plain is None else plain
+        plain = self._module("plain").read_plain(body) if isinstance(body, _BYTES) else None
+        request: ModelRequest = self._module("request").read_request(self._decoded(body)) if plain is None else plain
         return request
 
     def outline_request(self, body: bytes) -> ModelRequest | None:
         """The model, whether it streams, and the order of calls and results (see `wire.outline`); None: read it whole."""
-        outline: ModelRequest | None = self._outline.read_outline(body) if self.name in _OUTLINED else None
+        outline: ModelRequest | None = self._module("outline").read_outline(body) if self.name in _OUTLINED else None
         return outline
 
     def write_request(self, request: ModelRequest, *, strict: bool = False, **options: Any) -> Written:
@@ -106,16 +105,16 @@ class Format:
     def compose_request(self, request: ModelRequest, **options: Any) -> Written:
         """A body for `msgspec.json.encode` alone: it may hold structs, and `msgspec.Raw` where JSON is put in as it is."""
         losses: list[Loss] = []
-        return Written(self._request.write_request(request, losses, **options), losses)
+        return Written(self._module("request").write_request(request, losses, **options), losses)
 
     def read_response(self, body: dict[str, Any] | bytes) -> ModelOutput:
         """A response body in neutral terms."""
-        output: ModelOutput = self._response.read_response(self._decoded(body))
+        output: ModelOutput = self._module("response").read_response(self._decoded(body))
         return output
 
     def read_usage(self, body: bytes) -> TokenUsage | None:
         """What an answer cost, and little else of it is read. Raises `WireError` if it is none of this format."""
-        usage: TokenUsage | None = self._outline.read_usage_alone(body) if self.name in _OUTLINED else None
+        usage: TokenUsage | None = self._module("outline").read_usage_alone(body) if self.name in _OUTLINED else None
         return self.read_response(body).usage if usage is None else usage
 
     def write_response(self, output: ModelOutput, *, strict: bool = False) -> Written:
@@ -126,36 +125,36 @@ class Format:
     def encode_response(self, output: ModelOutput, *, strict: bool = False) -> Encoded:
         """The same as bytes."""
         losses: list[Loss] = []
-        body = self._response.write_response(output, losses)
+        body = self._module("response").write_response(output, losses)
         if strict and losses:
             raise LossyTranslation(losses)
         return Encoded(msgspec.json.encode(body), losses)
 
     def read_error(self, body: Any, status: int | None = None) -> ProviderError:
         """What an error body says; never raises, whatever the body is."""
-        error: ProviderError = self._response.read_error(body, status)
+        error: ProviderError = self._module("errors").read_error(body, status)
         return error
 
     def write_error(self, error: ProviderError) -> dict[str, Any]:
         """An error in this format's own shape."""
-        body: dict[str, Any] = self._response.write_error(error)
+        body: dict[str, Any] = self._module("errors").write_error(error)
         return body
 
     def stream_reader(self) -> StreamReader:
         """A new reader for one stream."""
-        reader: StreamReader = self._stream.StreamReader()
+        reader: StreamReader = self._module("stream").StreamReader()
         return reader
 
     def stream_writer(self, model: str = "") -> StreamWriter:
         """A new writer for one stream; `model` is the name the client asked for."""
-        writer: StreamWriter = self._stream.StreamWriter(model)
+        writer: StreamWriter = self._module("stream_writer").StreamWriter(model)
         return writer
 
     def check_request(self, body: Any, *, advisories: bool = False, **options: Any) -> list[Violation]:
         """The rules of the API that a body breaks; advisories on demand. Whatever the JSON is, it is looked at."""
-        if isinstance(body, bytes | bytearray | memoryview):
+        if isinstance(body, _BYTES):
             body = _json(body)
-        violations: list[Violation] = self._rules.check_request(body, advisories=advisories, **options)
+        violations: list[Violation] = self._module("rules").check_request(body, advisories=advisories, **options)
         return violations
 
     def _decoded(self, body: dict[str, Any] | bytes) -> dict[str, Any]:
@@ -166,29 +165,12 @@ class Format:
             raise WireError(f"a body of {self.name} is an object, not {_kind(value)}")
         return value
 
-    @cached_property
-    def _request(self) -> Any:
-        return import_module(f"{self._package}.request")
-
-    @cached_property
-    def _plain(self) -> Any:
-        return import_module(f"{self._package}.plain")
-
-    @cached_property
-    def _outline(self) -> Any:
-        return import_module(f"{self._package}.outline")
-
-    @cached_property
-    def _response(self) -> Any:
-        return import_module(f"{self._package}.response")
-
-    @cached_property
-    def _stream(self) -> Any:
-        return import_module(f"{self._package}.stream")
-
-    @cached_property
-    def _rules(self) -> Any:
-        return import_module(f"{self._package}.rules")
+    def _module(self, name: str) -> Any:
+        """One of the format's modules."""
+        module = self._modules.get(name)
+        if module is None:
+            module = self._modules[name] = import_module(f"antiphon.wire.{self.name.replace('-', '_')}.{name}")
+        return module
 
     def __repr__(self) -> str:
         return f"<Format {self.name}>"
@@ -212,10 +194,5 @@ def _json(data: bytes | bytearray | memoryview) -> Any:
 
 
 def _kind(value: object) -> str:
-    names: Sequence[tuple[type, str]] = (
-        (list, "an array"),
-        (str, "a string"),
-        (bool, "a boolean"),
-        (type(None), "null"),
-    )
-    return next((name for kind, name in names if isinstance(value, kind)), "a number")
+    names = {list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
+    return names.get(type(value), "a number")

@@ -8,20 +8,21 @@ How the pieces stay right: a piece is cut only where the model begins to speak b
 sentinels, a user's message and an answer, that are cut off the result. So a piece never merges with its neighbour, never stands
 first or last in a request that goes on, and needs no state of a writer.
 
-Where a format looks at the whole conversation at once (cache marks, of which
-Anthropic takes four; thinking, which needs its proofs in the last turn), the body is written whole, as if this was not here.
+Where a format looks at the whole conversation at once (cache marks, of which Anthropic takes four; thinking, which needs its
+proofs in the last turn), the body is written whole, as if this was not here.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 
 import msgspec
 from msgspec import structs
 
-from antiphon.parts import NativeExtras, Part, Text, ToolCallRequest, ToolCallResult
+from antiphon.parts import Text, ToolCallRequest, ToolCallResult
 from antiphon.wire.format import Format
 from antiphon.wire.loss import Loss
 from antiphon.wire.request import Message, ModelRequest
@@ -54,7 +55,8 @@ class GrowingBody:
     def chunks(self, request: ModelRequest) -> list[bytes]:
         """The same in pieces, for whoever can send them one after the other: then nothing is copied."""
         head = structs.replace(request, messages=())
-        if head != self._head or not self._continues(request.messages):
+        # The messages are the same objects, nearly always: then comparing them is quick.
+        if head != self._head or request.messages[: len(self._known)] != self._known:
             self._head, self._known, self._frozen, self._losses = head, (), [], []
         if self._looks_around(request):
             body, self.losses = self._wire.compose_request(request, **self._options)
@@ -71,9 +73,6 @@ class GrowingBody:
             return [head_bytes, opening, self._list, b'":[', *self._frozen[:-1], self._frozen[-1][:-1], b"]}"]
         return [head_bytes, opening, self._list, b'":[', *self._frozen, last, b"]}"]
 
-    def _continues(self, messages: tuple[Message, ...]) -> bool:
-        return messages[: len(self._known)] == self._known  # the same objects, nearly always: then this is quick
-
     def _looks_around(self, request: ModelRequest) -> bool:
         """Whether the writer must see the whole conversation."""
         if self._wire.name == "anthropic" and request.reasoning is not None:
@@ -81,7 +80,8 @@ class GrowingBody:
         if request.output_format is not None and request.output_format.kind == "json_object":
             return True
         since = request.messages[len(self._known) :]  # what is frozen was looked at when it was
-        return any(_is_marked(part) for message in since for part in message.parts)
+        natives = (getattr(part, "native", None) or {} for message in since for part in message.parts)
+        return any("cache_control" in extras for native in natives for extras in native.values())
 
     def _freeze(self, request: ModelRequest, cut: int) -> None:
         _, pieces, losses = self._pieces(request, request.messages[len(self._known) : cut], is_last=False)
@@ -95,7 +95,8 @@ class GrowingBody:
     ) -> tuple[dict[str, Any], list[bytes], list[Loss]]:
         """The rest of the body, and the messages of this piece as bytes."""
         known = len(self._known)
-        before = (*_leading(request.messages), _BEFORE) if known else ()
+        leading = takewhile(lambda message: message.role in ("system", "developer"), request.messages)
+        before = (*leading, _BEFORE) if known else ()
         behind = () if is_last else (_BEHIND,)
         body, losses = self._wire.compose_request(
             structs.replace(request, messages=(*before, *messages, *behind)), **self._options
@@ -109,18 +110,6 @@ class GrowingBody:
         moved = known - len(before)
         told = [loss for loss in losses if is_last or "messages[" in loss.path]
         return body, [msgspec.json.encode(entry) for entry in written], [_moved(loss, moved) for loss in told]
-
-
-def _is_marked(part: Part) -> bool:
-    native: NativeExtras | None = getattr(part, "native", None)
-    return native is not None and any("cache_control" in extras for extras in native.values())
-
-
-def _leading(messages: Sequence[Message]) -> tuple[Message, ...]:
-    count = next(
-        (i for i, message in enumerate(messages) if message.role not in ("system", "developer")), len(messages)
-    )
-    return tuple(messages[:count])
 
 
 def _last_answer(messages: Sequence[Message], known: int) -> int:
@@ -146,12 +135,8 @@ def _sentinel_place(written: list[Any]) -> int:
     """Where the first sentinel stands among written messages."""
     for index, entry in enumerate(written):
         content = (entry.get("content") or entry.get("parts")) if isinstance(entry, dict) else None
-        texts = (
-            [block.get("text") for block in content if isinstance(block, dict)]
-            if isinstance(content, list)
-            else [content]
-        )
-        if _SENTINEL_TEXT in texts:
+        blocks = content if isinstance(content, list) else [{"text": content}]
+        if any(isinstance(block, dict) and block.get("text") == _SENTINEL_TEXT for block in blocks):
             return index
     raise AssertionError("a writer left a sentinel out")
 

@@ -2,15 +2,14 @@
 
 One neutral id for a call, everywhere the same; each format gets it as it is if its rules allow that, and otherwise a stand-in
 that follows from the id alone: the same in every turn, the same for the call and its result, and different for different ids
-(80 bits of a hash keep them apart). Names of tools work the same way, and keep what is readable of the name; `NameMap.back`
-turns a stand-in a model used into the name it stands for.
+(80 bits of a hash keep them apart). Names of tools work the same way, and keep what is readable of the name; `restore` turns a
+stand-in that a model used into the name it stands for.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 _NOT_PLAIN = re.compile(r"[^a-zA-Z0-9_]+")
@@ -31,27 +30,16 @@ class IdRule:
         return self._prefix + _hash(call_id)[: self._length]
 
 
-class NameMap:
-    """The names of a request's tools in a format's alphabet, and back."""
+class NameRule:
+    """What a format allows as the name of a tool: a pattern the whole name must match, and how long a stand-in may be."""
 
-    def __init__(self, is_legal: Callable[[str], object], longest: int, names: Iterable[str] = ()) -> None:
-        self._is_legal = is_legal
+    def __init__(self, pattern: str, longest: int = 64) -> None:
+        self._is_legal = re.compile(pattern).fullmatch
         self._longest = longest
-        self._back: dict[str, str] = {}
-        for name in names:
-            self.legal(name)
+        self.legal = lru_cache(maxsize=4096)(self._map)
 
-    def legal(self, name: str) -> str:
-        """The name as the format may see it."""
-        if self._is_legal(name):
-            return name
-        mapped = legal_name(name, self._longest)
-        self._back[mapped] = name
-        return mapped
-
-    def back(self, name: str) -> str:
-        """The name a stand-in stands for; any other name as it is."""
-        return self._back.get(name, name)
+    def _map(self, name: str) -> str:
+        return name if self._is_legal(name) else legal_name(name, self._longest)
 
 
 @lru_cache(maxsize=4096)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from msgspec import Struct
 
@@ -21,11 +22,21 @@ class Loss(Struct, frozen=True):
         return f"{self.path or '(body)'}: {self.what}: {self.why}"
 
 
-def lose_native(losses: list[Loss], path: str, native: NativeExtras, *known: str) -> None:
+def lose_native(losses: list[Loss], path: str, native: NativeExtras | None, *known: str) -> None:
     """Report the extras of every origin that the writing format does not know (`known` are those it does)."""
-    for origin, extras in native.items():
+    for origin, extras in native.items() if native else ():
         if origin not in known:
             losses.extend(Loss(f"{path}.{name}", name, f"only {origin} can say it") for name in extras)
+
+
+def own_extras(native: NativeExtras | None, losses: list[Loss], path: str, *known: str) -> dict[str, Any]:
+    """The extras that the writing format can say, of the origins that it knows; all others are lost."""
+    own: dict[str, Any] = {}
+    if native:
+        lose_native(losses, path, native, *known)
+        for origin in known:
+            own.update(native.get(origin, {}))
+    return own
 
 
 class LossyTranslation(AntiphonError):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
@@ -46,10 +47,6 @@ _NAMED_SCHEMAS = ("properties", "$defs", "definitions")
 _LISTED_SCHEMAS = ("anyOf", "oneOf", "allOf", "prefixItems")
 _NEVER_STRICT = ("allOf", "oneOf", "not", "if", "then", "else", "dependentRequired", "dependentSchemas")
 _NEVER_AT_ROOT = ("oneOf", "anyOf", "allOf", "enum", "not")
-
-
-def words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
 
 
 def model_family(names: str) -> Callable[[str], object]:
@@ -159,21 +156,16 @@ def check_ranges(found: Found, rule: str, body: dict[str, Any], ranges: Mapping[
 
 
 def check_number(found: Found, rule: str, path: str, value: Any, allowed: Range) -> None:
-    noun = "integer" if allowed.whole else "decimal"
-    if not _is_number(value, allowed.whole):
+    noun, problem = "integer" if allowed.whole else "decimal", ""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or (allowed.whole and isinstance(value, float) and not value.is_integer()):
         found.append(wrong_type(rule, path, "an integer" if allowed.whole else "a decimal", value))
     elif not value >= allowed.lowest:
         problem = f"{noun} below minimum value. Expected a value >= {allowed.lowest}"
-        found.append(Violation(rule, path, f"Invalid '{path}': {problem}, but got {value!r} instead."))
     elif allowed.highest is not None and not value <= allowed.highest:
         problem = f"{noun} above maximum value. Expected a value <= {allowed.highest}"
+    if problem:
         found.append(Violation(rule, path, f"Invalid '{path}': {problem}, but got {value!r} instead."))
-
-
-def _is_number(value: Any, whole: bool) -> bool:
-    if isinstance(value, bool):
-        return False
-    return isinstance(value, int) or (isinstance(value, float) and (not whole or value.is_integer()))
 
 
 def check_metadata(found: Found, rule: str, metadata: Any) -> None:
@@ -183,22 +175,17 @@ def check_metadata(found: Found, rule: str, metadata: Any) -> None:
         found.append(wrong_type(rule, "metadata", "an object", metadata))
         return
     if len(metadata) > 16:
-        wanted = (
-            f"Expected an object with at most 16 properties, but got an object with {len(metadata)} properties instead."
-        )
-        found.append(Violation(rule, "metadata", f"Invalid 'metadata': too many properties. {wanted}"))
+        got = f"but got an object with {len(metadata)} properties instead."
+        wanted = f"Invalid 'metadata': too many properties. Expected an object with at most 16 properties, {got}"
+        found.append(Violation(rule, "metadata", wanted))
     for key, value in metadata.items():
-        _check_pair(found, rule, key, value)
-
-
-def _check_pair(found: Found, rule: str, key: str, value: Any) -> None:
-    path = f"metadata.{shown(key)}"
-    if len(key) > 64:
-        found.append(long_string(rule, path, len(key), 64))
-    if not isinstance(value, str):
-        found.append(wrong_type(rule, path, "a string", value))
-    elif len(value) > 512:
-        found.append(long_string(rule, path, len(value), 512))
+        path = f"metadata.{shown(key)}"
+        if len(key) > 64:
+            found.append(long_string(rule, path, len(key), 64))
+        if not isinstance(value, str):
+            found.append(wrong_type(rule, path, "a string", value))
+        elif len(value) > 512:
+            found.append(long_string(rule, path, len(value), 512))
 
 
 def check_image_url(found: Found, rule: str, path: str, url: Any) -> None:
@@ -267,9 +254,7 @@ def check_output_schema(
 
 def _check_root(found: Found, rule: str, path: str, subject: str, schema: dict[str, Any], *, type_needed: bool) -> None:
     root = schema.get("type")
-    if root == "object" or (isinstance(root, list) and "object" in root):
-        return
-    if root is None and not type_needed:
+    if is_object(schema) or (root is None and not type_needed):
         return
     got = f'"{shown(root)}"' if isinstance(root, str) else kind_of(root)
     wanted = f"schema must be a JSON Schema of 'type: \"object\"', got 'type: {got}'."
@@ -318,7 +303,7 @@ def strict_problems(schema: dict[str, Any]) -> Iterator[str]:
         for keyword in _NEVER_STRICT:
             if keyword in node:
                 yield f"In context={_written(context)}, '{keyword}' is not permitted."
-        problem = _open_object(node) if _is_object(node) else None
+        problem = _open_object(node) if is_object(node) else None
         if problem is not None:
             yield f"In context={_written(context)}, {problem}"
 
@@ -329,7 +314,8 @@ def strict_problem(schema: dict[str, Any]) -> str | None:
     return next(strict_problems(schema), None)
 
 
-def _is_object(node: dict[str, Any]) -> bool:
+def is_object(node: dict[str, Any]) -> bool:
+    """Whether a schema says that it is of objects, among others perhaps."""
     kind = node.get("type")
     return kind == "object" or (isinstance(kind, list) and "object" in kind)
 
@@ -372,9 +358,8 @@ def _loose_problem(node: dict[str, Any]) -> str | None:
 
 def _compiles(pattern: str) -> bool:
     try:
-        re.compile(pattern)
+        with suppress(Warning):  # where warnings are errors, a pattern of doubtful style still compiles
+            re.compile(pattern)
     except (re.error, OverflowError, RecursionError):
         return False
-    except Warning:  # where warnings are errors, a pattern of doubtful style still compiles
-        return True
     return True

@@ -32,6 +32,28 @@ ErrorKind: TypeAlias = Literal[
 ]
 
 
+_STATUSES: dict[int, ErrorKind] = {
+    401: "authentication",
+    402: "billing",
+    403: "permission",
+    404: "not_found",
+    408: "timeout",
+    409: "conflict",
+    413: "too_large",
+    429: "rate_limit",
+    503: "overloaded",
+    504: "timeout",
+    529: "overloaded",
+}
+
+
+def kind_of_status(status: int | None) -> ErrorKind | None:
+    """The kind of error that an HTTP status tells; None if it tells of none."""
+    if status is None or status < 400:
+        return None
+    return _STATUSES.get(status) or ("server" if status >= 500 else "invalid_request")
+
+
 class ModelOutput(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
     """One answer. `others` are further candidates of the same call, if more than one was asked for.
 
@@ -48,6 +70,10 @@ class ModelOutput(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_om
     others: tuple[ModelOutput, ...] = ()
     format: str = ""
     native: NativeExtras | None = None
+
+
+MOST_CANDIDATES = 128
+"""No API gives more answers to one request; a number beyond it would only be a way to fill memory."""
 
 
 class ProviderError(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):

@@ -52,7 +52,11 @@ class Restorer:
     def delta(self, delta: ModelOutputDelta) -> list[ModelOutputDelta]:
         """A piece of a streamed answer. The text of a freeform call is held until it is whole: it came wrapped in JSON."""
         if isinstance(delta, PartStarted) and isinstance(delta.part, ToolCallRequest):
-            return [self._call_started(delta, delta.part)]
+            call = self._call(delta.part)
+            if call.freeform and not delta.part.freeform:
+                self._held[delta.index] = [call.arguments]
+                call = structs.replace(call, arguments="")
+            return [delta if call is delta.part else structs.replace(delta, part=call)]
         if isinstance(delta, PartDelta) and delta.index in self._held:
             self._held[delta.index].append(delta.text)
             return []
@@ -61,20 +65,20 @@ class Restorer:
             return [PartDelta(delta.index, text), delta]
         return [delta]
 
-    def _call_started(self, delta: PartStarted, call: ToolCallRequest) -> ModelOutputDelta:
-        name = self._names.get(call.tool_name, call.tool_name)
-        if name in self._freeform and not call.freeform:
-            self._held[delta.index] = [call.arguments]
-            return structs.replace(delta, part=structs.replace(call, tool_name=name, arguments="", freeform=True))
-        return delta if name == call.tool_name else structs.replace(delta, part=structs.replace(call, tool_name=name))
-
     def _part(self, part: OutputPart) -> OutputPart:
         if not isinstance(part, ToolCallRequest):
             return part
-        name = self._names.get(part.tool_name, part.tool_name)
-        if name in self._freeform and not part.freeform:
-            return structs.replace(part, tool_name=name, arguments=unwrapped(part.arguments), freeform=True)
-        return part if name == part.tool_name else structs.replace(part, tool_name=name)
+        call = self._call(part)
+        is_wrapped = call.freeform and not part.freeform
+        return structs.replace(call, arguments=unwrapped(call.arguments)) if is_wrapped else call
+
+    def _call(self, call: ToolCallRequest) -> ToolCallRequest:
+        """A call by the client's name for it, and freeform if its tool is; its arguments are left as they are."""
+        name = self._names.get(call.tool_name, call.tool_name)
+        freeform = call.freeform or name in self._freeform
+        if name == call.tool_name and freeform == call.freeform:
+            return call
+        return structs.replace(call, tool_name=name, freeform=freeform)
 
 
 def unwrapped(arguments: str) -> str:

@@ -19,19 +19,19 @@ from antiphon.parts import (
     NativeExtras,
     Part,
     Refusal,
-    ResultPart,
     Text,
     Thinking,
     ToolCallRequest,
     ToolCallResult,
     ToolExecutionStatus,
 )
+from antiphon.wire.anthropic.blocks import kind_of
 from antiphon.wire.anthropic.caching import Marks
 from antiphon.wire.anthropic.content import IDS, mended_input, plain_input
 from antiphon.wire.anthropic.media import write_document, write_image
 from antiphon.wire.anthropic.native import FORMAT
 from antiphon.wire.anthropic.target import Target
-from antiphon.wire.ids import NameMap
+from antiphon.wire.anthropic.tools import NAMES
 from antiphon.wire.loss import Loss, lose_native
 
 NO_OUTPUT = "(no output)"
@@ -55,14 +55,6 @@ class ResultBlock(Struct, gc=False, tag="tool_result", tag_field="type"):
     content: str
 
 
-def kind_of(block: Any) -> str:
-    """The type of a block; empty if it has none."""
-    if isinstance(block, Struct):
-        return str(block.__struct_config__.tag)
-    kind = block.get("type") if isinstance(block, dict) else None
-    return kind if isinstance(kind, str) else ""
-
-
 def is_blank(text: str) -> bool:
     return not text or text.isspace()
 
@@ -79,28 +71,22 @@ def plain(blocks: list[Any]) -> Any:
 class BlockWriter:
     """Parts in, blocks out."""
 
-    def __init__(self, target: Target, names: NameMap, losses: list[Loss]) -> None:
+    def __init__(self, target: Target, losses: list[Loss]) -> None:
         self.marks: Marks = []
         self.cites = False
         self._target = target
-        self._names = names
-        self._legal_names: dict[str, str] = {}
         self._losses = losses
 
     def call(self, part: ToolCallRequest, index: int, position: int) -> CallBlock | dict[str, Any]:
         given = plain_input(part)
         if given is None:
             given = mended_input(part, path_of(index, position), self._losses)
-        name = self._legal_names.get(part.tool_name) or self._legal_name(part.tool_name)
+        name = NAMES.legal(part.tool_name)
         if part.native is None:
             return CallBlock(_legal_id(part.tool_call_id), name, given)
         block = {"type": "tool_use", "id": _legal_id(part.tool_call_id), "name": name, "input": given}
         self.extend(block, part.native, path_of(index, position))
         return block
-
-    def _legal_name(self, name: str) -> str:
-        legal = self._legal_names[name] = self._names.legal(name)
-        return legal
 
     def add_result(self, blocks: list[Any], result: ToolCallResult, index: int, position: int) -> None:
         """Append the block of a result, and those that may not stand in it."""
@@ -115,7 +101,10 @@ class BlockWriter:
         if type(said) is Text and said.native is None:
             block["content"] = said.text
         elif parts:
-            content = self._result_content(parts, failed, blocks, path_of(index, position))
+            content: list[Any] = []
+            for place, part in enumerate(parts):
+                for inner in self._result_part(part, f"{path_of(index, position)}.content[{place}]"):
+                    (blocks if failed and kind_of(inner) != "text" else content).append(inner)
             if content:
                 block["content"] = plain(content)
         if failed:
@@ -123,13 +112,6 @@ class BlockWriter:
             block["is_error"] = True
         if result.native is not None:
             self.extend(block, result.native, path_of(index, position))
-
-    def _result_content(self, parts: tuple[ResultPart, ...], failed: bool, aside: list[Any], path: str) -> list[Any]:
-        content: list[Any] = []
-        for position, part in enumerate(parts):
-            for block in self._result_part(part, f"{path}.content[{position}]"):
-                (aside if failed and kind_of(block) != "text" else content).append(block)
-        return content
 
     def _result_part(self, part: Part, path: str) -> list[Any]:
         match part:

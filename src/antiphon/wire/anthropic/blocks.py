@@ -11,10 +11,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Iterable, Iterator
+from functools import partial
 from graphlib import CycleError, TopologicalSorter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
+
+from msgspec import Struct
 
 from antiphon.wire.violation import Violation
+from antiphon.wire.words import words
 
 EXTRA = "Extra inputs are not permitted"
 REQUIRED = "Field required"
@@ -34,6 +38,7 @@ IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 RESULT_CONTENT = frozenset({"text", "image", "document", "search_result", "tool_reference", "browser_state"})
 SYSTEM_CONTENT = frozenset({"text", "tool_addition", "tool_removal"})
 
+Trail: TypeAlias = "tuple[Trail, str] | None"
 BlockCheck = Callable[[dict[str, Any], list[Violation]], None]
 
 
@@ -52,6 +57,14 @@ def located(prefix: str, violations: Iterable[Violation]) -> Iterator[Violation]
     for violation in violations:
         path = f"{prefix}.{violation.path}" if violation.path else prefix
         yield Violation(violation.rule, path, violation.message, violation.advisory)
+
+
+def kind_of(block: Any) -> str:
+    """The type of a block; empty if it has none."""
+    if isinstance(block, Struct):
+        return str(block.__struct_config__.tag)
+    kind = block.get("type") if isinstance(block, dict) else None
+    return kind if isinstance(kind, str) else ""
 
 
 def shown(value: Any) -> str:
@@ -78,10 +91,12 @@ def check_block(block: Any, role: str) -> list[Violation]:
         return [_unknown_tag(block)]
     found: list[Violation] = []
     if block.keys() != shape.required:
-        _check_fields(block, shape, found)
-    for name in shape.strings:
-        if not isinstance(block.get(name, ""), str):
-            _report(found, "AN-13", name, STRING)
+        missing = sorted(shape.required - block.keys())
+        found += [Violation("AN-20" if name == "signature" else "AN-13", name, REQUIRED) for name in missing]
+        strange = [name for name in block if name not in shape.allowed]
+        # Thinking blocks take no cache mark (AN-18).
+        found += [Violation("AN-18" if name == "cache_control" else "AN-13", name, EXTRA) for name in strange]
+    found += [Violation("AN-13", name, STRING) for name in shape.strings if not isinstance(block.get(name, ""), str)]
     if shape.check is not None:
         shape.check(block, found)
     if block.get("cache_control") is not None:
@@ -100,20 +115,6 @@ def _unknown_tag(block: dict[str, Any], expected: Iterable[str] = ()) -> Violati
     tags = ", ".join(f"'{tag}'" for tag in sorted(expected or BLOCKS))
     message = f"Input tag {shown(block['type'])} found using 'type' does not match any of the expected tags: {tags}"
     return Violation("AN-13", "", message)
-
-
-def _report(found: list[Violation], rule: str, path: str, message: str) -> None:
-    found.append(Violation(rule, path, message))
-
-
-def _check_fields(block: dict[str, Any], shape: Shape, found: list[Violation]) -> None:
-    if not block.keys() >= shape.required:
-        for name in sorted(shape.required - block.keys()):
-            _report(found, "AN-20" if name == "signature" else "AN-13", name, REQUIRED)
-    for name in block:
-        if name not in shape.allowed:
-            # Thinking blocks take no cache mark (AN-18).
-            _report(found, "AN-18" if name == "cache_control" else "AN-13", name, EXTRA)
 
 
 def cache_control_faults(mark: Any) -> Iterator[Violation]:
@@ -161,7 +162,8 @@ def _check_id(block: dict[str, Any], name: str, pattern: re.Pattern[str], rule: 
         found.append(Violation(rule, name, f"String should match pattern '^{shape}$'"))
 
 
-def _check_input(block: dict[str, Any], found: list[Violation]) -> None:
+def _check_call(ids: re.Pattern[str], rule: str, block: dict[str, Any], found: list[Violation]) -> None:
+    _check_id(block, "id", ids, rule, found)
     if not isinstance(block.get("input", {}), dict):
         found.append(Violation("AN-12", "input", OBJECT))
     name = block.get("name")
@@ -170,14 +172,8 @@ def _check_input(block: dict[str, Any], found: list[Violation]) -> None:
         found.append(Violation("AN-12", "name", f"String should have {bound}"))
 
 
-def _check_tool_use(block: dict[str, Any], found: list[Violation]) -> None:
-    _check_id(block, "id", CALL_ID, "AN-11", found)
-    _check_input(block, found)
-
-
-def _check_server_tool_use(block: dict[str, Any], found: list[Violation]) -> None:
-    _check_id(block, "id", SERVER_CALL_ID, "AN-25", found)
-    _check_input(block, found)
+_check_tool_use = partial(_check_call, CALL_ID, "AN-11")
+_check_server_tool_use = partial(_check_call, SERVER_CALL_ID, "AN-25")
 
 
 def _check_tool_result(block: dict[str, Any], found: list[Violation]) -> None:
@@ -228,14 +224,9 @@ DOCUMENT_SOURCES = _LINKS | {
 }
 
 
-def _check_image(block: dict[str, Any], found: list[Violation]) -> None:
+def _check_source(known: dict[str, Source], block: dict[str, Any], found: list[Violation]) -> None:
     if "source" in block:
-        found.extend(located("source", _source_faults(block["source"], IMAGE_SOURCES)))
-
-
-def _check_document(block: dict[str, Any], found: list[Violation]) -> None:
-    if "source" in block:
-        found.extend(located("source", _source_faults(block["source"], DOCUMENT_SOURCES)))
+        found.extend(located("source", _source_faults(block["source"], known)))
 
 
 def _source_faults(source: Any, known: dict[str, Source]) -> Iterator[Violation]:
@@ -253,21 +244,12 @@ def _source_faults(source: Any, known: dict[str, Source]) -> Iterator[Violation]
     if row.media_types and "media_type" in source and source["media_type"] not in row.media_types:
         choices = " or ".join(f"'{media_type}'" for media_type in row.media_types)
         yield Violation("AN-24", "media_type", f"Input should be {choices}")
-    yield from _payload_faults(source)
-
-
-def _payload_faults(source: dict[str, Any]) -> Iterator[Violation]:
     for name in ("data", "url", "file_id"):
         if not isinstance(source.get(name, ""), str):
             yield Violation("AN-24", name, STRING)
     data = source.get("data")
     if source.get("type") == "base64" and isinstance(data, str) and data.startswith("data:"):
         yield Violation("AN-24", "data", "invalid base64 data: a `data:` prefix is not part of it")
-
-
-def words(text: str) -> frozenset[str]:
-    """The names in a list written as a sentence is."""
-    return frozenset(text.split())
 
 
 def _shape(
@@ -283,17 +265,15 @@ def _result_shape(optional: str = "") -> Shape:
 
 BLOCKS: dict[str, Shape] = {
     "text": _shape("text", "cache_control citations", strings="text", check=_check_text),
-    "image": _shape("source", "cache_control", check=_check_image),
-    "document": _shape("source", "cache_control citations context title", check=_check_document),
+    "image": _shape("source", "cache_control", check=partial(_check_source, IMAGE_SOURCES)),
+    "document": _shape(
+        "source", "cache_control citations context title", check=partial(_check_source, DOCUMENT_SOURCES)
+    ),
     "search_result": _shape("content source title", "cache_control citations", strings="source title"),
     "thinking": _shape("signature thinking", strings="thinking", role="assistant", check=_check_thinking),
     "redacted_thinking": _shape("data", strings="data", role="assistant"),
     "tool_use": _shape(
-        "id input name",
-        "cache_control caller toolset_name",
-        strings="id name",
-        role="assistant",
-        check=_check_tool_use,
+        "id input name", "cache_control caller toolset_name", strings="id name", role="assistant", check=_check_tool_use
     ),
     "tool_result": _shape(
         "tool_use_id", "cache_control content is_error", strings="tool_use_id", role="user", check=_check_tool_result
@@ -364,8 +344,7 @@ def _input_schema_faults(schema: Any) -> Iterator[Violation]:
     if schema.get("type") != "object":
         yield Violation("AN-16", "type", "Input should be 'object'" if "type" in schema else REQUIRED)
     if any(key in schema for key in ("oneOf", "allOf", "anyOf")):
-        message = "input_schema does not support oneOf, allOf, or anyOf at the top level"
-        yield Violation("AN-16", "", message)
+        yield Violation("AN-16", "", "input_schema does not support oneOf, allOf, or anyOf at the top level")
     properties = schema.get("properties")
     if isinstance(properties, dict) and not all(map(PROPERTY_KEY.match, properties)):
         yield Violation("AN-16", "properties", "Property keys should match pattern '^[a-zA-Z0-9_.-]{1,64}$'")
@@ -375,25 +354,25 @@ _BY_NAME = ("properties", "$defs", "definitions", "patternProperties")
 _ONE_OR_MANY = ("items", "anyOf", "oneOf", "allOf", "prefixItems", "additionalProperties", "not")
 
 
-def subschemas(schema: Any) -> Iterator[dict[str, Any]]:
-    """Every schema object inside a JSON Schema, itself first; by a stack, so that depth does no harm."""
-    stack = [schema]
+def subschemas(schema: Any) -> Iterator[tuple[Trail, dict[str, Any]]]:
+    """Every schema object inside a JSON Schema with the way to it, itself first; by a stack, so that depth does no harm."""
+    stack: list[tuple[Trail, Any]] = [(None, schema)]
     while stack:
-        node = stack.pop()
+        trail, node = stack.pop()
         if isinstance(node, list):
-            stack.extend(node)
+            stack.extend(((trail, f"[{index}]"), value) for index, value in enumerate(node))
         elif isinstance(node, dict):
-            yield node
+            yield trail, node
             for key in _BY_NAME:
                 if isinstance(node.get(key), dict):
-                    stack.extend(node[key].values())
-            stack.extend(node[key] for key in _ONE_OR_MANY if key in node)
+                    stack.extend(((trail, f".{key}.{name}"), value) for name, value in node[key].items())
+            stack.extend(((trail, f".{key}"), node[key]) for key in _ONE_OR_MANY if key in node)
 
 
 def optional_and_union_counts(schema: Any) -> tuple[int, int]:
     """How many parameters of a strict tool may be left out, and how many have several types (AN-16)."""
     optional = unions = 0
-    for node in subschemas(schema):
+    for _, node in subschemas(schema):
         properties, required = node.get("properties"), node.get("required")
         if isinstance(properties, dict):
             needed = sum(1 for name in required if isinstance(name, str)) if isinstance(required, list) else 0
@@ -420,5 +399,5 @@ def recursion_faults(schema: Any) -> Iterator[Violation]:
 
 
 def _references(definition: Any) -> set[str]:
-    targets = (node.get("$ref") for node in subschemas(definition))
+    targets = (node.get("$ref") for _, node in subschemas(definition))
     return {ref.removeprefix("#/$defs/") for ref in targets if isinstance(ref, str) and ref.startswith("#/$defs/")}

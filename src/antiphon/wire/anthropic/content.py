@@ -49,9 +49,7 @@ _RESULT_FIELDS = frozenset({"type", "tool_use_id", "content", "is_error"})
 
 def read_text(block: dict[str, Any]) -> Text | None:
     text = block.get("text")
-    if type(text) is not str:
-        return None
-    return Text(text) if len(block) == 2 else Text(text, native=extras_of(block, _TEXT_FIELDS))
+    return Text(text, native=extras_of(block, _TEXT_FIELDS)) if type(text) is str else None
 
 
 def read_thinking(block: dict[str, Any]) -> Thinking | None:
@@ -77,12 +75,10 @@ def read_call(block: dict[str, Any]) -> ToolCallRequest | None:
             return None
     else:
         arguments = "{}"
-    if len(block) == 4:
-        return ToolCallRequest(name, call_id, arguments)
     return ToolCallRequest(name, call_id, arguments, native=extras_of(block, _CALL_FIELDS))
 
 
-def read_result(block: dict[str, Any], tool_name: str = "") -> ToolCallResult | None:
+def read_result(block: dict[str, Any]) -> ToolCallResult | None:
     call_id, given, failed = block.get("tool_use_id"), block.get("content"), block.get("is_error")
     if type(call_id) is not str or (failed is not None and type(failed) is not bool):
         return None
@@ -96,9 +92,7 @@ def read_result(block: dict[str, Any], tool_name: str = "") -> ToolCallResult | 
     else:
         return None
     status = FAILED if failed else SUCCESS
-    if len(block) == 2 + (given is not None) + (failed is not None):
-        return ToolCallResult(tool_name, call_id, status, content)
-    return ToolCallResult(tool_name, call_id, status, content, native=extras_of(block, _RESULT_FIELDS))
+    return ToolCallResult("", call_id, status, content, native=extras_of(block, _RESULT_FIELDS))
 
 
 def read_result_part(block: Any) -> ResultPart:
@@ -150,8 +144,7 @@ def mended_input(call: ToolCallRequest, path: str, losses: list[Loss]) -> Any:
     except (ValueError, RecursionError):
         written = ""
     if written:
-        why = "the API refuses lone surrogates: they were replaced"
-        losses.append(Loss(f"{path}.arguments", "characters", why))
+        losses.append(Loss(f"{path}.arguments", "characters", "the API refuses lone surrogates: they were replaced"))
         return msgspec.Raw(_SURROGATES.sub("\ufffd", written))
     why = "the input of a call must be an object (AN-12): the text is in `_raw`"
     losses.append(Loss(f"{path}.arguments", "arguments that are no object", why))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from contextlib import suppress
 from typing import Any
 
 from antiphon.parts import Document, Image
@@ -97,7 +98,7 @@ def is_web(url: str) -> bool:
     return url.startswith(("https://", "http://"))
 
 
-def write_image(image: Image, path: str, losses: list[Loss], *, takes_urls: bool = True) -> dict[str, Any] | None:
+def write_image(image: Image, path: str, losses: list[Loss], *, takes_urls: bool) -> dict[str, Any] | None:
     """The block of an image, or None and a loss."""
     media_type, data = _inline(image)
     if data:
@@ -112,11 +113,9 @@ def write_image(image: Image, path: str, losses: list[Loss], *, takes_urls: bool
     return {"type": "image", "source": source}
 
 
-def write_document(
-    document: Document, path: str, losses: list[Loss], *, takes_urls: bool = True
-) -> dict[str, Any] | None:
+def write_document(document: Document, path: str, losses: list[Loss]) -> dict[str, Any] | None:
     """The block of a document, or None and a loss."""
-    source = _document_source(document, path, losses, takes_urls)
+    source = _document_source(document, path, losses)
     if source is None:
         return None
     if document.name:
@@ -124,7 +123,7 @@ def write_document(
     return {"type": "document", "source": source}
 
 
-def _document_source(document: Document, path: str, losses: list[Loss], takes_urls: bool) -> dict[str, Any] | None:
+def _document_source(document: Document, path: str, losses: list[Loss]) -> dict[str, Any] | None:
     if document.text:
         if document.media_type not in ("", PLAIN):
             losses.append(Loss(f"{path}.media_type", document.media_type, "a text document is text/plain (AN-24)"))
@@ -132,7 +131,7 @@ def _document_source(document: Document, path: str, losses: list[Loss], takes_ur
     media_type, data = _inline(document)
     if data:
         return _inline_document(media_type, data, path, losses)
-    linked = _linked(document, takes_urls)
+    linked = _linked(document)
     if linked is None:
         losses.append(Loss(path, "document", _why_unlinked(document)))
     return linked
@@ -142,20 +141,15 @@ def _inline_document(media_type: str, data: str, path: str, losses: list[Loss]) 
     if media_type == PDF:
         return {"type": "base64", "media_type": PDF, "data": data}
     if media_type.startswith("text/") or media_type in ("application/json", "application/xml"):
-        text = _decoded(data)
+        text = ""
+        with suppress(binascii.Error, ValueError):
+            text = base64.b64decode(data, validate=True).decode()
         if text:
             if media_type != PLAIN:
                 losses.append(Loss(f"{path}.media_type", media_type, "a text document is text/plain (AN-24)"))
             return {"type": "text", "media_type": PLAIN, "data": text}
     losses.append(Loss(path, "document", f"documents of type {media_type or 'unknown'} are not taken (AN-24)"))
     return None
-
-
-def _decoded(data: str) -> str:
-    try:
-        return base64.b64decode(data, validate=True).decode()
-    except (binascii.Error, ValueError):
-        return ""
 
 
 def _inline(media: Image | Document) -> tuple[str, str]:
@@ -170,7 +164,7 @@ def _inline(media: Image | Document) -> tuple[str, str]:
     return media.media_type, given
 
 
-def _linked(media: Image | Document, takes_urls: bool) -> dict[str, Any] | None:
+def _linked(media: Image | Document, takes_urls: bool = True) -> dict[str, Any] | None:
     if media.file_id:
         is_ours = is_own(media.native) or media.file_id.startswith("file_")
         return {"type": "file", "file_id": media.file_id} if is_ours else None

@@ -15,8 +15,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import Struct
+
 from antiphon.parts import Native, Text, ToolCallRequest, ToolCallResult
-from antiphon.wire.anthropic.block_writer import BlockWriter, kind_of, path_of, plain
+from antiphon.wire.anthropic.block_writer import BlockWriter, path_of, plain
+from antiphon.wire.anthropic.blocks import kind_of
 from antiphon.wire.anthropic.native import FORMAT, is_own
 from antiphon.wire.anthropic.target import Target
 from antiphon.wire.loss import Loss, lose_native
@@ -252,15 +255,12 @@ class MessagesWriter:
         return blocks
 
 
-class _Waiting:
+class _Waiting(Struct):
     """A system message that waits for its place; `is_slid` once something was said after it."""
 
-    __slots__ = ("index", "is_slid", "message")
-
-    def __init__(self, index: int, message: Message) -> None:
-        self.index = index
-        self.message = message
-        self.is_slid = False
+    index: int
+    message: Message
+    is_slid: bool = False
 
 
 def _ordered(blocks: list[Any], role: str | None) -> list[Any]:

@@ -7,9 +7,10 @@ counts them, and whether a document asks for citations.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from antiphon.wire.anthropic.blocks import (
     LIST,
@@ -24,9 +25,10 @@ from antiphon.wire.anthropic.blocks import (
     optional_and_union_counts,
     shown,
     subschemas,
-    words,
 )
+from antiphon.wire.anthropic.target import Target
 from antiphon.wire.violation import Violation
+from antiphon.wire.words import words
 
 PARAMETERS = words(
     "model messages max_tokens system metadata stop_sequences stream temperature top_p top_k tools tool_choice thinking "
@@ -42,54 +44,17 @@ UNSUPPORTED_KEYWORDS = words(
     "minProperties maxProperties oneOf patternProperties"
 )
 
-_MODEL = re.compile(
-    r"claude-(?:([a-z]+)-(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)|(\d)(?:[-.](\d))?(?!\d))"  # claude-opus-4-8, claude-3-5-haiku
-)
-_FAMILIES_5 = ("opus", "sonnet", "fable", "mythos")
 
-
-class Model(NamedTuple):
-    """What a model's name tells for certain."""
-
-    family: str
-    version: tuple[int, int]
-
-
-def read_model(name: Any) -> Model | None:
-    """The generation a model's name states, or None where it states none."""
-    match = _MODEL.search(name) if isinstance(name, str) else None
-    if match is None:
-        return None
-    family, major, minor, old_major, old_minor = match.groups()
-    return Model(family or "", (int(major or old_major), int(minor or old_minor or 0)))
-
-
-class Request:
+class Request(Struct):
     """A body under check: what was found so far, and what later rules need from earlier parts."""
 
-    __slots__ = (
-        "body",
-        "cache_marks",
-        "cites",
-        "first_call",
-        "first_system",
-        "found",
-        "is_new_version",
-        "is_on_bedrock",
-        "model",
-    )
-
-    def __init__(self, body: dict[str, Any], version: str) -> None:
-        self.body = body
-        self.found: list[Violation] = []
-        self.model = read_model(body.get("model"))
-        self.is_new_version = version.startswith("20") and version >= "2026-10-21"
-        host = body.get("anthropic_version")
-        self.is_on_bedrock = isinstance(host, str) and host.startswith("bedrock-")
-        self.cache_marks: list[tuple[str, Any]] = []
-        self.cites = False
-        self.first_call: int | None = None
-        self.first_system: int | None = None
+    body: dict[str, Any]
+    target: Target
+    found: list[Violation] = []
+    cache_marks: list[tuple[str, Any]] = []
+    cites: bool = False
+    first_call: int | None = None
+    first_system: int | None = None
 
     def error(self, rule: str, path: str, message: str) -> None:
         self.found.append(Violation(rule, path, message))
@@ -97,14 +62,13 @@ class Request:
     def advise(self, rule: str, path: str, message: str) -> None:
         self.found.append(Violation(rule, path, message, advisory=True))
 
-    def is_at_least(self, version: tuple[int, int], families: tuple[str, ...] = ()) -> bool:
-        """Whether the model is known, of these families, and of this generation or a later one."""
-        model = self.model
-        return model is not None and model.version >= version and (not families or model.family in families)
-
-    def is_before(self, version: tuple[int, int]) -> bool:
-        """Whether the model is known, and of an earlier generation."""
-        return self.model is not None and self.model.version < version
+    def given(self, name: str, kind: type, rule: str, message: str) -> Any:
+        """The value of a parameter; None if it is absent, or not of its kind, which is reported."""
+        value = self.body.get(name)
+        if value is None or isinstance(value, kind):
+            return value
+        self.error(rule, name, message)
+        return None
 
     def note_cache_mark(self, path: str, block: Any) -> None:
         """Keep a block's cache mark for the count over the whole request (AN-18)."""
@@ -120,14 +84,9 @@ def _is_integer(value: Any) -> bool:
     return _is_number(value) and (isinstance(value, int) or value.is_integer())
 
 
-def _check_names(request: Request) -> None:
-    known = PARAMETERS if "model" in request.body else HOST_PARAMETERS
-    if not request.body.keys() <= known:
-        request.found.extend(extras("AN-27", request.body, known))
-
-
-def _check_model_and_limit(request: Request) -> None:
+def _check_names_and_limit(request: Request) -> None:
     body = request.body
+    request.found.extend(extras("AN-27", body, PARAMETERS if "model" in body else HOST_PARAMETERS))
     if "model" not in body:
         request.advise("AN-01", "model", REQUIRED)
     elif not isinstance(body["model"], str):
@@ -144,11 +103,11 @@ def _check_sampling(request: Request) -> None:
     body = request.body
     present = [name for name in SAMPLING if name in body]
     for name in present:
-        if request.is_new_version:
+        if request.target.is_new:
             request.error("AN-28", name, "Extra inputs are not permitted")
         else:
             _check_sampling_value(request, name, body[name])
-    if "temperature" in present and "top_p" in present and request.is_at_least((4, 1)):
+    if "temperature" in present and "top_p" in present and request.target.is_at_least(4, 1):
         message = "`temperature` and `top_p` cannot both be specified for this model. Please use only one."
         request.advise("AN-31", "top_p", message)
 
@@ -163,22 +122,17 @@ def _check_sampling_value(request: Request, name: str, value: Any) -> None:
         request.error("AN-21", name, "Input should be greater than or equal to 0")
     elif name != "top_k" and not 0 <= value <= 1:
         request.error("AN-21", name, "range: 0..1")
-    elif request.is_at_least((4, 7)) and not _is_neutral(name, value):
+    elif not request.target.takes_sampling and not is_neutral(name, value):
         request.error("AN-21", name, f"`{name}` is deprecated for this model.")
 
 
-def _is_neutral(name: str, value: float) -> bool:
+def is_neutral(name: str, value: float) -> bool:
+    """Whether a setting says no more than to say nothing."""
     return (name == "temperature" and value == 1) or (name == "top_p" and value >= 0.99)
 
 
 def _check_stop_sequences(request: Request) -> None:
-    sequences = request.body.get("stop_sequences")
-    if sequences is None:
-        return
-    if not isinstance(sequences, list):
-        request.error("AN-22", "stop_sequences", LIST)
-        return
-    for index, sequence in enumerate(sequences):
+    for index, sequence in enumerate(request.given("stop_sequences", list, "AN-22", LIST) or ()):
         if not isinstance(sequence, str):
             request.error("AN-22", f"stop_sequences.{index}", STRING)
         elif not sequence or sequence.isspace():
@@ -186,11 +140,8 @@ def _check_stop_sequences(request: Request) -> None:
 
 
 def _check_metadata(request: Request) -> None:
-    metadata = request.body.get("metadata")
+    metadata = request.given("metadata", dict, "AN-23", OBJECT)
     if metadata is None:
-        return
-    if not isinstance(metadata, dict):
-        request.error("AN-23", "metadata", OBJECT)
         return
     request.found.extend(located("metadata", extras("AN-23", metadata, ("user_id",))))
     user = metadata.get("user_id")
@@ -209,10 +160,10 @@ def _check_thinking(request: Request) -> None:
         _check_budget(request, thinking.get("budget_tokens"))
         _check_enabled_thinking(request)
     elif kind == "disabled":
-        if request.is_at_least((5, 0), ("fable", "mythos")) or request.is_at_least((5, 5), _FAMILIES_5):
+        if not request.target.takes_disabled:
             request.error("AN-19", "thinking.type", '"thinking.type.disabled" is not supported for this model.')
     elif kind == "adaptive":
-        if request.is_before((4, 6)):
+        if not request.target.takes_adaptive:
             request.error("AN-19", "thinking.type", "adaptive thinking is not supported on this model")
     else:
         request.error("AN-19", "thinking", SHAPE)
@@ -231,38 +182,28 @@ def _check_budget(request: Request, budget: Any) -> None:
 
 def _check_enabled_thinking(request: Request) -> None:
     body, choice = request.body, request.body.get("tool_choice")
-    if request.is_at_least((4, 7), _FAMILIES_5):
+    if not request.target.takes_budget:
         request.error("AN-19", "thinking.type", '"thinking.type.enabled" is not supported for this model.')
     if isinstance(choice, dict) and choice.get("type") in ("any", "tool"):
-        message = "Thinking may not be enabled when tool_choice forces tool use."
-        request.error("AN-19", "tool_choice", message)
-    if body.get("temperature", 1) != 1 and not request.is_new_version:
-        message = "`temperature` may only be set to 1 when thinking is enabled."
-        request.error("AN-19", "temperature", message)
-    if body.get("top_k") not in (None, -1) and not request.is_new_version:
+        request.error("AN-19", "tool_choice", "Thinking may not be enabled when tool_choice forces tool use.")
+    if body.get("temperature", 1) != 1 and not request.target.is_new:
+        request.error("AN-19", "temperature", "`temperature` may only be set to 1 when thinking is enabled.")
+    if body.get("top_k") not in (None, -1) and not request.target.is_new:
         request.error("AN-19", "top_k", "`top_k` must be unset when thinking is enabled.")
 
 
 def _check_output(request: Request) -> None:
-    body, config = request.body, request.body.get("output_config")
-    if config is not None and not isinstance(config, dict):
-        request.error("AN-32", "output_config", OBJECT)
-    elif config:
+    config = request.given("output_config", dict, "AN-32", OBJECT)
+    if config:
         request.found.extend(located("output_config", extras("AN-32", config, ("effort", "format", "task_budget"))))
-        _check_effort(request, config.get("effort"))
+        effort, path = config.get("effort"), "output_config.effort"
+        if effort is not None and effort not in EFFORTS:
+            request.error("AN-32", path, "Input should be 'low', 'medium', 'high', 'xhigh' or 'max'")
+        elif effort == "xhigh" and not request.target.takes_xhigh:
+            message = "This model does not support effort level 'xhigh'. Supported levels: high, low, max, medium."
+            request.error("AN-32", path, message)
         _check_format(request, "output_config.format", config.get("format"))
-    _check_format(request, "output_format", body.get("output_format"))
-
-
-def _check_effort(request: Request, effort: Any) -> None:
-    if effort is None:
-        return
-    if effort not in EFFORTS:
-        message = "Input should be 'low', 'medium', 'high', 'xhigh' or 'max'"
-        request.error("AN-32", "output_config.effort", message)
-    elif effort == "xhigh" and request.is_before((4, 7)):
-        message = "This model does not support effort level 'xhigh'. Supported levels: high, low, max, medium."
-        request.error("AN-32", "output_config.effort", message)
+    _check_format(request, "output_format", request.body.get("output_format"))
 
 
 def _check_format(request: Request, path: str, form: Any) -> None:
@@ -275,19 +216,14 @@ def _check_format(request: Request, path: str, form: Any) -> None:
         request.error("AN-32", f"{path}.type", "Input should be 'json_schema'" if "type" in form else REQUIRED)
     if not isinstance(form.get("schema"), dict):
         request.error("AN-32", f"{path}.schema", OBJECT if "schema" in form else REQUIRED)
-    for node in subschemas(form.get("schema")):
+    for _, node in subschemas(form.get("schema")):
         for keyword in sorted(UNSUPPORTED_KEYWORDS & node.keys()):
             message = f"For {shown(node.get('type'))} type, property '{keyword}' is not supported"
             request.error("AN-32", f"{path}.schema", message)
 
 
 def _check_tools(request: Request) -> None:
-    tools = request.body.get("tools")
-    if tools is None:
-        return
-    if not isinstance(tools, list):
-        request.error("AN-16", "tools", LIST)
-        return
+    tools = request.given("tools", list, "AN-16", LIST) or []
     for index, tool in enumerate(tools):
         path = f"tools.{index}"
         request.found.extend(located(path, check_tool(tool)))
@@ -298,9 +234,7 @@ def _check_tools(request: Request) -> None:
         request.error("AN-16", "tools", "Tool names must be unique.")
     if known and all(tool.get("defer_loading") is True for tool in known):
         request.error("AN-33", "tools", "All tools have defer_loading set")
-    strict = [tool.get("input_schema") for tool in known if tool.get("strict") is True]
-    if strict:
-        _check_strict_limits(request, strict)
+    _check_strict_limits(request, [tool.get("input_schema") for tool in known if tool.get("strict") is True])
 
 
 def _check_strict_limits(request: Request, schemas: list[Any]) -> None:
@@ -342,37 +276,28 @@ def _check_tool_choice(request: Request) -> None:
     elif kind == "tool":
         _check_chosen_name(request, choice.get("name"))
     if kind in ("any", "tool"):
-        _check_forced_choice(request, kind)
+        if request.body.get("max_tokens") == 0:
+            request.error("AN-17", "tool_choice", "tool_choice may not force tool use while max_tokens is 0")
+        if not request.target.takes_forced_choice:
+            request.error("AN-17", "tool_choice.type", f"tool_choice type '{kind}' is not supported on this model")
 
 
 def _check_chosen_name(request: Request, name: Any) -> None:
     if not isinstance(name, str):
         request.error("AN-17", "tool_choice.name", REQUIRED if name is None else STRING)
         return
-    tools = request.body.get("tools")
-    declared = (
-        [tool.get("name") if isinstance(tool, dict) else None for tool in tools] if isinstance(tools, list) else []
-    )
+    given = request.body.get("tools")
+    tools = given if isinstance(given, list) else []
+    declared = [tool.get("name") if isinstance(tool, dict) else None for tool in tools]
     # A toolset brings names this body does not show.
     if declared and None not in declared and name not in declared:
         request.error("AN-17", "tool_choice.name", f"Tool {shown(name)} not found in provided tools")
 
 
-def _check_forced_choice(request: Request, kind: str) -> None:
-    if request.body.get("max_tokens") == 0:
-        request.error("AN-17", "tool_choice", "tool_choice may not force tool use while max_tokens is 0")
-    if request.is_at_least((5, 1), ("fable", "mythos")) or request.is_at_least((5, 5), _FAMILIES_5):
-        request.error("AN-17", "tool_choice.type", f"tool_choice type '{kind}' is not supported on this model")
-
-
 def _check_system(request: Request) -> None:
-    system = request.body.get("system")
-    if system is None or isinstance(system, str):
+    if isinstance(request.body.get("system"), str):
         return
-    if not isinstance(system, list):
-        request.error("AN-26", "system", SHAPE)
-        return
-    for index, block in enumerate(system):
+    for index, block in enumerate(request.given("system", list, "AN-26", SHAPE) or ()):
         path = f"system.{index}"
         if isinstance(block, dict) and block.get("type") == "text":
             for fault in located(path, check_block(block, "system")):
@@ -383,8 +308,7 @@ def _check_system(request: Request) -> None:
 
 
 PARAMETER_CHECKS: tuple[Callable[[Request], None], ...] = (
-    _check_names,
-    _check_model_and_limit,
+    _check_names_and_limit,
     _check_sampling,
     _check_stop_sequences,
     _check_metadata,

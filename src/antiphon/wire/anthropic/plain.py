@@ -15,7 +15,7 @@ from antiphon.wire.anthropic.content import FAILED, SUCCESS, read_result_part
 from antiphon.wire.anthropic.native import FORMAT
 from antiphon.wire.anthropic.parameters import HOST_PARAMETERS
 from antiphon.wire.anthropic.request import request_of
-from antiphon.wire.plain import PlainDecoder
+from antiphon.wire.plain import PlainReader
 from antiphon.wire.request import Message, ModelRequest
 
 
@@ -50,23 +50,10 @@ class _Turn(Struct, forbid_unknown_fields=True, gc=False):
     content: str | list[_Text | Thought | _Call | _Result]
 
 
-_DECODER: PlainDecoder[_Turn] = PlainDecoder("messages", _Turn, HOST_PARAMETERS)
 _encode = msgspec.json.Encoder().encode
 
 
-def read_plain(data: bytes) -> ModelRequest | None:
-    """A plain body in neutral terms; None if it is not plain."""
-    decoded = _DECODER.decode(data)
-    if decoded is None:
-        return None
-    turns, rest = decoded
-    try:
-        return request_of(_messages(turns), rest)
-    except (RecursionError, UnicodeError):  # an input that cannot be written again
-        return None
-
-
-def _messages(turns: list[_Turn]) -> list[Message]:
+def _request(turns: list[_Turn], rest: dict[str, Any]) -> ModelRequest:
     messages: list[Message] = []
     names: dict[str, str] = {}  # of the tools called so far, by the id of the call
     for turn in turns:
@@ -96,8 +83,11 @@ def _messages(turns: list[_Turn]) -> list[Message]:
                 proof = {FORMAT: {"signature": block.signature}} if block.signature else None
                 parts.append(Thinking(block.thinking, native=proof))
         messages.append(Message(turn.role, tuple(parts)))
-    return messages
+    return request_of(messages, rest)
 
 
 def _marked(mark: Any) -> NativeExtras | None:
     return None if mark is None else {FORMAT: {"cache_control": mark}}
+
+
+read_plain = PlainReader("messages", _Turn, HOST_PARAMETERS, _request).read

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from antiphon.wire.anthropic.block_writer import kind_of
+from antiphon.wire.anthropic.blocks import kind_of
 from antiphon.wire.anthropic.native import is_own, mark_of_origin
 from antiphon.wire.anthropic.parameters import EFFORTS
 from antiphon.wire.anthropic.target import Target
 from antiphon.wire.loss import Loss, lose_native
-from antiphon.wire.request import Reasoning
+from antiphon.wire.request import BUDGETS, Reasoning
 
-BUDGETS = {"none": 0, "minimal": 512, "low": 1024, "medium": 4096, "high": 16384, "xhigh": 32768, "max": 65536}
 LEAST_BUDGET = 1024
 DEFAULT_MAX_TOKENS = 4096
 
@@ -48,8 +47,7 @@ def write_reasoning(
     reasoning: Reasoning, target: Target, losses: list[Loss]
 ) -> tuple[dict[str, Any] | None, str | None]:
     """The values of `thinking` and of `output_config.effort`."""
-    if reasoning.native:
-        lose_native(losses, "reasoning", reasoning.native, "anthropic")
+    lose_native(losses, "reasoning", reasoning.native, "anthropic")
     effort = _effort(reasoning, losses)
     if effort == "none" or reasoning.enabled is False or reasoning.budget_tokens == 0:
         said = effort if effort != "none" and is_own(reasoning.native) else None

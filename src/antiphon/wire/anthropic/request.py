@@ -1,6 +1,6 @@
 """Requests of the Messages API, read and written.
 
-Reading goes through the body once: `_READERS` has a row for each parameter that other formats can say too; every other
+Reading goes through the body once: a parameter that other formats can say too becomes a field of the request; every other
 parameter, and one of these with a value of a shape we do not know, is kept as it came in `native["anthropic"]`, and put back
 last. The system prompt is a leading `system` message. Only `messages` must be there, and be a list.
 
@@ -22,23 +22,22 @@ Added without being a loss: `max_tokens` (4096, more if the thinking budget need
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from msgspec import structs
 
 from antiphon.errors import WireError
-from antiphon.parts import Native, NativeExtras, Part, Text
+from antiphon.parts import Native, Part, Text, ToolCallRequest, ToolCallResult
 from antiphon.wire.anthropic.block_writer import BlockWriter, plain
 from antiphon.wire.anthropic.caching import settle_marks
-from antiphon.wire.anthropic.content import read_block, read_call, read_result
+from antiphon.wire.anthropic.content import read_block
 from antiphon.wire.anthropic.messages import MessagesWriter
 from antiphon.wire.anthropic.native import FORMAT, extras_of, mark_of_origin
-from antiphon.wire.anthropic.parameters import EFFORTS, SAMPLING
+from antiphon.wire.anthropic.parameters import EFFORTS, SAMPLING, is_neutral
 from antiphon.wire.anthropic.reasoning import DEFAULT_MAX_TOKENS, may_think, read_thinking, write_reasoning
 from antiphon.wire.anthropic.schema import answer_schema
-from antiphon.wire.anthropic.target import VERSION, Target
-from antiphon.wire.anthropic.tools import name_map, read_choice, read_tool, write_choice, write_tools
+from antiphon.wire.anthropic.target import VERSION, Target, target_of
+from antiphon.wire.anthropic.tools import read_choice, read_tool, write_choice, write_tools
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning
 
@@ -46,7 +45,7 @@ LONGEST_USER = 512
 LEAST_TOP_P = 0.95
 """Below this, `top_p` does not go with thinking."""
 
-_ROLES = frozenset({"user", "assistant", "system"})
+_ROLES = ("user", "assistant", "system")
 _MESSAGE_FIELDS = frozenset({"role", "content"})
 # No parameter of this API; and the value that says no more than to say nothing.
 _UNSAYABLE = {
@@ -74,156 +73,93 @@ def read_request(body: dict[str, Any]) -> ModelRequest:
 
 def request_of(messages: list[Message], rest: dict[str, Any]) -> ModelRequest:
     """The request of messages that are read, and of the rest of their body."""
-    parameters = _Parameters()
+    leading: tuple[Message, ...] = ()
+    fields: dict[str, Any] = {}
+    extras: dict[str, Any] = {}
     for name, value in rest.items():
-        if value is not None:
-            parameters.read(name, value)
-    native = {FORMAT: parameters.extras} if parameters.extras else None
-    return ModelRequest(messages=(*parameters.leading, *messages), native=native, **parameters.fields)
+        field, kinds = _PLAIN.get(name, ("", ()))
+        if type(value) in kinds:
+            fields[field] = value
+        elif name == "system" and type(value) in (str, list):
+            leading = _read_system(value)
+        elif value is not None and not _read_parameter(name, value, fields, extras):
+            extras[name] = value
+    native = {FORMAT: extras} if extras else None
+    return ModelRequest(messages=(*leading, *messages), native=native, **fields)
+
+
+def _read_system(system: str | list[Any]) -> tuple[Message, ...]:
+    if isinstance(system, str):
+        return (Message("system", (Text(system),)),) if system else ()
+    parts = tuple(part if type(part := read_block(block)) is Text else Native(FORMAT, block) for block in system)
+    return (Message("system", parts),) if parts else ()
 
 
 def _read_messages(given: list[Any]) -> list[Message]:
     messages: list[Message] = []
     names: dict[str, str] = {}  # of the tools called so far, by the id of the call
     for raw in given:
-        content = raw.get("content") if type(raw) is dict else None
-        role = raw.get("role") if content is not None else None
-        parts: tuple[Part, ...]
-        if type(role) is not str or role not in _ROLES:
+        content: Any = raw.get("content") if type(raw) is dict else None
+        role: Any = raw.get("role") if type(raw) is dict else None
+        if role not in _ROLES or type(content) not in (str, list):
             messages.append(Message("unknown", (Native(FORMAT, raw),)))
             continue
-        if type(content) is str:
-            parts = (Text(content),)
-        elif type(content) is list:
-            parts = tuple(_read_content(content, names))
-        else:
-            messages.append(Message("unknown", (Native(FORMAT, raw),)))
-            continue
-        if len(raw) == 2:
-            messages.append(Message(role, parts) if role != "system" else _system(parts, None))
-        else:
-            extras = extras_of(raw, _MESSAGE_FIELDS)
-            messages.append(Message(role, parts, None, extras) if role != "system" else _system(parts, extras))
+        parts = (Text(content),) if type(content) is str else tuple(_read_content(content, names))
+        extras = extras_of(raw, _MESSAGE_FIELDS)
+        messages.append(Message(role, parts, None, extras or (mark_of_origin() if role == "system" else None)))
     return messages
-
-
-def _system(parts: tuple[Part, ...], extras: NativeExtras | None) -> Message:
-    return Message("system", parts, None, extras or mark_of_origin())
 
 
 def _read_content(content: list[Any], names: dict[str, str]) -> list[Part]:
     parts: list[Part] = []
     for block in content:
-        kind = block.get("type") if type(block) is dict else None
-        if kind == "text" and len(block) == 2 and type(block.get("text")) is str:
-            parts.append(Text(block["text"]))
-        elif kind == "tool_use":
-            call = read_call(block)
-            if call is not None:
-                names[call.tool_call_id] = call.tool_name
-            parts.append(call or Native(FORMAT, block))
-        elif kind == "tool_result":
-            call_id = block.get("tool_use_id")
-            parts.append(
-                read_result(block, names.get(call_id, "") if type(call_id) is str else "") or Native(FORMAT, block)
-            )
-        else:
-            parts.append(read_block(block))
+        part = read_block(block)
+        if type(part) is ToolCallRequest:
+            names[part.tool_call_id] = part.tool_name
+        elif type(part) is ToolCallResult and part.tool_call_id in names:
+            part = structs.replace(part, tool_name=names[part.tool_call_id])
+        parts.append(part)
     return parts
 
 
-class _Parameters:
-    """The parameters of a body: those other formats know, in `fields`, and the rest, as it came, in `extras`."""
-
-    def __init__(self) -> None:
-        self.fields: dict[str, Any] = {}
-        self.extras: dict[str, Any] = {}
-        self.leading: tuple[Message, ...] = ()
-
-    def read(self, name: str, value: Any) -> None:
-        field, kinds = _PLAIN.get(name, ("", ()))
-        if type(value) in kinds:
-            self.fields[field] = value
-        elif name not in _READERS or not _READERS[name](self, value):
-            self.extras[name] = value
-
-    def _system(self, value: Any) -> bool:
-        if type(value) is str:
-            self.leading = (Message("system", (Text(value),)),) if value else ()
-            return True
-        if type(value) is list:
-            parts = tuple(part if type(part := read_block(block)) is Text else Native(FORMAT, block) for block in value)
-            self.leading = (Message("system", parts),) if parts else ()
-            return True
+def _read_parameter(name: str, value: Any, fields: dict[str, Any], extras: dict[str, Any]) -> bool:
+    """Read a parameter that other formats know, or what they know of it; False if its value is of a shape we do not."""
+    if name == "stop_sequences" and type(value) is list and all(type(sequence) is str for sequence in value):
+        fields["stop"] = tuple(value)
+    elif name == "service_tier" and value in ("auto", "standard_only"):
+        fields["service_tier"] = value
+    elif name == "tools" and type(value) is list:
+        fields["tools"] = tuple([read_tool(tool) for tool in value])
+    elif name == "tool_choice" and type(value) is dict and (choice := read_choice(value)) is not None:
+        fields["tool_choice"], fields["parallel_tool_calls"] = choice
+    elif name == "thinking" and (reasoning := read_thinking(value)) is not None:
+        effort = fields["reasoning"].effort if "reasoning" in fields else None
+        fields["reasoning"] = structs.replace(reasoning, effort=effort)
+    elif name == "output_format" and "output_format" not in fields and (schema := _format_schema(value)) is not None:
+        # The place of the format in an older beta; the mark of origin says that it stood there.
+        fields["output_format"] = OutputFormat("json_schema", schema, native=mark_of_origin())
+    elif name in ("metadata", "output_config") and type(value) is dict:
+        said = {key: inner for key, inner in value.items() if inner is not None}
+        if name == "output_config":
+            _read_output_config(said, fields)
+        elif type(said.get("user_id")) is str:
+            fields["user"] = said.pop("user_id")
+        if said:
+            extras[name] = said
+    else:
         return False
+    return True
 
-    def _stop(self, value: Any) -> bool:
-        if type(value) is not list or not all(type(sequence) is str for sequence in value):
-            return False
-        self.fields["stop"] = tuple(value)
-        return True
 
-    def _metadata(self, value: Any) -> bool:
-        if type(value) is not dict:
-            return False
-        rest = {name: said for name, said in value.items() if said is not None}
-        if type(rest.get("user_id")) is str:
-            self.fields["user"] = rest.pop("user_id")
-        if rest:
-            self.extras["metadata"] = rest
-        return True
-
-    def _tier(self, value: Any) -> bool:
-        if value not in ("auto", "standard_only"):
-            return False
-        self.fields["service_tier"] = value
-        return True
-
-    def _tools(self, value: Any) -> bool:
-        if type(value) is not list:
-            return False
-        self.fields["tools"] = tuple([read_tool(tool) for tool in value])
-        return True
-
-    def _choice(self, value: Any) -> bool:
-        choice = read_choice(value) if type(value) is dict else None
-        if choice is None:
-            return False
-        self.fields["tool_choice"], self.fields["parallel_tool_calls"] = choice
-        return True
-
-    def _thinking(self, value: Any) -> bool:
-        reasoning = read_thinking(value)
-        if reasoning is None:
-            return False
-        effort = self.fields["reasoning"].effort if "reasoning" in self.fields else None
-        self.fields["reasoning"] = structs.replace(reasoning, effort=effort)
-        return True
-
-    def _output_config(self, value: Any) -> bool:
-        if type(value) is not dict:
-            return False
-        rest = {name: said for name, said in value.items() if said is not None}
-        effort = rest.get("effort")
-        if type(effort) is str and effort in EFFORTS:
-            del rest["effort"]
-            known = self.fields.get("reasoning") or Reasoning(native=mark_of_origin())
-            self.fields["reasoning"] = structs.replace(known, effort=effort)
-        schema = _format_schema(rest.get("format"))
-        if schema is not None and "output_format" not in self.fields:
-            del rest["format"]
-            self.fields["output_format"] = OutputFormat("json_schema", schema)
-        if rest:
-            self.extras["output_config"] = rest
-        return True
-
-    def _output_format(self, value: Any) -> bool:
-        """The place of the format in an older beta; the mark of origin says that it stood there."""
-        schema = _format_schema(value)
-        if schema is None or "output_format" in self.fields:
-            return False
-        self.fields["output_format"] = OutputFormat("json_schema", schema, native=mark_of_origin())
-        return True
+def _read_output_config(said: dict[str, Any], fields: dict[str, Any]) -> None:
+    """Take the effort and the format of the answer out of what is said."""
+    if said.get("effort") in EFFORTS:
+        known = fields.get("reasoning") or Reasoning(native=mark_of_origin())
+        fields["reasoning"] = structs.replace(known, effort=said.pop("effort"))
+    schema = _format_schema(said.get("format"))
+    if schema is not None and "output_format" not in fields:
+        del said["format"]
+        fields["output_format"] = OutputFormat("json_schema", schema)
 
 
 def _format_schema(form: Any) -> dict[str, Any] | None:
@@ -241,31 +177,22 @@ _PLAIN: dict[str, tuple[str, tuple[type, ...]]] = {
     "top_p": ("top_p", (int, float)),
     "top_k": ("top_k", (int,)),
 }
-_READERS: dict[str, Callable[[_Parameters, Any], bool]] = {
-    "system": _Parameters._system,
-    "stop_sequences": _Parameters._stop,
-    "metadata": _Parameters._metadata,
-    "service_tier": _Parameters._tier,
-    "tools": _Parameters._tools,
-    "tool_choice": _Parameters._choice,
-    "thinking": _Parameters._thinking,
-    "output_config": _Parameters._output_config,
-    "output_format": _Parameters._output_format,
-}
 
 
 def write_request(request: ModelRequest, losses: list[Loss], *, version: str = VERSION) -> dict[str, Any]:
     """A body of the Messages API; `version` is the `anthropic-version` it will be sent with."""
     own = request.native.get(FORMAT, {}) if request.native else {}
-    target = Target(request.model, version, own.get("anthropic_version"))
-    names = name_map(request)
+    target = target_of(request.model, version, own.get("anthropic_version"))
     body: dict[str, Any] = {"model": request.model} if request.model else {}
-    body["max_tokens"] = _limit(request, losses)
+    limit = request.max_output_tokens
+    body["max_tokens"] = DEFAULT_MAX_TOKENS if limit is None else max(0, limit)
+    if limit is not None and limit < 0:
+        losses.append(Loss("max_output_tokens", str(limit), "the least is 0 (AN-01)"))
     if request.stream is not None:
         body["stream"] = request.stream
 
-    blocks = BlockWriter(target, names, losses)
-    tools = write_tools(request, names, blocks.marks, losses) if request.tools else []
+    blocks = BlockWriter(target, losses)
+    tools = write_tools(request, blocks.marks, losses) if request.tools else []
     turns = MessagesWriter(target, blocks, losses)
     turns.write(request.messages)
     turns.finish(own.get("fallback_credit_token") is not None)
@@ -275,7 +202,7 @@ def write_request(request: ModelRequest, losses: list[Loss], *, version: str = V
         body["tools"] = tools
     body["messages"] = turns.messages
 
-    choice = write_choice(request, tools, names, target, bool(tools or own.get("mcp_servers")), losses)
+    choice = write_choice(request, tools, target, bool(tools or own.get("mcp_servers")), losses)
     if choice is not None:
         body["tool_choice"] = choice
     if request.reasoning is not None or request.output_format is not None:
@@ -287,20 +214,11 @@ def write_request(request: ModelRequest, losses: list[Loss], *, version: str = V
     for name, least in _UNSAYABLE.items():
         if getattr(request, name) not in (None, least):
             losses.append(Loss(name, name, "the Messages API has no such parameter"))
-    if request.native:
-        lose_native(losses, "native", request.native, FORMAT)
-        _put_back(own, body)
+    lose_native(losses, "native", request.native, FORMAT)
+    for name, value in own.items():
+        is_shared = name in ("metadata", "output_config") and type(value) is dict and type(body.get(name)) is dict
+        body[name] = {**body[name], **value} if is_shared else value
     return body
-
-
-def _limit(request: ModelRequest, losses: list[Loss]) -> int:
-    limit = request.max_output_tokens
-    if limit is None:
-        return DEFAULT_MAX_TOKENS
-    if limit < 0:
-        losses.append(Loss("max_output_tokens", str(limit), "the least is 0 (AN-01)"))
-        return 0
-    return limit
 
 
 def _write_thinking_and_format(
@@ -325,8 +243,7 @@ def _write_thinking_and_format(
 
 
 def _format(form: OutputFormat, cites: bool, losses: list[Loss]) -> dict[str, Any] | None:
-    if form.native:
-        lose_native(losses, "output_format", form.native, FORMAT)
+    lose_native(losses, "output_format", form.native, FORMAT)
     if form.kind == "text":
         return None
     why = "an output format is its schema and nothing more here"
@@ -350,14 +267,14 @@ def _write_sampling(request: ModelRequest, body: dict[str, Any], target: Target,
         if value is None:
             continue
         is_unset = value == -1 and name != "temperature"
-        is_neutral = (name == "temperature" and value == 1) or (name == "top_p" and value >= 0.99)
+        says_nothing = is_unset or is_neutral(name, value)
         why = ""
         if target.is_new:
             why = "this version of the API has no such parameter (AN-28)"
-        elif thinks and not (is_unset or is_neutral or (name == "top_p" and value >= LEAST_TOP_P)):
+        elif thinks and not (says_nothing or (name == "top_p" and value >= LEAST_TOP_P)):
             # Adaptive thinking is as strict as thinking within a budget, in the API's own words.
             why = "it does not go with thinking (AN-19)"
-        elif not (target.takes_sampling or is_unset or is_neutral):
+        elif not (target.takes_sampling or says_nothing):
             why = "this model no longer takes it (AN-21)"
         elif value != value or (name == "top_k" and value < 0 and not is_unset):
             why = "it is out of range (AN-21)"
@@ -385,12 +302,3 @@ def _write_labels(request: ModelRequest, body: dict[str, Any], losses: list[Loss
             body["service_tier"] = _TIERS[request.service_tier]
         else:
             losses.append(Loss("service_tier", "service_tier", f"{request.service_tier!r} is not a tier of this API"))
-
-
-def _put_back(own: dict[str, Any], body: dict[str, Any]) -> None:
-    """What only this format says, where it stood."""
-    for name, value in own.items():
-        if name in ("metadata", "output_config") and type(value) is dict and type(body.get(name)) is dict:
-            body[name] = {**body[name], **value}
-        else:
-            body[name] = value

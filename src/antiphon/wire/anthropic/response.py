@@ -1,4 +1,4 @@
-"""Answers of the Messages API, read and written; its errors are in `error`.
+"""Answers of the Messages API, read and written; its errors are in `errors`.
 
 An answer is text, thinking, calls, and what the provider does by itself, which stays `Native`. Why it stopped is told in
 neutral terms by the calls there are as well as by the provider's word; the word itself is kept where writing the neutral term
@@ -17,16 +17,14 @@ from typing import Any
 
 from antiphon.errors import WireError
 from antiphon.history.ids import new_id
-from antiphon.parts import Native, NativeExtras, OutputPart, Refusal, Text, Thinking, ToolCallRequest
+from antiphon.parts import Native, OutputPart, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire.anthropic.content import IDS, mended_input, plain_input, read_output_block
-from antiphon.wire.anthropic.error import read_error, write_error
+from antiphon.wire.anthropic.errors import read_error
 from antiphon.wire.anthropic.native import FORMAT, extras_of
 from antiphon.wire.anthropic.usage import read_usage, write_usage
 from antiphon.wire.ids import IdRule
-from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.output import ModelOutput, StopReason
-
-__all__ = ["read_error", "read_response", "write_error", "write_response"]
 
 MESSAGE_IDS = IdRule(r"msg_[a-zA-Z0-9_-]{1,124}", prefix="msg_")
 
@@ -64,7 +62,12 @@ def read_response(body: dict[str, Any]) -> ModelOutput:
     extras = (extras_of(body, RESPONSE_FIELDS) or {}).get(FORMAT, {})
     stop, more = read_stop(body.get("stop_reason"), any(type(part) is ToolCallRequest for part in parts))
     usage = read_usage(body.get("usage"))
-    texts = {name: _text(body, name, extras) for name in ("id", "model", "stop_sequence")}
+    texts: dict[str, Any] = {}
+    for name in ("id", "model", "stop_sequence"):
+        if type(body.get(name)) is str:
+            texts[name] = body[name]
+        elif body.get(name) is not None:
+            extras[name] = body[name]
     for name, usual in (("type", "message"), ("role", "assistant")):
         if body.get(name) not in (None, usual):
             extras[name] = body[name]
@@ -74,22 +77,11 @@ def read_response(body: dict[str, Any]) -> ModelOutput:
     return ModelOutput(
         parts=parts,
         stop_reason=stop,
-        stop_sequence=texts["stop_sequence"],
-        id=texts["id"] or "",
-        model=texts["model"] or "",
+        **texts,
         usage=usage,
         format=FORMAT,
         native={FORMAT: extras} if extras else None,
     )
-
-
-def _text(body: dict[str, Any], name: str, extras: dict[str, Any]) -> str | None:
-    value = body.get(name)
-    if type(value) is str:
-        return value
-    if value is not None:
-        extras[name] = value
-    return None
 
 
 def read_stop(word: Any, has_calls: bool) -> tuple[StopReason, dict[str, Any]]:
@@ -116,7 +108,7 @@ def write_response(output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
     why = "an answer has one candidate here"
     losses.extend(Loss(f"others[{number}]", "candidate", why) for number in range(len(output.others)))
     lose_created(output.created, losses)
-    own = lose_and_take(output.native, "native", losses)
+    own = own_extras(output.native, losses, "native", FORMAT)
     has_refusal = any(type(part) is Refusal for part in output.parts)
     return {
         "id": message_id(output.id, is_native),
@@ -143,14 +135,6 @@ def lose_created(created: int | None, losses: list[Loss]) -> None:
         losses.append(Loss("created", "created", "an answer does not tell its time here"))
 
 
-def lose_and_take(native: NativeExtras | None, path: str, losses: list[Loss]) -> dict[str, Any]:
-    """The extras of this format; those of others are lost."""
-    if not native:
-        return {}
-    lose_native(losses, path, native, FORMAT)
-    return native.get(FORMAT, {})
-
-
 def write_stop(stop: StopReason, has_refusal: bool, is_native: bool, losses: list[Loss]) -> str | None:
     """The word for why an answer stopped."""
     if not stop and is_native:
@@ -167,11 +151,11 @@ def _block(part: OutputPart, is_native: bool, path: str, losses: list[Loss]) -> 
     match part:
         case Text() | Refusal():
             if not part.text and not is_native:
-                lose_and_take(part.native, path, losses)
+                own_extras(part.native, losses, path, FORMAT)
                 return None
-            return {"type": "text", "text": part.text, **lose_and_take(part.native, path, losses)}
+            return {"type": "text", "text": part.text, **own_extras(part.native, losses, path, FORMAT)}
         case Thinking():
-            own = lose_and_take(part.native, path, losses)
+            own = own_extras(part.native, losses, path, FORMAT)
             if not part.text and not own and not is_native:
                 return None
             return {"type": "thinking", "thinking": part.text, "signature": "", **own}
@@ -183,7 +167,7 @@ def _block(part: OutputPart, is_native: bool, path: str, losses: list[Loss]) -> 
                 "name": part.tool_name,
                 "input": mended_input(part, path, losses) if given is None else given,
             }
-            return {**block, **lose_and_take(part.native, path, losses)}
+            return {**block, **own_extras(part.native, losses, path, FORMAT)}
         case Native():
             losses.append(Loss(path, "block", f"only {part.origin} understands it"))
         case _:

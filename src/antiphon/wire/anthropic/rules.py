@@ -13,8 +13,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from antiphon.wire.anthropic.blocks import EXTRA, LIST, OBJECT, REQUIRED, SHAPE, check_block, extras, located
+from msgspec import Struct
+
+from antiphon.wire.anthropic.blocks import EXTRA, LIST, OBJECT, REQUIRED, SHAPE, check_block, extras, kind_of, located
 from antiphon.wire.anthropic.parameters import PARAMETER_CHECKS, Request
+from antiphon.wire.anthropic.target import VERSION, target_of
 from antiphon.wire.violation import Violation
 
 MESSAGE_FIELDS = frozenset({"role", "content"})
@@ -27,11 +30,11 @@ THINKING = ("thinking", "redacted_thinking")
 _STRING_CONTENT = [{"type": "text"}]
 
 
-def check_request(body: Any, *, version: str = "2023-06-01", advisories: bool = False) -> list[Violation]:
+def check_request(body: Any, *, version: str = VERSION, advisories: bool = False) -> list[Violation]:
     """The rules of the Messages API that a request body breaks; `version` is the `anthropic-version` header."""
     if not isinstance(body, dict):
         return [Violation("AN-01", "", OBJECT)]
-    request = Request(body, version)
+    request = Request(body, target_of(body.get("model"), version, body.get("anthropic_version")))
     for check in PARAMETER_CHECKS:
         check(request)
     _check_messages(request)
@@ -57,9 +60,7 @@ def _check_messages(request: Request) -> None:
     request.found.extend(check_sequence(messages))
     _check_ending(request, final, messages[final])
     _check_thinking_loop(request, messages)
-    _check_system_role(request)
-    _check_cited_format(request)
-    _check_tool_history(request)
+    _check_whole(request)
 
 
 def _check_message(request: Request, index: int, message: Any, is_final: bool) -> None:
@@ -67,7 +68,10 @@ def _check_message(request: Request, index: int, message: Any, is_final: bool) -
         request.error("AN-02", f"messages.{index}", SHAPE)
         return
     if message.keys() != MESSAGE_FIELDS:
-        _check_message_fields(request, index, message)
+        for name in sorted(MESSAGE_FIELDS - message.keys()):
+            request.error("AN-02", f"messages.{index}.{name}", REQUIRED)
+        known = SYSTEM_FIELDS if message.get("role") == "system" else MESSAGE_FIELDS
+        request.found.extend(located(f"messages.{index}", extras("AN-02", message, known)))
     role, content = message.get("role"), message.get("content")
     if "role" in message and role not in ROLES:
         request.error("AN-02", f"messages.{index}.role", "Input should be 'user', 'assistant' or 'system'")
@@ -80,19 +84,11 @@ def _check_message(request: Request, index: int, message: Any, is_final: bool) -
             request.error("AN-04", f"messages.{index}", wanted)
     elif isinstance(content, str):
         if content.isspace():
-            wanted = "text content blocks must contain non-whitespace text"
-            request.error("AN-05", f"messages.{index}.content", wanted)
+            request.error("AN-05", f"messages.{index}.content", "text content blocks must contain non-whitespace text")
     elif isinstance(content, list):
         _check_content(request, index, role or "user", content)
     elif "content" in message:
         request.error("AN-02", f"messages.{index}.content", SHAPE)
-
-
-def _check_message_fields(request: Request, index: int, message: dict[str, Any]) -> None:
-    for name in sorted(MESSAGE_FIELDS - message.keys()):
-        request.error("AN-02", f"messages.{index}.{name}", REQUIRED)
-    known = SYSTEM_FIELDS if message.get("role") == "system" else MESSAGE_FIELDS
-    request.found.extend(located(f"messages.{index}", extras("AN-02", message, known)))
 
 
 def _check_content(request: Request, index: int, role: str, content: list[Any]) -> None:
@@ -102,64 +98,43 @@ def _check_content(request: Request, index: int, role: str, content: list[Any]) 
             request.found.extend(located(f"messages.{index}.content.{position}", faults))
         if not isinstance(block, dict):
             continue
+        kind = block.get("type")
         if "cache_control" in block:
             request.note_cache_mark(f"messages.{index}.content.{position}", block)
-        if "citations" in block:
-            _check_citations(request, index, position, role, block)
-        kind = block.get("type")
+        citations = block.get("citations")
+        if isinstance(citations, dict):
+            request.cites = request.cites or citations.get("enabled") is True
+        elif citations and role == "user" and request.target.is_new and kind == "text":
+            request.error("AN-28", f"messages.{index}.content.{position}.citations", EXTRA)
         if kind == "tool_use" and request.first_call is None:
             request.first_call = index
         elif kind == "tool_result" and isinstance(block.get("content"), list):
-            _note_inner_cache_marks(request, index, position, block["content"])
-        elif kind == "document" and role == "assistant" and request.is_new_version:
+            for inner, part in enumerate(block["content"]):
+                if isinstance(part, dict) and "cache_control" in part:
+                    request.note_cache_mark(f"messages.{index}.content.{position}.content.{inner}", part)
+        elif kind == "document" and role == "assistant" and request.target.is_new:
             message = "`document` blocks are not permitted in `assistant` messages"
             request.error("AN-28", f"messages.{index}.content.{position}", message)
-        elif kind == "image" and request.is_on_bedrock and _kind(block.get("source")) == "url":
+        elif kind == "image" and request.target.is_on_bedrock and kind_of(block.get("source")) == "url":
             request.error("AN-24", f"messages.{index}.content.{position}.source", "URL sources are not supported")
-
-
-def _check_citations(request: Request, index: int, position: int, role: str, block: dict[str, Any]) -> None:
-    citations = block["citations"]
-    if isinstance(citations, dict):
-        request.cites = request.cites or citations.get("enabled") is True
-    elif citations and role == "user" and request.is_new_version and block.get("type") == "text":
-        request.error("AN-28", f"messages.{index}.content.{position}.citations", EXTRA)
-
-
-def _note_inner_cache_marks(request: Request, index: int, position: int, content: list[Any]) -> None:
-    for inner, part in enumerate(content):
-        if isinstance(part, dict) and "cache_control" in part:
-            request.note_cache_mark(f"messages.{index}.content.{position}.content.{inner}", part)
 
 
 def _check_ending(request: Request, final: int, message: Any) -> None:
     if not isinstance(message, dict) or message.get("role") != "assistant":
         return
-    if _ends_in_whitespace(message.get("content")):
-        message_text = "final assistant content cannot end with trailing whitespace"
-        request.error("AN-06", f"messages.{final}", message_text)
-    is_continued = _has_server_call(message.get("content")) or request.body.get("fallback_credit_token") is not None
-    if request.is_at_least((4, 6)) and not is_continued:
+    content = message.get("content")
+    blocks = content if isinstance(content, list) else []
+    last = blocks[-1].get("text") if blocks and kind_of(blocks[-1]) == "text" else content
+    if isinstance(last, str) and last[-1:].isspace():
+        request.error("AN-06", f"messages.{final}", "final assistant content cannot end with trailing whitespace")
+    # A turn with a server call may be one that the provider paused in the middle of its own tools (pause_turn).
+    is_paused = any(kind_of(block) in SERVER_CALLS for block in blocks)
+    is_continued = is_paused or request.body.get("fallback_credit_token") is not None
+    if not request.target.takes_prefill and not is_continued:
         prefill = (
             "This model does not support assistant message prefill. The conversation must end with a user message."
         )
         request.error("AN-07", f"messages.{final}", prefill)
-
-
-def _ends_in_whitespace(content: Any) -> bool:
-    if isinstance(content, list) and content:
-        content = content[-1].get("text") if _kind(content[-1]) == "text" else None
-    return isinstance(content, str) and content[-1:].isspace()
-
-
-def _has_server_call(content: Any) -> bool:
-    """Whether a turn may be one the provider paused in the middle of its own tools (pause_turn)."""
-    return isinstance(content, list) and any(_kind(block) in SERVER_CALLS for block in content)
-
-
-def _kind(block: Any) -> str:
-    kind = block.get("type") if isinstance(block, dict) else None
-    return kind if isinstance(kind, str) else ""
 
 
 def _role_and_blocks(message: Any) -> tuple[str, list[Any]]:
@@ -179,7 +154,7 @@ def _check_thinking_loop(request: Request, messages: list[Any]) -> None:
     last_call: tuple[int, str] | None = None
     for index in range(len(messages) - 1, -1, -1):
         role, blocks = _role_and_blocks(messages[index])
-        kinds = [_kind(block) for block in blocks]
+        kinds = [kind_of(block) for block in blocks]
         if role == "user" and "tool_result" not in kinds:
             break
         if role == "assistant" and any(kind in THINKING for kind in kinds):
@@ -187,53 +162,38 @@ def _check_thinking_loop(request: Request, messages: list[Any]) -> None:
         if role == "assistant" and last_call is None and "tool_use" in kinds:
             last_call = index, kinds[0]
     if last_call is not None and _role_and_blocks(messages[-1])[0] == "user":
-        _report_lost_thinking(request, *last_call)
+        index, kind = last_call
+        message = (
+            f"Expected `thinking` or `redacted_thinking`, but found `{kind[:80]}`. When `thinking` is enabled, a final "
+            "`assistant` message must start with a thinking block (preceeding the lastmost set of `tool_use` and "
+            "`tool_result` blocks)."
+        )
+        request.error("AN-30", f"messages.{index}.content.0.type", message)
 
 
-def _report_lost_thinking(request: Request, index: int, kind: str) -> None:
-    message = (
-        f"Expected `thinking` or `redacted_thinking`, but found `{kind[:80]}`. When `thinking` is enabled, a final "
-        "`assistant` message must start with a thinking block (preceeding the lastmost set of `tool_use` and "
-        "`tool_result` blocks)."
-    )
-    request.error("AN-30", f"messages.{index}.content.0.type", message)
-
-
-def _check_system_role(request: Request) -> None:
-    index = request.first_system
-    if index is None:
-        return
-    if request.is_before((4, 8)):
-        request.error("AN-03", f"messages.{index}", "role 'system' is not supported on this model")
-    elif request.is_at_least((5, 0), ("sonnet",)):
-        request.advise("AN-03", f"messages.{index}", "role 'system' is accepted but ignored by this model")
-
-
-def _check_cited_format(request: Request) -> None:
-    if not request.cites:
-        return
-    message = "citations are not supported together with an output format"
-    if request.body.get("output_format"):
-        request.error("AN-32", "output_format", message)
-    elif _has_format(request.body.get("output_config")):
-        request.error("AN-32", "output_config.format", message)
-
-
-def _check_tool_history(request: Request) -> None:
-    if request.first_call is not None and not request.body.get("tools") and not request.body.get("mcp_servers"):
+def _check_whole(request: Request) -> None:
+    """What is known only of all messages together: what stands in them, and what does not go with that."""
+    body, system = request.body, request.first_system
+    if system is not None:
+        if not request.target.takes_system_role(is_native=True):
+            request.error("AN-03", f"messages.{system}", "role 'system' is not supported on this model")
+        elif request.target.is_at_least(5, 0, ("sonnet",)):
+            request.advise("AN-03", f"messages.{system}", "role 'system' is accepted but ignored by this model")
+    if request.cites:
+        message, config = "citations are not supported together with an output format", body.get("output_config")
+        if body.get("output_format"):
+            request.error("AN-32", "output_format", message)
+        elif isinstance(config, dict) and config.get("format"):
+            request.error("AN-32", "output_config.format", message)
+    if request.first_call is not None and not body.get("tools") and not body.get("mcp_servers"):
         advice = "a history with tool calls is refused by some hosts when no tools are given"
         request.advise("AN-31", f"messages.{request.first_call}", advice)
-
-
-def _has_format(config: Any) -> bool:
-    return isinstance(config, dict) and bool(config.get("format"))
 
 
 def _check_cache_marks(request: Request) -> None:
     marks = request.cache_marks
     if len(marks) > 4:
-        message = f"A maximum of 4 blocks with cache_control may be provided. Found {len(marks)}."
-        request.error("AN-18", "", message)
+        request.error("AN-18", "", f"A maximum of 4 blocks with cache_control may be provided. Found {len(marks)}.")
     has_short = False
     for path, mark in marks:
         if mark.get("ttl") != "1h":
@@ -255,41 +215,32 @@ def check_sequence(messages: list[Any]) -> list[Violation]:
     return sequence.found
 
 
-class _Sequence:
+class _Sequence(Struct):
     """The messages read so far, as turns: the provider merges messages of one role before it looks (AN-02).
 
     System messages belong to no turn: calls before one may be answered after it.
     """
 
-    __slots__ = (
-        "answered",
-        "calls",
-        "found",
-        "is_leading",
-        "is_split",
-        "last_kind",
-        "previous",
-        "role",
-        "seen",
-        "served",
-    )
-
-    def __init__(self) -> None:
-        self.found: list[Violation] = []
-        self.role = ""  # of the turn under way
-        self.previous = ""  # of the message before, system included
-        self.last_kind = ""  # of the block before
-        self.calls: dict[str, int] = {}  # calls of the last assistant turn not answered yet: id, message index
-        self.answered: set[str] = set()  # those of them that are
-        self.seen: set[str] = set()  # every call id so far
-        self.served: set[str] = set()  # every id of a call the provider runs itself
-        self.is_leading = False  # nothing but results yet in this user turn
-        self.is_split = False  # text after a call was reported for this turn
+    found: list[Violation] = []
+    role: str = ""  # of the turn under way
+    previous: str = ""  # of the message before, system included
+    last_kind: str = ""  # of the block before
+    calls: dict[str, int] = {}  # calls of the last assistant turn not answered yet: id, message index
+    answered: set[str] = set()  # those of them that are
+    seen: set[str] = set()  # every call id so far
+    served: set[str] = set()  # every id of a call the provider runs itself
+    is_leading: bool = False  # nothing but results yet in this user turn
+    is_split: bool = False  # text after a call was reported for this turn
 
     def read(self, index: int, message: Any) -> None:
         role, blocks = _role_and_blocks(message)
         if role == "system":
-            self._place_system(index)
+            is_served = self.last_kind in SERVER_CALLS or self.last_kind.endswith("_tool_result")
+            if index == 0:
+                self._report_system(0, "use the top-level 'system' parameter for the initial system prompt")
+            elif self.previous == "assistant" and not is_served:
+                place = "a 'user' message or an 'assistant' message ending in a server tool use"
+                self._report_system(index, f"role 'system' must follow {place}")
         else:
             if self.previous == "system" and role != "assistant" and self.role:
                 self._report_system(index - 1, "role 'system' must precede an 'assistant' message or end the array")
@@ -298,14 +249,6 @@ class _Sequence:
             for position, block in enumerate(blocks):
                 self._read_block(index, position, block)
         self.previous = role
-
-    def _place_system(self, index: int) -> None:
-        is_served = self.last_kind in SERVER_CALLS or self.last_kind.endswith("_tool_result")
-        if index == 0:
-            self._report_system(0, "use the top-level 'system' parameter for the initial system prompt")
-        elif self.previous == "assistant" and not is_served:
-            wanted = "role 'system' must follow a 'user' message or an 'assistant' message ending in a server tool use"
-            self._report_system(index, wanted)
 
     def _report_system(self, index: int, message: str) -> None:
         self.found.append(Violation("AN-03", f"messages.{index}", message))
@@ -330,7 +273,7 @@ class _Sequence:
         self.found.append(Violation(rule, f"messages.{next(iter(self.calls.values()))}", message))
 
     def _read_block(self, index: int, position: int, block: Any) -> None:
-        kind = self.last_kind = _kind(block)
+        kind = self.last_kind = kind_of(block)
         if kind == "tool_result":
             if self.role != "assistant":
                 self._read_result(index, position, block.get("tool_use_id"))

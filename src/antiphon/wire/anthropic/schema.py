@@ -13,35 +13,20 @@ Calling `definitions` by their other name loses nothing; every other change is a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import lru_cache
 from typing import Any
 
 import msgspec
 
-from antiphon.wire.anthropic.blocks import PROPERTY_KEY
+from antiphon.wire.anthropic.blocks import PROPERTY_KEY, Trail, subschemas
 from antiphon.wire.anthropic.parameters import UNSUPPORTED_KEYWORDS
-from antiphon.wire.ids import legal_name
+from antiphon.wire.ids import NameRule
 from antiphon.wire.loss import Loss
 
 COMBINATORS = ("allOf", "anyOf", "oneOf")
-FREEFORM: dict[str, Any] = {
-    "type": "object",
-    "properties": {"input": {"type": "string"}},
-    "required": ["input"],
-    "additionalProperties": False,
-}
 
 _BENT = frozenset({*COMBINATORS, "$ref", "definitions"})
 _DEEPEST = 16
-_LONGEST_KEY = 64
-_BY_NAME = ("properties", "$defs", "definitions", "patternProperties")
-_ONE_OR_MANY = ("items", "anyOf", "oneOf", "allOf", "prefixItems", "additionalProperties", "not")
-
-
-@lru_cache(maxsize=4096)
-def _is_plain_key(key: str) -> bool:
-    return PROPERTY_KEY.match(key) is not None
+_KEYS = NameRule(PROPERTY_KEY.pattern)
 
 
 def object_schema(schema: dict[str, Any] | None, path: str, losses: list[Loss]) -> dict[str, Any]:
@@ -55,7 +40,7 @@ def object_schema(schema: dict[str, Any] | None, path: str, losses: list[Loss]) 
     if schema.get("type") != "object":
         schema = _as_object(schema, path, losses)
     properties = schema.get("properties")
-    if isinstance(properties, dict) and not all(map(_is_plain_key, properties)):
+    if isinstance(properties, dict) and any(_KEYS.legal(key) != key for key in properties):
         schema = _with_plain_keys(schema, properties, path, losses)
     return schema
 
@@ -109,7 +94,8 @@ def _resolved(schema: dict[str, Any], defs: Any, path: str, losses: list[Loss]) 
 def _overlay(flat: dict[str, Any], branches: list[dict[str, Any]], *, is_all: bool) -> None:
     properties = dict(flat["properties"]) if isinstance(flat.get("properties"), dict) else {}
     for branch in branches:
-        for name, value in _members(branch).items():
+        members = branch.get("properties")
+        for name, value in members.items() if isinstance(members, dict) else ():
             known = properties.get(name, value)
             properties[name] = value if known == value else {"anyOf": [known, value]}
     needed = [_required(branch) for branch in branches]
@@ -120,11 +106,6 @@ def _overlay(flat: dict[str, Any], branches: list[dict[str, Any]], *, is_all: bo
     if required:
         flat["required"] = required
     flat.setdefault("type", "object")
-
-
-def _members(schema: dict[str, Any]) -> dict[str, Any]:
-    properties = schema.get("properties")
-    return properties if isinstance(properties, dict) else {}
 
 
 def _required(schema: dict[str, Any]) -> list[str]:
@@ -148,7 +129,7 @@ def _as_object(schema: dict[str, Any], path: str, losses: list[Loss]) -> dict[st
 def _with_plain_keys(
     schema: dict[str, Any], properties: dict[str, Any], path: str, losses: list[Loss]
 ) -> dict[str, Any]:
-    names = {name: name if PROPERTY_KEY.match(name) else legal_name(name, _LONGEST_KEY) for name in properties}
+    names = {name: _KEYS.legal(name) for name in properties}
     for name, plain in names.items():
         if name != plain:
             why = f"keys are of the form {PROPERTY_KEY.pattern[:-2]} (AN-16): the model sees {plain}"
@@ -161,28 +142,22 @@ def _with_plain_keys(
 
 def answer_schema(schema: dict[str, Any], path: str, losses: list[Loss]) -> dict[str, Any]:
     """A schema that may be the format of an answer."""
-    if not any(UNSUPPORTED_KEYWORDS & node.keys() for _, node in _nodes(schema, path)):
+    if not any(UNSUPPORTED_KEYWORDS & node.keys() for _, node in subschemas(schema)):
         return schema
     copy: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(schema))
-    for place, node in _nodes(copy, path):
+    for trail, node in subschemas(copy):
         for keyword in sorted(UNSUPPORTED_KEYWORDS & node.keys()):
             value = node.pop(keyword)
             if keyword == "oneOf" and "anyOf" not in node:
                 node["anyOf"] = value
-            losses.append(Loss(f"{place}.{keyword}", keyword, "the output format does not take this keyword (AN-32)"))
+            place, why = _written(path, trail), "the output format does not take this keyword (AN-32)"
+            losses.append(Loss(f"{place}.{keyword}", keyword, why))
     return copy
 
 
-def _nodes(schema: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every schema object inside a schema, itself first, with its path; by a stack, so that depth does no harm."""
-    stack: list[tuple[str, Any]] = [(path, schema)]
-    while stack:
-        place, node = stack.pop()
-        if isinstance(node, list):
-            stack.extend((f"{place}[{index}]", value) for index, value in enumerate(node))
-        elif isinstance(node, dict):
-            yield place, node
-            for key in _BY_NAME:
-                if isinstance(node.get(key), dict):
-                    stack.extend((f"{place}.{key}.{name}", value) for name, value in node[key].items())
-            stack.extend((f"{place}.{key}", node[key]) for key in _ONE_OR_MANY if key in node)
+def _written(path: str, trail: Trail) -> str:
+    steps: list[str] = []
+    while trail is not None:
+        trail, step = trail
+        steps.append(step)
+    return path + "".join(reversed(steps))

@@ -16,7 +16,6 @@ know, and the running estimate in some thinking deltas, are passed over.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -24,10 +23,9 @@ from msgspec import Struct
 
 from antiphon.parts import Native, Text, Thinking, ToolCallRequest
 from antiphon.wire.anthropic.content import read_output_block
-from antiphon.wire.anthropic.error import read_error
+from antiphon.wire.anthropic.errors import read_error
 from antiphon.wire.anthropic.native import FORMAT, extras_of
 from antiphon.wire.anthropic.response import RESPONSE_FIELDS, read_stop
-from antiphon.wire.anthropic.stream_writer import StreamWriter
 from antiphon.wire.anthropic.usage import read_usage
 from antiphon.wire.delta import (
     Failed,
@@ -43,25 +41,20 @@ from antiphon.wire.delta import (
 from antiphon.wire.output import ErrorKind, ProviderError
 from antiphon.wire.sse import SseEvent, SseOverflow, SseReader
 
-__all__ = ["StreamReader", "StreamWriter"]
-
 _decode = msgspec.json.Decoder().decode
 _DELTA_FIELDS = frozenset({"type", "stop_reason", "stop_sequence"})
 _MESSAGE_DELTA_FIELDS = frozenset({"type", "delta", "usage"})
 _STOP_FIELDS = frozenset({"type"})
 
 
-class _Block:
+class _Block(Struct):
     """A block under way: the part it is, or the whole of it if it is the provider's own."""
 
-    __slots__ = ("data", "held", "index", "kind", "pieces")
-
-    def __init__(self, index: int, kind: type) -> None:
-        self.index = index
-        self.kind = kind
-        self.data: dict[str, Any] = {}
-        self.pieces: list[str] = []  # of the input, in a block of the provider's own
-        self.held = ""  # arguments that came with the start of a call, in case no others come
+    index: int
+    kind: type
+    data: dict[str, Any] = {}
+    pieces: list[str] = []  # of the input, in a block of the provider's own
+    held: str = ""  # arguments that came with the start of a call, in case no others come
 
 
 class _PlainDelta(Struct, forbid_unknown_fields=True, gc=False, tag="text_delta", tag_field="type"):
@@ -141,13 +134,24 @@ class StreamReader:
             if type(data) is not dict:
                 self._fail("server", "an event of the stream is not an object", deltas)
                 return
-            kind = data.get("type")
+            kind, number = data.get("type"), data.get("index")
             if kind == "content_block_delta":
                 self._on_delta(data, deltas)
-            elif type(kind) is str and kind in _HANDLERS:
-                _HANDLERS[kind](self, data, deltas)
-            elif kind is None and "error" in data:
-                self._on_error(data, deltas)
+            elif kind == "content_block_start":
+                self._begin(number if type(number) is int else -1, data.get("content_block"), deltas)
+            elif kind == "content_block_stop":
+                if type(number) is int:
+                    self._finish(number, deltas)
+            elif kind == "message_start":
+                self._on_message_start(data, deltas)
+            elif kind == "message_delta":
+                self._on_message_delta(data, deltas)
+            elif kind == "message_stop":
+                self._keep_extras(data, _STOP_FIELDS)
+                self._complete(deltas)
+            elif kind == "error" or (kind is None and "error" in data):
+                self._is_over = True
+                deltas.append(Failed(read_error(data)))
 
     def _on_message_start(self, event: dict[str, Any], deltas: list[ModelOutputDelta]) -> None:
         message = event.get("message")
@@ -168,10 +172,6 @@ class StreamReader:
         for block in content if type(content) is list else ():
             self._begin(-1, block, deltas)
             self._finish(-1, deltas)
-
-    def _on_block_start(self, event: dict[str, Any], deltas: list[ModelOutputDelta]) -> None:
-        number = event.get("index")
-        self._begin(number if type(number) is int else -1, event.get("content_block"), deltas)
 
     def _begin(self, number: int, block: Any, deltas: list[ModelOutputDelta]) -> None:
         if type(block) is not dict:
@@ -198,7 +198,10 @@ class StreamReader:
         if type(delta) is not dict or type(number) is not int:
             return
         kind = delta.get("type")
-        block = self._open.get(number) or self._unannounced(number, kind, deltas)
+        if number not in self._open and kind in ("text_delta", "thinking_delta"):  # it came without a start
+            said = str(kind).removesuffix("_delta")
+            self._begin(number, {"type": said, said: ""}, deltas)
+        block = self._open.get(number)
         if block is None:
             return
         if block.kind is Native:
@@ -223,19 +226,6 @@ class StreamReader:
         elif kind == "citations_delta" and block.kind is Text and delta.get("citation") is not None:
             deltas.append(PartExtended(block.index, {FORMAT: {"citations": [delta["citation"]]}}))
 
-    def _unannounced(self, number: int, kind: Any, deltas: list[ModelOutputDelta]) -> _Block | None:
-        """The block of a delta that came without a start, if the delta tells what it must be."""
-        if kind == "text_delta":
-            self._begin(number, {"type": "text", "text": ""}, deltas)
-        elif kind == "thinking_delta":
-            self._begin(number, {"type": "thinking", "thinking": ""}, deltas)
-        return self._open.get(number)
-
-    def _on_block_stop(self, event: dict[str, Any], deltas: list[ModelOutputDelta]) -> None:
-        number = event.get("index")
-        if type(number) is int:
-            self._finish(number, deltas)
-
     def _finish(self, number: int, deltas: list[ModelOutputDelta]) -> None:
         block = self._open.pop(number, None)
         if block is None:
@@ -255,14 +245,6 @@ class StreamReader:
             self._keep_extras(delta, _DELTA_FIELDS)
         self._keep_extras(event, _MESSAGE_DELTA_FIELDS)
         self._report_usage(event.get("usage"), deltas)
-
-    def _on_message_stop(self, event: dict[str, Any], deltas: list[ModelOutputDelta]) -> None:
-        self._keep_extras(event, _STOP_FIELDS)
-        self._complete(deltas)
-
-    def _on_error(self, event: dict[str, Any], deltas: list[ModelOutputDelta]) -> None:
-        self._is_over = True
-        deltas.append(Failed(read_error(event)))
 
     def _keep_extras(self, said: dict[str, Any], known: frozenset[str]) -> None:
         extras = extras_of(said, known)
@@ -325,13 +307,3 @@ def _whole(block: _Block) -> dict[str, Any]:
     except (msgspec.DecodeError, RecursionError, UnicodeError):
         given = {"_raw": text}  # cut off by the limit of tokens
     return {**block.data, "input": given}
-
-
-_HANDLERS: dict[str, Callable[[StreamReader, dict[str, Any], list[ModelOutputDelta]], None]] = {
-    "message_start": StreamReader._on_message_start,
-    "content_block_start": StreamReader._on_block_start,
-    "content_block_stop": StreamReader._on_block_stop,
-    "message_delta": StreamReader._on_message_delta,
-    "message_stop": StreamReader._on_message_stop,
-    "error": StreamReader._on_error,
-}

@@ -20,9 +20,9 @@ import msgspec
 from antiphon.history.usage import TokenUsage
 from antiphon.parts import Native, OutputPart, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire.anthropic.content import IDS, NO_ARGUMENTS
-from antiphon.wire.anthropic.error import write_error
+from antiphon.wire.anthropic.errors import write_error
 from antiphon.wire.anthropic.native import FORMAT
-from antiphon.wire.anthropic.response import lose_and_take, lose_created, message_id, write_stop
+from antiphon.wire.anthropic.response import lose_created, message_id, write_stop
 from antiphon.wire.anthropic.usage import write_usage
 from antiphon.wire.delta import (
     Failed,
@@ -35,7 +35,7 @@ from antiphon.wire.delta import (
     Started,
     UsageReported,
 )
-from antiphon.wire.loss import Loss
+from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.output import ProviderError
 
 _encode = msgspec.json.Encoder().encode
@@ -51,18 +51,16 @@ def _event(kind: str, **fields: Any) -> bytes:
 class _Block:
     """The block that is open: `start` it once there is something in it, then say it, then `end` it."""
 
-    __slots__ = ("_head", "_number", "_opening", "is_started", "losses", "out", "path")
-
     _delta = ""
     _field = ""
+    _head = b""
+    is_started = False
 
     def __init__(self, opening: dict[str, Any], number: int, path: str, losses: list[Loss]) -> None:
         self._opening = opening
         self._number = number
-        self._head = b""
         self.path = path
         self.losses = losses
-        self.is_started = False
         self.out: list[bytes] = []
 
     def start(self) -> None:
@@ -96,7 +94,6 @@ class _Block:
 
 
 class _TextBlock(_Block):
-    __slots__ = ()
     _delta, _field = "text_delta", "text"
 
     def extend(self, extras: dict[str, Any]) -> None:
@@ -107,12 +104,8 @@ class _TextBlock(_Block):
 
 
 class _ThinkingBlock(_Block):
-    __slots__ = ("_signature",)
     _delta, _field = "thinking_delta", "thinking"
-
-    def __init__(self, opening: dict[str, Any], number: int, path: str, losses: list[Loss]) -> None:
-        super().__init__(opening, number, path, losses)
-        self._signature = ""
+    _signature = ""
 
     def extend(self, extras: dict[str, Any]) -> None:
         rest = dict(extras)
@@ -126,13 +119,9 @@ class _ThinkingBlock(_Block):
 
 
 class _CallBlock(_Block):
-    __slots__ = ("_held", "_is_object")
     _delta, _field = "input_json_delta", "partial_json"
-
-    def __init__(self, opening: dict[str, Any], number: int, path: str, losses: list[Loss]) -> None:
-        super().__init__(opening, number, path, losses)
-        self._is_object = False
-        self._held = ""
+    _is_object = False
+    _held = ""
 
     def say(self, text: str) -> None:
         if self._is_object:
@@ -152,12 +141,8 @@ class _CallBlock(_Block):
 
 
 class _FreeformBlock(_Block):
-    __slots__ = ("_is_begun",)
     _delta, _field = "input_json_delta", "partial_json"
-
-    def __init__(self, opening: dict[str, Any], number: int, path: str, losses: list[Loss]) -> None:
-        super().__init__(opening, number, path, losses)
-        self._is_begun = False
+    _is_begun = False
 
     def say(self, text: str) -> None:
         quoted = _encode(text).decode()[1:-1]
@@ -198,7 +183,11 @@ class StreamWriter:
             return b""
         out: list[bytes] = []
         if isinstance(delta, Started):
-            self._on_started(delta, out)
+            if not self._is_announced:
+                self._started = delta
+                self._is_native = delta.format == FORMAT
+                if not self._is_native:
+                    self._announce(out)
         elif isinstance(delta, UsageReported):
             self._usage = delta.usage
             if self._started is not None:
@@ -219,14 +208,6 @@ class StreamWriter:
             return b""
         return self.write(Failed(ProviderError("the stream ended before the answer was complete", "stream_cut")))
 
-    def _on_started(self, started: Started, out: list[bytes]) -> None:
-        if self._is_announced:
-            return
-        self._started = started
-        self._is_native = started.format == FORMAT
-        if not self._is_native:
-            self._announce(out)
-
     def _announce(self, out: list[bytes]) -> None:
         """Write `message_start`, once."""
         if self._is_announced:
@@ -243,7 +224,7 @@ class StreamWriter:
             "stop_reason": None,
             "stop_sequence": None,
             "usage": write_usage(self._usage),
-            **lose_and_take(started.native, "native", self.losses),
+            **own_extras(started.native, self.losses, "native", FORMAT),
         }
         out.append(_event("message_start", message=message))
 
@@ -256,21 +237,24 @@ class StreamWriter:
                 self._open(delta, out)
             else:
                 self._waiting[index] = [delta]
-        elif self._block is not None and index == self._part:
-            self._go_on(self._block, delta, out)
+        elif index == self._part:
+            self._go_on(delta, out)
+            self._follow(out)
         elif index in self._waiting:
             self._waiting[index].append(delta)
 
-    def _go_on(self, block: _Block, delta: ModelOutputDelta, out: list[bytes]) -> None:
+    def _go_on(self, delta: ModelOutputDelta, out: list[bytes]) -> None:
+        block = self._block
+        if block is None:
+            return  # the part is lost
         if type(delta) is PartDelta:
             block.say(delta.text)
         elif type(delta) is PartExtended:
-            own = lose_and_take(delta.native, block.path, self.losses)
+            own = own_extras(delta.native, self.losses, block.path, FORMAT)
             if own:
                 block.extend(own)
         elif type(delta) is PartEnded:
             self._end_block(block, out)
-            self._follow(out)
             return
         out += block.out
         block.out.clear()
@@ -287,17 +271,10 @@ class StreamWriter:
         while self._waiting and self._block is None:
             index = next(iter(self._waiting))
             for delta in self._waiting.pop(index):
-                self._catch_up(delta, out)
-
-    def _catch_up(self, delta: ModelOutputDelta, out: list[bytes]) -> None:
-        if type(delta) is PartStarted:
-            self._open(delta, out)
-        elif self._block is None:
-            return  # the part is lost
-        elif type(delta) is PartEnded:
-            self._end_block(self._block, out)
-        else:
-            self._go_on(self._block, delta, out)
+                if type(delta) is PartStarted:
+                    self._open(delta, out)
+                else:
+                    self._go_on(delta, out)
 
     def _open(self, delta: PartStarted, out: list[bytes]) -> None:
         path = f"parts[{delta.index}]"
@@ -317,10 +294,9 @@ class StreamWriter:
         if isinstance(part, Native):
             return self._native_block(part, path)
         if not isinstance(part, Text | Refusal | Thinking | ToolCallRequest):
-            why = "an answer is text, thinking and calls here"
-            self.losses.append(Loss(path, type(part).__name__.lower(), why))
+            self.losses.append(Loss(path, type(part).__name__.lower(), "an answer is text, thinking and calls here"))
             return None
-        own = lose_and_take(part.native, path, self.losses)
+        own = own_extras(part.native, self.losses, path, FORMAT)
         block: _Block
         if isinstance(part, ToolCallRequest):
             opening: dict[str, Any] = {"type": "tool_use", "id": IDS.legal(part.tool_call_id), "name": part.tool_name}
@@ -364,13 +340,11 @@ class StreamWriter:
         if finished.candidate:
             return  # its parts were reported when they started
         self._announce(out)
-        if self._block is not None:
-            self._end_block(self._block, out)
-        while self._waiting:
-            self._follow(out)
+        while self._block is not None or self._waiting:
             if self._block is not None:
                 self._end_block(self._block, out)
-        own = lose_and_take(finished.native, "native", self.losses)
+            self._follow(out)
+        own = own_extras(finished.native, self.losses, "native", FORMAT)
         delta = {
             "stop_reason": write_stop(finished.stop_reason, self._has_refusal, self._is_native, self.losses),
             "stop_sequence": finished.stop_sequence,

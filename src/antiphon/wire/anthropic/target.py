@@ -1,75 +1,63 @@
 """What a body is written for: the model and the version of the API, and what these refuse.
 
-Each question names the rule behind it. Where a model's name does not tell its generation, the answer is the one that `rules`
-gives: nothing is known against it.
+Each answer names the rule behind it. Where a model's name does not tell its generation, nothing is known against it.
 """
 
 from __future__ import annotations
 
-from antiphon.wire.anthropic.parameters import read_model
+import re
+from functools import lru_cache
+from typing import Any
 
 VERSION = "2023-06-01"
 NEW_VERSION = "2026-10-21"
 
+_MODEL = re.compile(
+    r"claude-(?:([a-z]+)-(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)|(\d)(?:[-.](\d))?(?!\d))"  # claude-opus-4-8, claude-3-5-haiku
+)
 _THINKERS = ("opus", "sonnet", "fable", "mythos")
+_DREAMERS = ("fable", "mythos")
 
 
 class Target:
-    """A model and an API version, asked what they take."""
+    """A model and an API version: what they take."""
 
-    __slots__ = ("_family", "_version", "is_known", "is_new", "is_on_bedrock")
-
-    def __init__(self, model: str, version: str = VERSION, host: object = None) -> None:
-        known = read_model(model)
-        self.is_known = known is not None
-        self._family = known.family if known else ""
-        self._version = known.version if known else (0, 0)
+    def __init__(self, model: str, version: str, is_on_bedrock: bool) -> None:
+        known = _MODEL.search(model)
+        family, major, minor, old_major, old_minor = known.groups() if known else ("", 0, 0, 0, 0)
+        self._family = family or ""
+        self._version = (int(major or old_major), int(minor or old_minor or 0))
+        self._is_known = is_known = known is not None
+        self.is_on_bedrock = is_on_bedrock
         self.is_new = version.startswith("20") and version >= NEW_VERSION
-        self.is_on_bedrock = isinstance(host, str) and host.startswith("bedrock-")
+        # The conversation may end with the model's own words (AN-07).
+        self.takes_prefill = not self.is_at_least(4, 6)
+        # The model may decide by itself how much it thinks (AN-19).
+        self.takes_adaptive = not is_known or self.is_at_least(4, 6)
+        # Thinking may be enabled with a number of tokens, and it can be switched off (AN-19).
+        self.takes_budget = not self.is_at_least(4, 7, _THINKERS)
+        self.takes_disabled = not (self.is_at_least(5, 0, _DREAMERS) or self.is_at_least(5, 5, _THINKERS))
+        # It is certain that an effort may be stated, and it may be `xhigh` (AN-32).
+        self.takes_effort = self.is_at_least(4, 6)
+        self.takes_xhigh = not is_known or self.is_at_least(4, 7)
+        # A tool call may be demanded (AN-17).
+        self.takes_forced_choice = not (self.is_at_least(5, 1, _DREAMERS) or self.is_at_least(5, 5, _THINKERS))
+        # Temperature, top_p and top_k still mean anything to the model (AN-21).
+        self.takes_sampling = not self.is_at_least(4, 7)
 
-    def _is_at_least(self, major: int, minor: int, families: tuple[str, ...] = ()) -> bool:
-        return self.is_known and self._version >= (major, minor) and (not families or self._family in families)
+    def is_at_least(self, major: int, minor: int, families: tuple[str, ...] = ()) -> bool:
+        """Whether the model is known, of these families, and of this generation or a later one."""
+        return self._is_known and self._version >= (major, minor) and (not families or self._family in families)
 
     def takes_system_role(self, is_native: bool) -> bool:
         """Whether system messages may stand among the others (AN-03); of unknown models only a native body knows."""
-        return self._is_at_least(4, 8) if self.is_known else is_native
+        return self.is_at_least(4, 8) if self._is_known else is_native
 
-    @property
-    def takes_prefill(self) -> bool:
-        """Whether the conversation may end with the model's own words (AN-07)."""
-        return not self._is_at_least(4, 6)
 
-    @property
-    def takes_adaptive(self) -> bool:
-        """Whether the model may decide by itself how much it thinks (AN-19)."""
-        return not self.is_known or self._is_at_least(4, 6)
+_target = lru_cache(maxsize=256)(Target)
 
-    @property
-    def takes_budget(self) -> bool:
-        """Whether thinking may be enabled with a number of tokens (AN-19)."""
-        return not self._is_at_least(4, 7, _THINKERS)
 
-    @property
-    def takes_disabled(self) -> bool:
-        """Whether thinking can be switched off (AN-19)."""
-        return not (self._is_at_least(5, 0, ("fable", "mythos")) or self._is_at_least(5, 5, _THINKERS))
-
-    @property
-    def takes_effort(self) -> bool:
-        """Whether it is certain that an effort may be stated (AN-32)."""
-        return self._is_at_least(4, 6)
-
-    @property
-    def takes_xhigh(self) -> bool:
-        """Whether the effort may be `xhigh` (AN-32)."""
-        return not self.is_known or self._is_at_least(4, 7)
-
-    @property
-    def takes_forced_choice(self) -> bool:
-        """Whether a tool call may be demanded (AN-17)."""
-        return not (self._is_at_least(5, 1, ("fable", "mythos")) or self._is_at_least(5, 5, _THINKERS))
-
-    @property
-    def takes_sampling(self) -> bool:
-        """Whether temperature, top_p and top_k still mean anything to the model (AN-21)."""
-        return not self._is_at_least(4, 7)
+def target_of(model: Any, version: str, host: Any) -> Target:
+    """The target of a request; `host` is the version that a host other than Anthropic wants in the body."""
+    is_on_bedrock = isinstance(host, str) and host.startswith("bedrock-")
+    return _target(model if isinstance(model, str) else "", version, is_on_bedrock)

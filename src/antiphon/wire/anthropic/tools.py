@@ -16,25 +16,21 @@ from antiphon.parts import Native
 from antiphon.wire.anthropic.blocks import TOOL_NAME, optional_and_union_counts, recursion_faults
 from antiphon.wire.anthropic.caching import Marks
 from antiphon.wire.anthropic.native import FORMAT, extras_of
-from antiphon.wire.anthropic.schema import FREEFORM, object_schema
+from antiphon.wire.anthropic.schema import object_schema
 from antiphon.wire.anthropic.target import Target
-from antiphon.wire.ids import NameMap
-from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.arguments import FREEFORM_SCHEMA
+from antiphon.wire.ids import NameRule
+from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.remembered import Remembered
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
 
-LONGEST_NAME = 128
+NAMES = NameRule(TOOL_NAME.pattern, longest=128)
 MOST_STRICT, MOST_OPTIONAL, MOST_UNIONS = 20, 24, 16
 
 _TOOL_FIELDS = frozenset({"type", "name", "description", "input_schema", "strict"})
 _CHOICE_FIELDS = frozenset({"type", "name", "disable_parallel_tool_use"})
 _MODES = {"auto": "auto", "any": "required", "tool": "tool", "none": "none"}
 _WORDS = {"auto": "auto", "required": "any", "tool": "tool", "none": "none"}
-
-
-def name_map(request: ModelRequest) -> NameMap:
-    """The names of a request's tools as this API may see them, and back."""
-    return NameMap(TOOL_NAME.match, LONGEST_NAME, [tool.name for tool in request.tools if type(tool) is ToolDefinition])
 
 
 def read_tool(tool: Any) -> ToolDefinition | Native:
@@ -61,7 +57,7 @@ def read_choice(choice: dict[str, Any]) -> tuple[ToolChoice, bool | None] | None
     return ToolChoice(mode, names, native=extras_of(choice, _CHOICE_FIELDS)), None if alone is None else not alone
 
 
-def write_tools(request: ModelRequest, names: NameMap, marks: Marks, losses: list[Loss]) -> list[Any]:
+def write_tools(request: ModelRequest, marks: Marks, losses: list[Loss]) -> list[Any]:
     """The tools of a request, in their order."""
     written: list[Any] = []
     taken: set[str] = set()
@@ -80,7 +76,7 @@ def write_tools(request: ModelRequest, names: NameMap, marks: Marks, losses: lis
         else:
             if allowed is not None and tool.name not in allowed:
                 continue
-            block = _tool(tool, names, path, losses)
+            block = _tool(tool, path, losses)
             name = block["name"]
             if block.get("strict") is True:
                 strict.check(block, path)
@@ -92,20 +88,22 @@ def write_tools(request: ModelRequest, names: NameMap, marks: Marks, losses: lis
         if type(block) is dict and "cache_control" in block:
             marks.append((block, path))
         written.append(block)
-    _load_some(written, losses)
+    if written and all(type(tool) is dict and tool.get("defer_loading") is True for tool in written):
+        del written[0]["defer_loading"]
+        losses.append(Loss("tools[0].defer_loading", "defer_loading", "not all tools may have it (AN-33)"))
     return written
 
 
-def _tool(tool: ToolDefinition, names: NameMap, path: str, losses: list[Loss]) -> dict[str, Any]:
-    block: dict[str, Any] = {"name": names.legal(tool.name)}
+def _tool(tool: ToolDefinition, path: str, losses: list[Loss]) -> dict[str, Any]:
+    block: dict[str, Any] = {"name": NAMES.legal(tool.name)}
     if tool.description is not None:
         block["description"] = tool.description
-    block["input_schema"] = FREEFORM if tool.freeform else object_schema(tool.parameters, f"{path}.parameters", losses)
+    block["input_schema"] = (
+        FREEFORM_SCHEMA if tool.freeform else object_schema(tool.parameters, f"{path}.parameters", losses)
+    )
     if tool.strict is not None:
         block["strict"] = tool.strict
-    if tool.native:
-        lose_native(losses, path, tool.native, FORMAT)
-        block.update(tool.native.get(FORMAT, {}))
+    block.update(own_extras(tool.native, losses, path, FORMAT))
     return block
 
 
@@ -127,12 +125,6 @@ def _allowed(request: ModelRequest, losses: list[Loss]) -> tuple[str, ...] | Non
 def _native_name(tool: Native) -> str | None:
     name = tool.data.get("name") if type(tool.data) is dict else None
     return name if type(name) is str else None
-
-
-def _load_some(tools: list[Any], losses: list[Loss]) -> None:
-    if tools and all(type(tool) is dict and tool.get("defer_loading") is True for tool in tools):
-        del tools[0]["defer_loading"]
-        losses.append(Loss("tools[0].defer_loading", "defer_loading", "not all tools may have it (AN-33)"))
 
 
 @Remembered
@@ -167,7 +159,7 @@ class _Strictness:
 
 
 def write_choice(
-    request: ModelRequest, tools: list[Any], names: NameMap, target: Target, can_call: bool, losses: list[Loss]
+    request: ModelRequest, tools: list[Any], target: Target, can_call: bool, losses: list[Loss]
 ) -> dict[str, Any] | None:
     """The choice among `tools`. `can_call` is whether there is anything to choose from, here or at an MCP server."""
     choice, parallel = request.tool_choice, request.parallel_tool_calls
@@ -180,7 +172,7 @@ def write_choice(
         if parallel is not None:
             losses.append(Loss("parallel_tool_calls", "parallel_tool_calls", why))
         return None
-    written: dict[str, Any] = {"type": "auto"} if choice is None else _choice(choice, tools, names, losses)
+    written: dict[str, Any] = {"type": "auto"} if choice is None else _choice(choice, tools, losses)
     if written["type"] in ("any", "tool") and (not target.takes_forced_choice or request.max_output_tokens == 0):
         losses.append(Loss("tool_choice", written["type"], "a call cannot be demanded of this model (AN-17)"))
         written = {"type": "auto"}
@@ -189,18 +181,17 @@ def write_choice(
             losses.append(Loss("parallel_tool_calls", "parallel_tool_calls", "no calls are to be made (AN-17)"))
         else:
             written["disable_parallel_tool_use"] = not parallel
-    if choice is not None and choice.native:
-        lose_native(losses, "tool_choice", choice.native, FORMAT)
-        written.update(choice.native.get(FORMAT, {}))
+    if choice is not None:
+        written.update(own_extras(choice.native, losses, "tool_choice", FORMAT))
     return written
 
 
-def _choice(choice: ToolChoice, tools: list[Any], names: NameMap, losses: list[Loss]) -> dict[str, Any]:
+def _choice(choice: ToolChoice, tools: list[Any], losses: list[Loss]) -> dict[str, Any]:
     if choice.mode == "allowed":
         return {"type": "any" if choice.must_call else "auto"}
     if choice.mode != "tool":
         return {"type": _WORDS[choice.mode]}
-    name = names.legal(choice.names[0]) if choice.names else None
+    name = NAMES.legal(choice.names[0]) if choice.names else None
     declared = [tool.get("name") if type(tool) is dict else None for tool in tools]
     # A toolset brings names this body does not show.
     if name is None or (declared and None not in declared and name not in declared):

@@ -60,23 +60,12 @@ class CallIds:
     def answered(self, name: str, given: str | None) -> tuple[str, str | None]:
         """The id of the call that a result belongs to, and the id that the body gives that call."""
         waiting = self._open
-        if waiting:
-            first = waiting[0]
-            if first[1] == given and first[2] == name:
-                del waiting[0]
-            else:
-                first = self._match(name, given)
-                waiting.remove(first)
-            return first[0], first[1]
-        return (given if given and not given.startswith(MINTED) else self._mint()), None
-
-    def _match(self, name: str, given: str | None) -> tuple[str, str | None, str]:
-        waiting = self._open
-        if given:
-            for call in waiting:
-                if call[1] == given:
-                    return call
-        return next((call for call in waiting if call[2] == name), waiting[0])
+        if not waiting:
+            return (given if given and not given.startswith(MINTED) else self._mint()), None
+        by_name = next((call for call in waiting if call[2] == name), waiting[0])
+        found = next((call for call in waiting if given and call[1] == given), by_name)
+        waiting.remove(found)
+        return found[0], found[1]
 
     def _mint(self) -> str:
         self._count += 1
@@ -122,31 +111,27 @@ def write_call(call: ToolCallRequest, name: str, losses: list[Loss], signature: 
     """A call as a part; `signature` is for one that has none. Paths of losses begin at the call."""
     call_id, text = call.tool_call_id, call.arguments
     args: Any = {"input": text} if call.freeform else object_of(text)
-    if args is None:
-        args = _wrapped(text, losses)
+    if args is None and text.strip():  # no object (GM-08)
+        losses.append(Loss(".arguments", "arguments", f"{FORMAT} takes an object; the text is in _raw"))
+        args = {"_raw": text}
+    elif args is None:
+        args = {}
     if call_id.startswith(MINTED):
         call_id = ""
     if call.native is None:
         return WrittenCall(_Function(call_id or UNSET, name, args), signature or UNSET)
     function = {"id": call_id, "name": name, "args": args} if call_id else {"name": name, "args": args}
     part: dict[str, Any] = {"functionCall": function}
-    _extend(part, call.native)
+    extend(part, "functionCall", call.native)
     if signature and not part.get("thoughtSignature"):
         part["thoughtSignature"] = signature
     return part
 
 
-def _wrapped(text: str, losses: list[Loss]) -> dict[str, Any]:
-    """Arguments that are no object, as one (GM-08)."""
-    if not text.strip():
-        return {}
-    losses.append(Loss(".arguments", "arguments", f"{FORMAT} takes an object; the text is in _raw"))
-    return {"_raw": text}
-
-
-def _extend(part: dict[str, Any], native: NativeExtras) -> None:
+def extend(part: dict[str, Any], field: str, native: NativeExtras) -> None:
+    """Add to a written part, and to the object in its `field`, what Gemini said beside them."""
     for name, value in native.get(FORMAT, {}).items():
-        if name == "functionCall" and isinstance(value, dict):
-            part["functionCall"].update(value)
+        if name == field and isinstance(value, dict):
+            part[field].update(value)
         else:
             part[name] = value

@@ -11,27 +11,17 @@ from datetime import UTC, datetime
 from typing import Any
 
 from antiphon.parts import NativeExtras
-from antiphon.wire.gemini.spelling import FORMAT, forms, mark, marked
+from antiphon.wire.gemini.spelling import FORMAT, forms, mark
 from antiphon.wire.output import StopReason
+from antiphon.wire.words import words
 
 RESPONSE = forms(
     ("candidates", "promptFeedback", "usageMetadata", "modelVersion", "responseId", "createTime", "modelStatus")
 )
 CANDIDATE = forms(
-    (
-        "content",
-        "finishReason",
-        "index",
-        "safetyRatings",
-        "citationMetadata",
-        "tokenCount",
-        "groundingAttributions",
-        "groundingMetadata",
-        "avgLogprobs",
-        "logprobsResult",
-        "urlContextMetadata",
-        "finishMessage",
-        "continuationToken",
+    words(
+        "content finishReason index safetyRatings citationMetadata tokenCount groundingAttributions groundingMetadata"
+        " avgLogprobs logprobsResult urlContextMetadata finishMessage continuationToken"
     )
 )
 CONTENT = forms(("role", "parts"))
@@ -40,23 +30,10 @@ OF_THE_RESPONSE = frozenset({"promptFeedback", "createTime", "modelStatus", "usa
 NO_CANDIDATES = "no-candidates"
 """The mark of a response that had none."""
 
-_STOPS: dict[str, StopReason] = {
-    "STOP": "end",
-    "MAX_TOKENS": "length",
-    "SAFETY": "content_filter",
-    "RECITATION": "content_filter",
-    "BLOCKLIST": "content_filter",
-    "PROHIBITED_CONTENT": "content_filter",
-    "SPII": "content_filter",
-    "MODEL_ARMOR": "content_filter",
-    "IMAGE_SAFETY": "content_filter",
-    "IMAGE_PROHIBITED_CONTENT": "content_filter",
-    "IMAGE_RECITATION": "content_filter",
-    "MALFORMED_FUNCTION_CALL": "malformed_call",
-    "UNEXPECTED_TOOL_CALL": "malformed_call",
-    "TOO_MANY_TOOL_CALLS": "malformed_call",
-    "CONTINUATION": "paused",
-}
+_STOPS: dict[str, StopReason] = {"STOP": "end", "MAX_TOKENS": "length", "CONTINUATION": "paused"}
+_STOPS |= dict.fromkeys(words("MALFORMED_FUNCTION_CALL UNEXPECTED_TOOL_CALL TOO_MANY_TOOL_CALLS"), "malformed_call")
+_STOPS |= dict.fromkeys(words("SAFETY RECITATION BLOCKLIST PROHIBITED_CONTENT SPII MODEL_ARMOR"), "content_filter")
+_STOPS |= dict.fromkeys(words("IMAGE_SAFETY IMAGE_PROHIBITED_CONTENT IMAGE_RECITATION"), "content_filter")
 # As the Gemini API numbers them where enums are encoded as numbers.
 _NUMBERED = (
     *("", "STOP", "MAX_TOKENS", "SAFETY", "RECITATION", "OTHER", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII"),
@@ -120,10 +97,6 @@ def split_native(native: NativeExtras | None) -> tuple[dict[str, Any], dict[str,
         else:
             (response if name in OF_THE_RESPONSE else candidate)[name] = value
     return response, candidate
-
-
-def has_no_candidates(native: NativeExtras | None) -> bool:
-    return marked(native, NO_CANDIDATES)
 
 
 def is_blocked(feedback: Any) -> bool:

@@ -13,9 +13,6 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from antiphon.parts import (
-    Audio,
-    Document,
-    Image,
     Native,
     Part,
     Refusal,
@@ -24,19 +21,19 @@ from antiphon.parts import (
     ToolCallRequest,
     ToolCallResult,
 )
-from antiphon.wire.gemini.calls import MINTED, STAND_IN, CallIds, WrittenCall, encode, read_call, write_call
+from antiphon.wire.gemini.calls import STAND_IN, CallIds, WrittenCall, read_call, write_call
 from antiphon.wire.gemini.declarations import FUNCTION_NAME
 from antiphon.wire.gemini.media import read_file_data, read_inline_data, write_media
-from antiphon.wire.gemini.results import ResultWriter, WrittenResult, read_plain_result, read_result, write_words
+from antiphon.wire.gemini.results import ResultWriter, WrittenResult, read_result, write_words
 from antiphon.wire.gemini.rules import DATA_FIELDS, OTHER_PART_FIELDS
-from antiphon.wire.gemini.spelling import FORMAT, extras_of, fields_of, forms, mark, marked
-from antiphon.wire.ids import NameMap
-from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.gemini.spelling import FORMAT, fields_of, forms, mark, marked
+from antiphon.wire.ids import NameRule
+from antiphon.wire.loss import Loss, lose_native, own_extras
 
 Written: TypeAlias = dict[str, Any]
 
-LONGEST_NAME = 64
-"""Of a stand-in: what every model and host takes (GM-20)."""
+NAMES = NameRule(FUNCTION_NAME.pattern)
+"""Stand-ins keep to 64, which every model and host takes (GM-20)."""
 UNKNOWN_TOOL = "unknown_tool"
 
 _FORMS = forms((*DATA_FIELDS, *OTHER_PART_FIELDS))
@@ -48,45 +45,12 @@ def read_part(part: Any, calls: CallIds) -> Part:
     """One part of a content. Never raises."""
     if type(part) is not dict:
         return Native(FORMAT, part)
-    read: Part | None = None
-    if len(part) == 1 and "text" in part:
-        if type(part["text"]) is str:
-            return Text(part["text"])
-    elif "functionCall" in part:
-        read = _read_plain_call(part, part["functionCall"], calls)
-    elif "functionResponse" in part and len(part) == 1:
-        read = read_plain_result(part["functionResponse"], calls)
-    if read is not None:
-        return read
+    if len(part) == 1 and type(part.get("text")) is str:
+        return Text(part["text"])
     try:
         return _read_fields(part, calls) or Native(FORMAT, part)
     except (RecursionError, UnicodeEncodeError):
         return Native(FORMAT, part)
-
-
-def _read_plain_call(part: Written, call: Any, calls: CallIds) -> ToolCallRequest | None:
-    """The usual call: a name, an object, perhaps an id and a signature. None if it is not that."""
-    if type(call) is not dict:
-        return None
-    name, args, call_id = call.get("name"), call.get("args"), call.get("id")
-    if type(name) is not str or not name or type(args) is not dict:
-        return None
-    if len(call) == 3:
-        if type(call_id) is not str or not call_id or call_id.startswith(MINTED):
-            return None
-    elif len(call) != 2:
-        return None
-    native = None
-    if len(part) != 1:
-        signature = part.get("thoughtSignature")
-        if len(part) != 2 or type(signature) is not str:
-            return None
-        native = {FORMAT: {"thoughtSignature": signature}}
-    try:
-        arguments = encode(args).decode()
-    except (RecursionError, UnicodeEncodeError):
-        return None
-    return ToolCallRequest(name, calls.called(name, call_id), arguments, native=native)
 
 
 def _read_fields(part: Written, calls: CallIds) -> Part | None:
@@ -148,35 +112,38 @@ class PartWriter:
     ) -> None:
         self.losses = losses
         self.message = 0
-        # In a response the name is the client's own, and stays as it is.
-        self.names = NameMap(FUNCTION_NAME.match if is_request else bool, LONGEST_NAME)
         self.results = ResultWriter(losses, takes_media)
         self._is_request = is_request
         self._signature = STAND_IN if signs_calls else ""
         self._called: dict[str, str] = {}
-        self._legal: dict[str, str] = {}
-        self._writers: dict[type, Callable[[Any, int], WrittenCall | WrittenResult | Written | None]] = {
-            Text: self._text,
-            Thinking: self._thinking,
-            Refusal: self._refusal,
-            Image: self._media,
-            Audio: self._media,
-            Document: self._media,
-            ToolCallResult: self.result,
-            ToolCallRequest: self.call,
-            Native: self._native,
-        }
 
     def write(self, part: Part, position: int) -> WrittenCall | WrittenResult | Written | None:
         """A part at its place in the message; None if nothing of it is left."""
-        return self._writers[type(part)](part, position)
+        if isinstance(part, ToolCallRequest):
+            return self.call(part, position)
+        if isinstance(part, ToolCallResult):
+            return self.result(part, position)
+        path = self.path(position)
+        if isinstance(part, Native):
+            data: Written | None = part.data if part.origin == FORMAT else None
+            if part.origin != FORMAT:
+                self.losses.append(Loss(path, "block", f"only {part.origin} understands it"))
+            return data
+        if isinstance(part, Thinking):
+            return self._thinking(part, path)
+        if isinstance(part, Refusal):
+            self.losses.append(Loss(f"{path}.refusal", "refusal", f"{FORMAT} has no refusals; it is said as text"))
+        if isinstance(part, Text | Refusal):
+            return {"text": part.text, **own_extras(part.native, self.losses, path, FORMAT)}
+        lose_native(self.losses, path, part.native, FORMAT)
+        return write_media(part, self.losses, path)
 
     def path(self, position: int) -> str:
         return f"messages[{self.message}].parts[{position}]" if self._is_request else f"parts[{position}]"
 
     def call(self, call: ToolCallRequest, position: int, is_first: bool = False) -> WrittenCall | Written:
         """A call; the first of a step must be signed."""
-        name = self._legal.get(call.tool_name) or self._name(call.tool_name)
+        name = self._name(call.tool_name)
         self._called[call.tool_call_id] = name
         losses = self.losses
         before = len(losses)
@@ -189,11 +156,7 @@ class PartWriter:
 
     def result(self, result: ToolCallResult, position: int) -> WrittenResult | Written:
         """A result, named as its call is."""
-        tool_name = result.tool_name
-        if tool_name:
-            name = self._legal.get(tool_name) or self._name(tool_name)
-        else:
-            name = self._called.get(result.tool_call_id, UNKNOWN_TOOL)
+        name = self._name(result.tool_name) if result.tool_name else self._called.get(result.tool_call_id, UNKNOWN_TOOL)
         content = result.content
         if result.native is None and len(content) == 1:
             (said,) = content
@@ -208,47 +171,21 @@ class PartWriter:
         return part
 
     def _name(self, tool_name: str) -> str:
-        name = self._legal[tool_name] = self.names.legal(tool_name) if tool_name else UNKNOWN_TOOL
-        return name
+        """The name of a tool; in a response it is the client's own, and stays as it is."""
+        if not tool_name:
+            return UNKNOWN_TOOL
+        return NAMES.legal(tool_name) if self._is_request else tool_name
 
     def _locate(self, first: int, position: int) -> None:
         """Put the place of the part before the paths of the losses it caused: paths cost, and losses are rare."""
         path = self.path(position)
         self.losses[first:] = [Loss(path + loss.path, loss.what, loss.why) for loss in self.losses[first:]]
 
-    def _text(self, part: Text, position: int) -> Written:
-        written: Written = {"text": part.text}
-        if part.native is not None:
-            written.update(extras_of(part.native))
-            lose_native(self.losses, self.path(position), part.native, FORMAT)
-        return written
-
-    def _thinking(self, part: Thinking, position: int) -> Written | None:
+    def _thinking(self, part: Thinking, path: str) -> Written | None:
         native = part.native or {}
         if self._is_request and FORMAT not in native:
             why = f"thoughts of another model mean nothing to {FORMAT}"
-            self.losses.append(Loss(f"{self.path(position)}.thinking", "thinking", why))
+            self.losses.append(Loss(f"{path}.thinking", "thinking", why))
             return None
-        lose_native(self.losses, self.path(position), native, FORMAT)
         spoken: Written = {} if marked(native, "no-text") and not part.text else {"text": part.text}
-        return {**spoken, "thought": True, **extras_of(native)}
-
-    def _refusal(self, part: Refusal, position: int) -> Written:
-        path = self.path(position)
-        self.losses.append(Loss(f"{path}.refusal", "refusal", f"{FORMAT} has no refusals; it is said as text"))
-        if part.native:
-            lose_native(self.losses, path, part.native, FORMAT)
-        return {"text": part.text, **extras_of(part.native)}
-
-    def _media(self, part: Image | Audio | Document, position: int) -> Written | None:
-        path = self.path(position)
-        if part.native:
-            lose_native(self.losses, path, part.native, FORMAT)
-        return write_media(part, self.losses, path)
-
-    def _native(self, part: Native, position: int) -> Written | None:
-        if part.origin == FORMAT:
-            data: Written = part.data
-            return data
-        self.losses.append(Loss(self.path(position), "block", f"only {part.origin} understands it"))
-        return None
+        return {**spoken, "thought": True, **own_extras(native, self.losses, path, FORMAT)}

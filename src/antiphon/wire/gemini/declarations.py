@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any, TypeAlias
 
 from antiphon.wire.violation import Violation
+from antiphon.wire.words import words
 
 # Names a tool has in other providers' formats; new tools of Gemini's own come often, so other names pass.
 FOREIGN_TOOL_FIELDS = frozenset({"type", "function", "name", "description", "parameters", "input_schema"})
@@ -129,13 +130,10 @@ def _calling_faults(config: dict[str, Any], where: str) -> Iterator[Violation]:
         yield Violation("GM-13", path, "allowed_function_names should only be set when the mode is ANY.")
 
 
-KEYWORDS = frozenset(
-    {
-        *("type", "format", "title", "description", "nullable", "enum", "items", "properties", "required", "pattern"),
-        *("example", "default", "minimum", "maximum", "anyOf", "any_of", "propertyOrdering", "property_ordering"),
-        *("maxItems", "max_items", "minItems", "min_items", "maxLength", "max_length", "minLength", "min_length"),
-        *("maxProperties", "max_properties", "minProperties", "min_properties"),
-    }
+KEYWORDS = words(
+    "type format title description nullable enum items properties required pattern example default minimum maximum"
+    " anyOf any_of propertyOrdering property_ordering maxItems max_items minItems min_items maxLength max_length"
+    " minLength min_length maxProperties max_properties minProperties min_properties"
 )
 TYPES = ("TYPE_UNSPECIFIED", "STRING", "NUMBER", "INTEGER", "BOOLEAN", "ARRAY", "OBJECT", "NULL")
 
@@ -183,7 +181,14 @@ def _node_faults(node: dict[str, Any], path: str, trail: Trail) -> Iterator[Viol
             yield Violation("GM-12", f"{where}.{name}", unknown_name(name, where))
     kind = _type_name(node.get("type"))
     if kind is None:
-        yield _type_fault(node["type"], _written(path, trail))
+        where = _written(path, trail)
+        message = f"Invalid value at '{where}.type'"
+        if isinstance(node["type"], list):
+            message = (
+                "Invalid JSON payload received. "
+                f"Unknown name \"type\" at '{where}': Proto field is not repeating, cannot start list."
+            )
+        yield Violation("GM-12", f"{where}.type", message)
     elif kind:
         yield from _typed_faults(node, kind, path, trail)
 
@@ -200,33 +205,18 @@ def _type_name(kind: Any) -> str | None:
     return None
 
 
-def _type_fault(kind: Any, where: str) -> Violation:
-    message = f"Invalid value at '{where}.type'"
-    if isinstance(kind, list):
-        message = (
-            "Invalid JSON payload received. "
-            f"Unknown name \"type\" at '{where}': Proto field is not repeating, cannot start list."
-        )
-    return Violation("GM-12", f"{where}.type", message)
-
-
 def _typed_faults(node: dict[str, Any], kind: str, path: str, trail: Trail) -> Iterator[Violation]:
-    if node.get("enum"):
-        yield from _enum_faults(node["enum"], kind, _written(path, trail))
+    values = node.get("enum")
+    if values and kind != "STRING":
+        where = _written(path, trail) + ".enum"
+        yield Violation("GM-12", where, f"{where}: only allowed for STRING type")
+    for index, value in enumerate(values if isinstance(values, list) and kind == "STRING" else ()):
+        if not isinstance(value, str):
+            where = f"{_written(path, trail)}.enum[{index}]"
+            yield Violation("GM-12", where, f"Invalid value at '{where}' (TYPE_STRING)")
     if node.get("properties") and kind != "OBJECT":
         where = _written(path, trail) + ".properties"
         yield Violation("GM-12", where, f"{where}: only allowed for OBJECT type")
     if kind == "ARRAY" and node.get("items") is None:
         where = _written(path, trail) + ".items"
         yield Violation("GM-12", where, f"{where}: missing field.")
-
-
-def _enum_faults(values: Any, kind: str, where: str) -> Iterator[Violation]:
-    if kind != "STRING":
-        yield Violation("GM-12", f"{where}.enum", f"{where}.enum: only allowed for STRING type")
-        return
-    for index, value in enumerate(values if isinstance(values, list) else ()):
-        if not isinstance(value, str):
-            yield Violation(
-                "GM-12", f"{where}.enum[{index}]", f"Invalid value at '{where}.enum[{index}]' (TYPE_STRING)"
-            )

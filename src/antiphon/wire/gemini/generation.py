@@ -101,8 +101,14 @@ def write_generation(
     config: dict[str, Any] = {}
     for name, field in _NUMBERS.items():
         number = getattr(request, field)
-        if number is not None:
-            config[name] = _in_range(field, number, losses) if field in _RANGES else number
+        if number is None:
+            continue
+        if field in _RANGES:
+            low, high = _RANGES[field]
+            if not low <= number <= high:  # GM-14
+                losses.append(Loss(field, field, f"{FORMAT} takes {low:g} to {high:g}"))
+                number = low if number < low else high
+        config[name] = number
     for name, field in _COUNTS.items():
         count = getattr(request, field)
         if count is not None:
@@ -130,17 +136,8 @@ def write_generation(
     return config
 
 
-def _in_range(field: str, number: float, losses: list[Loss]) -> float:
-    low, high = _RANGES[field]
-    if low <= number <= high:
-        return number
-    losses.append(Loss(field, field, f"{FORMAT} takes {low:g} to {high:g}"))  # GM-14
-    return low if number < low else high
-
-
 def _write_shape(shape: OutputFormat, config: dict[str, Any], losses: list[Loss]) -> None:
-    if shape.native:
-        lose_native(losses, "output_format", shape.native, FORMAT)
+    lose_native(losses, "output_format", shape.native, FORMAT)
     losses.extend(
         Loss(f"output_format.{name}", name, f"{FORMAT} has no {name} for the shape of an answer")
         for name in ("name", "description", "strict")

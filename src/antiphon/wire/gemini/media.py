@@ -79,11 +79,9 @@ def read_file_data(value: Any, extras: dict[str, Any]) -> Media | None:
     uri, media_type = fields.get("fileUri"), fields.get("mimeType")
     if type(uri) is not str or not uri or uri.startswith("data:"):
         return None
-    if media_type is None:
-        return _media("", "fileData", fields, more, extras, url=uri)
-    if type(media_type) is not str or not media_type:
+    if media_type is not None and (type(media_type) is not str or not media_type):
         return None
-    return _media(media_type, "fileData", fields, more, extras, url=uri)
+    return _media(media_type or "", "fileData", fields, more, extras, url=uri)
 
 
 def _media(
@@ -119,27 +117,18 @@ def write_media(part: Media, losses: list[Loss], path: str) -> dict[str, Any] | 
     else:
         blob = _blob(part)
         if blob is None:
-            losses.append(Loss(path, type(part).__name__.lower(), _why_not(part)))
+            why = "its data is not base64" if part.data or part.url else "there is nothing in it"
+            if part.file_id:
+                why = "a file is bound to the provider it was uploaded to"
+            losses.append(Loss(path, type(part).__name__.lower(), why))
             return None
         written = {"inlineData": {**blob, **extras.get("inlineData", {})}}
-    _write_name(part, written, losses, path)
+    if isinstance(part, Document) and marked(part.native, "displayName"):
+        next(iter(written.values()))["displayName"] = part.name
+    elif isinstance(part, Document) and part.name:
+        losses.append(Loss(f"{path}.name", "name", f"{FORMAT} has no names for files"))
     written.update((name, value) for name, value in extras.items() if name not in ("inlineData", "fileData"))
     return written
-
-
-def _why_not(part: Media) -> str:
-    if part.file_id:
-        return "a file is bound to the provider it was uploaded to"
-    return "its data is not base64" if part.data or part.url else "there is nothing in it"
-
-
-def _write_name(part: Media, written: dict[str, Any], losses: list[Loss], path: str) -> None:
-    if not isinstance(part, Document):
-        return
-    if marked(part.native, "displayName"):
-        next(iter(written.values()))["displayName"] = part.name
-    elif part.name:
-        losses.append(Loss(f"{path}.name", "name", f"{FORMAT} has no names for files"))
 
 
 def _file_data(part: Media) -> dict[str, Any]:
@@ -160,9 +149,7 @@ def _blob(part: Media) -> dict[str, Any] | None:
     # An empty picture that came from here is Gemini's own business (L2); elsewhere it is nothing.
     if not data.isascii() or (not data and (not media_type or part.file_id)):
         return None
-    written = data.translate(_TO_URL_SAFE) if marked(part.native, "urlSafe") else data
-    return {"mimeType": media_type or _guessed(part, data), "data": written}
-
-
-def _guessed(part: Media, data: str) -> str:
-    return next((kind for start, kind in _BEGINNINGS.items() if data.startswith(start)), _USUAL[type(part)])
+    if not media_type:
+        kinds = (kind for start, kind in _BEGINNINGS.items() if data.startswith(start))
+        media_type = next(kinds, _USUAL[type(part)])
+    return {"mimeType": media_type, "data": data.translate(_TO_URL_SAFE) if marked(part.native, "urlSafe") else data}

@@ -10,6 +10,8 @@ import re
 from itertools import pairwise
 from typing import Any
 
+from msgspec import Struct
+
 from antiphon.wire.gemini.declarations import get, listed
 
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d{1,6})\]|\[(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\")\]", re.DOTALL)
@@ -17,15 +19,12 @@ _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _LARGEST_GAP = 1_000
 
 
-class PartialCall:
+class PartialCall(Struct):
     """The arguments of one call as far as they are known."""
 
-    __slots__ = ("_going_on", "arguments", "index")
-
-    def __init__(self, index: int) -> None:
-        self.index = index
-        self.arguments: dict[str, Any] = {}
-        self._going_on: str | None = None
+    index: int
+    arguments: dict[str, Any] = {}
+    going_on: str | None = None  # the place of a string that the next piece continues
 
     def add(self, call: dict[str, Any]) -> None:
         """The next piece; what is not as it should be is passed over."""
@@ -49,10 +48,10 @@ class PartialCall:
                 return
         last = steps[-1]
         before = _item(holder, last)
-        if isinstance(value, str) and isinstance(before, str) and self._going_on == path:
+        if isinstance(value, str) and isinstance(before, str) and self.going_on == path:
             value = before + value
         _put(holder, last, value)
-        self._going_on = path if get(piece, "willContinue") is True else None
+        self.going_on = path if get(piece, "willContinue") is True else None
 
 
 def _steps(path: str) -> list[str | int]:

@@ -15,7 +15,7 @@ from antiphon.wire.gemini.request import request_of
 from antiphon.wire.gemini.results import MAY_BE_OBJECT, read_result
 from antiphon.wire.gemini.rules import PARAMETERS
 from antiphon.wire.gemini.spelling import FORMAT
-from antiphon.wire.plain import PlainDecoder
+from antiphon.wire.plain import PlainReader
 from antiphon.wire.request import Message, ModelRequest
 
 _SUCCESS = ToolExecutionStatus.SUCCESS
@@ -45,23 +45,7 @@ class _Content(Struct, forbid_unknown_fields=True, gc=False):
     parts: list[_Part]
 
 
-_DECODER: PlainDecoder[_Content] = PlainDecoder("contents", _Content, PARAMETERS)
-
-
-def read_plain(data: bytes) -> ModelRequest | None:
-    """A plain body in neutral terms; None if it is not plain."""
-    decoded = _DECODER.decode(data)
-    if decoded is None:
-        return None
-    contents, rest = decoded
-    try:
-        messages = _messages(contents)
-    except (RecursionError, UnicodeError):  # arguments that cannot be written again
-        return None
-    return request_of(messages, rest) if messages is not None else None
-
-
-def _messages(contents: list[_Content]) -> list[Message] | None:
+def _request(contents: list[_Content], rest: dict[str, Any]) -> ModelRequest | None:
     messages: list[Message] = []
     calls = CallIds()
     before = ""
@@ -87,7 +71,7 @@ def _messages(contents: list[_Content]) -> list[Message] | None:
                 return None
             parts.append(read)
         messages.append(Message(role, tuple(parts)))
-    return messages
+    return request_of(messages, rest)
 
 
 def _read_call(call: _Call, signature: str | UnsetType, calls: CallIds) -> ToolCallRequest | None:
@@ -109,3 +93,6 @@ def _read_result(result: _Result, calls: CallIds) -> ToolCallResult | None:
             if call_id is not None:
                 return ToolCallResult(name, call_id, _SUCCESS, (Text(said),))
     return read_result({"id": given, "name": name, "response": response}, {}, calls)
+
+
+read_plain = PlainReader("contents", _Content, PARAMETERS, _request).read

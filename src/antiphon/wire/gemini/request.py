@@ -15,14 +15,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from antiphon.errors import WireError
 from antiphon.parts import Native, NativeExtras, Part, Refusal, Text, Thinking
 from antiphon.wire.gemini.calls import CallIds
 from antiphon.wire.gemini.content import PartWriter, read_part
 from antiphon.wire.gemini.generation import PREFIX, read_generation, write_generation
 from antiphon.wire.gemini.model_name import traits_of
 from antiphon.wire.gemini.rules import PARAMETERS
-from antiphon.wire.gemini.spelling import FORMAT, extras_of, fields_of, forms, mark, marks_of, native_of
+from antiphon.wire.gemini.spelling import FORMAT, array_of, extras_of, fields_of, forms, mark, marks_of, native_of
 from antiphon.wire.gemini.tools import read_tool_choice, read_tools, write_tool_choice, write_tools
 from antiphon.wire.gemini.turns import FUNCTION, lose_message_extras, write_turns
 from antiphon.wire.loss import Loss, lose_native
@@ -43,11 +42,7 @@ _NO_TIERS = frozenset({"auto", "scale"})
 def read_request(body: dict[str, Any]) -> ModelRequest:
     """The request in neutral terms. Raises `WireError` if the contents are no list."""
     fields, native = fields_of(body, _BODY)
-    contents = fields.pop("contents", None)
-    if type(contents) is not list:
-        if contents is not None and type(contents) is not dict:
-            raise WireError(f"contents: an array is expected, not {type(contents).__name__}")
-        contents = [] if contents is None else [contents]
+    contents = array_of(fields.pop("contents", None), "contents")
     return _request(_read_contents(contents), fields, native)
 
 
@@ -63,27 +58,20 @@ def _request(messages: list[Message], fields: dict[str, Any], native: dict[str, 
     for name, value in fields.items():
         if name == "generationConfig" and type(value) is dict:
             read_generation(value, values, native, marks)
-        elif not _read_parameter(name, value, values, native):
+        elif name == "tools" and type(value) in (list, dict):
+            values["tools"] = read_tools(value)
+        elif name == "toolConfig" and type(value) is dict:
+            _read_tool_config(value, values, native)
+        elif name == "model" and type(value) is str:
+            values["model"] = value
+        elif name == "serviceTier" and type(value) is str and value not in _TIERS.keys() | _NO_TIERS:
+            values["service_tier"] = value
+        elif name == "store" and type(value) is bool:
+            values["store"] = value
+        else:  # it is only Gemini's, or not what it should be
             native[name] = value
     leading = () if system is None else (system,)
     return ModelRequest(messages=(*leading, *messages), native=native_of(native, marks), **values)
-
-
-def _read_parameter(name: str, value: Any, values: dict[str, Any], native: dict[str, Any]) -> bool:
-    """One parameter of the body; False if it is only Gemini's, or not what it should be."""
-    if name == "tools" and type(value) in (list, dict):
-        values["tools"] = read_tools(value)
-    elif name == "toolConfig" and type(value) is dict:
-        _read_tool_config(value, values, native)
-    elif name == "model" and type(value) is str:
-        values["model"] = value
-    elif name == "serviceTier" and type(value) is str and value not in _TIERS.keys() | _NO_TIERS:
-        values["service_tier"] = value
-    elif name == "store" and type(value) is bool:
-        values["store"] = value
-    else:
-        return False
-    return True
 
 
 def _read_tool_config(config: dict[str, Any], values: dict[str, Any], native: dict[str, Any]) -> None:
@@ -123,16 +111,14 @@ def _read_contents(contents: list[Any]) -> list[Message]:
     calls = CallIds()
     before = ""
     for content in contents:
-        if type(content) is not dict:
-            messages.append(Message("unknown", (Native(FORMAT, content),)))
-            continue
-        wire_role, parts = content.get("role"), content.get("parts")
-        role = _ROLES.get(wire_role) if wire_role is None or type(wire_role) is str else None
+        named = content.get("role") if type(content) is dict else 0
+        role = _ROLES.get(named) if named is None or type(named) is str else None
         if role is None:
             messages.append(Message("unknown", (Native(FORMAT, content),)))
             continue
+        parts = content.get("parts")
         native = None
-        if wire_role is None or parts is None or len(content) != 2 or role == "tool":
+        if named is None or parts is None or len(content) != 2 or role == "tool":
             extras = fields_of(content, _CONTENT)[1]
             native = native_of(extras, _FUNCTION if role == "tool" else None)
         if type(parts) is not list:
@@ -140,8 +126,7 @@ def _read_contents(contents: list[Any]) -> list[Message]:
         if role == "assistant" and before != "assistant":
             calls.new_step()
         before = role
-        read = (read_part(parts[0], calls),) if len(parts) == 1 else tuple([read_part(part, calls) for part in parts])
-        messages.append(Message(role, read, None, native))
+        messages.append(Message(role, tuple([read_part(part, calls) for part in parts]), None, native))
     return messages
 
 
@@ -201,8 +186,7 @@ def _write_rest(request: ModelRequest, native: dict[str, Any], body: dict[str, A
         body["serviceTier"] = _TIERS.get(tier, tier)
     if request.store is not None:
         body["store"] = request.store
-    if request.native is not None:
-        lose_native(losses, "native", request.native, FORMAT)
+    lose_native(losses, "native", request.native, FORMAT)
     for name, value in native.items():
         if name.startswith((PREFIX, _TOOL_PREFIX)):
             continue

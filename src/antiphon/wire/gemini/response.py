@@ -14,15 +14,14 @@ from typing import Any
 
 from msgspec import structs
 
-from antiphon.errors import WireError
 from antiphon.history.ids import new_id
 from antiphon.parts import Native, OutputPart, Part, Text, ToolCallRequest, ToolCallResult
 from antiphon.wire.gemini.calls import CallIds
 from antiphon.wire.gemini.candidate import (
     CANDIDATE,
     CONTENT,
+    NO_CANDIDATES,
     RESPONSE,
-    has_no_candidates,
     is_blocked,
     output_native,
     read_stop,
@@ -32,13 +31,10 @@ from antiphon.wire.gemini.candidate import (
     write_stop,
 )
 from antiphon.wire.gemini.content import PartWriter, read_part
-from antiphon.wire.gemini.failure import read_error, write_error
-from antiphon.wire.gemini.spelling import FORMAT, fields_of, mark, marked
+from antiphon.wire.gemini.spelling import FORMAT, array_of, fields_of, mark, marked
 from antiphon.wire.gemini.usage import read_usage, write_usage
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.output import ModelOutput, StopReason
-
-__all__ = ["read_error", "read_response", "write_error", "write_response"]
 
 _RAW = "raw-candidate"
 """The mark of a candidate that is none; it is kept as it came."""
@@ -47,11 +43,7 @@ _RAW = "raw-candidate"
 def read_response(body: dict[str, Any]) -> ModelOutput:
     """The response in neutral terms. Raises `WireError` if the candidates are no list."""
     fields, extras = fields_of(body, RESPONSE)
-    candidates = fields.pop("candidates", None)
-    if type(candidates) is not list:
-        if candidates is not None and type(candidates) is not dict:
-            raise WireError(f"candidates: an array is expected, not {type(candidates).__name__}")
-        candidates = [] if candidates is None else [candidates]
+    candidates = array_of(fields.pop("candidates", None), "candidates")
     values: dict[str, Any] = {"format": FORMAT}
     for name, field in (("modelVersion", "model"), ("responseId", "id")):
         value = fields.pop(name, None)
@@ -121,7 +113,7 @@ def write_response(output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
     """A response body as Gemini's clients expect it."""
     body: dict[str, Any] = {}
     of_response = split_native(output.native)[0]
-    if not has_no_candidates(output.native) or output.parts or output.others:
+    if not marked(output.native, NO_CANDIDATES) or output.parts or output.others:
         body["candidates"] = [
             _write_candidate(candidate, index, losses) for index, candidate in enumerate((output, *output.others))
         ]
@@ -148,8 +140,7 @@ def head_of(response_id: str, model: str, created: int | None, is_own: bool) -> 
 
 def _write_candidate(output: ModelOutput, index: int, losses: list[Loss]) -> Any:
     path = f"others[{index - 1}]." if index else ""
-    if output.native is not None:
-        lose_native(losses, f"{path}native", output.native, FORMAT)
+    lose_native(losses, f"{path}native", output.native, FORMAT)
     if marked(output.native, _RAW) and len(output.parts) == 1 and isinstance(output.parts[0], Native):
         return output.parts[0].data
     if output.stop_sequence is not None:

@@ -8,23 +8,14 @@ SDK's own wrapping, for an output too. A spelling that the text alone would not 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from antiphon.parts import (
-    Audio,
-    Document,
-    Image,
-    Native,
-    NativeExtras,
-    ResultPart,
-    Text,
-    ToolCallResult,
-    ToolExecutionStatus,
-)
-from antiphon.wire.gemini.calls import MINTED, CallIds, encode
+from antiphon.parts import Native, NativeExtras, ResultPart, Text, ToolCallResult, ToolExecutionStatus
+from antiphon.wire.gemini.calls import MINTED, CallIds, encode, extend
 from antiphon.wire.gemini.media import read_file_data, read_inline_data, write_media
 from antiphon.wire.gemini.spelling import FORMAT, fields_of, forms, mark, marks_of, native_of
 from antiphon.wire.loss import Loss, lose_native
@@ -44,23 +35,6 @@ _SUCCESS = ToolExecutionStatus.SUCCESS
 _FAILED = ToolExecutionStatus.FAILED
 
 
-def read_plain_result(value: Any, calls: CallIds) -> ToolCallResult | None:
-    """The usual result: a name, an output in words, perhaps an id. None, and nothing done, if it is not that."""
-    if type(value) is not dict:
-        return None
-    response, given = value.get("response"), value.get("id")
-    if type(response) is not dict or len(response) != 1:
-        return None
-    text = response.get("output")
-    if type(text) is not str or text[:1] in MAY_BE_OBJECT or len(value) != (2 if given is None else 3):
-        return None
-    if given is not None and (type(given) is not str or given.startswith(MINTED)):
-        return None
-    name: Any = value.get("name")
-    call_id = calls.take_next(name, given)
-    return ToolCallResult(name, call_id, _SUCCESS, (Text(text),)) if call_id is not None else None
-
-
 def read_result(value: Any, extras: dict[str, Any], calls: CallIds) -> ToolCallResult | None:
     """A result; None if it is not what it should be."""
     if type(value) is not dict:
@@ -69,9 +43,10 @@ def read_result(value: Any, extras: dict[str, Any], calls: CallIds) -> ToolCallR
     name, response, given = fields.get("name"), fields.get("response"), fields.get("id")
     if type(name) is not str or not name or type(response) not in (dict, type(None)):
         return None
-    media = _read_media(fields.get("parts"))
-    if media is None:
+    parts = fields.get("parts", ())
+    if type(parts) is not tuple and (type(parts) is not list or not parts):
         return None
+    media = tuple(_read_inner(part) for part in parts)
     wire_id = given if type(given) is str and given else None
     call_id, called_as = calls.answered(name, wire_id)
     marks: NativeExtras = {}
@@ -115,14 +90,6 @@ def object_in(text: str) -> dict[str, Any] | None:
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return None
     return value if type(value) is dict else None
-
-
-def _read_media(parts: Any) -> tuple[ResultPart, ...] | None:
-    if parts is None:
-        return ()
-    if type(parts) is not list or not parts:
-        return None
-    return tuple(_read_inner(part) for part in parts)
 
 
 def _read_inner(part: Any) -> ResultPart:
@@ -175,8 +142,6 @@ def _response_of(result: ToolCallResult, text: str) -> Any:
 class ResultWriter:
     """Writes results; what a model takes beside them only as a part of the user's is left in `aside`."""
 
-    __slots__ = ("_losses", "_takes_media", "aside")
-
     def __init__(self, losses: list[Loss], takes_media: bool) -> None:
         self._losses = losses
         self._takes_media = takes_media
@@ -194,7 +159,7 @@ class ResultWriter:
         part: dict[str, Any] = {"functionResponse": function}
         if result.native is not None:
             _respell(function, result, text)
-            _extend(part, result.native)
+            extend(part, "functionResponse", result.native)
         return part
 
     def _split(self, content: tuple[ResultPart, ...]) -> tuple[str, list[dict[str, Any]]]:
@@ -208,18 +173,14 @@ class ResultWriter:
                 else:
                     self._losses.append(Loss(where, "block", f"only {part.origin} understands it"))
                 continue
-            if part.native is not None:
-                lose_native(self._losses, where, part.native, FORMAT)
+            lose_native(self._losses, where, part.native, FORMAT)
             if isinstance(part, Text):
                 texts.append(part.text)
             else:
-                self._add_media(part, media, where)
+                written = write_media(part, self._losses, where)
+                if written is not None:
+                    (media if self._takes_media else self.aside).append(written)
         return "\n".join(texts), media
-
-    def _add_media(self, part: Image | Audio | Document, media: list[dict[str, Any]], path: str) -> None:
-        written = write_media(part, self._losses, path)
-        if written is not None:
-            (media if self._takes_media else self.aside).append(written)
 
 
 def _respell(function: dict[str, Any], result: ToolCallResult, text: str) -> None:
@@ -228,23 +189,12 @@ def _respell(function: dict[str, Any], result: ToolCallResult, text: str) -> Non
         key, _, kind = word.partition(":")
         if key in _WRAPPINGS:
             if (key == "error") == (result.status != _SUCCESS):
-                function["response"] = {key: _json_in(text) if kind else text}
+                value: Any = text
+                if kind:
+                    with suppress(msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+                        value = _decode(text)
+                function["response"] = {key: value}
         elif word == "empty" and not any(isinstance(part, Text) for part in result.content):
             del function["response"]
         elif word == "no-id":
             function.pop("id", None)
-
-
-def _json_in(text: str) -> Any:
-    try:
-        return _decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return text
-
-
-def _extend(part: dict[str, Any], native: NativeExtras) -> None:
-    for name, value in native.get(FORMAT, {}).items():
-        if name == "functionResponse" and isinstance(value, dict):
-            part["functionResponse"].update(value)
-        else:
-            part[name] = value

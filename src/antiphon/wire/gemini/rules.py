@@ -12,80 +12,61 @@ generation it is. Nothing here raises: a value of the wrong type is a violation,
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from antiphon.wire.gemini.declarations import check_schema, check_tools, get, listed, snake, spelled, unknown_name
-from antiphon.wire.violation import Violation
+from msgspec import Struct
 
-DATA_FIELDS = (
-    "text",
-    "inlineData",
-    "functionCall",
-    "functionResponse",
-    "fileData",
-    "executableCode",
-    "codeExecutionResult",
-    "toolCall",
-    "toolResponse",
+from antiphon.wire.gemini.declarations import check_schema, check_tools, get, listed, snake, spelled, unknown_name
+from antiphon.wire.gemini.model_name import ModelTraits, traits_of
+from antiphon.wire.violation import Violation
+from antiphon.wire.words import in_order, words
+
+DATA_FIELDS = in_order(
+    "text inlineData functionCall functionResponse fileData executableCode codeExecutionResult toolCall toolResponse"
 )
 OTHER_PART_FIELDS = ("thought", "thoughtSignature", "videoMetadata", "mediaResolution", "partMetadata")
-PARAMETERS = (
-    "contents",
-    "model",
-    "systemInstruction",
-    "tools",
-    "toolConfig",
-    "safetySettings",
-    "generationConfig",
-    "cachedContent",
-    "labels",
-    "serviceTier",
-    "modelArmorConfig",
-    "store",
+PARAMETERS = words(
+    "contents model systemInstruction tools toolConfig safetySettings generationConfig cachedContent labels serviceTier"
+    " modelArmorConfig store"
 )
 
-_MODEL = re.compile(r"gemini-(\d{1,3})(?:\.(\d{1,3}))?-?([a-z-]*)")
 _PART_FIELDS = {form: name for name in (*DATA_FIELDS, *OTHER_PART_FIELDS) for form in (name, snake(name))}
 _PARAMETER_FORMS = frozenset(form for name in PARAMETERS for form in (name, snake(name)))
+_OBJECT_RULES = {"functionCall": "GM-08", "functionResponse": "GM-09", "inlineData": "GM-17"}
+_STRUCTS = {"functionCall": "args", "functionResponse": "response"}
 
 
-class _Request:
-    """A body under check: what was found so far, and what the model's name tells for certain."""
+class _Request(Struct):
+    """A body under check: what the model's name tells for certain, and what was found so far."""
 
-    __slots__ = ("body", "found", "model", "variant", "version")
-
-    def __init__(self, body: dict[str, Any], model: str) -> None:
-        self.body = body
-        self.found: list[Violation] = []
-        self.model = model
-        match = _MODEL.search(model)
-        self.version = (int(match[1]), int(match[2] or 0)) if match else (0, 0)
-        self.variant = match[3] if match else ""
+    body: dict[str, Any]
+    model: ModelTraits
+    found: list[Violation] = []
 
     def error(self, rule: str, path: str, message: str) -> None:
         self.found.append(Violation(rule, path, message))
-
-    def advise(self, rule: str, path: str, message: str) -> None:
-        self.found.append(Violation(rule, path, message, advisory=True))
 
 
 def check_request(body: Any, *, model: str = "", advisories: bool = False) -> list[Violation]:
     """The rules of generateContent that a request body breaks; `model` is the one named in the URL."""
     if not isinstance(body, dict):
         return [Violation("GM-01", "", "Invalid JSON payload received. The body is not an object.")]
-    request = _Request(body, model)
-    for check in _CHECKS:
-        check(request)
+    request = _Request(body, traits_of(model))
     found = request.found
-    return found if advisories else [violation for violation in found if not violation.advisory]
-
-
-def _check_names(request: _Request) -> None:
-    for name in request.body:
+    for name in body:
         if name not in _PARAMETER_FORMS:
             request.error("GM-18", name, unknown_name(name, ""))
+    _check_system(request)
+    found.extend(check_tools(body))
+    if get(body, "cachedContent") and any(get(body, name) for name in ("tools", "toolConfig", "systemInstruction")):
+        message = (
+            "Tool config, tools and system instruction should not be set in the request when using cached content."
+        )
+        request.error("GM-19", spelled(body, "cachedContent"), message)
+    _check_generation_config(request)
+    _check_contents(request)
+    return found if advisories else [violation for violation in found if not violation.advisory]
 
 
 def _check_contents(request: _Request) -> None:
@@ -94,137 +75,87 @@ def _check_contents(request: _Request) -> None:
         request.error("GM-01", "contents", "* GenerateContentRequest.contents: contents is not specified")
         return
     for index, content in enumerate(contents):
-        _check_content(request, index, content)
+        _check_content(request, f"contents[{index}]", content)
     request.found.extend(check_sequence(contents))
     _check_ending(request, contents)
-    if request.version >= (3, 0) and "image" not in request.model:
+    if request.model.needs_signatures:
         _check_signatures(request, contents)
 
 
-def _check_content(request: _Request, index: int, content: Any) -> None:
+def _check_content(request: _Request, where: str, content: Any) -> None:
     if not isinstance(content, dict):
-        request.error("GM-01", f"contents[{index}]", f"Invalid value at 'contents[{index}]'")
+        request.error("GM-01", where, f"Invalid value at '{where}'")
         return
     role = content.get("role")
     if role not in ("user", "model", None, ""):
-        if role == "function":
-            request.advise("GM-02", f"contents[{index}].role", "Please use a valid role: user, model.")
-        else:
-            request.error("GM-02", f"contents[{index}].role", "Please use a valid role: user, model.")
-    if not content.keys() <= {"role", "parts"}:
-        _check_content_names(request, index, content)
-    parts = listed(content.get("parts"))
-    if not parts:
-        _report_no_parts(request, index, content)
-    for position, part in enumerate(parts):
-        _check_part(request, index, position, part)
-
-
-def _check_content_names(request: _Request, index: int, content: dict[str, Any]) -> None:
+        message = "Please use a valid role: user, model."
+        request.found.append(Violation("GM-02", f"{where}.role", message, advisory=role == "function"))
     for name in content:
         if name not in ("role", "parts"):
-            request.error("GM-18", f"contents[{index}].{name}", unknown_name(name, f"contents[{index}]"))
+            request.error("GM-18", f"{where}.{name}", unknown_name(name, where))
+    parts = listed(content.get("parts"))
+    if not parts:
+        message = f"* GenerateContentRequest.{where}.parts: contents.parts must not be empty."
+        # A model turn that said nothing, replayed without the name `parts`, was accepted twice (GM-03).
+        is_silent_answer = role == "model" and "parts" not in content
+        request.found.append(Violation("GM-03", f"{where}.parts", message, advisory=is_silent_answer))
+    for position, part in enumerate(parts):
+        _check_part(request, f"{where}.parts[{position}]", part)
 
 
-def _report_no_parts(request: _Request, index: int, content: dict[str, Any]) -> None:
-    message = f"* GenerateContentRequest.contents[{index}].parts: contents.parts must not be empty."
-    # A model turn that said nothing, replayed without the name `parts`, was accepted twice (GM-03).
-    is_silent_answer = content.get("role") == "model" and "parts" not in content
-    request.found.append(Violation("GM-03", f"contents[{index}].parts", message, advisory=is_silent_answer))
-
-
-def _check_part(request: _Request, index: int, position: int, part: Any) -> None:
+def _check_part(request: _Request, where: str, part: Any) -> None:
     if not isinstance(part, dict):
-        where = f"contents[{index}].parts[{position}]"
         request.error("GM-04", where, f"Invalid value at '{where}'")
         return
-    data = None
+    has_data = False
     is_empty = True
     for key, value in part.items():
         name = _PART_FIELDS.get(key)
         if name is None:
-            where = f"contents[{index}].parts[{position}]"
             request.error("GM-04", f"{where}.{key}", unknown_name(key, where))
         elif value is not None:
             is_empty = False
-            check = _DATA_CHECKS.get(name)
-            if check is None:
+            if name not in DATA_FIELDS:
                 continue
-            if data is not None:
-                _report_second_data(request, index, position, key)
-            data = key
-            for fault in check(value):
-                _report_in_part(request, index, position, key, fault)
+            if has_data:
+                message = f"Invalid value at '{where}' (oneof), oneof field 'data' is already set. Cannot set '{key}'"
+                request.error("GM-04", f"{where}.{key}", message)
+            has_data = True
+            for fault in _data_faults(name, value):
+                path = f"{where}.{key}.{fault.path}" if fault.path else f"{where}.{key}"
+                request.error(fault.rule, path, fault.message.replace("{at}", f"{where}.{snake(key)}"))
     if is_empty and not part.keys() - _PART_FIELDS.keys():
-        where = f"contents[{index}].parts[{position}]"
         message = f"* GenerateContentRequest.{where}.data: required oneof field 'data' must have one initialized field"
         request.error("GM-04", where, message)
 
 
-def _report_second_data(request: _Request, index: int, position: int, key: str) -> None:
-    where = f"contents[{index}].parts[{position}]"
-    message = f"Invalid value at '{where}' (oneof), oneof field 'data' is already set. Cannot set '{key}'"
-    request.error("GM-04", f"{where}.{key}", message)
-
-
-def _report_in_part(request: _Request, index: int, position: int, key: str, fault: Violation) -> None:
-    """A fault found inside a part, its path and its message's `{at}` filled in with where the part is."""
-    where = f"contents[{index}].parts[{position}]"
-    path = f"{where}.{key}.{fault.path}" if fault.path else f"{where}.{key}"
-    request.error(fault.rule, path, fault.message.replace("{at}", f"{where}.{snake(key)}"))
-
-
-def _text_faults(value: Any) -> Iterator[Violation]:
-    if not isinstance(value, str):
-        yield Violation("GM-04", "", "Invalid value at '{at}' (TYPE_STRING)")
-
-
-def _object_faults(value: Any) -> Iterator[Violation]:
-    if not isinstance(value, dict):
-        yield Violation("GM-04", "", "Invalid value at '{at}'")
-
-
-def _call_faults(value: Any) -> Iterator[Violation]:
-    return _struct_faults("GM-08", value, "args")
-
-
-def _response_faults(value: Any) -> Iterator[Violation]:
-    return _struct_faults("GM-09", value, "response")
-
-
-def _struct_faults(rule: str, value: Any, name: str) -> Iterator[Violation]:
+def _data_faults(name: str, value: Any) -> Iterator[Violation]:
+    """What is wrong with the data of a part, seen from there; `{at}` in a message stands for where that is."""
+    if name == "text":
+        if not isinstance(value, str):
+            yield Violation("GM-04", "", "Invalid value at '{at}' (TYPE_STRING)")
+        return
+    rule = _OBJECT_RULES.get(name, "GM-04")
     if not isinstance(value, dict):
         yield Violation(rule, "", "Invalid value at '{at}'")
-        return
-    struct = value.get(name)
-    if isinstance(struct, list):
-        message = f"Unknown name \"{name}\" at '{{at}}': Proto field is not repeating, cannot start list."
-        yield Violation(rule, name, f"Invalid JSON payload received. {message}")
-    elif struct is not None and not isinstance(struct, dict):
-        yield Violation(rule, name, f"Invalid value at '{{at}}.{name}' (type.googleapis.com/google.protobuf.Struct)")
-    if not isinstance(value.get("name"), str) or not value["name"]:
-        yield Violation(rule, "name", "* GenerateContentRequest.{at}.name: Name cannot be empty.")
-
-
-def _inline_data_faults(value: Any) -> Iterator[Violation]:
-    if not isinstance(value, dict):
-        yield Violation("GM-17", "", "Invalid value at '{at}'")
-        return
-    data, mime_type = value.get("data"), get(value, "mimeType")
-    if not isinstance(data, str) or data.startswith("data:") or not data.isascii():
-        yield Violation("GM-17", "data", "Invalid value at '{at}.data' (TYPE_BYTES), Base64 decoding failed")
-    if not isinstance(mime_type, str) or not mime_type:
-        yield Violation(
-            "GM-17", spelled(value, "mimeType"), "* GenerateContentRequest.{at}.mime_type: must be specified"
-        )
-
-
-_DATA_CHECKS: dict[str, Callable[[Any], Iterator[Violation]]] = dict.fromkeys(DATA_FIELDS, _object_faults) | {
-    "text": _text_faults,
-    "functionCall": _call_faults,
-    "functionResponse": _response_faults,
-    "inlineData": _inline_data_faults,
-}
+    elif name == "inlineData":
+        data, mime_type = value.get("data"), get(value, "mimeType")
+        if not isinstance(data, str) or data.startswith("data:") or not data.isascii():
+            yield Violation(rule, "data", "Invalid value at '{at}.data' (TYPE_BYTES), Base64 decoding failed")
+        if not isinstance(mime_type, str) or not mime_type:
+            message = "* GenerateContentRequest.{at}.mime_type: must be specified"
+            yield Violation(rule, spelled(value, "mimeType"), message)
+    elif name in _STRUCTS:
+        field = _STRUCTS[name]
+        struct = value.get(field)
+        if isinstance(struct, list):
+            message = f"Unknown name \"{field}\" at '{{at}}': Proto field is not repeating, cannot start list."
+            yield Violation(rule, field, f"Invalid JSON payload received. {message}")
+        elif struct is not None and not isinstance(struct, dict):
+            message = f"Invalid value at '{{at}}.{field}' (type.googleapis.com/google.protobuf.Struct)"
+            yield Violation(rule, field, message)
+        if not isinstance(value.get("name"), str) or not value["name"]:
+            yield Violation(rule, "name", "* GenerateContentRequest.{at}.name: Name cannot be empty.")
 
 
 def _parts(content: Any) -> list[Any]:
@@ -247,13 +178,9 @@ def _check_ending(request: _Request, contents: list[Any]) -> None:
     if len(contents) == 1:
         message = "Please ensure that single turn requests end with a user role or the role field is empty."
         request.error("GM-16", path, message)
-    elif _refuses_model_ending(request) and not (parts and _has(parts[-1], "functionResponse")):
+    elif request.model.refuses_model_ending and not (parts and _has(parts[-1], "functionResponse")):
         message = "Requests ending with a model turn are not supported unless the last part is a function response."
         request.error("GM-16", path, message)
-
-
-def _refuses_model_ending(request: _Request) -> bool:
-    return request.version >= (3, 6) or (request.version == (3, 5) and request.variant.startswith("flash-lite"))
 
 
 def _check_signatures(request: _Request, contents: list[Any]) -> None:
@@ -267,8 +194,18 @@ def _check_signatures(request: _Request, contents: list[Any]) -> None:
         for position, part in enumerate(_parts(content)):
             if _has(part, "functionCall") and not is_same_step:
                 is_same_step = True
-                if not get(part, "thoughtSignature"):
-                    _report_missing_signature(request, index, position, part)
+                if get(part, "thoughtSignature"):
+                    continue
+                call = get(part, "functionCall")
+                name = call.get("name") if isinstance(call, dict) else None
+                message = (
+                    "Function call is missing a thought_signature in functionCall parts. This is required for tools to "
+                    "work correctly, and missing thought_signature may lead to degraded model performance. Additional "
+                    f"data, function call `default_api:{name[:128] if isinstance(name, str) else ''}`, "
+                    f"position {index + 1}."
+                )
+                path = f"contents[{index}].parts[{position}].{spelled(part, 'functionCall')}"
+                request.error("GM-10", path, message)
 
 
 def _turn_start(contents: list[Any]) -> int:
@@ -278,18 +215,6 @@ def _turn_start(contents: list[Any]) -> int:
         if not _is_model(content) and any(not _has(part, "functionResponse") for part in _parts(content)):
             return index + 1
     return 0
-
-
-def _report_missing_signature(request: _Request, index: int, position: int, part: dict[str, Any]) -> None:
-    call = get(part, "functionCall")
-    name = call.get("name") if isinstance(call, dict) else None
-    message = (
-        "Function call is missing a thought_signature in functionCall parts. This is required for tools to work "
-        "correctly, and missing thought_signature may lead to degraded model performance. Additional data, function call "
-        f"`default_api:{name[:128] if isinstance(name, str) else ''}`, position {index + 1}."
-    )
-    path = f"contents[{index}].parts[{position}].{spelled(part, 'functionCall')}"
-    request.error("GM-10", path, message)
 
 
 def _check_system(request: _Request) -> None:
@@ -308,19 +233,6 @@ def _check_system(request: _Request) -> None:
             request.error("GM-15", f"{key}.parts[{index}]", "System instruction only supports text parts.")
         elif not isinstance(part.get("text", ""), str | None):
             request.error("GM-15", f"{key}.parts[{index}].text", f"Invalid value at '{snake(key)}.parts[{index}].text'")
-
-
-def _check_tools(request: _Request) -> None:
-    request.found.extend(check_tools(request.body))
-
-
-def _check_cached_content(request: _Request) -> None:
-    body = request.body
-    if get(body, "cachedContent") and any(get(body, name) for name in ("tools", "toolConfig", "systemInstruction")):
-        message = (
-            "Tool config, tools and system instruction should not be set in the request when using cached content."
-        )
-        request.error("GM-19", spelled(body, "cachedContent"), message)
 
 
 def _check_generation_config(request: _Request) -> None:
@@ -351,8 +263,9 @@ def _check_range(request: _Request, config: dict[str, Any], key: str, name: str,
     if number is None:
         request.error("GM-14", path, f"Invalid value at '{snake(key)}.{snake(name)}' (TYPE_FLOAT)")
     elif not 0 <= number < end:
+        shown = f"{number:g}" if abs(number) < 1e15 else "more than 15 digits"
         message = (
-            f"Unable to submit request because it has a {snake(name)} value of {_shown(number)} but the supported range "
+            f"Unable to submit request because it has a {snake(name)} value of {shown} but the supported range "
             f"is from 0 (inclusive) to {end} (exclusive). Update the value and try again."
         )
         request.error("GM-14", path, message)
@@ -368,10 +281,6 @@ def _number(value: Any) -> float | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _shown(number: float) -> str:
-    return f"{number:g}" if abs(number) < 1e15 else "more than 15 digits"
-
-
 def _check_thinking(request: _Request, config: dict[str, Any], key: str) -> None:
     thinking = get(config, "thinkingConfig")
     if not isinstance(thinking, dict):
@@ -379,20 +288,9 @@ def _check_thinking(request: _Request, config: dict[str, Any], key: str) -> None
     path, budget = f"{key}.{spelled(config, 'thinkingConfig')}", get(thinking, "thinkingBudget")
     if budget is not None and get(thinking, "thinkingLevel") is not None:
         request.error("GM-14", path, "You can only set only one of thinking budget and thinking level.")
-    is_always_thinking = request.version >= (2, 5) and request.variant.startswith("pro")
-    if budget == 0 and is_always_thinking and not isinstance(budget, bool):
+    if budget == 0 and request.model.always_thinks and not isinstance(budget, bool):
         message = "Budget 0 is invalid. This model only works in thinking mode."
         request.error("GM-14", f"{path}.{spelled(thinking, 'thinkingBudget')}", message)
-
-
-_CHECKS: tuple[Callable[[_Request], None], ...] = (
-    _check_names,
-    _check_system,
-    _check_tools,
-    _check_cached_content,
-    _check_generation_config,
-    _check_contents,
-)
 
 
 def check_sequence(contents: list[Any]) -> list[Violation]:
@@ -409,17 +307,16 @@ def check_sequence(contents: list[Any]) -> list[Violation]:
     return found
 
 
-class _Turn:
+class _Turn(Struct):
     """Adjacent contents of one role, and how many calls and responses they hold."""
 
-    __slots__ = ("calls", "calls_before", "first_call", "first_response", "is_model", "responses", "start")
-
-    def __init__(self, start: int, *, is_model: bool, calls_before: int) -> None:
-        self.start = start
-        self.is_model = is_model
-        self.calls_before = calls_before
-        self.calls = self.responses = 0
-        self.first_call = self.first_response = start
+    start: int
+    is_model: bool
+    calls_before: int
+    calls: int = 0
+    responses: int = 0
+    first_call: int = 0
+    first_response: int = 0
 
     def read(self, index: int, content: Any) -> None:
         for part in _parts(content):
@@ -448,4 +345,4 @@ class _Turn:
                 "Please ensure that the number of function response parts is equal to the number of function call "
                 "parts of the function call turn."
             )
-            yield Violation("GM-07", f"contents[{self.first_response}]", message)
+            yield Violation("GM-07", f"contents[{self.first_response if self.responses else self.start}]", message)

@@ -12,20 +12,13 @@ from __future__ import annotations
 from typing import Any
 
 from antiphon.wire.gemini.declarations import TYPES
+from antiphon.wire.gemini.spelling import forms
+from antiphon.wire.words import words
 
 PLAIN, UPPER, NUMBERS = "plain", "upper", "numbers"
 
-_KEYWORDS = {
-    "any_of": "anyOf",
-    "property_ordering": "propertyOrdering",
-    "max_items": "maxItems",
-    "min_items": "minItems",
-    "max_length": "maxLength",
-    "min_length": "minLength",
-    "max_properties": "maxProperties",
-    "min_properties": "minProperties",
-}
-_COUNTS = frozenset({"maxItems", "minItems", "maxLength", "minLength", "maxProperties", "minProperties"})
+_COUNTS = words("maxItems minItems maxLength minLength maxProperties minProperties")
+_KEYWORDS = forms(("anyOf", "propertyOrdering", *_COUNTS))
 _NUMBER_OF = {name.lower(): number for number, name in enumerate(TYPES)}
 _SMALL = {name: name.lower() for name in TYPES[1:]} | {number: name.lower() for number, name in enumerate(TYPES)}
 

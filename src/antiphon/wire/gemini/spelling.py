@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from antiphon.errors import WireError
 from antiphon.parts import NativeExtras
 from antiphon.wire.gemini.declarations import snake
 
@@ -39,6 +40,15 @@ def fields_of(value: Mapping[str, Any], known: Mapping[str, str]) -> tuple[dict[
         else:
             fields[name] = content
     return fields, extras
+
+
+def array_of(value: Any, name: str) -> list[Any]:
+    """The list under a name; one object stands for a list of one. Raises `WireError` if it is neither."""
+    if value is None or type(value) is dict:
+        return [] if value is None else [value]
+    if type(value) is not list:
+        raise WireError(f"{name}: an array is expected, not {type(value).__name__}")
+    return value
 
 
 def mark(*words: str) -> NativeExtras:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 
 from antiphon.parts import Native, NativeExtras, OutputPart, Text, Thinking, ToolCallRequest
 from antiphon.wire.delta import (
@@ -44,63 +44,42 @@ from antiphon.wire.gemini.candidate import (
 from antiphon.wire.gemini.chunks import ChunkReader
 from antiphon.wire.gemini.content import read_part
 from antiphon.wire.gemini.declarations import get
-from antiphon.wire.gemini.failure import read_error
+from antiphon.wire.gemini.errors import read_error
 from antiphon.wire.gemini.partial_call import PartialCall
 from antiphon.wire.gemini.plain_chunk import NOTHING, plain_chunk
 from antiphon.wire.gemini.response import output_part
 from antiphon.wire.gemini.spelling import FORMAT, extras_of, fields_of
-from antiphon.wire.gemini.stream_writer import StreamWriter
 from antiphon.wire.gemini.usage import read_usage
-from antiphon.wire.output import ProviderError
+from antiphon.wire.output import MOST_CANDIDATES, ProviderError
 from antiphon.wire.sse import SseOverflow
-
-__all__ = ["StreamReader", "StreamWriter"]
 
 _decode = msgspec.json.Decoder().decode
 _CUT = ProviderError("the stream ended before the answer did", "stream_cut")
 _MALFORMED = ProviderError("the stream holds something that is not JSON", "server")
 
 
-class _Candidate:
+class _Candidate(Struct):
     """One candidate while it is being said."""
 
-    __slots__ = (
-        "about",
-        "call",
-        "has_calls",
-        "is_finished",
-        "is_thought",
-        "number",
-        "open",
-        "signature",
-        "unknown",
-        "word",
-    )
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.open = -1  # the index of the text that may go on
-        self.is_thought = False
-        self.signature: Any = None
-        self.call: PartialCall | None = None
-        self.has_calls = False
-        self.word: Any = None
-        self.is_finished = False
-        self.about: dict[str, Any] = {}
-        self.unknown: dict[str, Any] = {}
+    number: int
+    open: int = -1  # the index of the text that may go on
+    is_thought: bool = False
+    signature: Any = None
+    call: PartialCall | None = None
+    has_calls: bool = False
+    word: Any = None
+    is_finished: bool = False
+    about: dict[str, Any] = {}
+    unknown: dict[str, Any] = {}
 
     def note(self, fields: dict[str, Any], unknown: dict[str, Any]) -> None:
         """Remember what a chunk says about the candidate."""
         for name, value in fields.items():
             known = self.about.get(name)
-            if (
-                name in ("groundingMetadata", "citationMetadata")
-                and isinstance(known, dict)
-                and isinstance(value, dict)
-            ):
-                self.about[name] = _added(known, value) if name == "citationMetadata" else {**known, **value}
-            else:
-                self.about[name] = value
+            grows = name in ("groundingMetadata", "citationMetadata")
+            if grows and isinstance(known, dict) and isinstance(value, dict):
+                value = _added(known, value) if name == "citationMetadata" else {**known, **value}
+            self.about[name] = value
         self.unknown.update(unknown)
 
 
@@ -255,7 +234,11 @@ class StreamReader:
             self._whole(self._candidate(position), Native(FORMAT, candidate))
             return
         number, content, word = candidate.get("index"), candidate.get("content"), candidate.get("finishReason")
-        state = self._candidate(number if type(number) is int and number >= 0 else position)
+        place = number if type(number) is int and number >= 0 else position
+        if place >= MOST_CANDIDATES:
+            self._fail(ProviderError("an event is of a candidate beyond all that can be asked for", "server"))
+            return
+        state = self._candidate(place)
         if len(candidate) != (number is not None) + (content is not None) + (word is not None):
             fields, unknown = fields_of(candidate, CANDIDATE)
             content, word = fields.pop("content", None), fields.pop("finishReason", None)
@@ -290,18 +273,9 @@ class StreamReader:
         return fields.get("parts")
 
     def _read_part(self, part: Any, state: _Candidate) -> None:
-        if type(part) is dict:
-            text = part.get("text")
-            if type(text) is str:
-                if len(part) == 1:
-                    self._say(state, text, False, None)
-                    return
-                if len(part) == 2 and part.get("thought") is True:
-                    self._say(state, text, True, None)
-                    return
-            call = get(part, "functionCall")
-            if type(call) is dict and self._read_partial_call(part, call, state):
-                return
+        call = get(part, "functionCall") if type(part) is dict else None
+        if type(call) is dict and self._read_partial_call(part, call, state):
+            return
         read = output_part(part, read_part(part, self._calls))
         if isinstance(read, Text | Thinking):
             self._say(state, read.text, isinstance(read, Thinking), read.native)
@@ -339,7 +313,8 @@ class StreamReader:
             self._deltas.append(PartEnded(state.open))
             state.open = -1
         if state.call is not None:
-            self._end_call(state.call)
+            index, arguments = state.call.index, encode(state.call.arguments).decode()
+            self._deltas += (PartDelta(index, arguments), PartEnded(index))
             state.call = None
 
     def _whole(self, state: _Candidate, part: OutputPart) -> None:
@@ -375,14 +350,17 @@ class StreamReader:
             self._end_part(state)
         return True
 
-    def _end_call(self, call: PartialCall) -> None:
-        self._deltas += (PartDelta(call.index, encode(call.arguments).decode()), PartEnded(call.index))
-
     def _end(self) -> None:
         """The bytes have ended: was it the end of the answer?"""
         rest = self._chunks.rest
-        if rest:
-            self._read_rest(rest)
+        if rest:  # a server that fails between events writes its error without `data:`
+            try:
+                body = _decode(rest)
+            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+                self._fail(_CUT)
+            else:
+                is_error = isinstance(body, dict) and body.get("error") is not None
+                self._fail(read_error(body) if is_error else _MALFORMED)
             return
         states = [self._candidates[number] for number in sorted(self._candidates)]
         blocked = is_blocked(self._about.get("promptFeedback"))
@@ -409,12 +387,3 @@ class StreamReader:
             about["index"] = state.number
         native = output_native(self._about if place == 0 else {}, about, state.unknown, has_candidates=True)
         return Finished(stop, candidate=state.number, native=native)
-
-    def _read_rest(self, rest: bytes) -> None:
-        """A server that fails between events writes its error without `data:`."""
-        try:
-            body = _decode(rest)
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            self._fail(_CUT)
-            return
-        self._fail(read_error(body) if isinstance(body, dict) and body.get("error") is not None else _MALFORMED)

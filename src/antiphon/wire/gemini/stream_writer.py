@@ -15,7 +15,7 @@ from collections import deque
 from typing import Any
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct
 
 from antiphon.history.usage import TokenUsage
 from antiphon.parts import NativeExtras, OutputPart, Refusal, Text, Thinking, ToolCallRequest
@@ -30,33 +30,31 @@ from antiphon.wire.delta import (
     Started,
     UsageReported,
     merged,
+    whole_part,
 )
-from antiphon.wire.gemini.candidate import has_no_candidates, split_native, write_stop
+from antiphon.wire.gemini.candidate import NO_CANDIDATES, split_native, write_stop
 from antiphon.wire.gemini.content import PartWriter
-from antiphon.wire.gemini.failure import write_error
+from antiphon.wire.gemini.errors import write_error
 from antiphon.wire.gemini.response import candidate_of, head_of
-from antiphon.wire.gemini.spelling import FORMAT, extras_of
+from antiphon.wire.gemini.spelling import FORMAT, marked
 from antiphon.wire.gemini.usage import write_usage
-from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.output import ProviderError
 
 _encode = msgspec.json.Encoder().encode
 _CUT = ProviderError("the answer ended before it was complete", "stream_cut")
 
 
-class _Speaking:
+class _Speaking(Struct):
     """A part that is being said: what of it was not yet written."""
 
-    __slots__ = ("candidate", "has_ended", "index", "is_text", "native", "part", "pieces")
-
-    def __init__(self, index: int, part: OutputPart, candidate: int) -> None:
-        self.index = index
-        self.part = part
-        self.candidate = candidate
-        self.is_text = isinstance(part, Text | Thinking | Refusal)
-        self.pieces: list[str] = []
-        self.native: NativeExtras | None = None
-        self.has_ended = False
+    index: int
+    part: OutputPart
+    candidate: int
+    is_text: bool
+    pieces: list[str] = []
+    native: NativeExtras | None = None
+    has_ended: bool = False
 
 
 class StreamWriter:
@@ -107,15 +105,13 @@ class StreamWriter:
         is_own = started.format == FORMAT
         self._head = head_of(started.id, self._model or started.model, started.created, is_own)
         self._head.update(split_native(started.native)[0])
-        if started.native is not None:
-            lose_native(self.losses, "native", started.native, FORMAT)
+        lose_native(self.losses, "native", started.native, FORMAT)
 
     def _write_start(self, delta: PartStarted) -> bytes:
-        speaking = _Speaking(delta.index, delta.part, delta.candidate)
+        is_text = isinstance(delta.part, Text | Thinking | Refusal)
+        speaking = _Speaking(delta.index, delta.part, delta.candidate, is_text)
         self._speaking[delta.index] = speaking
-        queue = self._queues.get(delta.candidate)
-        if queue is None:
-            queue = self._queues[delta.candidate] = deque()
+        queue = self._queues.setdefault(delta.candidate, deque())
         queue.append(speaking)
         is_waiting = isinstance(delta.part, ToolCallRequest) or not queue[0].has_ended
         return self._write_ready(delta.candidate) if queue[0] is speaking or not is_waiting else b""
@@ -138,8 +134,8 @@ class StreamWriter:
         speaking.native = merged(speaking.native, delta.native)
         return b""
 
-    def _write_ready(self, candidate: int, is_last: bool = False) -> bytes:
-        parts = self._ready(candidate, is_last)
+    def _write_ready(self, candidate: int) -> bytes:
+        parts = self._ready(candidate)
         return self._chunk(parts, candidate) if parts else b""
 
     def _ready(self, candidate: int, is_last: bool = False) -> list[Any]:
@@ -152,7 +148,8 @@ class StreamWriter:
             if speaking.is_text:
                 parts += self._waiting_text(speaking)
             elif is_whole:
-                part = self._whole(speaking)
+                whole = whole_part(speaking.part, speaking.pieces, speaking.native)
+                part = self._writer.write(whole, speaking.index)
                 if part is not None:
                     parts.append(part)
             if not is_whole:
@@ -172,27 +169,14 @@ class StreamWriter:
         return self._text(speaking, text, native)
 
     def _text(self, speaking: _Speaking, text: str, native: NativeExtras | None) -> list[Any]:
-        if native:
-            lose_native(self.losses, f"parts[{speaking.index}]", native, FORMAT)
-        extras = extras_of(native)
+        extras = own_extras(native, self.losses, f"parts[{speaking.index}]", FORMAT)
         if not text and not extras:
             return []
         flag = {"thought": True} if type(speaking.part) is Thinking else {}
         return [{"text": text, **flag, **extras}]
 
-    def _whole(self, speaking: _Speaking) -> Any:
-        part: Any = speaking.part
-        changes: dict[str, Any] = {}
-        if isinstance(part, ToolCallRequest):
-            changes["arguments"] = part.arguments + "".join(speaking.pieces)
-        if speaking.native:
-            changes["native"] = merged(part.native, speaking.native)
-        whole: OutputPart = structs.replace(part, **changes) if changes else part
-        return self._writer.write(whole, speaking.index)
-
     def _write_finish(self, delta: Finished) -> bytes:
-        if delta.native is not None:
-            lose_native(self.losses, "native", delta.native, FORMAT)
+        lose_native(self.losses, "native", delta.native, FORMAT)
         if delta.stop_sequence is not None:
             self.losses.append(Loss("stop_sequence", "stop_sequence", f"{FORMAT} does not say which it was"))
         response, about = split_native(delta.native)
@@ -201,7 +185,7 @@ class StreamWriter:
             parts = [{"text": ""}]
         self._has_ended = True
         chunk: dict[str, Any] = {}
-        if parts or not has_no_candidates(delta.native):
+        if parts or not marked(delta.native, NO_CANDIDATES):
             # A stream needs its finish reason, also where nobody said one.
             word = write_stop(delta.stop_reason) or "OTHER"
             candidate = candidate_of(parts, delta.candidate, word, about)

@@ -9,11 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from antiphon.wire.gemini.model_name import ModelTraits
-from antiphon.wire.gemini.spelling import FORMAT, extras_of, fields_of, forms, mark, marked, native_of
-from antiphon.wire.loss import Loss, lose_native
-from antiphon.wire.request import Reasoning
+from antiphon.wire.gemini.spelling import FORMAT, fields_of, forms, mark, marked, native_of
+from antiphon.wire.loss import Loss, own_extras
+from antiphon.wire.request import BUDGETS, Reasoning
 
-BUDGETS = {"none": 0, "minimal": 512, "low": 1024, "medium": 4096, "high": 16384, "xhigh": 32768, "max": 65536}
 LEVELS = {
     "none": "MINIMAL",
     "minimal": "MINIMAL",
@@ -60,13 +59,11 @@ def read_thinking(config: dict[str, Any]) -> Reasoning:
 
 def write_thinking(reasoning: Reasoning, traits: ModelTraits, losses: list[Loss]) -> dict[str, Any]:
     """The `thinkingConfig`, as the model takes it."""
-    if reasoning.native:
-        lose_native(losses, "reasoning", reasoning.native, FORMAT)
+    own = own_extras(reasoning.native, losses, "reasoning", FORMAT)
     config = _amount(reasoning, traits, losses)
     if reasoning.shown is not None:
         config["includeThoughts"] = reasoning.shown not in ("omitted", "none")
-    config.update(extras_of(reasoning.native))
-    return config
+    return {**config, **own}
 
 
 def _amount(reasoning: Reasoning, traits: ModelTraits, losses: list[Loss]) -> dict[str, Any]:
@@ -78,19 +75,16 @@ def _amount(reasoning: Reasoning, traits: ModelTraits, losses: list[Loss]) -> di
         unsaid = "budget_tokens" if traits.has_thinking_levels else "effort"
         losses.append(Loss(f"reasoning.{unsaid}", unsaid, "a budget and an effort cannot both be given"))
     if effort is not None and (traits.has_thinking_levels or budget is None):
-        return _from_effort(effort, reasoning, traits, losses)
+        cannot_stop = effort == "none" and (traits.always_thinks or not traits.is_known)
+        if not traits.has_thinking_levels or cannot_stop:
+            return _from_budget(BUDGETS[effort], traits, losses)
+        level = LEVELS[effort]
+        return {"thinkingLevel": level.lower() if marked(reasoning.native, "level:small") else level}
     if budget is not None:
         return _from_budget(budget, traits, losses)
     if reasoning.enabled is None:
         return {}
     return {"thinkingBudget": _DYNAMIC} if reasoning.enabled else _from_budget(0, traits, losses)
-
-
-def _from_effort(effort: str, reasoning: Reasoning, traits: ModelTraits, losses: list[Loss]) -> dict[str, Any]:
-    if not traits.has_thinking_levels or (effort == "none" and (traits.always_thinks or not traits.is_known)):
-        return _from_budget(BUDGETS[effort], traits, losses)
-    level = LEVELS[effort]
-    return {"thinkingLevel": level.lower() if marked(reasoning.native, "level:small") else level}
 
 
 def _from_budget(budget: int, traits: ModelTraits, losses: list[Loss]) -> dict[str, Any]:

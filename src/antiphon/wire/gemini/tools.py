@@ -17,21 +17,14 @@ from typing import Any
 import msgspec
 
 from antiphon.parts import Native, NativeExtras
-from antiphon.wire.gemini.content import PartWriter
+from antiphon.wire.arguments import FREEFORM_SCHEMA
+from antiphon.wire.gemini.content import NAMES, PartWriter
 from antiphon.wire.gemini.declarations import MODES, listed
 from antiphon.wire.gemini.schema import NUMBERS, PLAIN, UPPER, read_schema, write_schema
-from antiphon.wire.gemini.spelling import FORMAT, extras_of, fields_of, forms, mark, marked, native_of
-from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.gemini.spelling import FORMAT, fields_of, forms, mark, marked, native_of
+from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.remembered import Remembered
 from antiphon.wire.request import ToolChoice, ToolDefinition
-
-FREEFORM_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {"input": {"type": "string"}},
-    "required": ["input"],
-    "additionalProperties": False,
-}
-"""What a freeform tool takes where there are none: its text, in an object."""
 
 
 def _lowered(schema: dict[str, Any]) -> tuple[bytes, str | None]:
@@ -119,46 +112,32 @@ def write_tools(tools: tuple[ToolDefinition | Native, ...], writer: PartWriter) 
         elif tool.origin != FORMAT:
             writer.losses.append(Loss(f"tools[{index}]", "tool", f"only {tool.origin} has it"))
             continue
-        elif _is_declaration(tool.data):
-            (declaration,) = tool.data["functionDeclarations"]
         else:
-            written.append(tool.data)
-            continue
+            match tool.data:
+                case {"functionDeclarations": [unread]} if len(tool.data) == 1:  # one that could not be read
+                    declaration = unread
+                case _:
+                    written.append(tool.data)
+                    continue
         if not declarations:
             written.append({"functionDeclarations": declarations})
         declarations.append(declaration)
     return written
 
 
-def _is_declaration(data: Any) -> bool:
-    """Whether a native tool is a declaration that could not be read."""
-    return (
-        isinstance(data, dict)
-        and isinstance(data.get("functionDeclarations"), list)
-        and len(data) == 1
-        and (len(data["functionDeclarations"]) == 1)
-    )
-
-
 def _write_declaration(tool: ToolDefinition, names: set[str], writer: PartWriter, path: str) -> dict[str, Any] | None:
     losses = writer.losses
-    name = writer.names.legal(tool.name)
+    name = NAMES.legal(tool.name)
     if name in names:  # GM-11
         losses.append(Loss(path, "tool", f"a tool named {tool.name} is already there"))
         return None
     names.add(name)
-    if tool.native:
-        lose_native(losses, path, tool.native, FORMAT)
+    extras = own_extras(tool.native, losses, path, FORMAT)
     if tool.strict:
         losses.append(Loss(f"{path}.strict", "strict", f"{FORMAT} has no strict tools"))
     written: dict[str, Any] = {"name": name}
     if tool.description is not None:
         written["description"] = tool.description
-    if tool.native is None and not tool.freeform:
-        if tool.parameters is not None:
-            written["parametersJsonSchema"] = tool.parameters
-        return written
-    extras = extras_of(tool.native)
     if tool.freeform:
         written["parametersJsonSchema"] = FREEFORM_SCHEMA
     elif tool.parameters is not None and not extras.keys() & {"parameters", "parametersJsonSchema"}:
@@ -184,22 +163,13 @@ def read_tool_choice(config: Any) -> ToolChoice | None:
     word, names = fields.get("mode"), fields.get("allowedFunctionNames", [])
     if type(names) is not list or not all(type(name) is str and name for name in names):
         return None
-    mode = _mode_name(word)
-    if mode is None:
-        return None
-    choice = _choice(mode, tuple(names))
+    mode = MODES[word] if type(word) is int and 0 < word < len(MODES) else word
+    choice = _choice(mode.upper(), tuple(names)) if type(mode) is str else None
     if choice is None:
         return None
     if word != _mode_of(choice):
         extras["mode"] = word
     return ToolChoice(choice.mode, choice.names, choice.must_call, native_of(extras))
-
-
-def _mode_name(word: Any) -> str | None:
-    if type(word) is int and 0 < word < len(MODES):
-        return MODES[word]
-    mode = word.upper() if type(word) is str else None
-    return mode if mode in MODES[1:] else None
 
 
 def _choice(mode: str, names: tuple[str, ...]) -> ToolChoice | None:
@@ -209,7 +179,7 @@ def _choice(mode: str, names: tuple[str, ...]) -> ToolChoice | None:
         return ToolChoice("tool", names) if len(names) == 1 else ToolChoice("allowed", names, must_call=True)
     if mode == "VALIDATED" and names:
         return ToolChoice("allowed", names)
-    if names:
+    if names or mode not in MODES[1:]:
         return None  # refused (GM-13)
     return ToolChoice("none") if mode == "NONE" else ToolChoice("auto")
 
@@ -224,13 +194,11 @@ def _mode_of(choice: ToolChoice) -> str:
 def write_tool_choice(choice: ToolChoice, writer: PartWriter, tools: list[dict[str, Any]]) -> dict[str, Any] | None:
     """The `functionCallingConfig`, or None, and a loss, where there are no tools to choose from (GM-13)."""
     losses = writer.losses
-    if choice.native:
-        lose_native(losses, "tool_choice", choice.native, FORMAT)
+    own = own_extras(choice.native, losses, "tool_choice", FORMAT)
     if not tools:
         losses.append(Loss("tool_choice", choice.mode, "there are no tools to choose from"))
         return None
     written: dict[str, Any] = {"mode": _mode_of(choice)}
     if choice.names and choice.mode in ("tool", "allowed"):
-        written["allowedFunctionNames"] = [writer.names.legal(name) for name in choice.names]
-    written.update(extras_of(choice.native))
-    return written
+        written["allowedFunctionNames"] = [NAMES.legal(name) for name in choice.names]
+    return {**written, **own}

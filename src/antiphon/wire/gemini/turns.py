@@ -46,20 +46,10 @@ def write_turns(messages: Sequence[Message], start: int, writer: PartWriter, tra
             turns.add(role, message.parts)
     turns.close()
     contents = turns.contents
-    if not contents:
-        return [_said(CONTINUE)]
-    if _is_model(contents[0]):
-        return _with_users_around(contents, traits)
-    if _is_model(contents[-1]) and traits.refuses_model_ending:
-        contents.append(_said(CONTINUE))
-    return contents
-
-
-def _with_users_around(contents: list[Any], traits: ModelTraits) -> list[Any]:
-    """A history that the model begins: it may not begin with a call, nor be all there is."""
-    if any(map(is_call, contents[0]["parts"])):
+    if contents and _is_model(contents[0]) and any(map(is_call, contents[0]["parts"])):
         contents.insert(0, _said(BEGINNING))
-    if len(contents) == 1 or (_is_model(contents[-1]) and traits.refuses_model_ending):
+    is_last_word = bool(contents) and _is_model(contents[-1])
+    if not contents or (is_last_word and (len(contents) == 1 or traits.refuses_model_ending)):
         contents.append(_said(CONTINUE))
     return contents
 
@@ -76,8 +66,7 @@ def lose_message_extras(message: Message, index: int, losses: list[Loss]) -> Non
     """Report what a message says of itself that Gemini cannot say."""
     if message.name is not None:
         losses.append(Loss(f"messages[{index}].name", "name", f"{FORMAT} has no names for those who speak"))
-    if message.native is not None:
-        lose_native(losses, f"messages[{index}]", message.native, FORMAT)
+    lose_native(losses, f"messages[{index}]", message.native, FORMAT)
 
 
 class _Turns:
@@ -163,7 +152,7 @@ class _Turns:
     def _join(self, written: list[Any], results: list[ToolCallResult]) -> None:
         """More parts for the open content; results go to the results."""
         if results and not is_result(self._parts[-1]):
-            end = _end_of_results(self._parts)
+            end = max((place + 1 for place, part in enumerate(self._parts) if is_result(part)), default=0)
             self._parts[end:end] = [part for part in written if is_result(part)]
             self._parts += [part for part in written if not is_result(part)]
         else:
@@ -200,13 +189,6 @@ class _Turns:
             self._join(written, results)
         elif written:
             self._begin("user", written, results)
-
-
-def _end_of_results(parts: list[Any]) -> int:
-    end = len(parts)
-    while end and not is_result(parts[end - 1]):
-        end -= 1
-    return end
 
 
 def _is_plain(calls: list[ToolCallRequest], results: list[ToolCallResult]) -> bool:

@@ -16,16 +16,17 @@ import msgspec
 from antiphon.wire import openai_schema as schema
 from antiphon.wire.openai_schema import shown
 from antiphon.wire.violation import Violation
+from antiphon.wire.words import words
 
 # Options of the SDKs and of Azure that logs of accepted requests show beside the body's own (OC-26).
-HOST_ARGUMENTS = schema.words("data_sources extra_body extra_headers extra_query timeout")
+HOST_ARGUMENTS = words("data_sources extra_body extra_headers extra_query timeout")
 _MEDIA = {
     "image_url": ("Image URLs", "an image URL"),
     "input_audio": ("Audio inputs", "audio"),
     "file": ("Files", "a file"),
 }
-_MESSAGE_FIELDS = schema.words("role content name tool_calls tool_call_id function_call refusal audio annotations")
-_PART_FIELDS = schema.words("type text image_url input_audio file refusal prompt_cache_breakpoint")
+_MESSAGE_FIELDS = words("role content name tool_calls tool_call_id function_call refusal audio annotations")
+_PART_FIELDS = words("type text image_url input_audio file refusal prompt_cache_breakpoint")
 _is_mistral = re.compile(r"mistral|mixtral|codestral|devstral|magistral|ministral|pixtral|voxtral").search
 _is_mistral_id = re.compile(r"[a-zA-Z0-9]{9}").fullmatch
 _is_deepseek = re.compile(r"(?:.*/)?deepseek-(?:chat|reasoner|r\d|v\d)").match
@@ -110,17 +111,18 @@ def _advise_tools(tools: Any) -> Iterator[Violation]:
         yield schema.long_array("OC-29", "tools", len(tools), 128, advisory=True)
     for place, tool in enumerate(tools if isinstance(tools, list) else ()):
         function = tool.get("function") if isinstance(tool, dict) else None
-        if isinstance(function, dict):
-            yield from _advise_function(f"tools[{place}].function", function)
-
-
-def _advise_function(path: str, function: dict[str, Any]) -> Iterator[Violation]:
-    description, parameters = function.get("description"), function.get("parameters")
-    if isinstance(description, str) and len(description) > 1024:
-        yield schema.long_string("OC-29", f"{path}.description", len(description), 1024, advisory=True)
-    if isinstance(parameters, dict):
+        if not isinstance(function, dict):
+            continue
+        path, description, parameters = (
+            f"tools[{place}].function",
+            function.get("description"),
+            function.get("parameters"),
+        )
+        if isinstance(description, str) and len(description) > 1024:
+            yield schema.long_string("OC-29", f"{path}.description", len(description), 1024, advisory=True)
         subject = f"Invalid schema for function '{shown(function.get('name'))}'"
-        for problem in islice(schema.loose_problems(parameters), schema.MOST_PROBLEMS):
+        problems = schema.loose_problems(parameters) if isinstance(parameters, dict) else ()
+        for problem in islice(problems, schema.MOST_PROBLEMS):
             yield _advice("OC-32", f"{path}.parameters", f"{subject}: {problem}")
 
 

@@ -20,18 +20,12 @@ from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.openai_chat.calls import read_calls, read_function_call
 from antiphon.wire.openai_chat.content import FORMAT, SHARED, ReadPart, picture, read_content, stable_text
 from antiphon.wire.openai_chat.dialects import Dialect
+from antiphon.wire.words import words
 
 REASONING_FIELDS = ("reasoning_content", "reasoning")
-PROOFS = frozenset(
-    (
-        "reasoning_details",
-        "reasoning_signature",
-        "reasoning_opaque",
-        "encrypted_content",
-        "extra_content",
-        "thought_signature",
-        "thinking_blocks",
-    )
+PROOFS = words(
+    "reasoning_details reasoning_signature reasoning_opaque encrypted_content extra_content thought_signature"
+    " thinking_blocks"
 )
 IMAGES = "images"
 """The mark of a picture a model drew: OpenRouter's field for them."""
@@ -191,8 +185,7 @@ def write_thinking(
         elif field is None:
             losses.append(Loss(path, "thinking", "reasoning is taken back only by the host it came from"))
             return None
-    if native:
-        lose_native(losses, path, native, FORMAT, SHARED)
+    lose_native(losses, path, native, FORMAT, SHARED)
     if field == "thinking":
         more = own.get("part", {}) if own else {}
         return {"type": "thinking", "thinking": [{"type": "text", "text": part.text}], **more}

@@ -15,33 +15,31 @@ from typing import Any
 import msgspec
 
 from antiphon.parts import Native, NativeExtras, ToolCallRequest
-from antiphon.wire import openai_schema as schema
 from antiphon.wire.arguments import object_of
-from antiphon.wire.ids import NameMap
-from antiphon.wire.loss import Loss
-from antiphon.wire.openai_chat.content import FORMAT, extras, own_extras
+from antiphon.wire.loss import Loss, own_extras
+from antiphon.wire.openai_chat.content import FORMAT, SHARED, extras
 from antiphon.wire.openai_chat.dialects import Dialect
-from antiphon.wire.request import ModelRequest, ToolDefinition
 
 DEPRECATED = "function_call"
 """The mark of a call, result, tool or choice that was said in the words of the deprecated function API."""
 DEPRECATED_NATIVE: NativeExtras = {FORMAT: {DEPRECATED: True}}
-LONGEST_NAME = 64
 
 
 def is_deprecated(native: NativeExtras | None) -> bool:
     return native is not None and DEPRECATED in native.get(FORMAT, ())
 
 
-def name_map(request: ModelRequest) -> NameMap:
-    """The names of a request's tools as Chat Completions takes them; its `back` reads what a model called them by."""
-    names = (tool.name for tool in request.tools if isinstance(tool, ToolDefinition))
-    return NameMap(schema.is_name, LONGEST_NAME, names)
-
-
 def is_object(arguments: str) -> bool:
     """Whether arguments are the JSON text of an object."""
     return object_of(arguments) is not None
+
+
+def wrapped_calls(part: Native) -> list[Any] | None:
+    """The calls that could not be read, in the wrapper that keeps them; None if it is none."""
+    if part.origin != FORMAT or type(part.data) is not dict or len(part.data) != 1:
+        return None
+    calls: list[Any] | None = part.data.get("tool_calls")
+    return calls
 
 
 def read_calls(calls: list[Any]) -> list[ToolCallRequest | Native]:
@@ -59,8 +57,10 @@ def read_call(call: Any, place: int) -> ToolCallRequest | None:
     called, text = call.get(kind), "arguments" if kind == "function" else "input"
     if type(called) is not dict or type(called.get("name")) is not str:
         return None
-    arguments = _text_of(called.get(text), kind)
-    if arguments is None:
+    arguments = called.get(text, "")
+    if type(arguments) is dict and kind == "function":
+        arguments = msgspec.json.encode(arguments).decode()
+    if type(arguments) not in (str, type(None)):
         return None
     index = ("index",) if call.get("index") == place and type(call.get("index")) is int else ()
     native = extras(call, "id", "type", kind, *index)
@@ -68,15 +68,7 @@ def read_call(call: Any, place: int) -> ToolCallRequest | None:
     if more:
         native = native or {}
         native.setdefault(FORMAT, {})[kind] = more
-    return ToolCallRequest(called["name"], call_id or "", arguments, kind == "custom", native=native)
-
-
-def _text_of(arguments: Any, kind: str) -> str | None:
-    if arguments is None:
-        return ""
-    if type(arguments) is dict and kind == "function":
-        return msgspec.json.encode(arguments).decode()
-    return arguments if type(arguments) is str else None
+    return ToolCallRequest(called["name"], call_id or "", arguments or "", kind == "custom", native=native)
 
 
 def read_function_call(value: Any, place: int) -> ToolCallRequest | None:
@@ -89,17 +81,17 @@ def read_function_call(value: Any, place: int) -> ToolCallRequest | None:
     return ToolCallRequest(name, f"call_function_{place}", arguments, native=DEPRECATED_NATIVE)
 
 
-def write_call(
-    call: ToolCallRequest, losses: list[Loss], path: str, dialect: Dialect, names: NameMap
-) -> dict[str, Any]:
+def write_call(call: ToolCallRequest, losses: list[Loss], path: str, dialect: Dialect) -> dict[str, Any]:
     """A call as an entry of `tool_calls`."""
     native, signature = call.native, None
     if native is not None:
         if dialect.takes_thought_signatures and "gemini" in native:
-            native, signature = _without_signature(native)
+            gemini = dict(native["gemini"])
+            signature = gemini.pop("thoughtSignature", None)
+            native = {**native, "gemini": gemini}
         if DEPRECATED in native.get(FORMAT, ()):
             native = {**native, FORMAT: {key: value for key, value in native[FORMAT].items() if key != DEPRECATED}}
-    more = own_extras(native, losses, path)
+    more = own_extras(native, losses, path, SHARED, FORMAT)
     if signature is not None:
         more.setdefault("extra_content", {"google": {"thought_signature": signature}})
     kind, text, arguments = "function", "arguments", call.arguments
@@ -109,7 +101,7 @@ def write_call(
         arguments = msgspec.json.encode({"input": arguments}).decode()
     elif dialect.argument_repair:
         arguments = parsable(call, losses, path)
-    called = {"name": names.legal(call.tool_name), text: arguments, **more.pop(kind, {})}
+    called = {"name": dialect.name_rule.legal(call.tool_name), text: arguments, **more.pop(kind, {})}
     return {"id": dialect.id_rule.legal(call.tool_call_id), "type": kind, kind: called, **more}
 
 
@@ -121,9 +113,3 @@ def parsable(call: ToolCallRequest, losses: list[Loss], path: str) -> str:
         losses.append(Loss(f"{path}.arguments", "arguments", "they are no JSON object, and the host parses them"))
         return msgspec.json.encode({"_raw": call.arguments}).decode()
     return "{}"
-
-
-def _without_signature(native: NativeExtras) -> tuple[NativeExtras, Any]:
-    gemini = dict(native["gemini"])
-    signature = gemini.pop("thoughtSignature", None)
-    return {**native, "gemini": gemini}, signature

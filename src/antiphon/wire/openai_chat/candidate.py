@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from antiphon.parts import Native, NativeExtras, OutputPart, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire.delta import Finished, ModelOutputDelta, PartDelta, PartEnded, PartExtended, PartStarted
@@ -29,25 +30,23 @@ _NOISE = frozenset(("role", "padding", "token_id", "obfuscation"))
 _PLAIN_CHOICE = frozenset(("index", "delta", "finish_reason", "logprobs"))
 _CHOICE_NOISE = frozenset(("delta", "index", "finish_reason", "message", "text", "token_ids", "role", "usage"))
 _FRAGMENT_KEYS = frozenset(("index", "id", "type", "function", "custom"))
+_CALLED_KEYS = frozenset(("name", "arguments", "input"))
 _FUNCTION_CALL = -1_000_000
 
 Deltas = list[ModelOutputDelta]
 
 
-class _Call:
+class _Call(Struct):
     """A call while its fragments come in."""
 
-    __slots__ = ("freeform", "held", "id", "merged", "name", "native", "number", "pieces")
-
-    def __init__(self) -> None:
-        self.id = ""
-        self.name = ""
-        self.freeform = False
-        self.native: NativeExtras | None = None
-        self.number = -1  # of its part; it has none before it is started
-        self.held: list[str] = []  # arguments that came before the call could be started
-        self.pieces: list[str] = []
-        self.merged: dict[str, Any] | None = None
+    id: str = ""
+    name: str = ""
+    freeform: bool = False
+    native: NativeExtras | None = None
+    number: int = -1  # of its part; it has none before it is started
+    held: list[str] = []  # arguments that came before the call could be started
+    pieces: list[str] = []
+    merged: dict[str, Any] | None = None
 
 
 class Candidate:
@@ -64,7 +63,7 @@ class Candidate:
         self._repeats = repeats
         self._thought = ""
         self._open: type | None = None
-        self._open_number = -1
+        self.open_number = -1
         self._parts: list[OutputPart] = []
         self._calls: list[_Call] = []
         self._by_key: dict[int, _Call] = {}
@@ -79,20 +78,11 @@ class Candidate:
         """Whether a text is under way, as part `open_number`, and the end was not spoken of."""
         return self._open is Text and self.word is None
 
-    @property
-    def open_number(self) -> int:
-        return self._open_number
-
     def read(self, choice: dict[str, Any], out: Deltas) -> None:
         """Take one choice of one chunk."""
         delta = choice.get("delta")
         if type(delta) is dict:
-            content = delta.get("content")
-            if len(delta) == 1 and type(content) is str and self._open is Text:
-                if content:
-                    out.append(PartDelta(self._open_number, content))
-            elif delta:
-                self._read_delta(delta, out)
+            self._read_delta(delta, out)
         elif type(choice.get("message")) is dict and not self._parts:
             self._read_delta(choice["message"], out)  # a host that says it all at once
         word = choice.get("finish_reason")
@@ -107,7 +97,12 @@ class Candidate:
                 continue
             known = self._choice.get(key)
             if key == "logprobs" and type(known) is dict and type(value) is dict:
-                value = {**known, **{name: _grown(known.get(name), more) for name, more in value.items()}}
+                grown = dict(known)
+                for name, more in value.items():
+                    before = known.get(name)
+                    is_list = type(before) is list and type(more) is list
+                    grown[name] = before + more if is_list else before if more is None else more
+                value = grown
             self._choice[key] = value
 
     def _read_delta(self, delta: dict[str, Any], out: Deltas) -> None:
@@ -129,9 +124,8 @@ class Candidate:
     def _read_reasoning(self, delta: dict[str, Any], out: Deltas) -> None:
         fields = [field for field in REASONING_FIELDS if type(delta.get(field)) is str and delta[field]]
         if fields:
-            self._think(
-                delta[fields[0]], fields[0], [field for field in fields[1:] if delta[field] == delta[fields[0]]], out
-            )
+            text = delta[fields[0]]
+            self._think(text, fields[0], [field for field in fields[1:] if delta[field] == text], out)
             self._has_field = True
         elif "reasoning_details" in delta and not self._has_field:  # else its words were said already
             self._think(words_of(delta["reasoning_details"]), "reasoning_details", [], out)
@@ -145,7 +139,7 @@ class Candidate:
             self._read_sound(value)
         elif key == "annotations" and type(value) is list:
             if value and self._open is Text:
-                out.append(PartExtended(self._open_number, {FORMAT: {"annotations": value}}))
+                out.append(PartExtended(self.open_number, {FORMAT: {"annotations": value}}))
             elif value:
                 self._message[key] = [*self._message.get(key, ()), *value]
         elif key == "images" and type(value) is list and value and all(map(drawn, value)):
@@ -159,7 +153,10 @@ class Candidate:
             if content:
                 self._say(Text, content, out)
             return
-        for piece in content if type(content) is list else ():
+        if type(content) is not list:
+            self._message["content"] = content
+            return
+        for piece in content:
             thought = thinking_text(piece)
             part = read_part(piece) if thought is None else None
             if thought is not None:
@@ -169,13 +166,11 @@ class Candidate:
                     self._say(Text, part.text, out)
             else:
                 self._show(part, out)
-        if type(content) is not list:
-            self._message["content"] = content
 
     def _say(self, kind: type, text: str, out: Deltas) -> None:
         if self._open is not kind:
             self._start(kind, kind(""), out)
-        out.append(PartDelta(self._open_number, text))
+        out.append(PartDelta(self.open_number, text))
 
     def _think(self, text: str, field: str, also: list[str], out: Deltas) -> None:
         if self._repeats:
@@ -184,7 +179,7 @@ class Candidate:
             return
         if self._open is not Thinking:
             self._start(Thinking, Thinking(native={FORMAT: {"field": field, **({"also": also} if also else {})}}), out)
-        out.append(PartDelta(self._open_number, text))
+        out.append(PartDelta(self.open_number, text))
 
     def _new_thought(self, text: str) -> str:
         """What is new in it: MiniMax repeats the reasoning so far in every chunk."""
@@ -197,14 +192,14 @@ class Candidate:
 
     def _start(self, kind: type, part: OutputPart, out: Deltas) -> None:
         self._end(out)
-        self._open, self._open_number = kind, next(self._numbers)
+        self._open, self.open_number = kind, next(self._numbers)
         self._parts.append(part)
-        out.append(PartStarted(self._open_number, part, self._number))
+        out.append(PartStarted(self.open_number, part, self._number))
 
     def _end(self, out: Deltas) -> None:
         if self._open is not None:
             self._open = None
-            out.append(PartEnded(self._open_number))
+            out.append(PartEnded(self.open_number))
 
     def _show(self, part: Any, out: Deltas) -> None:
         """A part that comes whole."""
@@ -259,10 +254,9 @@ class Candidate:
         called = fragment.get("function")
         if type(called) is not dict:
             called = fragment.get("custom")
-            if type(called) is not dict:
-                called = {}
-            else:
-                call.freeform = True
+            call.freeform = call.freeform or type(called) is dict
+        if type(called) is not dict:
+            called = {}
         call_id, name = fragment.get("id"), called.get("name")
         if not call.id and type(call_id) is str:
             call.id = call_id
@@ -287,11 +281,7 @@ class Candidate:
 
     def _extend(self, call: _Call, fragment: dict[str, Any], called: dict[str, Any], out: Deltas) -> None:
         own = {key: value for key, value in fragment.items() if key not in _FRAGMENT_KEYS and value is not None}
-        more = {
-            key: value
-            for key, value in called.items()
-            if key not in ("name", "arguments", "input") and value is not None
-        }
+        more = {key: value for key, value in called.items() if key not in _CALLED_KEYS and value is not None}
         if more:
             own["custom" if call.freeform else "function"] = more
         if not own:
@@ -365,12 +355,6 @@ def _begins_anew(call: _Call, fragment: dict[str, Any]) -> bool:
     return call.merged is not None or is_object("".join(call.pieces))
 
 
-def _grown(known: Any, more: Any) -> Any:
-    if type(known) is list and type(more) is list:
-        return known + more
-    return known if more is None else more
-
-
 def _merged(known: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
     result = dict(known)
     for key, value in more.items():
@@ -386,25 +370,20 @@ def _joined_details(known: Any, more: Any) -> Any:
     joined = list(known)
     for entry in more:
         last = joined[-1] if joined else None
-        if type(entry) is dict and type(last) is dict and _continues(last, entry):
-            texts = {
-                key: last[key] + entry[key] for key in ("text", "summary") if _are_text(last.get(key), entry.get(key))
-            }
-            joined[-1] = {**last, **{key: value for key, value in entry.items() if value is not None}, **texts}
-        else:
+        if type(entry) is not dict or type(last) is not dict or not _continues(last, entry):
             joined.append(entry)
+            continue
+        grown = {**last, **{key: value for key, value in entry.items() if value is not None}}
+        for key in ("text", "summary"):
+            if type(last.get(key)) is str and type(entry.get(key)) is str:
+                grown[key] = last[key] + entry[key]
+        joined[-1] = grown
     return joined
 
 
 def _continues(last: dict[str, Any], entry: dict[str, Any]) -> bool:
-    kind = entry.get("type")
-    return kind in ("reasoning.text", "reasoning.summary") and all(
-        last.get(key) == entry.get(key) for key in ("type", "index")
-    )
-
-
-def _are_text(first: Any, second: Any) -> bool:
-    return type(first) is str and type(second) is str
+    is_same = all(last.get(key) == entry.get(key) for key in ("type", "index"))
+    return is_same and entry.get("type") in ("reasoning.text", "reasoning.summary")
 
 
 def _joined_sound(pieces: list[str]) -> str:

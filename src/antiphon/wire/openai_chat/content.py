@@ -16,18 +16,8 @@ from typing import Any
 
 import msgspec
 
-from antiphon.parts import (
-    Audio,
-    Document,
-    Image,
-    InputPart,
-    Native,
-    NativeExtras,
-    Refusal,
-    Text,
-    Thinking,
-)
-from antiphon.wire.loss import Loss, lose_native
+from antiphon.parts import Audio, Document, Image, InputPart, Native, NativeExtras, Refusal, Text, Thinking
+from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.openai_chat.dialects import Dialect
 
 FORMAT = "openai-chat"
@@ -57,14 +47,6 @@ def extras(value: dict[str, Any], *known: str) -> NativeExtras | None:
     if own:
         native[FORMAT] = own
     return native or None
-
-
-def own_extras(native: NativeExtras | None, losses: list[Loss], path: str) -> dict[str, Any]:
-    """What may go back into this format; the extras of other formats are lost."""
-    if not native:
-        return {}
-    lose_native(losses, path, native, FORMAT, SHARED)
-    return {**native.get(SHARED, {}), **native.get(FORMAT, {})}
 
 
 def read_content(content: list[Any]) -> list[ReadPart]:
@@ -191,41 +173,44 @@ _READERS: dict[str, Callable[[dict[str, Any]], ReadPart | None]] = {
 }
 
 
-def write_part(part: Any, losses: list[Loss], path: str, dialect: Dialect) -> Any:
-    """A part of a message's content, or None if it cannot be said; its losses are reported."""
+def write_part(part: Any, losses: list[Loss], path: str, dialect: Dialect) -> list[Any]:
+    """A part of a message's content, in a list; none if it cannot be said, and its losses are reported."""
     kind = type(part)
+    if kind is Native:
+        if part.origin == FORMAT:
+            return [part.data]
+        losses.append(Loss(path, "native", f"only {part.origin} understands this block"))
+        return []
+    written: dict[str, Any] | None = None
     if kind is Text:
-        written: dict[str, Any] = {"type": "text", "text": part.text}
-    elif kind is Image:
-        return _write_image(part, losses, path, dialect)
-    elif kind is Document:
-        return _write_document(part, losses, path, dialect)
-    elif kind is Audio:
-        return _write_audio(part, losses, path)
-    elif kind is Native:
-        return write_native(part, losses, path)
+        written = {"type": "text", "text": part.text, **own_extras(part.native, losses, path, SHARED, FORMAT)}
     elif kind is Refusal:
-        written = {"type": "refusal", "refusal": part.text}
+        written = {"type": "refusal", "refusal": part.text, **own_extras(part.native, losses, path, SHARED, FORMAT)}
+    elif kind is Image:
+        written = _write_image(part, losses, path, dialect)
+    elif kind is Document:
+        written = _write_document(part, losses, path, dialect)
+    elif kind is Audio:
+        written = _write_audio(part, losses, path)
     else:
         losses.append(Loss(path, kind.__name__, "it has no place in such a message"))
-        return None
-    if part.native is not None:
-        written.update(own_extras(part.native, losses, path))
-    return written
-
-
-def write_native(part: Native, losses: list[Loss], path: str) -> Any:
-    if part.origin == FORMAT:
-        return part.data
-    losses.append(Loss(path, "native", f"only {part.origin} understands this block"))
-    return None
+    return [] if written is None else [written]
 
 
 def _write_image(part: Image, losses: list[Loss], path: str, dialect: Dialect) -> dict[str, Any] | None:
-    more = own_extras(part.native, losses, path)
-    url = _image_address(part, dialect)
-    if url is None:
-        losses.append(Loss(path, "image", _why_no_image(part)))
+    more = own_extras(part.native, losses, path, SHARED, FORMAT)
+    url, why = "", "no address"
+    if part.data:  # what OpenAI takes an image by: OC-13
+        kind = part.media_type or next((kind for magic, kind in _MAGIC.items() if part.data.startswith(magic)), "")
+        if (kind.lower() in _IMAGE_KINDS and _is_base64(part.data[:64])) or (kind and dialect.takes_any_image):
+            url = f"data:{kind};base64,{part.data}"
+        why = f"only png, jpeg, gif and webp are taken, not {part.media_type or 'an unknown type'} (OC-13)"
+    elif part.url.startswith(("https://", "http://")):
+        url = part.url
+    elif part.file_id:
+        why = "an image is taken by an http address or as data, not by a file's id"
+    if not url:
+        losses.append(Loss(path, "image", why))
         return None
     image = {"url": url, **more.pop("image_url", {})}
     if "detail" in more:
@@ -233,23 +218,8 @@ def _write_image(part: Image, losses: list[Loss], path: str, dialect: Dialect) -
     return {"type": "image_url", "image_url": image, **more}
 
 
-def _image_address(part: Image, dialect: Dialect) -> str | None:
-    """A URL that OpenAI takes an image by (OC-13), if there is one."""
-    if part.data:
-        kind = part.media_type or next((kind for magic, kind in _MAGIC.items() if part.data.startswith(magic)), "")
-        legal = (kind.lower() in _IMAGE_KINDS and _is_base64(part.data[:64])) or (kind and dialect.takes_any_image)
-        return f"data:{kind};base64,{part.data}" if legal else None
-    return part.url if part.url.startswith(("https://", "http://")) else None
-
-
-def _why_no_image(part: Image) -> str:
-    if part.data:
-        return f"only png, jpeg, gif and webp are taken, not {part.media_type or 'an unknown type'} (OC-13)"
-    return "an image is taken by an http address or as data, not by a file's id" if part.file_id else "no address"
-
-
 def _write_audio(part: Audio, losses: list[Loss], path: str) -> dict[str, Any] | None:
-    more = own_extras(part.native, losses, path)
+    more = own_extras(part.native, losses, path, SHARED, FORMAT)
     if not part.data:
         losses.append(Loss(path, "audio", "sound is taken as data only"))
         return None
@@ -258,7 +228,7 @@ def _write_audio(part: Audio, losses: list[Loss], path: str) -> dict[str, Any] |
 
 
 def _write_document(part: Document, losses: list[Loss], path: str, dialect: Dialect) -> dict[str, Any] | None:
-    more = own_extras(part.native, losses, path)
+    more = own_extras(part.native, losses, path, SHARED, FORMAT)
     if part.text:
         text = f"{part.name}\n\n{part.text}" if part.name else part.text
         return {"type": "text", "text": text, **more}

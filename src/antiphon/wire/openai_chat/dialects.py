@@ -15,15 +15,16 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from antiphon.errors import WireError
-from antiphon.wire.ids import IdRule
+from antiphon.wire.ids import IdRule, NameRule
 
 ReasoningSwitch: TypeAlias = Literal["reasoning_effort", "thinking", "reasoning", "enable_thinking"]
 
 ANY_ID = IdRule(r"(?s).{1,64}")
 SHORT_ID = IdRule(r"(?s).{1,40}")  # OC-09: lifted at api.openai.com, in force behind Azure and Copilot
+NAMES = NameRule(r"[a-zA-Z0-9_-]{1,64}")
 NINE_LETTERS = IdRule(r"[a-zA-Z0-9]{9}", prefix="", length=9)  # MI-01
 
 
@@ -31,6 +32,7 @@ class Dialect(Struct, frozen=True, kw_only=True):
     """What one host takes. The defaults are those of most hosts that are not OpenAI."""
 
     id_rule: IdRule = SHORT_ID
+    name_rule: NameRule = NAMES
     null_content: str | None = ""
     """The content of an assistant message that only calls: several hosts refuse null (OC-10)."""
     output_tokens_field: str = "max_tokens"
@@ -80,21 +82,12 @@ _OPENAI = Dialect(
     argument_repair=False,
     keeps_reasoning=True,
 )
-_AZURE = Dialect(
-    null_content=None,
-    output_tokens_field="max_completion_tokens",
-    has_developer_role=True,
-    has_custom_tools=True,
-    takes_top_k=False,
-    enforces_schemas=True,
-    argument_repair=False,
-)
 _REASONING_CONTENT = Dialect(reasoning_field="reasoning_content")
 
 DIALECTS: Mapping[str, Dialect] = MappingProxyType(
     {
         "openai": _OPENAI,
-        "azure": _AZURE,
+        "azure": structs.replace(_OPENAI, id_rule=SHORT_ID, keeps_reasoning=False),
         "compatible": Dialect(
             id_rule=ANY_ID,
             null_content=None,

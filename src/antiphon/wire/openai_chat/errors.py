@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from antiphon.wire.openai_chat.content import FORMAT, stable_text
-from antiphon.wire.output import ErrorKind, ProviderError
+from antiphon.wire.output import ErrorKind, ProviderError, kind_of_status
 
 _KINDS: tuple[tuple[ErrorKind, str], ...] = (
     ("billing", r"insufficient[_ ](quota|balance|credits|funds)|exceeded your current quota|billing|payment required"),
@@ -44,23 +44,6 @@ _KINDS: tuple[tuple[ErrorKind, str], ...] = (
         r"invalid_request|content_filter|tool_use_failed|is not supported|requires --\S+ flag|cannot use both",
     ),
 )
-_STATUSES: dict[int, ErrorKind] = {
-    400: "invalid_request",
-    401: "authentication",
-    402: "billing",
-    403: "permission",
-    404: "not_found",
-    405: "invalid_request",
-    408: "timeout",
-    409: "conflict",
-    413: "too_large",
-    415: "invalid_request",
-    422: "invalid_request",
-    429: "rate_limit",
-    503: "overloaded",
-    504: "timeout",
-    529: "overloaded",
-}
 _WORDS = tuple((kind, re.compile(words, re.IGNORECASE).search) for kind, words in _KINDS)
 _CERTAIN = ("authentication", "permission", "not_found", "timeout", "conflict", "too_large", "overloaded")
 _TYPES: dict[ErrorKind, tuple[str, str | None]] = {
@@ -102,9 +85,7 @@ def read_error(body: Any, status: int | None = None) -> ProviderError:
     status = status if status is not None and status >= 400 else _status(fields, code) or status
     native = {key: entry for key, entry in fields.items() if key not in _KNOWN and entry is not None}
     return ProviderError(
-        message=message or f"the host answered with status {status}"
-        if status
-        else message or "the host gave no reason",
+        message=message or (f"the host answered with status {status}" if status else "the host gave no reason"),
         kind=_kind(f"{code} {fields.get('type')} {fields.get('status')} {message}", status),
         status=status,
         code=None if code is None else stable_text(code),
@@ -139,29 +120,22 @@ def _message(error: Any) -> str:
 
 
 def _status(fields: dict[str, Any], code: Any) -> int | None:
-    for value in (fields.get("status"), code):
-        number = (
-            int(value) if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) == 3 else value
-        )
+    for number in (fields.get("status"), code):
+        if isinstance(number, str) and len(number) == 3 and number.isascii() and number.isdigit():
+            number = int(number)
         if isinstance(number, int) and not isinstance(number, bool) and 400 <= number < 600:
             return number
     return None
 
 
 def _kind(text: str, status: int | None) -> ErrorKind:
-    by_status = _STATUSES.get(status or 0)
+    by_status = kind_of_status(status)
     if by_status in _CERTAIN:
         return by_status
     for kind, says in _WORDS:
         if says(text):
             return kind
-    if by_status is not None:
-        return by_status
-    if status is not None and status >= 500:
-        return "server"
-    if status is not None and 400 <= status < 500:
-        return "invalid_request"
-    return "server" if "server_error" in text else "unknown"
+    return by_status or ("server" if "server_error" in text else "unknown")
 
 
 def write_error(error: ProviderError) -> dict[str, Any]:

@@ -27,12 +27,12 @@ from antiphon.parts import (
     ToolExecutionStatus,
 )
 from antiphon.wire import openai_schema as schema
-from antiphon.wire.ids import NameMap, legal_name
-from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.openai_chat.assistant import is_drawn, undrawn, write_thinking
-from antiphon.wire.openai_chat.calls import DEPRECATED_NATIVE, LONGEST_NAME, is_deprecated, is_object, write_call
-from antiphon.wire.openai_chat.content import FORMAT, SHARED, own_extras, stable_text, write_native, write_part
+from antiphon.wire.openai_chat.calls import DEPRECATED_NATIVE, is_deprecated, is_object, wrapped_calls, write_call
+from antiphon.wire.openai_chat.content import FORMAT, SHARED, stable_text, write_part
 from antiphon.wire.openai_chat.dialects import Dialect
+from antiphon.wire.openai_chat.rules import SPEAKERS
 from antiphon.wire.request import Message
 
 _SUCCESS = ToolExecutionStatus.SUCCESS
@@ -40,7 +40,6 @@ _MEDIA = (Image, Audio, Document)
 _WIRE_ORIGINS = ("openai-chat", "openai-responses", "anthropic", "gemini", "openai")
 _SOUND = ("transcript", "expires_at")  # an answer has them; a history names the sound by its id
 _FILLER = {"role": "assistant", "content": "OK."}
-_is_speaker = re.compile(r"[^\s<|\\/>]{1,64}").fullmatch
 _NOT_SPOKEN = re.compile(r"[\s<|\\/>]+")
 
 
@@ -51,12 +50,11 @@ class MessageWriter:
     """
 
     def __init__(
-        self, losses: list[Loss], dialect: Dialect, names: NameMap, *, takes_system: bool = True, thinks: bool = False
+        self, losses: list[Loss], dialect: Dialect, *, takes_system: bool = True, thinks: bool = False
     ) -> None:
         self._losses = losses
         self._dialect = dialect
-        self._names = names
-        self._legal_id = dialect.id_rule.legal
+        self._legal_id, self._legal_name = dialect.id_rule.legal, dialect.name_rule.legal
         self._roles = {
             "user": "user",
             "system": "system" if takes_system else "user",
@@ -65,12 +63,11 @@ class MessageWriter:
         self._written: list[Any] = []
         self._held: list[Any] = []
         self._filler = dialect.reasoning_field if dialect.needs_reasoning and thinks else None
-        self._speakers: dict[str, str] = {}  # tools whose answers are named, by the names they have here
         self._upgraded: set[str] = set()  # ids of function calls that had to become tool calls
 
     def write(self, messages: Sequence[Message]) -> list[Any]:
-        add, legal_id, is_name, roles = self._written.append, self._legal_id, schema.is_name, self._roles
-        repairs, known_names = self._dialect.argument_repair, set[str]()
+        add, legal_id, legal_name = self._written.append, self._legal_id, self._legal_name
+        roles, repairs = self._roles, self._dialect.argument_repair
         fills, no_content = not self._dialect.takes_user_after_tool, self._dialect.null_content
         for place, message in enumerate(messages):
             role, parts = message.role, message.parts
@@ -84,14 +81,10 @@ class MessageWriter:
                     text, calls = no_content, []
                     for part in parts:
                         if type(part) is ToolCallRequest:
-                            name, arguments = part.tool_name, part.arguments
+                            arguments = part.arguments
                             if part.native is not None or part.freeform or (repairs and not is_object(arguments)):
                                 break
-                            if name not in known_names:
-                                if is_name(name) is None:
-                                    break
-                                known_names.add(name)
-                            called = {"name": name, "arguments": arguments}
+                            called = {"name": legal_name(part.tool_name), "arguments": arguments}
                             calls.append({"id": legal_id(part.tool_call_id), "type": "function", "function": called})
                         elif type(part) is Text and text is no_content and not calls and part.native is None:
                             text = part.text
@@ -109,7 +102,7 @@ class MessageWriter:
 
     def _write_answers(self, parts: tuple[Part, ...]) -> bool:
         """Write a message of nothing but results in words; False, and nothing done, if it is not that."""
-        legal_id, speakers, names_results, answers = (self._legal_id, self._speakers, self._dialect.names_results, [])
+        legal_id, names_results, answers = self._legal_id, self._dialect.names_results, []
         for part in parts:
             if type(part) is not ToolCallResult or part.native is not None or part.status is not _SUCCESS:
                 return False
@@ -121,22 +114,16 @@ class MessageWriter:
                 return False
             name, said = part.tool_name, {"role": "tool", "tool_call_id": legal_id(part.tool_call_id)}
             if name and names_results:
-                said["name"] = speakers.get(name) or self._speaking(name)
+                said["name"] = SPEAKERS.legal(name)
             said["content"] = piece.text
             answers.append(said)
         self._written += answers
         return True
 
-    def _speaking(self, tool_name: str) -> str:
-        """The name of a tool as the speaker of its answers."""
-        name = self._speakers[tool_name] = tool_name if _is_speaker(tool_name) else legal_name(tool_name, LONGEST_NAME)
-        return name
-
     def _write(self, place: int, message: Message) -> None:
         path = f"messages[{place}]"
         role, native = message.role, message.native
-        if native is not None:
-            lose_native(self._losses, path, native, FORMAT, SHARED)
+        lose_native(self._losses, path, native, FORMAT, SHARED)
         if not any(type(part) is ToolCallResult for part in message.parts):
             self._show_held()
         if role == "assistant":
@@ -148,9 +135,7 @@ class MessageWriter:
 
     def _write_unknown(self, path: str, message: Message) -> None:
         if len(message.parts) == 1 and isinstance(message.parts[0], Native):
-            data = write_native(message.parts[0], self._losses, path)
-            if data is not None or message.parts[0].origin == FORMAT:
-                self._written.append(data)
+            self._written += write_part(message.parts[0], self._losses, path, self._dialect)
             return
         self._losses.append(Loss(f"{path}.role", "role", f"there is no role {message.role}; it speaks as user"))
         self._write_plain(path, Message("user", message.parts, message.name, message.native))
@@ -159,7 +144,7 @@ class MessageWriter:
         name = message.name
         if name is None:
             return
-        if not _is_speaker(name):
+        if SPEAKERS.legal(name) != name:
             self._losses.append(Loss(f"{path}.name", "name", "a name has no blanks, and at most 64 letters (OC-25)"))
             name = _NOT_SPOKEN.sub("_", name)[:64]
         if name:
@@ -177,21 +162,18 @@ class MessageWriter:
             held, self._held = self._held, []
             self._add({"role": "user", "content": held})
 
-    def _hold(self, path: str, part: Any, origin: str) -> str | None:
+    def _hold(self, path: str, part: Any, origin: str) -> list[Any]:
         """Keep a picture, sound or file for a user message; what is left in its place is a marker."""
         written = write_part(part, self._losses, path, self._dialect)
-        if written is None:
-            return None
-        if written["type"] == "text":  # a document of words stays where it is
-            return str(written["text"])
+        if not written or written[0]["type"] == "text":  # a document of words stays where it is
+            return [{"type": "text", "text": words["text"]} for words in written]
         kind = type(part).__name__.lower()
-        self._held.append({"type": "text", "text": f"[{kind} from {origin}]"})
-        self._held.append(written)
-        return f"[{kind}: shown in the next user message]"
+        self._held += [{"type": "text", "text": f"[{kind} from {origin}]"}, *written]
+        return [{"type": "text", "text": f"[{kind}: shown in the next user message]"}]
 
     def _write_plain(self, path: str, message: Message) -> None:
         """A message of a user, system or tool: results first, then the rest."""
-        extras = _extras(message)
+        extras = own_extras(message.native, [], path, SHARED, FORMAT)  # what is lost was told before
         content: list[Any] = []
         role = self._roles.get(message.role, "user")
         if role != message.role and message.role == "system":
@@ -204,15 +186,12 @@ class MessageWriter:
                 answers = True
             elif isinstance(part, Refusal):
                 self._losses.append(Loss(where, "refusal", "only an assistant refuses; it is written as text"))
-                content.append({"type": "text", "text": part.text, **own_extras(part.native, self._losses, where)})
+                more = own_extras(part.native, self._losses, where, SHARED, FORMAT)
+                content.append({"type": "text", "text": part.text, **more})
             elif isinstance(part, _MEDIA) and role != "user" and not self._dialect.takes_media_anywhere:
-                marker = self._hold(where, part, f"a {role} message")
-                if marker is not None:
-                    content.append({"type": "text", "text": marker})
+                content += self._hold(where, part, f"a {role} message")
             else:
-                written = write_part(part, self._losses, where, self._dialect)
-                if written is not None or (isinstance(part, Native) and part.origin == FORMAT):
-                    content.append(written)
+                content += write_part(part, self._losses, where, self._dialect)
         if answers or message.role == "tool":
             if not content:
                 if message.name is not None:
@@ -230,28 +209,25 @@ class MessageWriter:
         for index, piece in enumerate(part.content):
             where = f"{path}.content[{index}]"
             if isinstance(piece, _MEDIA) and not self._dialect.takes_media_anywhere:
-                marker = self._hold(where, piece, f"the result of {part.tool_name or part.tool_call_id or 'a call'}")
-                if marker is not None:
-                    content.append({"type": "text", "text": marker})
+                origin = f"the result of {part.tool_name or part.tool_call_id or 'a call'}"
+                content += self._hold(where, piece, origin)
             elif isinstance(piece, Native) and piece.origin not in _WIRE_ORIGINS:
                 content.append({"type": "text", "text": stable_text(piece.data)})
             else:
-                written = write_part(piece, self._losses, where, self._dialect)
-                if written is not None or (isinstance(piece, Native) and piece.origin == FORMAT):
-                    content.append(written)
+                content += write_part(piece, self._losses, where, self._dialect)
         if part.status is not _SUCCESS:
             self._losses.append(Loss(f"{path}.status", "status", "a failure is told in words only"))
             _tell_failure(content)
         if is_deprecated(part.native) and part.tool_call_id not in self._upgraded:
-            name = self._names.legal(part.tool_name)
+            name = self._legal_name(part.tool_name)
             said = {"role": "function", "name": name, "content": _compact(content) if content else None}
         else:
             said = {"role": "tool", "tool_call_id": self._legal_id(part.tool_call_id)}
             if part.tool_name and self._dialect.names_results:
-                said["name"] = self._speaking(part.tool_name)
+                said["name"] = SPEAKERS.legal(part.tool_name)
             said["content"] = _compact(content) if content else ""
         if part.native is not None and part.native is not DEPRECATED_NATIVE:
-            more = own_extras(part.native, self._losses, path)
+            more = own_extras(part.native, self._losses, path, SHARED, FORMAT)
             said.update((key, value) for key, value in more.items() if key not in DEPRECATED_NATIVE[FORMAT])
         said.update(extras)
         self._written.append(said)
@@ -264,20 +240,19 @@ class MessageWriter:
         results: list[tuple[str, ToolCallResult]] = []
         refusals = [part for part in message.parts if type(part) is Refusal]
         alone = len(refusals) == 1 and refusals[0].native is None
-        function = _function_call(message)
+        made = [part for part in message.parts if type(part) is ToolCallRequest]
+        is_function_call = len(made) == 1 and is_deprecated(made[0].native)  # then it may be written in the old way
         text_after_call = False
         for index, part in enumerate(message.parts):
             where = f"{path}.parts[{index}]"
             if isinstance(part, ToolCallRequest):
-                if part is function:
-                    said["function_call"] = {
-                        "name": self._names.legal(part.tool_name),
-                        "arguments": part.arguments,
-                    }
+                if is_function_call:
+                    name = self._legal_name(part.tool_name)
+                    said["function_call"] = {"name": name, "arguments": part.arguments}
                 else:
                     if is_deprecated(part.native):
                         self._upgraded.add(part.tool_call_id)
-                    calls.append(write_call(part, losses, where, dialect, self._names))
+                    calls.append(write_call(part, losses, where, dialect))
             elif isinstance(part, Thinking):
                 thought = write_thinking(part, said, losses, where, dialect)
                 if thought is not None:
@@ -288,15 +263,14 @@ class MessageWriter:
                 results.append((where, part))
             elif isinstance(part, _MEDIA):
                 self._write_shown(where, part, said, content)
-            elif isinstance(part, Native) and _is_wrapped_call(part):
-                calls.extend(part.data["tool_calls"])
+            elif isinstance(part, Native) and (wrapped := wrapped_calls(part)) is not None:
+                calls.extend(wrapped)
             else:
                 text_after_call = text_after_call or bool(calls)
                 written = write_part(part, losses, where, dialect)
-                if written is not None or (isinstance(part, Native) and part.origin == FORMAT):
-                    if type(part) is Text and part.native is not None:
-                        said.update(_taken_out(written, said))
-                    content.append(written)
+                if type(part) is Text and part.native is not None:
+                    said.update(_taken_out(written[0], said))
+                content += written
         if text_after_call:
             losses.append(Loss(path, "order", "what was said between or after the calls is written before them"))
         if content:
@@ -308,7 +282,7 @@ class MessageWriter:
             if self._filler is not None:
                 said.setdefault(self._filler, "")
         self._speaker(path, message, said)
-        said.update(_extras(message))
+        said.update(own_extras(message.native, [], path, SHARED, FORMAT))
         self._written.append(said)
         for where, result in results:
             self._write_result(where, result, {})
@@ -316,27 +290,15 @@ class MessageWriter:
     def _write_shown(self, path: str, part: Any, said: dict[str, Any], content: list[Any]) -> None:
         """What an assistant showed: sound by its id, pictures as OpenRouter takes them, the rest through a user message."""
         if isinstance(part, Audio) and part.file_id:
-            more = own_extras(part.native, self._losses, path)
+            more = own_extras(part.native, self._losses, path, SHARED, FORMAT)
             said["audio"] = {"id": part.file_id, **{key: more[key] for key in more if key not in _SOUND}}
-            return
-        if isinstance(part, Image) and is_drawn(part):
-            written = write_part(undrawn(part), self._losses, path, self._dialect)
-            if written is not None:
+        elif isinstance(part, Image) and is_drawn(part):
+            for written in write_part(undrawn(part), self._losses, path, self._dialect):
                 said.setdefault("images", []).append(written)
-            return
-        if self._dialect.takes_media_anywhere:
-            written = write_part(part, self._losses, path, self._dialect)
-            if written is not None:
-                content.append(written)
-            return
-        marker = self._hold(path, part, "the assistant's answer")
-        if marker is not None:
-            content.append({"type": "text", "text": marker})
-
-
-def _extras(message: Message) -> dict[str, Any]:
-    native = message.native or {}
-    return {**native.get(SHARED, {}), **native.get(FORMAT, {})}
+        elif self._dialect.takes_media_anywhere:
+            content += write_part(part, self._losses, path, self._dialect)
+        else:
+            content += self._hold(path, part, "the assistant's answer")
 
 
 def _taken_out(written: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
@@ -344,16 +306,6 @@ def _taken_out(written: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
     written.pop("content", None)
     annotations = written.pop("annotations", None)
     return {"annotations": said.get("annotations", []) + annotations} if annotations else {}
-
-
-def _function_call(message: Message) -> ToolCallRequest | None:
-    """The call that may be written in the deprecated way: it must be the only one."""
-    calls = [part for part in message.parts if type(part) is ToolCallRequest]
-    return calls[0] if len(calls) == 1 and is_deprecated(calls[0].native) else None
-
-
-def _is_wrapped_call(part: Native) -> bool:
-    return part.origin == FORMAT and type(part.data) is dict and len(part.data) == 1 and "tool_calls" in part.data
 
 
 def _compact(content: list[Any]) -> Any:

@@ -80,7 +80,10 @@ def _read_message(message: Any, place: int, functions: dict[str, str]) -> Messag
         elif role in ("tool", "function"):
             read = _read_result(message, place, functions)
         elif role in ("user", "system", "developer"):
-            read = _read_plain(message, role)
+            parts = _content_parts(message.get("content"))
+            if parts is not None:
+                native = _extras(message, "role", "content", "name")
+                read = Message(role, tuple(parts), message.get("name"), native)
     return read or Message("unknown", (Native(FORMAT, message),))
 
 
@@ -106,13 +109,6 @@ def _content_parts(content: Any) -> list[Any] | None:
     if content is None:
         return []
     return read_content(content) if type(content) is list else None
-
-
-def _read_plain(message: dict[str, Any], role: str) -> Message | None:
-    parts = _content_parts(message.get("content"))
-    if parts is None:
-        return None
-    return Message(role, tuple(parts), message.get("name"), _extras(message, "role", "content", "name"))
 
 
 def _read_result(message: dict[str, Any], place: int, functions: dict[str, str]) -> Message | None:

@@ -14,84 +14,53 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import structs
-
 from antiphon.wire import openai_schema as schema
 from antiphon.wire.ids import legal_name
-from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.openai_chat import rules
-from antiphon.wire.openai_chat.content import FORMAT, own_extras, stable_text
+from antiphon.wire.openai_chat.content import FORMAT, SHARED, stable_text
 from antiphon.wire.openai_chat.dialects import Dialect
-from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
+from antiphon.wire.openai_parameters import FIELDS, NUMBER, TIERS, Fields, read_fields
+from antiphon.wire.request import BUDGETS, ModelRequest, OutputFormat, Reasoning
 
-_NUMBER = (int, float)
-_FIELDS: dict[str, tuple[str, tuple[type, ...]]] = {
-    "model": ("model", (str,)),
-    "stream": ("stream", (bool,)),
-    "parallel_tool_calls": ("parallel_tool_calls", (bool,)),
-    "temperature": ("temperature", _NUMBER),
-    "top_p": ("top_p", _NUMBER),
+_FIELDS: Fields = FIELDS | {
     "top_k": ("top_k", (int,)),
     "seed": ("seed", (int,)),
-    "presence_penalty": ("presence_penalty", _NUMBER),
-    "frequency_penalty": ("frequency_penalty", _NUMBER),
+    "presence_penalty": ("presence_penalty", NUMBER),
+    "frequency_penalty": ("frequency_penalty", NUMBER),
     "n": ("candidates", (int,)),
     "logprobs": ("logprobs", (bool,)),
-    "top_logprobs": ("top_logprobs", (int,)),
     "verbosity": ("verbosity", (str,)),
-    "user": ("user", (str,)),
-    "metadata": ("metadata", (dict,)),
-    "service_tier": ("service_tier", (str,)),
-    "prompt_cache_key": ("cache_key", (str,)),
-    "store": ("store", (bool,)),
 }
-_PLAIN_FIELDS = (
-    ("store", "store"),
-    ("verbosity", "verbosity"),
-    ("user", "user"),
-    ("service_tier", "service_tier"),
-    ("prompt_cache_key", "cache_key"),
-    ("logprobs", "logprobs"),
-)
-_RANGED_FIELDS = (
-    ("temperature", "temperature"),
-    ("top_p", "top_p"),
-    ("presence_penalty", "presence_penalty"),
-    ("frequency_penalty", "frequency_penalty"),
-    ("n", "candidates"),
-    ("top_logprobs", "top_logprobs"),
-)
+_PLAIN = ("store", "verbosity", "user", "service_tier", "prompt_cache_key", "logprobs")
+_RANGED = ("temperature", "top_p", "presence_penalty", "frequency_penalty", "n", "top_logprobs")
 _SCHEMA_FIELDS = ("schema", "name", "description", "strict")
-_BUDGETS = (("none", 0), ("minimal", 512), ("low", 1024), ("medium", 4096), ("high", 16384), ("xhigh", 32768))
-_TIERS = {"standard": "default", "standard_only": "default"}  # the words of others for the usual tier
 _EFFORTS = (  # what the older reasoning models take for words they do not know
-    (
-        schema.model_family("o1|o3|o3-mini|o4-mini"),
-        {"none": "low", "minimal": "low", "xhigh": "high", "max": "high"},
-    ),
+    (schema.model_family("o1|o3|o3-mini|o4-mini"), {"none": "low", "minimal": "low", "xhigh": "high", "max": "high"}),
     (schema.model_family("gpt-5|gpt-5-mini|gpt-5-nano"), {"none": "minimal", "xhigh": "high", "max": "high"}),
 )
 _MOST_STOPS, _MOST_PAIRS, _LONGEST_KEY, _LONGEST_VALUE = 4, 16, 64, 512
 
 
-def read_parameters(body: dict[str, Any], fields: dict[str, Any], native: dict[str, Any]) -> None:
-    """Sort the keys of a body into fields of the request and native extras; messages and tools are others' business."""
-    for key, value in body.items():
-        if value is None:
-            continue
-        known = _FIELDS.get(key)
-        if known is not None and type(value) in known[1]:
-            fields[known[0]] = value
-        else:
-            native[key] = value
+def read_parameters(body: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
+    """Read the keys of a body into fields of the request; returns what is left, tools among it."""
+    native = read_fields(body, _FIELDS, fields)
     _read_output_tokens(fields, native)
-    _read_stop(fields, native)
+    stop = native.get("stop")
+    if type(stop) is str or (type(stop) is list and all(type(sequence) is str for sequence in stop)):
+        fields["stop"] = (stop,) if type(stop) is str else tuple(stop)
+        del native["stop"]
     _read_reasoning(fields, native)
     wanted = _read_output_format(native.get("response_format"))
     if wanted is not None:
         fields["output_format"] = wanted
         del native["response_format"]
-    _read_stream_options(fields, native)
+    options = native.get("stream_options")
+    if type(options) is dict and options.get("include_usage") is True and fields.get("stream"):
+        native["stream_options"] = {key: value for key, value in options.items() if key != "include_usage"}
+        if not native["stream_options"]:
+            del native["stream_options"]
+    return native
 
 
 def _read_output_tokens(fields: dict[str, Any], native: dict[str, Any]) -> None:
@@ -104,55 +73,25 @@ def _read_output_tokens(fields: dict[str, Any], native: dict[str, Any]) -> None:
                 del native[key]
 
 
-def _read_stop(fields: dict[str, Any], native: dict[str, Any]) -> None:
-    stop = native.get("stop")
-    if type(stop) is str:
-        fields["stop"] = (native.pop("stop"),)
-    elif type(stop) is list and all(type(sequence) is str for sequence in stop):
-        fields["stop"] = tuple(native.pop("stop"))
-
-
-def _read_stream_options(fields: dict[str, Any], native: dict[str, Any]) -> None:
-    options = native.get("stream_options")
-    if type(options) is dict and options.get("include_usage") is True and fields.get("stream"):
-        more = {key: value for key, value in options.items() if key != "include_usage"}
-        if more:
-            native["stream_options"] = more
-        else:
-            del native["stream_options"]
-
-
 def _read_reasoning(fields: dict[str, Any], native: dict[str, Any]) -> None:
-    effort = native.get("reasoning_effort")
-    if type(effort) is str:
-        del native["reasoning_effort"]
-    else:
-        effort = None
-    read = Reasoning(effort)
+    effort = native.pop("reasoning_effort") if type(native.get("reasoning_effort")) is str else None
+    is_said, budget, enabled, shown = effort is not None, None, None, None
     kept: dict[str, Any] = {}
-    thinking, reasoning, enabled = native.get("thinking"), native.get("reasoning"), native.get("enable_thinking")
+    thinking, reasoning, switch = native.get("thinking"), native.get("reasoning"), native.get("enable_thinking")
     if type(thinking) is dict and type(thinking.get("type")) is str:
         kept["thinking"] = native.pop("thinking")
-        read = structs.replace(
-            read, enabled=thinking["type"] != "disabled", budget_tokens=_count(thinking, "budget_tokens")
-        )
+        enabled, budget = thinking["type"] != "disabled", _count(thinking, "budget_tokens")
     if type(reasoning) is dict:
         kept["reasoning"] = native.pop("reasoning")
-        word, switch = reasoning.get("effort"), reasoning.get("enabled")
-        read = structs.replace(
-            read,
-            effort=read.effort or (word if type(word) is str else None),
-            budget_tokens=_count(reasoning, "max_tokens") or read.budget_tokens,
-            enabled=switch if type(switch) is bool else read.enabled,
-            shown="omitted" if reasoning.get("exclude") is True else None,
-        )
-    if type(enabled) is bool:
-        kept["enable_thinking"] = native.pop("enable_thinking")
-        read = structs.replace(read, enabled=enabled)
-    if kept:
-        read = structs.replace(read, native={FORMAT: kept})
-    if effort is not None or kept:
-        fields["reasoning"] = read
+        word = reasoning.get("effort")
+        effort = effort or (word if type(word) is str else None)
+        budget = _count(reasoning, "max_tokens") or budget
+        enabled = reasoning["enabled"] if type(reasoning.get("enabled")) is bool else enabled
+        shown = "omitted" if reasoning.get("exclude") is True else None
+    if type(switch) is bool:
+        enabled = kept["enable_thinking"] = native.pop("enable_thinking")
+    if is_said or kept:
+        fields["reasoning"] = Reasoning(effort, budget, enabled, shown, {FORMAT: kept} if kept else None)
 
 
 def _count(value: dict[str, Any], key: str) -> int | None:
@@ -181,13 +120,14 @@ def _read_output_format(wanted: Any) -> OutputFormat | None:
 
 def write_parameters(request: ModelRequest, body: dict[str, Any], losses: list[Loss], dialect: Dialect) -> None:
     """Put everything but messages and tools into a body."""
-    for key, field in _PLAIN_FIELDS:
-        value = getattr(request, field)
+    for key in _PLAIN:
+        value = getattr(request, _FIELDS[key][0])
         if value is not None:
             body[key] = value
-    if dialect.enforces_schemas and request.service_tier in _TIERS:
-        body["service_tier"] = _TIERS[request.service_tier]
-    for key, field in _RANGED_FIELDS:
+    if dialect.enforces_schemas and request.service_tier in TIERS:
+        body["service_tier"] = TIERS[request.service_tier]
+    for key in _RANGED:
+        field = _FIELDS[key][0]
         value = getattr(request, field)
         if value is not None:
             _write_number(body, key, field, value, losses)
@@ -217,7 +157,7 @@ def write_parameters(request: ModelRequest, body: dict[str, Any], losses: list[L
 
 def finish_parameters(request: ModelRequest, body: dict[str, Any], losses: list[Loss], dialect: Dialect) -> None:
     """What can be told only when the body is whole: native extras, stream options, what the model refuses."""
-    own = own_extras(request.native, losses, "native")
+    own = own_extras(request.native, losses, "native", SHARED, FORMAT)
     body.update(own)
     if body.get("stream") is True and dialect.has_stream_options:
         options = body.get("stream_options")
@@ -266,7 +206,7 @@ def _write_metadata(metadata: dict[str, Any], body: dict[str, Any], losses: list
 
 
 def _write_output_format(wanted: OutputFormat, body: dict[str, Any], losses: list[Loss], dialect: Dialect) -> None:
-    more = own_extras(wanted.native, losses, "output_format")
+    more = own_extras(wanted.native, losses, "output_format", SHARED, FORMAT)
     if wanted.kind != "json_schema":
         body["response_format"] = {"type": wanted.kind, **more}
         said = [field for field in _SCHEMA_FIELDS if getattr(wanted, field) is not None]
@@ -289,9 +229,8 @@ def _write_output_format(wanted: OutputFormat, body: dict[str, Any], losses: lis
 def _is_closed(wanted: dict[str, Any] | None) -> bool:
     if wanted is None:
         return True
-    root = wanted.get("type")
-    is_object = root in (None, "object") if not isinstance(root, list) else "object" in root
-    return is_object and schema.strict_problem(wanted) is None
+    may_be_object = wanted.get("type") is None or schema.is_object(wanted)
+    return may_be_object and schema.strict_problem(wanted) is None
 
 
 def asks_to_think(reasoning: Reasoning | None) -> bool:
@@ -302,14 +241,15 @@ def asks_to_think(reasoning: Reasoning | None) -> bool:
 
 
 def _effort(reasoning: Reasoning) -> str:
-    """The word for how much to think; the table is every format's."""
+    """The word for how much to think; it goes up to `xhigh`."""
     if reasoning.effort is not None:
         return reasoning.effort
     if reasoning.enabled is False:
         return "none"
     if reasoning.budget_tokens is None:
         return "medium"
-    return next((word for word, tokens in reversed(_BUDGETS) if reasoning.budget_tokens >= tokens), "none")
+    most = min(reasoning.budget_tokens, BUDGETS["xhigh"])
+    return next((word for word, tokens in reversed(BUDGETS.items()) if most >= tokens), "none")
 
 
 def _write_reasoning(reasoning: Reasoning, body: dict[str, Any], losses: list[Loss], dialect: Dialect) -> None:
@@ -318,7 +258,9 @@ def _write_reasoning(reasoning: Reasoning, body: dict[str, Any], losses: list[Lo
     own, switch = native.get(FORMAT, {}), dialect.reasoning_switch
     if own and (dialect.keeps_reasoning or switch in own):
         body.update(own)
-        if reasoning.effort is not None and _word_in(own) != reasoning.effort:
+        openrouter = own.get("reasoning")
+        word = openrouter.get("effort") if isinstance(openrouter, dict) else None
+        if reasoning.effort is not None and word != reasoning.effort:
             body["reasoning_effort"] = reasoning.effort
         return
     said = (reasoning.effort, reasoning.budget_tokens, reasoning.enabled)
@@ -350,11 +292,6 @@ def _fit_effort(request: ModelRequest, body: dict[str, Any], losses: list[Loss])
             if request.reasoning is not None and request.reasoning.effort is not None:
                 why = f"{request.model} does not know it; {words[word]} is asked for"
                 losses.append(Loss("reasoning.effort", str(word), why))
-
-
-def _word_in(own: dict[str, Any]) -> Any:
-    reasoning = own.get("reasoning")
-    return reasoning.get("effort") if isinstance(reasoning, dict) else None
 
 
 def _openrouter_reasoning(reasoning: Reasoning) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from antiphon.parts import Text, ToolCallRequest, ToolCallResult, ToolExecutionS
 from antiphon.wire.openai_chat.content import read_content
 from antiphon.wire.openai_chat.request import request_of
 from antiphon.wire.openai_chat.rules import ARGUMENTS
-from antiphon.wire.plain import PlainDecoder
+from antiphon.wire.plain import PlainReader
 from antiphon.wire.request import Message, ModelRequest
 
 _SUCCESS = ToolExecutionStatus.SUCCESS
@@ -60,20 +60,9 @@ class _Developer(Struct, forbid_unknown_fields=True, gc=False, tag_field="role",
 
 _Entry = _Answer | _Result | _Question | _System | _Developer
 _ROLES: dict[type, str] = {_Question: "user", _System: "system", _Developer: "developer"}
-_DECODER: PlainDecoder[_Entry] = PlainDecoder("messages", _Entry, {*ARGUMENTS, *_HOSTS_ARGUMENTS})
 
 
-def read_plain(data: bytes) -> ModelRequest | None:
-    """A plain body in neutral terms; None if it is not plain."""
-    decoded = _DECODER.decode(data)
-    if decoded is None:
-        return None
-    entries, rest = decoded
-    messages = _messages(entries)
-    return request_of(messages, rest) if messages is not None else None
-
-
-def _messages(entries: list[_Entry]) -> tuple[Message, ...] | None:
+def _request(entries: list[_Entry], rest: dict[str, Any]) -> ModelRequest | None:
     messages: list[Message] = []
     add = messages.append
     for entry in entries:
@@ -101,4 +90,7 @@ def _messages(entries: list[_Entry]) -> tuple[Message, ...] | None:
             add(Message(_ROLES[type(entry)], (Text(content),)))
         else:
             add(Message(_ROLES[type(entry)], tuple(read_content(content))))
-    return tuple(messages)
+    return request_of(tuple(messages), rest)
+
+
+read_plain = PlainReader("messages", _Entry, {*ARGUMENTS, *_HOSTS_ARGUMENTS}, _request).read

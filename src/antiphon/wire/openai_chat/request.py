@@ -13,23 +13,16 @@ from typing import Any
 from antiphon.errors import WireError
 from antiphon.wire import openai_schema as schema
 from antiphon.wire.loss import Loss
-from antiphon.wire.openai_chat.calls import name_map
 from antiphon.wire.openai_chat.content import FORMAT, SHARED
 from antiphon.wire.openai_chat.dialects import Dialect, dialect_named
 from antiphon.wire.openai_chat.message_writer import MessageWriter
 from antiphon.wire.openai_chat.messages import read_messages
 from antiphon.wire.openai_chat.parameters import asks_to_think, finish_parameters, read_parameters, write_parameters
 from antiphon.wire.openai_chat.rules import takes_no_system, texts_of
-from antiphon.wire.openai_chat.tools import (
-    read_choice,
-    read_function_choice,
-    read_functions,
-    read_tools,
-    write_tools,
-)
+from antiphon.wire.openai_chat.tools import read_choice, read_function_choice, read_functions, read_tools, write_tools
+from antiphon.wire.openai_parameters import SHARED_PARAMETERS
 from antiphon.wire.request import Message, ModelRequest
 
-_SHARED_KEYS = ("safety_identifier", "prompt_cache_retention", "prompt_cache_options", "moderation")
 _JSON_NOTE = {"role": "system", "content": "Answer with a JSON object."}
 
 
@@ -44,10 +37,9 @@ def read_request(body: dict[str, Any]) -> ModelRequest:
 def request_of(messages: tuple[Message, ...], rest: dict[str, Any]) -> ModelRequest:
     """The request of messages that are read, and of the rest of their body."""
     fields: dict[str, Any] = {"messages": messages}
-    native: dict[str, Any] = {}
-    read_parameters(rest, fields, native)
+    native = read_parameters(rest, fields)
     _read_tools(fields, native)
-    shared = {key: native.pop(key) for key in _SHARED_KEYS if key in native}
+    shared = {key: native.pop(key) for key in SHARED_PARAMETERS if key in native}
     if shared or native:
         fields["native"] = {**({SHARED: shared} if shared else {}), **({FORMAT: native} if native else {})}
     return ModelRequest(**fields)
@@ -78,17 +70,16 @@ def _read_tools(fields: dict[str, Any], native: dict[str, Any]) -> None:
 def write_request(request: ModelRequest, losses: list[Loss], dialect: str | Dialect = "openai") -> dict[str, Any]:
     """A body that the host takes; what it cannot say is appended to `losses`."""
     host = dialect_named(dialect)
-    names = name_map(request)
     body: dict[str, Any] = {}
     if request.model:
         body["model"] = request.model
     takes_system = not takes_no_system(request.model)
     thinks = asks_to_think(request.reasoning)
-    writer = MessageWriter(losses, host, names, takes_system=takes_system, thinks=thinks)
+    writer = MessageWriter(losses, host, takes_system=takes_system, thinks=thinks)
     body["messages"] = messages = writer.write(request.messages)
     if not messages:
         messages.append({"role": "user", "content": ""})  # OC-01
-    write_tools(request, body, losses, host, names)
+    write_tools(request, body, losses, host)
     write_parameters(request, body, losses, host)
     finish_parameters(request, body, losses, host)
     wanted = request.output_format

@@ -1,4 +1,4 @@
-"""Chat Completions answers: `read_response`, `write_response`; and errors, by way of `errors`.
+"""Chat Completions answers: `read_response` and `write_response`.
 
 Theory of operation. Each choice is a candidate: its message is read by `assistant`, the first becomes the `ModelOutput`, the
 rest its `others`. What no part holds is kept in `native["openai-chat"]`: keys of the body under their own names, keys of a
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import structs
@@ -34,20 +35,19 @@ from antiphon.parts import (
     ToolCallRequest,
 )
 from antiphon.wire import openai_schema as schema
-from antiphon.wire.ids import IdRule, NameMap
-from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.ids import IdRule, NameRule
+from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.openai_chat.assistant import is_drawn, read_assistant, undrawn, write_thinking
-from antiphon.wire.openai_chat.calls import is_deprecated, write_call
-from antiphon.wire.openai_chat.content import FORMAT, own_extras, write_native, write_part
+from antiphon.wire.openai_chat.calls import is_deprecated, wrapped_calls, write_call
+from antiphon.wire.openai_chat.content import FORMAT, SHARED, write_part
 from antiphon.wire.openai_chat.dialects import Dialect
-from antiphon.wire.openai_chat.errors import read_error, write_error
+from antiphon.wire.openai_chat.errors import read_error
 from antiphon.wire.openai_chat.usage import read_usage, write_usage
 from antiphon.wire.output import ModelOutput, StopReason
 
-__all__ = ["read_error", "read_response", "write_error", "write_response"]
-
 ANSWERS = Dialect(
     id_rule=IdRule("(?s).*"),
+    name_rule=NameRule("(?s).*"),
     null_content=None,
     has_custom_tools=True,
     argument_repair=False,
@@ -55,7 +55,6 @@ ANSWERS = Dialect(
     takes_any_image=True,
 )
 """How answers are written: everything as it is."""
-AS_THEY_ARE = NameMap(lambda _: True, 0)
 _REASONS: dict[str, StopReason] = {
     "stop": "end",
     "eos": "end",
@@ -114,14 +113,12 @@ def _read_head(body: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _read_choice(choice: Any, place: int, fields: dict[str, Any]) -> ModelOutput:
     message = choice.get("message") if type(choice) is dict else None
-    if type(choice) is not dict or type(message) not in (dict, type(None)):
-        return ModelOutput(native={FORMAT: {"whole": choice}}, **fields)
-    read = read_assistant(message or {}, place, is_answer=True)
+    is_known = type(choice) is dict and type(message) in (dict, type(None))
+    read = read_assistant(message or {}, place, is_answer=True) if is_known else None
     if read is None:
         return ModelOutput(native={FORMAT: {"whole": choice}}, **fields)
-    extras = {
-        key: value for key, value in choice.items() if key not in ("message", "finish_reason") and value is not None
-    }
+    known = ("message", "finish_reason")
+    extras = {key: value for key, value in choice.items() if key not in known and value is not None}
     if type(extras.get("index")) is int and extras["index"] == place:
         del extras["index"]
     if message and message.get("role", "assistant") not in ("assistant", None):
@@ -154,11 +151,11 @@ def with_ids(parts: list[OutputPart]) -> list[OutputPart]:
     return named
 
 
-def stop_reason(word: Any, parts: list[OutputPart] | tuple[OutputPart, ...]) -> StopReason:
+def stop_reason(word: Any, parts: Sequence[OutputPart]) -> StopReason:
     """Why the model stopped, by the host's word and by what was said."""
-    reason: StopReason = (
-        "" if word is None or word == "" else _REASONS.get(word, "other") if type(word) is str else "other"
-    )
+    reason: StopReason = ""
+    if word is not None and word != "":
+        reason = _REASONS.get(word, "other") if type(word) is str else "other"
     if any(type(part) is ToolCallRequest for part in parts):
         return "tool_calls" if reason in ("", "end", "tool_calls", "other") else reason
     if reason == "tool_calls":  # some proxies say so without a call; it would loop for ever
@@ -169,12 +166,9 @@ def stop_reason(word: Any, parts: list[OutputPart] | tuple[OutputPart, ...]) -> 
 
 
 def candidate_native(
-    word: Any,
-    reason: StopReason,
-    parts: list[OutputPart] | tuple[OutputPart, ...],
-    choice: dict[str, Any],
-    message: dict[str, Any],
+    word: Any, reason: StopReason, parts: Sequence[OutputPart], choice: dict[str, Any], message: dict[str, Any]
 ) -> NativeExtras | None:
+    """What is said of a candidate beyond its parts: the host's own word, and the extras of its choice and its message."""
     own: dict[str, Any] = {}
     if word == "":
         word = None
@@ -188,7 +182,7 @@ def candidate_native(
 
 
 def finish_word(
-    reason: str, parts: list[OutputPart] | tuple[OutputPart, ...], *, is_own: bool, losses: list[Loss] | None = None
+    reason: str, parts: Sequence[OutputPart], *, is_own: bool, losses: list[Loss] | None = None
 ) -> str | None:
     """The `finish_reason` for a neutral reason."""
     calls = [part for part in parts if type(part) is ToolCallRequest]
@@ -210,7 +204,10 @@ def write_response(output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
     native = output.native or {}
     own = dict(native.get(FORMAT, {}))
     is_own = output.format == FORMAT
-    body: dict[str, Any] = write_head(output.id, output.model, output.created, is_own=is_own)
+    body: dict[str, Any] = {"id": output.id if is_own else completion_id(output.id), "object": "chat.completion"}
+    if not is_own or output.created is not None:
+        body["created"] = int(time.time()) if output.created is None else output.created
+    body["model"] = output.model
     choices = own.pop("choices", output)
     if choices is output:
         candidates = (output, *output.others)
@@ -221,14 +218,6 @@ def write_response(output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
         body["usage"] = write_usage(output.usage)
     body.update((key, value) for key, value in own.items() if key not in _OF_A_CHOICE)
     return body
-
-
-def write_head(answer_id: str, model: str, created: int | None, *, is_own: bool) -> dict[str, Any]:
-    """The keys every answer begins with; those of this format's own answers as they came."""
-    head: dict[str, Any] = {"id": answer_id if is_own else completion_id(answer_id), "object": "chat.completion"}
-    if not is_own or created is not None:
-        head["created"] = int(time.time()) if created is None else created
-    return {**head, "model": model}
 
 
 def completion_id(answer_id: str) -> str:
@@ -249,12 +238,10 @@ def _write_choice(output: ModelOutput, place: int, losses: list[Loss]) -> Any:
         losses.append(Loss(f"{path}stop_sequence", "stop_sequence", "which sequence stopped it cannot be said"))
     message = write_answer(output.parts, losses, path)
     message.update(own.get("message", {}))
-    is_own = output.format == FORMAT
-    word = (
-        own["finish_reason"]
-        if "finish_reason" in own
-        else finish_word(output.stop_reason, output.parts, is_own=is_own, losses=losses)
-    )
+    if "finish_reason" in own:
+        word = own["finish_reason"]
+    else:
+        word = finish_word(output.stop_reason, output.parts, is_own=output.format == FORMAT, losses=losses)
     return {"index": place, "message": message, "logprobs": None, "finish_reason": word, **own.get("choice", {})}
 
 
@@ -268,26 +255,24 @@ def write_answer(parts: tuple[OutputPart, ...], losses: list[Loss], path: str) -
     for place, part in enumerate(parts):
         where = f"{path}parts[{place}]"
         if isinstance(part, Text):
+            own = own_extras(part.native, losses, where, SHARED, FORMAT)
             if part.native is not None:
-                own = own_extras(part.native, losses, where)
                 native_content = own.pop("content", None)
-                if "annotations" in own:
-                    message["annotations"] = message.get("annotations", []) + own.pop("annotations")
-                content.append({"type": "text", "text": part.text, **own})
-            else:
-                content.append({"type": "text", "text": part.text})
+            if "annotations" in own:
+                message["annotations"] = message.get("annotations", []) + own.pop("annotations")
+            content.append({"type": "text", "text": part.text, **own})
         elif isinstance(part, Thinking):
             thought = _write_thought(part, message, losses, where)
             if thought is not None:
                 content.append(thought)
         elif isinstance(part, Refusal):
             message["refusal"] = (message["refusal"] or "") + part.text
-            own_extras(part.native, losses, where)
+            own_extras(part.native, losses, where, SHARED, FORMAT)
         elif isinstance(part, ToolCallRequest):
             if single and is_deprecated(part.native):
                 message["function_call"] = {"name": part.tool_name, "arguments": part.arguments}
             else:
-                calls.append(write_call(part, losses, where, ANSWERS, AS_THEY_ARE))
+                calls.append(write_call(part, losses, where, ANSWERS))
         else:
             _write_other(part, message, content, calls, losses, where)
     message["content"] = native_content if native_content is not None else _joined(content)
@@ -301,8 +286,7 @@ def _write_thought(part: Thinking, message: dict[str, Any], losses: list[Loss], 
     if part.native is None or FORMAT not in part.native:
         if part.text:
             message["reasoning_content"] = message.get("reasoning_content", "") + part.text
-        if part.native is not None:
-            lose_native(losses, path, part.native, FORMAT)
+        lose_native(losses, path, part.native, FORMAT)
         return None
     return write_thinking(part, message, losses, path, ANSWERS)
 
@@ -316,19 +300,16 @@ def _write_other(
     path: str,
 ) -> None:
     if isinstance(part, Native):
-        wrapped = part.data.get("tool_calls") if part.origin == FORMAT and isinstance(part.data, dict) else None
-        if wrapped is not None and len(part.data) == 1:
+        wrapped = wrapped_calls(part)
+        if wrapped is not None:
             calls.extend(wrapped)
-        elif part.origin == FORMAT:
-            content.append(part.data)
         else:
-            write_native(part, losses, path)
+            content += write_part(part, losses, path, ANSWERS)
     elif isinstance(part, Image):
-        written = write_part(undrawn(part) if is_drawn(part) else part, losses, path, ANSWERS)
-        if written is not None:
+        for written in write_part(undrawn(part) if is_drawn(part) else part, losses, path, ANSWERS):
             message.setdefault("images", []).append(written)
     elif isinstance(part, Audio):
-        more = own_extras(part.native, losses, path)
+        more = own_extras(part.native, losses, path, SHARED, FORMAT)
         sound = {"data": part.data} if part.data else {}
         message["audio"] = {"id": part.file_id or f"audio_{new_id()}", **sound, **more}
     else:

@@ -10,20 +10,21 @@ A parameter that is null counts as absent. Whoever adds a rule gives its id, Ope
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
 from msgspec import Struct
 
 from antiphon.wire import openai_schema as schema
+from antiphon.wire.ids import NameRule
 from antiphon.wire.openai_chat.advice import HOST_ARGUMENTS, advise
 from antiphon.wire.openai_schema import Found, Range, missing, require, shown, unsupported, wrong_type
 from antiphon.wire.violation import Violation
+from antiphon.wire.words import words
 
 ROLES = ("system", "assistant", "user", "function", "tool", "developer")
 PART_TYPES = ("text", "image_url", "input_audio", "refusal", "audio", "file")
-ARGUMENTS = schema.words(
+ARGUMENTS = words(
     "model messages audio frequency_penalty function_call functions logit_bias logprobs max_completion_tokens"
     " max_tokens metadata modalities moderation n parallel_tool_calls prediction presence_penalty prompt_cache_key"
     " prompt_cache_options prompt_cache_retention reasoning_effort response_format safety_identifier seed service_tier"
@@ -55,7 +56,7 @@ MODEL_LIMITS = (
     ("reasoning_effort", _thinks_never, "Unrecognized request argument supplied: reasoning_effort"),
     ("web_search_options", _searches_never, "Web search options not supported with this model."),
 )
-_is_speaker = re.compile(r"[^\s<|\\/>]{1,64}").fullmatch
+SPEAKERS = NameRule(r"[^\s<|\\/>]{1,64}")
 
 
 def check_request(body: Any, *, advisories: bool = False) -> list[Violation]:
@@ -115,8 +116,11 @@ def _answer(found: Found, run: _Run | None, index: int, call_id: Any) -> None:
     if run is None:
         wanted = "messages with role 'tool' must be a response to a preceeding message with 'tool_calls'."
         found.append(Violation("OC-04", f"messages[{index}].role", f"Invalid parameter: {wanted}"))
+    elif call_id is None:
+        text = "Missing parameter 'tool_call_id': messages with role 'tool' must have a 'tool_call_id'."
+        found.append(Violation("OC-04", f"messages[{index}].tool_call_id", text))
     elif not isinstance(call_id, str):
-        found.append(_no_call_id(f"messages[{index}].tool_call_id", call_id))
+        found.append(wrong_type("OC-04", f"messages[{index}].tool_call_id", "a string", call_id))
     elif call_id in run.waiting:
         del run.waiting[call_id]
         run.answered[call_id] = index
@@ -127,13 +131,6 @@ def _answer(found: Found, run: _Run | None, index: int, call_id: Any) -> None:
     else:
         text = f"Invalid parameter: 'tool_call_id' of '{shown(call_id)}' not found in 'tool_calls' of previous message."
         found.append(Violation("OC-04", f"messages[{index}].tool_call_id", text))
-
-
-def _no_call_id(path: str, call_id: Any) -> Violation:
-    if call_id is not None:
-        return wrong_type("OC-04", path, "a string", call_id)
-    text = "Missing parameter 'tool_call_id': messages with role 'tool' must have a 'tool_call_id'."
-    return Violation("OC-04", path, text)
 
 
 def _close(found: Found, run: _Run | None) -> None:
@@ -148,29 +145,26 @@ def _check_messages(found: Found, body: dict[str, Any], messages: list[Any]) -> 
     if not messages:
         found.append(schema.empty_array("OC-01", "messages"))
     model = body.get("model")
+    # The reasoning models of the first generation have none.
     system_roles = ("system", "developer") if isinstance(model, str) and takes_no_system(model) else ()
     for index, message in enumerate(messages):
         if not isinstance(message, dict):
             found.append(wrong_type("OC-01", f"messages[{index}]", "an object", message))
             continue
         role = message.get("role")
-        if role not in ROLES or role in system_roles:
-            found.append(_bad_role(f"messages[{index}].role", role))
+        if role is None:
+            found.append(missing("OC-02", f"messages[{index}].role"))
+        elif role not in ROLES:
+            found.append(unsupported("OC-02", f"messages[{index}].role", role, ROLES))
+        elif role in system_roles:
+            text = f"Unsupported value: 'messages[{index}].role' does not support '{role}' with this model."
+            found.append(Violation("OC-02", f"messages[{index}].role", text))
         if type(message.get("content")) is not str:
             _check_content(found, index, message)
         if role == "assistant" and message.get("tool_calls") is not None:
             _check_calls(found, index, message["tool_calls"])
         if role == "function" or message.get("name") is not None:
             _check_speaker(found, index, message)
-
-
-def _bad_role(path: str, role: Any) -> Violation:
-    if role is None:
-        return missing("OC-02", path)
-    if role in ROLES:  # a reasoning model of the first generation
-        text = f"Unsupported value: '{path}' does not support '{role}' with this model."
-        return Violation("OC-02", path, text)
-    return unsupported("OC-02", path, role, ROLES)
 
 
 def _check_speaker(found: Found, index: int, message: dict[str, Any]) -> None:
@@ -182,7 +176,7 @@ def _check_speaker(found: Found, index: int, message: dict[str, Any]) -> None:
         found.append(wrong_type("OC-25", path, "a string", name))
     elif len(name) > 64:
         found.append(schema.long_string("OC-25", path, len(name), 64))
-    elif not _is_speaker(name):
+    elif SPEAKERS.legal(name) != name:
         found.append(schema.bad_pattern("OC-25", path, r"^[^\s<|\\/>]+$"))
 
 
@@ -195,8 +189,7 @@ def _check_content(found: Found, index: int, message: dict[str, Any]) -> None:
             if not schema.is_plain_text(part, "text"):
                 _check_part(found, f"messages[{index}].content[{place}]", part, role)
     elif content is not None:
-        wanted = "one of a string or array of objects"
-        found.append(wrong_type("OC-10", f"messages[{index}].content", wanted, content))
+        found.append(wrong_type("OC-10", f"messages[{index}].content", "one of a string or array of objects", content))
     elif role != "function" and not (role == "assistant" and any(map(message.get, _CONTENT_SUBSTITUTES))):
         text = "Invalid value for 'content': expected a string, got null."
         found.append(Violation("OC-10", f"messages[{index}].content", text))
@@ -350,8 +343,7 @@ def _check_settings(found: Found, body: dict[str, Any]) -> None:
     schema.check_metadata(found, "OC-27", body.get("metadata"))
     for name in body:
         if name not in ARGUMENTS and name not in HOST_ARGUMENTS:
-            text = f"Unrecognized request argument supplied: {shown(name)}"
-            found.append(Violation("OC-26", shown(name), text))
+            found.append(Violation("OC-26", shown(name), f"Unrecognized request argument supplied: {shown(name)}"))
 
 
 def _check_stop(found: Found, stop: Any) -> None:

@@ -22,10 +22,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec import structs
 
 from antiphon.parts import Part, ToolCallRequest, ToolCallResult
-from antiphon.wire import openai_schema as schema
-from antiphon.wire.ids import NameMap
 from antiphon.wire.loss import Loss
-from antiphon.wire.openai_chat.calls import LONGEST_NAME
 from antiphon.wire.openai_chat.dialects import Dialect, dialect_named
 from antiphon.wire.openai_chat.message_writer import MessageWriter
 from antiphon.wire.request import Message
@@ -34,17 +31,12 @@ Strategy: TypeAlias = Literal["merged", "per_part", "iterations"]
 
 
 def write_messages(
-    messages: Sequence[Message],
-    losses: list[Loss],
-    *,
-    strategy: Strategy = "merged",
-    dialect: str | Dialect = "openai",
+    messages: Sequence[Message], losses: list[Loss], *, strategy: Strategy = "merged", dialect: str | Dialect = "openai"
 ) -> list[dict[str, Any]]:
     """A history as OpenAI messages, in one of three arrangements."""
     arranged = list(_ARRANGEMENTS[strategy](messages))
-    names = NameMap(schema.is_name, LONGEST_NAME)
     host = structs.replace(dialect_named(dialect), names_results=False)
-    return MessageWriter(losses, host, names).write(arranged)
+    return MessageWriter(losses, host).write(arranged)
 
 
 def _per_part(messages: Sequence[Message]) -> Iterator[Message]:

@@ -1,4 +1,4 @@
-"""Chat Completions streams: `StreamReader` and `StreamWriter`.
+"""Chat Completions streams, read; `stream_writer` writes them.
 
 Theory of operation. The reader turns each event into a chunk and gives each choice of it to its `Candidate`. Usage and other
 keys of the body may come before, on or after the chunk with the finish reason, and some hosts finish twice; so the end is held
@@ -25,12 +25,9 @@ from antiphon.wire.delta import Failed, ModelOutputDelta, PartDelta, Started, Us
 from antiphon.wire.openai_chat.candidate import Candidate
 from antiphon.wire.openai_chat.content import FORMAT
 from antiphon.wire.openai_chat.errors import read_error
-from antiphon.wire.openai_chat.stream_writer import StreamWriter
 from antiphon.wire.openai_chat.usage import read_usage
-from antiphon.wire.output import ProviderError
+from antiphon.wire.output import MOST_CANDIDATES, ProviderError
 from antiphon.wire.sse import SseEvent, SseOverflow, SseReader
-
-__all__ = ["StreamReader", "StreamWriter"]
 
 _KNOWN = frozenset(("id", "object", "created", "model", "choices", "usage", "obfuscation", "p"))
 _MOST_STRAY = 65536
@@ -97,19 +94,15 @@ class StreamReader:
                 try:
                     chunk = _decode_plain(event.data)
                 except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                    self._speaker = (
-                        None  # something else is said; until text is said again, nothing is taken for granted
-                    )
+                    self._speaker = None  # until text is said again, nothing is taken for granted
                 else:
-                    known = self._extras.get
-                    if chunk.system_fingerprint == known("system_fingerprint") and chunk.service_tier == known(
-                        "service_tier"
-                    ):
-                        if content := chunk.choices[0].delta.content:
-                            out.append(PartDelta(self._speaker.open_number, content))
+                    known, said = self._extras.get, chunk.choices[0].delta.content
+                    is_as_before = chunk.system_fingerprint == known("system_fingerprint")
+                    if is_as_before and chunk.service_tier == known("service_tier"):
+                        if said:
+                            out.append(PartDelta(self._speaker.open_number, said))
                         continue
-            if not self._has_ended():
-                self._read(event, out)
+            self._read(event, out)
         return out
 
     def close(self) -> list[ModelOutputDelta]:
@@ -118,17 +111,13 @@ class StreamReader:
         if self._is_over:
             return out
         for event in self._sse.close():
-            if not self._is_over:
-                self._read(event, out, is_last=True)
+            self._read(event, out, is_last=True)
         if not self._is_over:
             if self._candidates and all(candidate.word is not None for candidate in self._candidates.values()):
                 self._finish(out)
             else:
                 self._fail(out, self._cut())
         return out
-
-    def _has_ended(self) -> bool:
-        return self._is_over
 
     def _cut(self) -> ProviderError:
         """Why there is no end: the host may have answered with a plain error instead of a stream."""
@@ -139,11 +128,10 @@ class StreamReader:
         return ProviderError("the stream ended before the answer did", "stream_cut")
 
     def _read(self, event: SseEvent, out: list[ModelOutputDelta], *, is_last: bool = False) -> None:
+        if self._is_over:
+            return
         data = event.data
         self._stray = None
-        if data == b"[DONE]":
-            self._finish(out)
-            return
         try:
             chunk = msgspec.json.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -156,10 +144,10 @@ class StreamReader:
             self._read_chunk(chunk, out)
         elif chunk == "[DONE]":
             self._finish(out)
+        elif type(chunk) is list:
+            self._fail(out, read_error(chunk))
         elif type(chunk) is not dict:
-            self._fail(
-                out, read_error(chunk) if type(chunk) is list else ProviderError("an event is no object", "server")
-            )
+            self._fail(out, ProviderError("an event is no object", "server"))
         elif chunk.get("error") or event.event == b"error" or _is_error(chunk):
             self._fail(out, read_error(chunk))
         else:
@@ -190,6 +178,9 @@ class StreamReader:
             return
         index = choice.get("index")
         number = index if type(index) is int and index >= 0 else 0
+        if number >= MOST_CANDIDATES:
+            self._fail(out, ProviderError("an event is of a choice beyond all that can be asked for", "server"))
+            return
         candidate = self._candidates.get(number)
         if candidate is None:
             repeats = "input_sensitive" in self._extras  # MiniMax

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from antiphon.parts import Audio, Document, Image, Native, OutputPart, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire.delta import (
@@ -29,10 +30,10 @@ from antiphon.wire.delta import (
     Started,
     UsageReported,
 )
-from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.openai_chat.assistant import REASONING_FIELDS
 from antiphon.wire.openai_chat.calls import is_deprecated
-from antiphon.wire.openai_chat.content import FORMAT, own_extras
+from antiphon.wire.openai_chat.content import FORMAT, SHARED
 from antiphon.wire.openai_chat.errors import write_error
 from antiphon.wire.openai_chat.response import completion_id, finish_word, write_answer
 from antiphon.wire.openai_chat.usage import write_usage
@@ -43,32 +44,25 @@ _TAIL = b',"finish_reason":null}]}\n\n'
 _DONE = b"data: [DONE]\n\n"
 
 
-class _Part:
+class _Part(Struct):
     """How the text of a part is wrapped."""
 
-    __slots__ = ("after", "aliases", "annotations", "before", "call", "candidate", "is_empty", "part")
-
-    def __init__(self, part: OutputPart, candidate: int, call: int) -> None:
-        self.part = part
-        self.candidate = candidate
-        self.call = call
-        self.before = b""
-        self.after = b""
-        self.is_empty = True
-        self.annotations: list[Any] = []  # they wait for the end: clients take such a list only once
-        self.aliases: tuple[str, ...] = ()  # fields that all get the text
+    part: OutputPart
+    candidate: int
+    call: int
+    before: bytes = b""
+    after: bytes = b""
+    is_empty: bool = True
+    annotations: list[Any] = []  # they wait for the end: clients take such a list only once
+    aliases: tuple[str, ...] = ()  # fields that all get the text
 
 
 class StreamWriter:
-    """Deltas of any format in, the bytes of a stream out. `model` is the name for answers that do not tell theirs.
+    """Deltas of any format in, the bytes of a stream out. `model` is the name for answers that do not tell theirs."""
 
-    `include_usage` is the client's wish of that name: with it the usage comes in a chunk of its own.
-    """
-
-    def __init__(self, model: str = "", *, include_usage: bool = True) -> None:
+    def __init__(self, model: str = "") -> None:
         self.losses: list[Loss] = []
         self._model = model
-        self._include_usage = include_usage
         self._head: dict[str, Any] | None = None
         self._begin = b""
         self._is_own = False
@@ -103,15 +97,13 @@ class StreamWriter:
             return b""
         if not self._is_finished:
             return self.write(Failed(ProviderError("the stream ended before the answer did", "stream_cut")))
-        if self._usage is None or not self._include_usage:
+        if self._usage is None:
             return _DONE
         return b"data: " + _encode({**(self._head or {}), "choices": [], "usage": self._usage}) + b"\n\n" + _DONE
 
     def _start(self, started: Started) -> bytes:
         self._is_own = started.format == FORMAT
-        own = started.native.get(FORMAT, {}) if started.native else {}
-        if started.native:
-            lose_native(self.losses, "native", started.native, FORMAT)
+        own = own_extras(started.native, self.losses, "native", FORMAT)
         self._head = {
             "id": started.id if self._is_own and started.id else completion_id(started.id),
             "object": "chat.completion.chunk",
@@ -156,12 +148,12 @@ class StreamWriter:
     def _start_text(self, opened: _Part, part: Text | Refusal, path: str) -> bytes:
         field = "content" if type(part) is Text else "refusal"
         self._wrap(opened, f'{{"{field}":', "}")
-        own = own_extras(part.native, self.losses, path)
+        own = own_extras(part.native, self.losses, path, SHARED, FORMAT)
         opened.annotations = own.get("annotations", [])
         return self._chunk(opened.candidate, {field: part.text}) if part.text else b""
 
     def _start_thinking(self, opened: _Part, part: Thinking, path: str) -> bytes:
-        own = own_extras(part.native, self.losses, path)
+        own = own_extras(part.native, self.losses, path, SHARED, FORMAT)
         field, also = own.pop("field", None), own.pop("also", ())
         own.pop("part", None)
         fields = (field, *also) if field in REASONING_FIELDS else (REASONING_FIELDS[0],)
@@ -183,7 +175,7 @@ class StreamWriter:
             return self._chunk(opened.candidate, {"function_call": function})
         kind, text = ("custom", "input") if call.freeform else ("function", "arguments")
         self._wrap(opened, f'{{"tool_calls":[{{"index":{opened.call},"{kind}":{{"{text}":', "}}]}")
-        more = own_extras(call.native, self.losses, path)
+        more = own_extras(call.native, self.losses, path, SHARED, FORMAT)
         called = {"name": call.tool_name, text: call.arguments, **more.pop(kind, {})}
         fragment = {"index": opened.call, "id": call.tool_call_id, "type": kind, kind: called, **more}
         return self._chunk(opened.candidate, {"tool_calls": [fragment]})
@@ -198,7 +190,7 @@ class StreamWriter:
 
     def _write_extension(self, delta: PartExtended) -> bytes:
         part = self._parts[delta.index]
-        own = own_extras(delta.native, self.losses, f"parts[{delta.index}]")
+        own = own_extras(delta.native, self.losses, f"parts[{delta.index}]", SHARED, FORMAT)
         part.annotations = [*part.annotations, *own.pop("annotations", ())]
         if not own:
             return b""
@@ -222,9 +214,7 @@ class StreamWriter:
         written = self._opened(candidate)
         if delta.stop_sequence is not None:
             self.losses.append(Loss("stop_sequence", "stop_sequence", "which sequence stopped it cannot be said"))
-        if delta.native:
-            lose_native(self.losses, "native", delta.native, FORMAT)
-        own = dict(delta.native.get(FORMAT, {})) if delta.native else {}
+        own = own_extras(delta.native, self.losses, "native", FORMAT)
         choice, message = own.pop("choice", {}), own.pop("message", {})
         said = self._said[candidate]
         word = finish_word(delta.stop_reason, said, is_own=self._is_own, losses=self.losses)

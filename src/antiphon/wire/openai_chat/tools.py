@@ -1,7 +1,7 @@
 """The tools of a request and the choice among them.
 
 Theory of operation. A function or a custom tool becomes a `ToolDefinition`; every other type (a host's own tools) stays a
-`Native` at its place. Writing gives each tool a name and a schema that OpenAI takes: names through the request's `NameMap`,
+`Native` at its place. Writing gives each tool a name and a schema that OpenAI takes: names by the dialect's rule,
 a root that is an object (OC-16), strictness only for schemas that are closed (OC-17). A choice that names a tool which is
 not declared, or that comes without tools, is dropped and reported (OC-18).
 
@@ -13,21 +13,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import structs
+
 from antiphon.parts import Native
 from antiphon.wire import openai_schema as schema
-from antiphon.wire.ids import NameMap
-from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.arguments import FREEFORM_SCHEMA
+from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.openai_chat.calls import DEPRECATED, DEPRECATED_NATIVE, is_deprecated
-from antiphon.wire.openai_chat.content import FORMAT, own_extras
+from antiphon.wire.openai_chat.content import FORMAT, SHARED
 from antiphon.wire.openai_chat.dialects import Dialect
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
 
-FREEFORM_SCHEMA = {
-    "type": "object",
-    "properties": {"input": {"type": "string"}},
-    "required": ["input"],
-    "additionalProperties": False,
-}
 _FUNCTION_FIELDS = frozenset({"name", "description", "parameters", "strict"})
 _CUSTOM_FIELDS = frozenset({"name", "description"})
 _WORDS = {"auto": "auto", "none": "none", "required": "required", "any": "required"}
@@ -44,9 +40,7 @@ def read_functions(functions: list[Any]) -> list[ToolDefinition | Native] | None
         tool = _read_declared(function, "function", {}) if type(function) is dict else None
         if tool is None or tool.native:
             return None
-        tools.append(
-            ToolDefinition(tool.name, tool.description, tool.parameters, tool.strict, native=DEPRECATED_NATIVE)
-        )
+        tools.append(structs.replace(tool, native=DEPRECATED_NATIVE))
     return tools or None
 
 
@@ -56,9 +50,7 @@ def _read_tool(tool: Any) -> ToolDefinition | None:
     kind = tool.get("type", "function")
     if kind not in ("function", "custom") or type(tool.get(kind)) is not dict:
         return None
-    more: dict[str, Any] = {}
-    if len(tool) > 2 or "type" not in tool:
-        more = {key: value for key, value in tool.items() if key not in ("type", kind) and value is not None}
+    more = {key: value for key, value in tool.items() if key not in ("type", kind) and value is not None}
     return _read_declared(tool[kind], kind, more)
 
 
@@ -69,18 +61,15 @@ def _read_declared(function: dict[str, Any], kind: str, more: dict[str, Any]) ->
         return None
     if type(parameters) not in (dict, type(None)) or type(strict) not in (bool, type(None)):
         return None
-    known, own = (_FUNCTION_FIELDS if kind == "function" else _CUSTOM_FIELDS), more
-    if not function.keys() <= known:
-        inner = {key: value for key, value in function.items() if key not in known and value is not None}
-        own = {**more, kind: inner} if inner else more
+    known = _FUNCTION_FIELDS if kind == "function" else _CUSTOM_FIELDS
+    inner = {key: value for key, value in function.items() if key not in known and value is not None}
+    own = {**more, kind: inner} if inner else more
     if kind == "custom":
         return ToolDefinition(name, description, freeform=True, native={FORMAT: own} if own else None)
     return ToolDefinition(name, description, parameters, strict, native={FORMAT: own} if own else None)
 
 
-def write_tools(
-    request: ModelRequest, body: dict[str, Any], losses: list[Loss], dialect: Dialect, names: NameMap
-) -> None:
+def write_tools(request: ModelRequest, body: dict[str, Any], losses: list[Loss], dialect: Dialect) -> None:
     """Put the tools into a body, and what was said about choosing among them."""
     tools: list[Any] = []
     functions: list[Any] = []
@@ -93,16 +82,16 @@ def write_tools(
             else:
                 losses.append(Loss(path, "tool", f"only {tool.origin} has this tool"))
         elif is_deprecated(tool.native):
-            functions.append(_write_function(tool, losses, path, dialect, names))
+            functions.append(_write_function(tool, losses, path, dialect))
         else:
-            written = _write_tool(tool, losses, path, dialect, names)
+            written = _write_tool(tool, losses, path, dialect)
             tools.append(written)
             declared[tool.name] = written["type"]
     if tools:
         body["tools"] = tools
     if functions:
         body["functions"] = functions
-    _write_choice(request, body, losses, dialect, names, declared)
+    _write_choice(request, body, losses, dialect, declared)
     if request.parallel_tool_calls is not None:
         if tools or dialect.takes_idle_choice:
             body["parallel_tool_calls"] = request.parallel_tool_calls
@@ -110,32 +99,23 @@ def write_tools(
             losses.append(Loss("parallel_tool_calls", "parallel_tool_calls", "there are no tools (OC-19)"))
 
 
-def _write_tool(
-    tool: ToolDefinition, losses: list[Loss], path: str, dialect: Dialect, names: NameMap
-) -> dict[str, Any]:
+def _write_tool(tool: ToolDefinition, losses: list[Loss], path: str, dialect: Dialect) -> dict[str, Any]:
     if tool.freeform and dialect.has_custom_tools:
-        more = own_extras(tool.native, losses, path)
-        custom: dict[str, Any] = {"name": names.legal(tool.name)}
+        more = own_extras(tool.native, losses, path, SHARED, FORMAT)
+        custom: dict[str, Any] = {"name": dialect.name_rule.legal(tool.name)}
         if tool.description is not None:
             custom["description"] = tool.description
-        if tool.parameters is not None:
-            losses.append(Loss(f"{path}.parameters", "parameters", "a freeform tool takes text"))
-        if tool.strict is not None:
-            losses.append(Loss(f"{path}.strict", "strict", "a freeform tool takes text"))
+        said = [field for field in ("parameters", "strict") if getattr(tool, field) is not None]
+        losses.extend(Loss(f"{path}.{field}", field, "a freeform tool takes text") for field in said)
         return {"type": "custom", "custom": {**custom, **more.pop("custom", {})}, **more}
-    if tool.native is None:
-        return {"type": "function", "function": _write_function(tool, losses, path, dialect, names)}
-    more = own_extras(tool.native, losses, path)
-    if "custom" in more:
-        losses.extend(Loss(f"{path}.{key}", key, "this host has no freeform tools") for key in more.pop("custom"))
-    function = _write_function(tool, losses, path, dialect, names)
+    more = own_extras(tool.native, losses, path, SHARED, FORMAT)
+    losses.extend(Loss(f"{path}.{key}", key, "this host has no freeform tools") for key in more.pop("custom", ()))
+    function = _write_function(tool, losses, path, dialect)
     return {"type": "function", "function": {**function, **more.pop("function", {})}, **more}
 
 
-def _write_function(
-    tool: ToolDefinition, losses: list[Loss], path: str, dialect: Dialect, names: NameMap
-) -> dict[str, Any]:
-    function: dict[str, Any] = {"name": names.legal(tool.name)}
+def _write_function(tool: ToolDefinition, losses: list[Loss], path: str, dialect: Dialect) -> dict[str, Any]:
+    function: dict[str, Any] = {"name": dialect.name_rule.legal(tool.name)}
     if tool.description is not None:
         function["description"] = tool.description
     parameters = FREEFORM_SCHEMA if tool.freeform else tool.parameters
@@ -155,10 +135,9 @@ def _write_function(
 
 def _rooted(parameters: dict[str, Any], losses: list[Loss], path: str) -> dict[str, Any]:
     """A schema whose root is an object (OC-16)."""
-    root = parameters.get("type")
-    if root == "object" or (isinstance(root, list) and "object" in root):
+    if schema.is_object(parameters):
         return parameters
-    if root is None:
+    if parameters.get("type") is None:
         return {**parameters, "type": "object"}
     losses.append(Loss(f"{path}.parameters", "parameters", "arguments are an object: the value is in `value` (OC-16)"))
     return {"type": "object", "properties": {"value": parameters}, "required": ["value"], "additionalProperties": False}
@@ -206,34 +185,26 @@ def read_function_choice(choice: Any) -> ToolChoice | None:
 
 
 def _write_choice(
-    request: ModelRequest,
-    body: dict[str, Any],
-    losses: list[Loss],
-    dialect: Dialect,
-    names: NameMap,
-    declared: dict[str, str],
+    request: ModelRequest, body: dict[str, Any], losses: list[Loss], dialect: Dialect, declared: dict[str, str]
 ) -> None:
     choice = request.tool_choice
     if choice is None:
         return
     deprecated = is_deprecated(choice.native)
-    if choice.native is not None:
-        lose_native(losses, "tool_choice", choice.native, FORMAT)
+    lose_native(losses, "tool_choice", choice.native, FORMAT)
     if ("functions" if deprecated else "tools") not in body and not dialect.takes_idle_choice:
         losses.append(Loss("tool_choice", "tool_choice", "there are no tools (OC-18)"))
     elif deprecated:
-        named = {"name": names.legal(choice.names[0])} if choice.names else choice.mode
-        body["function_call"] = named
+        legal_name = dialect.name_rule.legal
+        body["function_call"] = {"name": legal_name(choice.names[0])} if choice.names else choice.mode
     else:
-        value = _choice_value(choice, losses, dialect, names, declared)
+        value = _choice_value(choice, losses, dialect, declared)
         if value is not None:
             body["tool_choice"] = value
 
 
-def _choice_value(
-    choice: ToolChoice, losses: list[Loss], dialect: Dialect, names: NameMap, declared: dict[str, str]
-) -> Any:
-    mode = choice.mode
+def _choice_value(choice: ToolChoice, losses: list[Loss], dialect: Dialect, declared: dict[str, str]) -> Any:
+    mode, legal_name = choice.mode, dialect.name_rule.legal
     if mode in ("auto", "none"):
         return mode
     if mode == "required":
@@ -246,7 +217,7 @@ def _choice_value(
         losses.append(Loss("tool_choice.names", "tool_choice", "this host takes no choice by name"))
         return dialect.required_word if mode == "tool" or choice.must_call else "auto"
     kinds = [declared.get(name, "function") for name in known]
-    named = [{"type": kind, kind: {"name": names.legal(name)}} for kind, name in zip(kinds, known, strict=True)]
+    named = [{"type": kind, kind: {"name": legal_name(name)}} for kind, name in zip(kinds, known, strict=True)]
     if mode == "tool":
         losses.extend(Loss("tool_choice.names", name, "one tool can be named, not several") for name in known[1:])
         return named[0]

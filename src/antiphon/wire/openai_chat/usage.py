@@ -13,6 +13,7 @@ from typing import Any
 from antiphon.history.usage import TokenUsage
 from antiphon.wire.openai_chat.content import FORMAT
 
+_CACHED = ("prompt_cache_hit_tokens", "cache_read_input_tokens", "cached_tokens", "num_cached_tokens")
 _PLAIN = frozenset({"prompt_tokens", "completion_tokens", "total_tokens"})
 
 
@@ -26,9 +27,8 @@ def read_usage(raw: Any) -> TokenUsage | None:
     details = raw.get("prompt_tokens_details")
     if not _PLAIN.issuperset(raw):
         more = raw.get("completion_tokens_details")
-        cached = _count(details, "cached_tokens") or _first(
-            raw, "prompt_cache_hit_tokens", "cache_read_input_tokens", "cached_tokens", "num_cached_tokens"
-        )
+        found = [_count(details, "cached_tokens"), *(_count(raw, name) for name in _CACHED)]
+        cached = next(filter(None, found), 0)
         written = _count(details, "cache_write_tokens") or _count(raw, "cache_creation_input_tokens")
         reasoning = _count(more, "reasoning_tokens") or _count(raw, "reasoning_tokens")
     unexplained = total - prompt - completion
@@ -46,10 +46,6 @@ def read_usage(raw: Any) -> TokenUsage | None:
 def _count(value: Any, key: str) -> int:
     count: Any = value.get(key) if type(value) is dict else None
     return int(count) if type(count) in (int, float) and 0 <= count < 2**53 else 0
-
-
-def _first(raw: dict[str, Any], *keys: str) -> int:
-    return next(filter(None, (_count(raw, key) for key in keys)), 0)
 
 
 def write_usage(usage: TokenUsage) -> dict[str, Any]:

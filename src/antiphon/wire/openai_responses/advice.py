@@ -21,8 +21,9 @@ from antiphon.wire.openai_responses.vocabulary import (
 )
 from antiphon.wire.openai_schema import shown
 from antiphon.wire.violation import Violation
+from antiphon.wire.words import words
 
-_MESSAGE_FIELDS = schema.words("type role content id status phase agent")
+_MESSAGE_FIELDS = words("type role content id status phase agent")
 
 
 def _advice(rule: str, path: str, message: str) -> Violation:
@@ -70,8 +71,7 @@ def _advise_unstored(index: int, item: dict[str, Any]) -> Iterator[Violation]:
     if lost and item_id is not None:
         kept = "Items are not persisted when `store` is set to false."
         remedy = "Try again with `store` set to true, or remove this item from your input."
-        text = f"Item with id '{shown(item_id)}' not found. {kept} {remedy}"
-        yield _advice("OR-22", f"input[{index}].id", text)
+        yield _advice("OR-22", f"input[{index}].id", f"Item with id '{shown(item_id)}' not found. {kept} {remedy}")
 
 
 def _advise_reasoning(items: list[Any]) -> Iterator[Violation]:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import binascii
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
 from typing import Any, TypeAlias
 
 from antiphon.parts import Audio, Document, Image, InputPart, Native, NativeExtras, Part, Refusal, Text
-from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.loss import Loss, own_extras
 
 FORMAT = "openai-responses"
 SHARED = "openai"
@@ -25,9 +25,10 @@ Body: TypeAlias = dict[str, Any]
 
 _SHARED_FIELDS = frozenset({"detail", "prompt_cache_breakpoint"})
 _base64_url = re.compile(r"data:([^;,]+);base64,").match
-_is_recording = re.compile(
+is_recording = re.compile(
     r"https?://[^?#]+\.(mp3|wav|ogg|flac|m4a|aac|mp4|mov|avi|mkv|webm)([?#]|$)", re.IGNORECASE
 ).match
+"""Whether an address is of sound or video, which is refused as a file (OR-05)."""
 _SOUND_FORMATS = {"mp3": "audio/mpeg", "wav": "audio/wav"}
 _SOUND_TYPES = {"audio/mpeg": "mp3", "audio/mp3": "mp3", "audio/wav": "wav", "audio/x-wav": "wav"}
 _EXTENSIONS = {"application/pdf": ".pdf", "text/plain": ".txt", "text/markdown": ".md", "text/html": ".html"}
@@ -52,37 +53,18 @@ def natives(own: Body, shared: Body) -> NativeExtras | None:
     return native or None
 
 
-def restore(body: Body, native: NativeExtras | None, losses: list[Loss], path: str) -> None:
-    """Put the extras back that are ours, and report the others."""
-    if native:
-        for origin in (SHARED, FORMAT):
-            if origin in native:
-                body.update(native[origin])
-        lose_native(losses, path, native, FORMAT, SHARED)
-
-
 def read_input(part: Any) -> InputPart:
     """A part of a user's, system's or developer's message, or of a tool's answer."""
-    if type(part) is dict:
-        kind = part.get("type")
-        if type(kind) is str and kind in _READERS:
-            found = _READERS[kind](part)
-            if found is not None:
-                return found
-    return Native(FORMAT, part)
+    kind = part.get("type") if type(part) is dict else None
+    found = _READERS[kind](part) if type(kind) is str and kind in _READERS else None
+    return found or Native(FORMAT, part)
 
 
 def _read_text(part: Body) -> Text | None:
     text = part.get("text")
-    if type(text) is not str:
-        return None
-    return Text(text) if len(part) == 2 else Text(text, native=extras_of(part, ("type", "text")))
-
-
-def _read_output_text(part: Body) -> Text | None:
-    """A model's text where a user's is expected: the API takes it (OR-23), so its type is kept."""
-    text = part.get("text")
-    return Text(text, native=extras_of(part, ("text",))) if type(text) is str else None
+    # A model's text where a user's is expected: the API takes it (OR-23), so its type is kept.
+    known = ("type", "text") if part["type"] == "input_text" else ("text",)
+    return Text(text, native=extras_of(part, known)) if type(text) is str else None
 
 
 def _read_image(part: Body) -> Image | None:
@@ -143,42 +125,52 @@ def _read_sound(part: Body) -> Audio | None:
 
 _READERS: dict[str, Callable[[Body], InputPart | None]] = {
     "input_text": _read_text,
-    "output_text": _read_output_text,
+    "output_text": _read_text,
     "input_image": _read_image,
     "input_file": _read_file,
     "input_audio": _read_sound,
 }
 
 
-def write_input(part: Part, losses: list[Loss], path: str) -> Body | None:
-    """A part of a message that is not the model's, or of a tool's answer."""
+def write_input(part: Part, losses: list[Loss], path: str) -> list[Body]:
+    """A part of a message that is not the model's, or of a tool's answer, in a list; none if it cannot be said."""
     body: Body | None
-    if isinstance(part, Text):
+    if isinstance(part, Native):
+        if part.origin == FORMAT and part.data is not None:
+            return [part.data]
+        why = f"only {part.origin} can say it" if part.origin != FORMAT else "null is no part of a message"
+        losses.append(Loss(path, kind_of(part), why))
+        return []
+    if isinstance(part, Text | Refusal):
         body = {"type": "input_text", "text": part.text}
+        if isinstance(part, Refusal):
+            losses.append(Loss(path, "refusal", "only an assistant refuses; it is sent as text"))
     elif isinstance(part, Image):
         body = _write_image(part)
     elif isinstance(part, Document):
         body = _write_document(part)
     elif isinstance(part, Audio):
         body = _write_sound(part)
-    elif isinstance(part, Refusal):
-        body = {"type": "input_text", "text": part.text}
-        losses.append(Loss(path, "refusal", "only an assistant refuses; it is sent as text"))
-    elif isinstance(part, Native):
-        if part.origin == FORMAT and part.data is not None:
-            block: Body = part.data
-            return block
-        why = f"only {part.origin} can say it" if part.origin != FORMAT else "null is no part of a message"
-        losses.append(Loss(path, kind_of(part), why))
-        return None
     else:
         losses.append(Loss(path, type(part).__name__, "it has no place in this message"))
-        return None
+        return []
     if body is None:
         losses.append(Loss(path, type(part).__name__.lower(), "OpenAI Responses does not take it"))
-        return None
-    restore(body, part.native, losses, path)
-    return body
+        return []
+    return [{**body, **own_extras(part.native, losses, path, SHARED, FORMAT)}]
+
+
+def texts_of(items: Any) -> Iterator[str]:
+    """What is said in the input of a body, whoever says it."""
+    if isinstance(items, str):
+        yield items
+    for item in items if isinstance(items, list) else ():
+        content = (item.get("content") or item.get("output")) if isinstance(item, dict) else None
+        if isinstance(content, str):
+            yield content
+        for part in content if isinstance(content, list) else ():
+            if isinstance(part, dict) and isinstance(part.get("text"), str):
+                yield part["text"]
 
 
 def kind_of(native: Native) -> str:
@@ -210,7 +202,7 @@ def _write_document(document: Document) -> Body | None:
         return {**body, "filename": name, "file_data": f"data:{kind};base64,{data}"}
     if document.name:
         body["filename"] = document.name
-    if document.url and not _is_recording(document.url):
+    if document.url and not is_recording(document.url):
         return {**body, "file_url": document.url}
     return {**body, "file_id": document.file_id} if document.file_id else None
 
@@ -252,6 +244,6 @@ def write_output(part: Text | Refusal, losses: list[Loss], path: str, *, whole: 
         body = {"type": "output_text", "annotations": [], "logprobs": [], "text": part.text}
     else:
         body = {"type": "output_text", "text": part.text}
-    restore(body, part.native, losses, path)
+    body.update(own_extras(part.native, losses, path, SHARED, FORMAT))
     body.pop("item", None)
     return body

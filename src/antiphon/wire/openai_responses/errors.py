@@ -9,38 +9,31 @@ quota comes with 400, 429 or within a 200.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from antiphon.wire.openai_responses.content import FORMAT, Body
-from antiphon.wire.output import ErrorKind, ProviderError
+from antiphon.wire.output import ErrorKind, ProviderError, kind_of_status
 
-_CODES: dict[str, ErrorKind] = {
-    "insufficient_quota": "billing",
-    "billing_hard_limit_reached": "billing",
-    "context_length_exceeded": "context_length",
-    "exceed_context_size_error": "context_length",
-    "invalid_api_key": "authentication",
-    "authentication_error": "authentication",
-    "permission_denied": "permission",
-    "unsupported_country_region_territory": "permission",
-    "model_not_found": "not_found",
-    "previous_response_not_found": "not_found",
-    "rate_limit_exceeded": "rate_limit",
-    "rate_limit_error": "rate_limit",
-    "server_is_overloaded": "overloaded",
-    "overloaded_error": "overloaded",
-    "slow_down": "overloaded",
-    "server_error": "server",
-    "internal_server_error": "server",
-    "api_error": "server",
+_KINDS: dict[ErrorKind, str] = {
+    "billing": "insufficient_quota billing_hard_limit_reached",
+    "context_length": "context_length_exceeded exceed_context_size_error",
+    "authentication": "invalid_api_key authentication_error",
+    "permission": "permission_denied unsupported_country_region_territory",
+    "not_found": "model_not_found previous_response_not_found",
+    "rate_limit": "rate_limit_exceeded rate_limit_error",
+    "overloaded": "server_is_overloaded overloaded_error slow_down",
+    "server": "server_error internal_server_error api_error",
     "timeout": "timeout",
     "stream_cut": "stream_cut",
-    "request_too_large": "too_large",
+    "too_large": "request_too_large",
     "conflict": "conflict",
-    "invalid_prompt": "invalid_request",
+    "invalid_request": "invalid_prompt",
 }
+"""The codes that tell a kind of error; the first is the one that is written for it."""
+_CODES: dict[str, ErrorKind] = {code: kind for kind, codes in _KINDS.items() for code in codes.split()}
 _WORDS: tuple[tuple[str, ErrorKind], ...] = (
     (r"exceeded your current quota|insufficient (credit|balance|quota)|credit balance is too low", "billing"),
     (
@@ -58,19 +51,6 @@ _WORDS: tuple[tuple[str, ErrorKind], ...] = (
     (r"overloaded|at capacity|temporarily unavailable", "overloaded"),
 )
 _WORD_KINDS = [(re.compile(words, re.IGNORECASE | re.DOTALL).search, kind) for words, kind in _WORDS]
-_STATUSES: dict[int, ErrorKind] = {
-    401: "authentication",
-    402: "billing",
-    403: "permission",
-    404: "not_found",
-    408: "timeout",
-    409: "conflict",
-    413: "too_large",
-    429: "rate_limit",
-    503: "overloaded",
-    504: "timeout",
-    529: "overloaded",
-}
 _LONGEST = 2000
 _TYPES: dict[ErrorKind, str] = {
     "billing": "insufficient_quota",
@@ -82,18 +62,7 @@ _TYPES: dict[ErrorKind, str] = {
     "unknown": "server_error",
 }
 _KIND_CODES: dict[ErrorKind, str] = {
-    "billing": "insufficient_quota",
-    "context_length": "context_length_exceeded",
-    "authentication": "invalid_api_key",
-    "permission": "permission_denied",
-    "not_found": "model_not_found",
-    "rate_limit": "rate_limit_exceeded",
-    "overloaded": "server_is_overloaded",
-    "server": "server_error",
-    "timeout": "timeout",
-    "stream_cut": "stream_cut",
-    "too_large": "request_too_large",
-    "conflict": "conflict",
+    kind: codes.split()[0] for kind, codes in _KINDS.items() if kind != "invalid_request"
 }
 
 
@@ -102,7 +71,8 @@ def read_error(body: Any, status: int | None = None) -> ProviderError:
     if isinstance(body, bytes | bytearray):
         body = bytes(body).decode("utf-8", "replace")
     if isinstance(body, str):
-        body = _decoded(body)
+        with suppress(msgspec.DecodeError, RecursionError, UnicodeError):
+            body = msgspec.json.decode(body)
     if isinstance(body, list) and body:
         body = body[0]
     found = _error_object(body)
@@ -119,13 +89,6 @@ def read_error(body: Any, status: int | None = None) -> ProviderError:
         _text(found.get("param")) or None,
         {FORMAT: {"body": body}} if isinstance(body, dict) else None,
     )
-
-
-def _decoded(text: str) -> Any:
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError, UnicodeError):
-        return text
 
 
 def _error_object(body: Any) -> Body:
@@ -157,9 +120,9 @@ def _classify(status: int | None, code: str, kind: str, message: str) -> ErrorKi
     for has_words, found in _WORD_KINDS:
         if has_words(message):
             return found
-    for number in (status, int(code) if code.isdecimal() and len(code) == 3 else None):
-        if number is not None and number >= 400:
-            return _STATUSES.get(number, "server" if number >= 500 else "invalid_request")
+    told = kind_of_status(status) or kind_of_status(int(code) if code.isdecimal() and len(code) == 3 else None)
+    if told is not None:
+        return told
     if kind == "invalid_request_error" or code.startswith(("invalid", "unsupported", "missing", "unknown_parameter")):
         return "invalid_request"
     return "unknown"

@@ -24,9 +24,10 @@ from antiphon.parts import (
     ToolCallResult,
     ToolExecutionStatus,
 )
-from antiphon.wire.ids import IdRule, NameMap
+from antiphon.wire.ids import IdRule
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.openai_responses.content import FORMAT, SHARED, Body, kind_of, write_input, write_output
+from antiphon.wire.openai_responses.tools import NAMES
 from antiphon.wire.openai_responses.vocabulary import ITEM_TYPES
 from antiphon.wire.request import Message
 
@@ -46,11 +47,9 @@ _NONE, _EACH, _ALL = 0, 1, 2
 class ItemWriter:
     """Writes messages into `items`."""
 
-    def __init__(self, losses: list[Loss], names: NameMap) -> None:
+    def __init__(self, losses: list[Loss]) -> None:
         self.items: list[Any] = []
         self._losses = losses
-        self._names = names
-        self._known_names: dict[str, str] = {}
         self._ids: set[str] = set()
         self._freeform: set[str] = set()
 
@@ -103,20 +102,12 @@ class ItemWriter:
                 self._write_call(part, index, place, ids)
             elif kind is Text or kind is Refusal:
                 said = self._write_said(part, said, index, place, ids)
-            elif kind is Thinking and ids == _ALL and part.native and len(part.native) == 1 and FORMAT in part.native:
-                said = None
-                item: Body = {"type": "reasoning", "summary": []}
-                _put(item, part.native[FORMAT])
-                self.items.append(item)
             else:
                 said = None
                 self._write_odd(part, f"messages[{index}].parts[{place}]", ids)
 
     def _write_call(self, call: ToolCallRequest, index: int, place: int, ids: int) -> None:
-        name = self._known_names.get(call.tool_name)
-        if name is None:
-            name = self._known_names[call.tool_name] = self._names.legal(call.tool_name)
-        call_id = CALL_ID.legal(call.tool_call_id)
+        name, call_id = NAMES.legal(call.tool_name), CALL_ID.legal(call.tool_call_id)
         item: Body
         if call.freeform:
             self._freeform.add(call.tool_call_id)
@@ -124,17 +115,10 @@ class ItemWriter:
         else:
             arguments = call.arguments or "{}"
             item = {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
-        native = call.native
-        if native is not None:
-            fields = native.get(FORMAT)
-            if fields is None or len(native) > 1:
-                lose_native(self._losses, f"messages[{index}].parts[{place}]", native, FORMAT, SHARED)
-            if fields:
-                if ids == _ALL:
-                    _put(item, fields)
-                else:
-                    path = f"messages[{index}].parts[{place}]"
-                    self._add_fields(item, fields, "ctc" if call.freeform else "fc", path, ids)
+        if call.native is not None:
+            path = f"messages[{index}].parts[{place}]"
+            lose_native(self._losses, path, call.native, FORMAT, SHARED)
+            self._add_fields(item, call.native.get(FORMAT), "ctc" if call.freeform else "fc", path, ids)
         self.items.append(item)
 
     def _write_said(self, part: Text | Refusal, said: Body | None, index: int, place: int, ids: int) -> Body:
@@ -149,11 +133,7 @@ class ItemWriter:
         if said is None or fields is not None:
             said = {"type": "message", "role": "assistant", "content": []}
             self.items.append(said)
-            if fields:
-                if ids == _ALL:
-                    _put(said, fields)
-                else:
-                    self._add_fields(said, fields, "msg", f"messages[{index}].parts[{place}]", ids)
+            self._add_fields(said, fields, "msg", f"messages[{index}].parts[{place}]", ids)
         elif type(said["content"]) is str:
             said["content"] = [{"type": "output_text", "text": said["content"]}]
         if type(part) is Text and native is not None and fields is not None and len(native) == len(own or ()) == 1:
@@ -181,17 +161,13 @@ class ItemWriter:
         if fields is None:
             self._losses.append(Loss(path, "thinking", "reasoning goes back only to where it came from"))
             return
-        if len(native) > 1:
-            lose_native(self._losses, path, native, FORMAT, SHARED)
+        lose_native(self._losses, path, native, FORMAT, SHARED)
         item: Body = {"type": "reasoning", "summary": []}
-        if ids == _ALL:
-            _put(item, fields)
+        self._add_fields(item, fields, "rs", path, ids)
+        if "id" not in item and fields.get("id") and not item.get("encrypted_content") and not item.get("content"):
+            self._losses.append(Loss(path, "thinking", "without its id nothing of it is left to send"))
         else:
-            self._add_fields(item, fields, "rs", path, ids)
-            if "id" not in item and fields.get("id") and not item.get("encrypted_content") and not item.get("content"):
-                self._losses.append(Loss(path, "thinking", "without its id nothing of it is left to send"))
-                return
-        self.items.append(item)
+            self.items.append(item)
 
     def _write_native(self, part: Native, path: str, ids: int = _EACH) -> None:
         data = part.data
@@ -214,8 +190,7 @@ class ItemWriter:
         if message.name is not None:
             self._losses.append(Loss(f"{path}.name", "name", "messages of OpenAI Responses have no name"))
         if message.role == "assistant":
-            if fields:
-                lose_native(self._losses, path, {FORMAT: fields})
+            lose_native(self._losses, path, {FORMAT: fields or {}})
             self._write_turn(message.parts, index)
             return
         is_raw = message.role == "unknown" or fields == {}
@@ -230,11 +205,9 @@ class ItemWriter:
     def _speaker(self, message: Message, path: str) -> str:
         if message.role in _SPEAKERS:
             return message.role
-        known = ("tool", "unknown")
-        if message.role not in known:
-            self._losses.append(
-                Loss(f"{path}.role", message.role, "OpenAI Responses has no such role; it is sent as user")
-            )
+        if message.role not in ("tool", "unknown"):
+            why = "OpenAI Responses has no such role; it is sent as user"
+            self._losses.append(Loss(f"{path}.role", message.role, why))
         return "user"
 
     def _write_parts(self, parts: Sequence[Part], item: Body, index: int, is_raw: bool) -> None:
@@ -243,9 +216,7 @@ class ItemWriter:
         for place, part in enumerate(parts):
             path = f"messages[{index}].parts[{place}]"
             if not _is_item(part, is_raw):
-                body = write_input(part, self._losses, path)
-                if body is not None:
-                    item["content"].append(body)
+                item["content"] += write_input(part, self._losses, path)
                 continue
             if item["content"]:
                 self._close(item)
@@ -268,10 +239,8 @@ class ItemWriter:
             here = f"{path}.content[{place}]"
             if isinstance(part, Audio):
                 self._losses.append(Loss(here, "audio", "a tool cannot answer with sound (OR-05)"))
-                continue
-            body = write_input(part, self._losses, here)
-            if body is not None:
-                content.append(body)
+            else:
+                content += write_input(part, self._losses, here)
         if result.status != _SUCCESS:
             content = _failed(content)
             why = "OpenAI has no field for failure; the text says it"
@@ -283,14 +252,14 @@ class ItemWriter:
         }
         if result.native is not None:
             lose_native(self._losses, path, result.native, FORMAT, SHARED)
-            fields = result.native.get(FORMAT)
-            if fields:
-                self._add_fields(item, fields, "fc" if item["type"] == "function_call_output" else "", path, _EACH)
+            self._add_fields(item, result.native.get(FORMAT), "" if is_freeform else "fc", path, _EACH)
         self.items.append(item)
 
-    def _add_fields(self, item: Body, fields: Body, prefix: str, path: str, ids: int) -> None:
+    def _add_fields(self, item: Body, fields: Body | None, prefix: str, path: str, ids: int) -> None:
         """Put an item's own fields back, and its id if it may be sent."""
-        item.update(fields)
+        item.update(fields or {})
+        if ids == _ALL and item.get("id") is not None:
+            return
         item_id = item.pop("id", None)
         if item_id is None or (type(item_id) is str and MINTED in item_id):
             return
@@ -349,13 +318,6 @@ class ItemWriter:
             after_reasoning = kind is Thinking and item_id is not None
         self._ids |= sent
         return True
-
-
-def _put(item: Body, fields: Body) -> None:
-    """Put back fields whose id was looked at before."""
-    item.update(fields)
-    if item.get("id", "") is None:
-        del item["id"]
 
 
 def _is_item(part: Part, is_raw: bool) -> bool:

@@ -21,22 +21,16 @@ from typing import Any
 from antiphon.parts import InputPart, Native, NativeExtras, Refusal, Text, Thinking, ToolCallRequest, ToolCallResult
 from antiphon.wire.openai_responses.content import FORMAT, Body, extras_of, read_input, read_output
 from antiphon.wire.request import Message
+from antiphon.wire.words import words
 
 _SPEAKERS = ("user", "system", "developer")
 _MESSAGE = frozenset({"type", "role", "content"})
 _CALL = frozenset({"type", "call_id", "name", "arguments"})
 _FREEFORM_CALL = frozenset({"type", "call_id", "name", "input"})
 _RESULT = frozenset({"type", "call_id", "output"})
-_FROM_OUTSIDE = frozenset(
-    {
-        "apply_patch_call_output",
-        "compaction_trigger",
-        "computer_call_output",
-        "configuration_update",
-        "local_shell_call_output",
-        "mcp_approval_response",
-        "shell_call_output",
-    }
+_FROM_OUTSIDE = words(
+    "apply_patch_call_output compaction_trigger computer_call_output configuration_update local_shell_call_output"
+    " mcp_approval_response shell_call_output"
 )
 """The hosted tools' items that the client makes, not the model."""
 
@@ -83,15 +77,9 @@ def _read_message(item: Body, kind: str | None, turn: _Turn) -> Message | None:
         if read_said(turn, item, content):
             return None
     elif role in _SPEAKERS:
-        if type(content) is str:
-            parts: tuple[InputPart, ...] = (Text(content),)
-        elif type(content) is list:
-            parts = tuple([read_input(part) for part in content])
-        else:
-            return Message("unknown", (Native(FORMAT, item),))
-        if len(item) == (2 if kind is None else 3):
-            return Message(role, parts)
-        return Message(role, parts, None, extras_of(item, _MESSAGE))
+        parts = _read_parts(content)
+        if parts is not None:
+            return Message(role, parts, None, extras_of(item, _MESSAGE))
     if kind is None and role is None and "id" in item:
         turn.append(Native(FORMAT, item))  # an item_reference need not say that it is one
         return None
@@ -99,21 +87,19 @@ def _read_message(item: Body, kind: str | None, turn: _Turn) -> Message | None:
 
 
 def _read_result(item: Body, kind: str, freeform: set[str]) -> Message | None:
-    call_id, output = item.get("call_id"), item.get("output")
-    if type(call_id) is not str:
+    call_id, content = item.get("call_id"), _read_parts(item.get("output"))
+    if type(call_id) is not str or content is None:
         return None
-    if type(output) is str:
-        content: tuple[InputPart, ...] = (Text(output),)
-    elif type(output) is list:
-        content = tuple([read_input(part) for part in output])
-    else:
-        return None
-    own: Body | None = None
-    if len(item) != 3:
-        own = {field: value for field, value in item.items() if field not in _RESULT}
+    own = {field: value for field, value in item.items() if field not in _RESULT}
     if (call_id in freeform) is not (kind == "custom_tool_call_output"):
-        own = {**(own or {}), "type": kind}  # its call is not here, or is of the other kind
+        own["type"] = kind  # its call is not here, or is of the other kind
     return Message("tool", (ToolCallResult("", call_id, content=content, native={FORMAT: own} if own else None),))
+
+
+def _read_parts(content: Any) -> tuple[InputPart, ...] | None:
+    if type(content) is str:
+        return (Text(content),)
+    return tuple([read_input(part) for part in content]) if type(content) is list else None
 
 
 def _is_from_outside(item: Body, kind: Any) -> bool:

@@ -29,24 +29,19 @@ class ItemIds:
         return f"{prefix}{MINTED}{self._stem}{self._count:02d}"
 
 
-def write_output_items(parts: Sequence[OutputPart], losses: list[Loss], at: str = "parts") -> list[Any]:
+def write_output_items(parts: Sequence[OutputPart], losses: list[Loss]) -> list[Any]:
     """The `output` of a response."""
     ids = ItemIds()
     items: list[Any] = []
-    said: list[Text | Refusal] = []
-    for place, part in enumerate(parts):
-        if isinstance(part, Text | Refusal):
-            if said and begins_item(part):
-                items.append(message_item(said, ids.new("msg"), losses, f"{at}[{place - len(said)}]"))
-                said = []
-            said.append(part)
-            continue
-        if said:
-            items.append(message_item(said, ids.new("msg"), losses, f"{at}[{place - len(said)}]"))
+    said: list[Text | Refusal] = []  # the content of one message item
+    for place, part in enumerate((*parts, None)):
+        if said and (not isinstance(part, Text | Refusal) or begins_item(part)):
+            items.append(message_item(said, ids.new("msg"), losses, f"parts[{place - len(said)}]"))
             said = []
-        items.extend(item_of(part, ids, losses, f"{at}[{place}]"))
-    if said:
-        items.append(message_item(said, ids.new("msg"), losses, f"{at}[{len(parts) - len(said)}]"))
+        if isinstance(part, Text | Refusal):
+            said.append(part)
+        elif part is not None:
+            items.extend(item_of(part, ids, losses, f"parts[{place}]"))
     return items
 
 
@@ -82,14 +77,7 @@ def message_item(parts: Sequence[Text | Refusal], new_id: str, losses: list[Loss
     content = [write_output(part, losses, path, whole=True) for part in parts]
     fields = _own_fields(parts[0]).get("item", {})
     given = {field: value for field, value in fields.items() if value is not None}
-    return {
-        "id": new_id,
-        "type": "message",
-        "status": "completed",
-        **given,
-        "role": "assistant",
-        "content": content,
-    }
+    return {"id": new_id, "type": "message", "status": "completed", **given, "role": "assistant", "content": content}
 
 
 def call_item(call: ToolCallRequest, new_id: str, losses: list[Loss], path: str) -> Body:

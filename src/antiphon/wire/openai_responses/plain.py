@@ -15,7 +15,7 @@ from antiphon.wire.openai_responses.content import FORMAT, read_input
 from antiphon.wire.openai_responses.items import read_said
 from antiphon.wire.openai_responses.request import instructions_of, request_of
 from antiphon.wire.openai_responses.vocabulary import PARAMETERS
-from antiphon.wire.plain import PlainDecoder
+from antiphon.wire.plain import PlainReader
 from antiphon.wire.request import Message, ModelRequest
 
 _SUCCESS = ToolExecutionStatus.SUCCESS
@@ -31,48 +31,35 @@ class _Item(Struct, forbid_unknown_fields=True, gc=False):
     output: str | list[Any] | UnsetType = UNSET
 
 
-_DECODER: PlainDecoder[_Item] = PlainDecoder("input", _Item, PARAMETERS)
-
-
-def read_plain(data: bytes) -> ModelRequest | None:
-    """A plain body in neutral terms; None if it is not plain."""
-    decoded = _DECODER.decode(data)
-    if decoded is None:
-        return None
-    items, rest = decoded
+def _request(items: list[_Item], rest: dict[str, Any]) -> ModelRequest | None:
     messages = instructions_of(rest)
-    return request_of(messages, rest) if _read_items(items, messages) else None
-
-
-def _read_items(items: list[_Item], messages: list[Message]) -> bool:
-    """Append the messages that the items are; False if one of them is odd."""
     turn: list[Any] = []
     for item in items:
         call_id, content, output = item.call_id, item.content, item.output
         if item.type == "function_call":
             name, text = item.name, item.arguments
             if call_id is UNSET or name is UNSET or text is UNSET:
-                return False
+                return None
             if item.role is not UNSET or content is not UNSET or output is not UNSET:
-                return False
+                return None
             turn.append(ToolCallRequest(name, call_id, text or "{}"))
             continue
         if item.name is not UNSET or item.arguments is not UNSET:
-            return False
+            return None
         if item.type == "function_call_output":
             if call_id is UNSET or output is UNSET or item.role is not UNSET or content is not UNSET:
-                return False
+                return None
             said = (Text(output),) if type(output) is str else _read_parts(output)
             message = Message("tool", (ToolCallResult("", call_id, _SUCCESS, said),))
         else:
             role = item.role
             if role is UNSET or content is UNSET or call_id is not UNSET or output is not UNSET:
-                return False
+                return None
             if role == "assistant":
                 if not turn and type(content) is str:
                     turn.append(Text(content))
                 elif not read_said(turn, {"role": role, "content": content}, content):
-                    return False
+                    return None
                 continue
             is_first = role == "system" and not messages and not turn
             said = (Text(content),) if type(content) is str else _read_parts(content)
@@ -83,8 +70,11 @@ def _read_items(items: list[_Item], messages: list[Message]) -> bool:
         messages.append(message)
     if turn:
         messages.append(Message("assistant", tuple(turn)))
-    return True
+    return request_of(messages, rest)
 
 
 def _read_parts(content: Any) -> tuple[InputPart, ...]:
     return tuple([read_input(part) for part in content])
+
+
+read_plain = PlainReader("input", _Item, PARAMETERS, _request).read

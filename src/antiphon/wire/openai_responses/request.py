@@ -22,43 +22,20 @@ from typing import Any
 from antiphon.errors import WireError
 from antiphon.parts import Text
 from antiphon.wire.ids import legal_name
-from antiphon.wire.loss import Loss, lose_native
-from antiphon.wire.openai_responses.content import FORMAT, SHARED, Body, extras_of, natives, restore
+from antiphon.wire.loss import Loss, lose_native, own_extras
+from antiphon.wire.openai_parameters import FIELDS, SHARED_PARAMETERS, TIERS, Fields, read_fields
+from antiphon.wire.openai_responses.content import FORMAT, SHARED, Body, extras_of, natives, texts_of
 from antiphon.wire.openai_responses.item_writer import ItemWriter
 from antiphon.wire.openai_responses.items import read_items
-from antiphon.wire.openai_responses.tools import (
-    closed,
-    name_map,
-    read_tool_choice,
-    read_tools,
-    write_tool_choice,
-    write_tools,
-)
-from antiphon.wire.openai_schema import is_name, model_family, says_json
-from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning
+from antiphon.wire.openai_responses.tools import closed, read_tool_choice, read_tools, write_tool_choice, write_tools
+from antiphon.wire.openai_schema import is_name, is_object, model_family, says_json
+from antiphon.wire.request import BUDGETS, Message, ModelRequest, OutputFormat, Reasoning
 
-_NUMBER = (int, float)
-_FIELDS: dict[str, tuple[str, tuple[type, ...]]] = {
-    "model": ("model", (str,)),
-    "stream": ("stream", (bool,)),
-    "parallel_tool_calls": ("parallel_tool_calls", (bool,)),
-    "max_output_tokens": ("max_output_tokens", (int,)),
-    "temperature": ("temperature", _NUMBER),
-    "top_p": ("top_p", _NUMBER),
-    "top_logprobs": ("top_logprobs", (int,)),
-    "user": ("user", (str,)),
-    "metadata": ("metadata", (dict,)),
-    "service_tier": ("service_tier", (str,)),
-    "prompt_cache_key": ("cache_key", (str,)),
-    "store": ("store", (bool,)),
-}
-_SHARED_PARAMETERS = frozenset({"safety_identifier", "prompt_cache_retention", "prompt_cache_options", "moderation"})
+_FIELDS: Fields = FIELDS | {"max_output_tokens": ("max_output_tokens", (int,))}
 _LOGPROBS = "message.output_text.logprobs"
 _SUMMARIES = ("auto", "concise", "detailed")
-_BUDGETS = {"none": 0, "minimal": 512, "low": 1024, "medium": 4096, "high": 16384, "xhigh": 32768}
 _O_SERIES_EFFORTS = {"none": "low", "minimal": "low", "low": "low", "medium": "medium", "high": "high"}
 _is_o_series = model_family("o1|o3|o3-mini|o4-mini")
-_TIERS = {"standard": "default", "standard_only": "default"}  # the words of others for the usual tier
 _LEAST_TOKENS = 16
 _ASKS_JSON = "Answer with a JSON object."
 
@@ -86,18 +63,10 @@ def instructions_of(rest: Body) -> list[Message]:
 def request_of(messages: list[Message], rest: Body) -> ModelRequest:
     """The request of messages that are read, the instructions among them, and of the rest of their body."""
     fields: Body = {}
-    own: Body = {}
-    shared: Body = {}
-    for name, value in rest.items():
-        if value is None or (name == "instructions" and type(value) is str):
-            continue
-        field = _FIELDS.get(name)
-        if field is not None and type(value) in field[1]:
-            fields[field[0]] = value
-        elif name in _SHARED_PARAMETERS:
-            shared[name] = value
-        else:
-            own[name] = value
+    own = read_fields(rest, _FIELDS, fields)
+    shared = {name: own.pop(name) for name in list(own) if name in SHARED_PARAMETERS}
+    if type(own.get("instructions")) is str:
+        del own["instructions"]
     if own:
         _read_parameters(own, fields)
     identifier = shared.get("safety_identifier")
@@ -129,17 +98,10 @@ def _read_parameters(own: Body, fields: Body) -> None:
 
 
 def _read_reasoning(given: Body) -> Reasoning:
-    effort, summary = given.get("effort"), given.get("summary")
-    known = set()
-    if type(effort) is str:
-        known.add("effort")
-    if summary in _SUMMARIES:
-        known.add("summary")
-    return Reasoning(
-        effort if "effort" in known else None,
-        shown=summary if "summary" in known else None,
-        native=extras_of(given, known),
-    )
+    known = {field: given[field] for field in ("effort", "summary") if type(given.get(field)) is str}
+    if known.get("summary") not in _SUMMARIES:
+        known.pop("summary", None)
+    return Reasoning(known.get("effort"), shown=known.get("summary"), native=extras_of(given, known))
 
 
 def _read_text(given: Body, fields: Body) -> Body:
@@ -177,18 +139,22 @@ def write_request(request: ModelRequest, losses: list[Loss], **_options: Any) ->
     for origin, extras in native.items():
         if origin not in (FORMAT, SHARED):
             losses.extend(Loss(name, name, f"only {origin} can say it") for name in extras)
-    names = name_map()
-    _write_messages(request, body, ItemWriter(losses, names), losses)
+    _write_messages(request, body, ItemWriter(losses), losses)
     if request.tools:
-        tools = write_tools(request.tools, names, losses)
+        tools = write_tools(request.tools, losses)
         if tools:
             body["tools"] = tools
-    write_tool_choice(request, body, names, losses)
+    write_tool_choice(request, body, losses)
     _write_settings(request, body, losses)
     if request.reasoning is not None:
         _write_reasoning(request, request.reasoning, body, losses)
     _write_text(request, body, losses)
-    _lose_unsayable(request, losses)
+    for field in ("stop", "top_k", "seed", "presence_penalty", "frequency_penalty"):
+        value = getattr(request, field)
+        if value is not None:
+            losses.append(Loss(field, str(value), "OpenAI Responses does not have it (OR-18)"))
+    if request.candidates not in (None, 1):
+        losses.append(Loss("candidates", str(request.candidates), "OpenAI Responses gives one answer (OR-18)"))
     if not body["input"] and _is_continued(body):
         del body["input"]
     return body
@@ -202,16 +168,14 @@ def _write_messages(request: ModelRequest, body: Body, writer: ItemWriter, losse
     wants_json = request.output_format is not None and _format_kind(request.output_format) == "json_object"
     if instructions is not None:
         # `instructions` alone are no input (OR-01), and are not searched for the word "json" (OR-17).
-        if (not items and not _is_continued(body)) or (
-            wants_json and says_json(instructions.text) and not _any_says_json(items)
-        ):
+        is_searched = wants_json and says_json(instructions.text) and not any(map(says_json, texts_of(items)))
+        if is_searched or (not items and not _is_continued(body)):
             items.insert(0, {"role": "system", "content": instructions.text})
         else:
             body["instructions"] = instructions.text
         for path, extras in (("messages[0].parts[0]", instructions.native), ("messages[0]", messages[0].native)):
-            if extras:
-                lose_native(losses, path, extras, FORMAT)
-    if wants_json and not _is_continued(body) and not _any_says_json(items):
+            lose_native(losses, path, extras, FORMAT)
+    if wants_json and not _is_continued(body) and not any(map(says_json, texts_of(items))):
         items.insert(0, {"role": "developer", "content": _ASKS_JSON})
     if not items and not _is_continued(body):
         items.append({"role": "user", "content": ""})  # all that there was is lost; some input there must be (OR-01)
@@ -234,23 +198,13 @@ def _is_continued(body: Body) -> bool:
     return any(body.get(name) is not None for name in ("previous_response_id", "conversation", "prompt"))
 
 
-def _any_says_json(items: list[Any]) -> bool:
-    for item in items:
-        content = (item.get("content") or item.get("output")) if isinstance(item, dict) else None
-        parts = content if isinstance(content, list) else [{"text": content}]
-        texts = [part.get("text") for part in parts if isinstance(part, dict)]
-        if any(isinstance(text, str) and says_json(text) for text in texts):
-            return True
-    return False
-
-
 def _write_settings(request: ModelRequest, body: Body, losses: list[Loss]) -> None:
     for field in ("stream", "parallel_tool_calls", "store"):
         value = getattr(request, field)
         if value is not None:
             body[field] = value
     if request.service_tier is not None:
-        body["service_tier"] = _TIERS.get(request.service_tier, request.service_tier)
+        body["service_tier"] = TIERS.get(request.service_tier, request.service_tier)
     if request.cache_key is not None:
         body["prompt_cache_key"] = request.cache_key
     if request.user is not None and body.get("safety_identifier") != request.user:
@@ -309,7 +263,7 @@ def _write_reasoning(request: ModelRequest, reasoning: Reasoning, body: Body, lo
         written["summary"] = "auto" if reasoning.shown == "summarized" else "detailed"
     elif reasoning.shown not in (None, "omitted", "none"):  # without a summary nothing is shown
         losses.append(Loss("reasoning.shown", str(reasoning.shown), "OpenAI has no such summary"))
-    restore(written, reasoning.native, losses, "reasoning")
+    written.update(own_extras(reasoning.native, losses, "reasoning", SHARED, FORMAT))
     body["reasoning"] = written
 
 
@@ -322,7 +276,7 @@ def _effort(reasoning: Reasoning, losses: list[Loss]) -> str | None:
     if reasoning.enabled is False:
         return "none"
     if budget is not None and budget >= 0:
-        return next((effort for effort, most in _BUDGETS.items() if budget <= most), "max")
+        return next((effort for effort, most in BUDGETS.items() if budget <= most), "max")
     return "medium" if reasoning.enabled or budget is not None else None
 
 
@@ -347,33 +301,17 @@ def _write_format(wanted: OutputFormat, losses: list[Loss]) -> Body:
     path, kind = "output_format", _format_kind(wanted)
     if kind != "json_schema" or wanted.schema is None:
         body: Body = {"type": kind}
-        unsayable = [
-            field for field in ("schema", "name", "description", "strict") if getattr(wanted, field) is not None
-        ]
-        losses.extend(Loss(f"{path}.{field}", field, f"{body['type']} has none") for field in unsayable)
+        said = [field for field in ("schema", "name", "description", "strict") if getattr(wanted, field) is not None]
+        losses.extend(Loss(f"{path}.{field}", field, f"{kind} has none") for field in said)
     else:
         name = wanted.name or "response"
         body = {"type": "json_schema", "name": name if is_name(name) else legal_name(name, 64), "schema": wanted.schema}
         if wanted.description is not None:
             body["description"] = wanted.description
         if wanted.strict is not None:
-            body["strict"] = wanted.strict and _may_be_strict(wanted.schema, losses)
-    restore(body, wanted.native, losses, path)
+            may_be_object = wanted.schema.get("type") is None or is_object(wanted.schema)
+            if wanted.strict and not may_be_object:
+                losses.append(Loss(f"{path}.strict", "strict", "the root of the schema is no object"))
+            body["strict"] = wanted.strict and may_be_object and closed(wanted.schema, losses, f"{path}.strict")
+    body.update(own_extras(wanted.native, losses, path, SHARED, FORMAT))
     return body
-
-
-def _may_be_strict(schema: Body, losses: list[Loss]) -> bool:
-    kind = schema.get("type")
-    if kind is None or kind == "object" or (isinstance(kind, list) and "object" in kind):
-        return closed(schema, losses, "output_format.strict")
-    losses.append(Loss("output_format.strict", "strict", "the root of the schema is no object"))
-    return False
-
-
-def _lose_unsayable(request: ModelRequest, losses: list[Loss]) -> None:
-    for field in ("stop", "top_k", "seed", "presence_penalty", "frequency_penalty"):
-        value = getattr(request, field)
-        if value is not None:
-            losses.append(Loss(field, str(value), "OpenAI Responses does not have it (OR-18)"))
-    if request.candidates is not None and request.candidates != 1:
-        losses.append(Loss("candidates", str(request.candidates), "OpenAI Responses gives one answer (OR-18)"))

@@ -22,12 +22,9 @@ from antiphon.history.usage import TokenUsage
 from antiphon.parts import NativeExtras, OutputPart, Refusal, ToolCallRequest
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_responses.content import FORMAT, SHARED, Body
-from antiphon.wire.openai_responses.errors import read_error, write_error
 from antiphon.wire.openai_responses.items import read_model_item
 from antiphon.wire.openai_responses.output_items import write_output_items
 from antiphon.wire.output import ModelOutput, StopReason
-
-__all__ = ["read_error", "read_response", "write_error", "write_response"]
 
 _TAKEN = frozenset({"id", "object", "created_at", "model", "output", "usage", "status", "incomplete_details"})
 _CUTS: dict[str, StopReason] = {"max_output_tokens": "length", "content_filter": "content_filter"}
@@ -42,23 +39,22 @@ _UNSAYABLE = {
 _ALWAYS_THERE: Body = {"error": None, "incomplete_details": None, "instructions": None}
 
 
-def _defaults() -> Body:
-    """What clients look for in a response that was made elsewhere."""
-    return {
-        **_ALWAYS_THERE,
-        "background": False,
-        "max_output_tokens": None,
-        "metadata": {},
-        "parallel_tool_calls": True,
-        "previous_response_id": None,
-        "reasoning": {"effort": None, "summary": None},
-        "temperature": None,
-        "text": {"format": {"type": "text"}},
-        "tool_choice": "auto",
-        "tools": [],
-        "top_p": None,
-        "truncation": "disabled",
-    }
+_DEFAULTS: Body = {
+    **_ALWAYS_THERE,
+    "background": False,
+    "max_output_tokens": None,
+    "metadata": {},
+    "parallel_tool_calls": True,
+    "previous_response_id": None,
+    "reasoning": {"effort": None, "summary": None},
+    "temperature": None,
+    "text": {"format": {"type": "text"}},
+    "tool_choice": "auto",
+    "tools": [],
+    "top_p": None,
+    "truncation": "disabled",
+}
+"""What clients look for in a response that was made elsewhere."""
 
 
 def read_response(body: Body) -> ModelOutput:
@@ -159,10 +155,7 @@ def write_usage(usage: TokenUsage | None) -> Body | None:
         return None if usage is None else usage.raw
     return {
         "input_tokens": usage.prompt_tokens,
-        "input_tokens_details": {
-            "cached_tokens": usage.cached_tokens,
-            "cache_write_tokens": usage.cache_write_tokens,
-        },
+        "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": usage.cache_write_tokens},
         "output_tokens": usage.completion_tokens,
         "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
         "total_tokens": usage.total,
@@ -193,14 +186,12 @@ def response_body(output: ModelOutput, items: list[Any], losses: list[Loss]) -> 
     """The object around the items; `output.parts` are not looked at."""
     native = output.native or {}
     is_own = output.format == FORMAT
-    created = output.created
-    if created is None and not is_own:
-        created = int(time.time())
+    created = int(time.time()) if output.created is None and not is_own else output.created
     body: Body = {
         "id": legal_id(output.id, output.format),
         "object": "response",
         "created_at": created,
-        **(_ALWAYS_THERE if is_own else _defaults()),
+        **(_ALWAYS_THERE if is_own else _DEFAULTS),
         **_status(output.stop_reason, items),
         "model": output.model,
         "output": items,

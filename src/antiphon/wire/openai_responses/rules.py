@@ -11,11 +11,12 @@ refuse, or what the rule book disputes, is an advisory, and made in `advice`. A 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 from antiphon.wire import openai_schema as schema
 from antiphon.wire.openai_responses.advice import advise
+from antiphon.wire.openai_responses.content import is_recording, texts_of
+from antiphon.wire.openai_responses.tools import declared_names
 from antiphon.wire.openai_responses.vocabulary import (
     CALLS,
     CHAT_ONLY,
@@ -48,9 +49,6 @@ _is_call_name = re.compile(r"[a-zA-Z0-9_-]{1,128}").fullmatch
 _of_id_letters = re.compile(r"[a-zA-Z0-9_-]+").fullmatch
 _is_o_series = schema.model_family("o1|o3|o3-mini|o4-mini")
 _data_url = re.compile(r"data:([^;,]*)[^,]{0,64},").match
-_is_recording = re.compile(
-    r"https?://[^?#]+\.(mp3|wav|ogg|flac|m4a|aac|mp4|mov|avi|mkv|webm)([?#]|$)", re.IGNORECASE
-).match
 
 
 def check_request(body: Any, *, advisories: bool = False) -> list[Violation]:
@@ -104,27 +102,19 @@ def check_sequence(messages: list[Any], *, continued: bool = False) -> list[Viol
             continued = True
         if item_id and isinstance(item_id, str):
             if item_id in ids:
-                found.append(_duplicate(index, item_id))
+                remedy = "Remove duplicate items from your input and try again."
+                text = f"Duplicate item found with id {shown(item_id)}. {remedy}"
+                found.append(Violation("OR-10", f"input[{index}].id", text))
             ids.add(item_id)
-    found.extend(_unanswered(messages, index, call_id) for call_id, index in calls.items() if call_id not in outputs)
-    if not continued:
-        found.extend(_orphan(index, call_id) for call_id, index in outputs.items() if call_id not in known)
+    for call_id, index in calls.items():
+        if call_id not in outputs:
+            text = f"No tool output found for {_CALL_NAMES[messages[index]['type']]} {shown(call_id)}."
+            found.append(Violation("OR-06", f"input[{index}].call_id", text))
+    for call_id, index in outputs.items():
+        if call_id not in known and not continued:
+            text = f"No tool call found for function call output with call_id {shown(call_id)}."
+            found.append(Violation("OR-07", f"input[{index}].call_id", text))
     return found
-
-
-def _duplicate(index: int, item_id: str) -> Violation:
-    text = f"Duplicate item found with id {shown(item_id)}. Remove duplicate items from your input and try again."
-    return Violation("OR-10", f"input[{index}].id", text)
-
-
-def _unanswered(messages: list[Any], index: int, call_id: str) -> Violation:
-    name = _CALL_NAMES[messages[index]["type"]]
-    return Violation("OR-06", f"input[{index}].call_id", f"No tool output found for {name} {shown(call_id)}.")
-
-
-def _orphan(index: int, call_id: str) -> Violation:
-    text = f"No tool call found for function call output with call_id {shown(call_id)}."
-    return Violation("OR-07", f"input[{index}].call_id", text)
 
 
 def _is_continued(body: dict[str, Any]) -> bool:
@@ -202,7 +192,7 @@ def _check_part(found: Found, rule: str, path: str, part: Any, supported: tuple[
 
 def _check_file(found: Found, path: str, part: dict[str, Any]) -> None:
     url, data = part.get("file_url"), part.get("file_data")
-    if isinstance(url, str) and _is_recording(url):
+    if isinstance(url, str) and is_recording(url):
         text = "The file type you uploaded is not supported. Please try again with a pdf"
         found.append(Violation("OR-05", f"{path}.file_url", text))
     if data is None or not require(found, "OR-05", f"{path}.file_data", data, str, "a string"):
@@ -288,7 +278,7 @@ def _check_tool_choice(found: Found, body: dict[str, Any]) -> None:
         if require(found, "OR-13", "tool_choice.type", kind, str, "a string") and body.get("prompt") is None:
             members = choice.get("tools") if kind == "allowed_tools" else [choice]
             if require(found, "OR-13", "tool_choice.tools", members, list, "an array of objects"):
-                _check_chosen(found, members or [], set(_declared(body)))
+                _check_chosen(found, members or [], set(declared_names(body)))
     elif choice is not None and choice not in ("none", "auto", "required"):
         found.append(unsupported("OR-13", "tool_choice", choice, ("none", "auto", "required")))
 
@@ -303,18 +293,6 @@ def _check_chosen(found: Found, chosen: list[Any], declared: set[str]) -> None:
             found.append(Violation("OR-13", "tool_choice", text))
 
 
-def _declared(body: dict[str, Any]) -> Iterator[str]:
-    """The names of all tools the model has: the body's, those in namespaces, and those that items bring."""
-    items = body.get("input")
-    holders = [body, *(items if isinstance(items, list) else ())]
-    for holder in holders:  # grows by the namespaces found
-        tools = holder.get("tools") if isinstance(holder, dict) else None
-        for tool in tools if isinstance(tools, list) else ():
-            if isinstance(tool, dict) and isinstance(tool.get("name"), str):
-                yield tool["name"]
-                holders.append(tool)
-
-
 def _check_settings(found: Found, body: dict[str, Any]) -> None:
     schema.check_ranges(found, "OR-14", body, {"max_output_tokens": Range(16, whole=True)})
     schema.check_ranges(found, "OR-15", body, RANGES)
@@ -324,8 +302,7 @@ def _check_settings(found: Found, body: dict[str, Any]) -> None:
     efforts = ("low", "medium", "high")
     if effort is not None and isinstance(model, str) and _is_o_series(model) and effort not in efforts:
         wanted = f"is not supported with the '{model}' model. Supported values are: {schema.listed(efforts)}."
-        text = f"Unsupported value: '{shown(effort)}' {wanted}"
-        found.append(Violation("OR-15", "reasoning.effort", text))
+        found.append(Violation("OR-15", "reasoning.effort", f"Unsupported value: '{shown(effort)}' {wanted}"))
     previous = body.get("previous_response_id")
     if previous is None or not require(found, "OR-16", "previous_response_id", previous, str, "a string"):
         return
@@ -348,24 +325,15 @@ def _check_text(found: Found, body: dict[str, Any]) -> None:
     if kind == "json_schema":
         schema.check_output_schema(found, "OR-17", "OR-20", "text.format", wanted, schema_needed=True)
     elif kind == "json_object":
-        if not _is_continued(body) and body.get("prompt") is None and not any(map(schema.says_json, _texts(body))):
+        if (
+            not _is_continued(body)
+            and body.get("prompt") is None
+            and not any(map(schema.says_json, texts_of(body.get("input"))))
+        ):
             needed = "must contain the word 'json' in some form to use 'text.format' of type 'json_object'."
             found.append(Violation("OR-17", "input", f"Response input messages {needed}"))
     elif kind != "text":
         found.append(unsupported("OR-17", "text.format.type", kind, ("json_object", "json_schema", "text")))
-
-
-def _texts(body: dict[str, Any]) -> Iterator[str]:
-    items = body.get("input")
-    if isinstance(items, str):
-        yield items
-    for item in items if isinstance(items, list) else ():
-        content = (item.get("content") or item.get("output")) if isinstance(item, dict) else None
-        if isinstance(content, str):
-            yield content
-        for part in content if isinstance(content, list) else ():
-            if isinstance(part, dict) and isinstance(part.get("text"), str):
-                yield part["text"]
 
 
 def _check_parameters(found: Found, body: dict[str, Any]) -> None:

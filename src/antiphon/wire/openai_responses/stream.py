@@ -1,6 +1,6 @@
-"""Streams of OpenAI Responses: `StreamReader` here, `StreamWriter` in `stream_writer`.
+"""Streams of OpenAI Responses, read; `stream_writer` writes them.
 
-Theory of operation of the reader. Events are told apart by `type` and belong to the item at their `output_index`: some hosts
+Theory of operation. Events are told apart by `type` and belong to the item at their `output_index`: some hosts
 change an item's id with every event. An item opens its parts as early as something is known of them (a call with its name, a
 text with its first piece) and closes them with its `output_item.done`, whose values are final. What was not streamed of a text
 by then is given as one last piece; extras that only the whole item has come as `PartExtended`. Hosted tools are one `Native`
@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from msgspec import Struct, structs
 
 from antiphon.parts import Native, NativeExtras, OutputPart, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire.delta import (
@@ -33,42 +34,54 @@ from antiphon.wire.delta import (
 )
 from antiphon.wire.openai_responses.content import FORMAT, Body
 from antiphon.wire.openai_responses.errors import read_error
-from antiphon.wire.openai_responses.event import StreamEvent, decode_event
 from antiphon.wire.openai_responses.items import read_model_item
 from antiphon.wire.openai_responses.response import created_of, read_usage, response_extras, stop_reason
-from antiphon.wire.openai_responses.stream_writer import StreamWriter
 from antiphon.wire.output import ProviderError
 from antiphon.wire.sse import SseEvent, SseOverflow, SseReader
 
-__all__ = ["StreamReader", "StreamWriter"]
+
+class StreamEvent(Struct, gc=False):
+    """What a reader looks at of an event, any of which may be missing or of any type; other fields are skipped."""
+
+    type: Any = None
+    output_index: Any = None
+    content_index: Any = None
+    summary_index: Any = None
+    delta: Any = None
+    item: Any = None
+    part: Any = None
+    text: Any = None
+    arguments: Any = None
+    input: Any = None
+    refusal: Any = None
+    response: Any = None
+    error: Any = None
+    message: Any = None
+    code: Any = None
+    param: Any = None
 
 
-class _Part:
+class _Part(Struct):
     """A part that was started: what of it was said so far."""
 
-    __slots__ = ("index", "native", "pieces")
-
-    def __init__(self, index: int, native: NativeExtras | None) -> None:
-        self.index = index
-        self.native = native
-        self.pieces: list[str] = []
+    index: int
+    native: NativeExtras | None
+    pieces: list[str] = []
 
 
-class _Item:
+class _Item(Struct):
     """An item under way. Message items have a part per content index, others at most one."""
 
-    __slots__ = ("is_done", "item", "kind", "parts", "place", "previous", "section")
-
-    def __init__(self, item: Body, kind: Any, previous: OutputPart | None) -> None:
-        self.item = item
-        self.kind = kind
-        self.previous = previous
-        self.parts: dict[Any, _Part] = {}
-        self.is_done = False
-        self.place: int | None = None  # the index that a part given only when whole will have
-        self.section: Any = None  # which summary or content of reasoning was said last
+    item: Body
+    kind: Any
+    previous: OutputPart | None
+    parts: dict[Any, _Part] = {}
+    is_done: bool = False
+    place: int | None = None  # the index that a part given only when whole will have
+    section: Any = None  # which summary or content of reasoning was said last
 
 
+_decode_event = msgspec.json.Decoder(StreamEvent).decode
 _NO_ITEM: Body = {}
 _TEXT_DELTA = "response.output_text.delta"  # most of the events of most streams
 
@@ -88,29 +101,6 @@ class StreamReader:
         self._is_started = False
         self._is_over = False
         self._out: list[ModelOutputDelta] = []
-        self._handlers: dict[str, Callable[[StreamEvent], None]] = {
-            "response.created": self._on_lifecycle,
-            "response.queued": self._on_lifecycle,
-            "response.in_progress": self._on_lifecycle,
-            "response.output_item.added": self._on_item_added,
-            "response.output_item.done": self._on_item_done,
-            "response.content_part.added": self._on_part_added,
-            "response.content_part.done": self._on_part_done,
-            "response.output_text.done": self._on_text_done,
-            "response.refusal.delta": self._on_refusal,
-            "response.refusal.done": self._on_refusal_done,
-            "response.function_call_arguments.delta": self._on_call_text,
-            "response.function_call_arguments.done": self._on_arguments_done,
-            "response.custom_tool_call_input.delta": self._on_call_text,
-            "response.custom_tool_call_input.done": self._on_input_done,
-            "response.reasoning_summary_text.delta": self._on_reasoning,
-            "response.reasoning_text.delta": self._on_reasoning,
-            "response.completed": self._on_terminal,
-            "response.incomplete": self._on_terminal,
-            "response.failed": self._on_failed,
-            "response.cancelled": self._on_failed,
-            "error": self._on_error,
-        }
 
     def feed(self, data: bytes) -> list[ModelOutputDelta]:
         """The deltas that these bytes complete."""
@@ -135,12 +125,11 @@ class StreamReader:
         return deltas
 
     def _read(self, events: list[SseEvent], cut: ProviderError | None = None) -> list[ModelOutputDelta]:
-        handlers = self._handlers
         for name, data in events:
             if data == b"[DONE]" or not data:
                 continue
             try:
-                event = decode_event(data)
+                event = _decode_event(data)
             except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
                 self._fail(cut or ProviderError(f"an event of the stream is no JSON object: {error}", "server"))
                 break
@@ -150,9 +139,9 @@ class StreamReader:
                 continue
             if kind is None:
                 kind = "error" if event.error is not None else name.decode("utf-8", "replace")
-            handler = handlers.get(kind) if type(kind) is str else None
+            handler = _HANDLERS.get(kind) if type(kind) is str else None
             if handler is not None:
-                handler(event)
+                handler(self, event)
                 if self._is_over:
                     break
         return self._taken()
@@ -169,15 +158,8 @@ class StreamReader:
         """Begin the answer, with what the first event knows of it."""
         self._is_started = True
         given = response if type(response) is dict else {}
-        response_id, model = given.get("id"), given.get("model")
-        self._out.append(
-            Started(
-                response_id if type(response_id) is str else "",
-                model if type(model) is str else "",
-                created_of(given),
-                FORMAT,
-            )
-        )
+        names = {field: given[field] for field in ("id", "model") if type(given.get(field)) is str}
+        self._out.append(Started(**names, created=created_of(given), format=FORMAT))
 
     def _on_lifecycle(self, event: StreamEvent) -> None:
         if not self._is_started:
@@ -194,24 +176,18 @@ class StreamReader:
         kind = item.get("type")
         opened = _Item(item, kind, self._last_part)
         self._items[key] = self._last = opened
+        native: NativeExtras | None = {FORMAT: {"id": item["id"]}} if item.get("id") is not None else None
         if kind == "function_call" or kind == "custom_tool_call":
-            self._open_call(opened)
+            name, call_id = item.get("name"), item.get("call_id")
+            if type(name) is str and type(call_id) is str:
+                call = ToolCallRequest(name, call_id, "", kind == "custom_tool_call", native=native)
+                self._begin(opened, None, call)
         elif kind == "reasoning":
-            item_id = item.get("id")
-            native: NativeExtras | None = {FORMAT: {"id": item_id}} if item_id is not None else None
             self._begin(opened, None, Thinking(native=native))
         elif kind != "message":
             opened.place = self._next
             self._next += 1
         return opened
-
-    def _open_call(self, opened: _Item) -> None:
-        item = opened.item
-        name, call_id, item_id = item.get("name"), item.get("call_id"), item.get("id")
-        if type(name) is str and type(call_id) is str:
-            native: NativeExtras | None = {FORMAT: {"id": item_id}} if item_id is not None else None
-            call = ToolCallRequest(name, call_id, "", opened.kind == "custom_tool_call", native=native)
-            self._begin(opened, None, call)
 
     def _begin(self, item: _Item, key: Any, part: OutputPart, index: int | None = None) -> _Part:
         if index is None:
@@ -248,35 +224,24 @@ class StreamReader:
             part = self._begin(item, key, make("", native=native))
         return part
 
-    def _say(self, part: _Part, text: Any) -> None:
-        if type(text) is str and text:
+    def _say(self, part: _Part | None, text: Any) -> None:
+        if part is not None and type(text) is str and text:
             part.pieces.append(text)
             self._out.append(PartDelta(part.index, text))
 
-    def _complete(self, part: _Part, text: Any) -> None:
+    def _complete(self, part: _Part | None, text: Any) -> None:
         """Say what is missing of a text that is known whole now."""
-        if type(text) is str:
+        if part is not None and type(text) is str:
             said = "".join(part.pieces)
             if len(text) > len(said) and text.startswith(said):
                 self._say(part, text[len(said) :])
 
-    def _on_part_added(self, event: StreamEvent) -> None:
+    def _on_part(self, event: StreamEvent, say: Callable[[_Part | None, Any], None]) -> None:
         given = event.part if type(event.part) is dict else _NO_ITEM
         if given.get("type") == "output_text":
-            part = self._content(event, Text)
-            if part is not None:
-                self._say(part, given.get("text"))
+            say(self._content(event, Text), given.get("text"))
         elif given.get("type") == "refusal":
-            part = self._content(event, Refusal)
-            if part is not None:
-                self._say(part, given.get("refusal"))
-
-    def _on_part_done(self, event: StreamEvent) -> None:
-        given = event.part if type(event.part) is dict else _NO_ITEM
-        if given.get("type") == "output_text":
-            self._finish_text(event, Text, given.get("text"))
-        elif given.get("type") == "refusal":
-            self._finish_text(event, Refusal, given.get("refusal"))
+            say(self._content(event, Refusal), given.get("refusal"))
 
     def _on_text(self, event: StreamEvent) -> None:
         place = (event.output_index, event.content_index)
@@ -290,36 +255,11 @@ class StreamReader:
                 part.pieces.append(text)
                 self._out.append(PartDelta(part.index, text))
 
-    def _on_text_done(self, event: StreamEvent) -> None:
-        self._finish_text(event, Text, event.text)
-
-    def _on_refusal(self, event: StreamEvent) -> None:
-        part = self._content(event, Refusal)
-        if part is not None:
-            self._say(part, event.delta)
-
-    def _on_refusal_done(self, event: StreamEvent) -> None:
-        self._finish_text(event, Refusal, event.refusal)
-
-    def _finish_text(self, event: StreamEvent, make: type[Text] | type[Refusal], text: Any) -> None:
-        part = self._content(event, make)
-        if part is not None:
-            self._complete(part, text)
-
     def _on_call_text(self, event: StreamEvent) -> None:
-        part = self._only_part(event)
-        if part is not None:
-            self._say(part, event.delta)
+        self._say(self._only_part(event), event.delta)
 
-    def _on_arguments_done(self, event: StreamEvent) -> None:
-        part = self._only_part(event)
-        if part is not None:
-            self._complete(part, event.arguments)
-
-    def _on_input_done(self, event: StreamEvent) -> None:
-        part = self._only_part(event)
-        if part is not None:
-            self._complete(part, event.input)
+    def _end_call_text(self, event: StreamEvent, text: Any) -> None:
+        self._complete(self._only_part(event), text)
 
     def _only_part(self, event: StreamEvent) -> _Part | None:
         item = self._items.get(event.output_index) if type(event.output_index) is int else self._last
@@ -380,8 +320,9 @@ class StreamReader:
             self._out.append(PartEnded(item.parts[None].index))
             return
         text = part.arguments if isinstance(part, ToolCallRequest) else part.text
-        if begun is None:
-            begun = self._begin(item, place, _empty(part))
+        if begun is None:  # it begins without its text, which follows
+            empty = {"arguments": ""} if isinstance(part, ToolCallRequest) else {"text": ""}
+            begun = self._begin(item, place, structs.replace(part, native=None, **empty))
         self._complete(begun, text)
         if part.native is not None and part.native != begun.native:
             self._out.append(PartExtended(begun.index, part.native))
@@ -432,9 +373,26 @@ class StreamReader:
         self._fail(read_error(error))
 
 
-def _empty(part: Any) -> OutputPart:
-    """The part as it begins: its text is still to come."""
-    if isinstance(part, ToolCallRequest):
-        return ToolCallRequest(part.tool_name, part.tool_call_id, "", part.freeform)
-    empty: Text | Thinking | Refusal = type(part)("")
-    return empty
+_HANDLERS: dict[str, Callable[[StreamReader, StreamEvent], None]] = {
+    "response.created": StreamReader._on_lifecycle,
+    "response.queued": StreamReader._on_lifecycle,
+    "response.in_progress": StreamReader._on_lifecycle,
+    "response.output_item.added": StreamReader._on_item_added,
+    "response.output_item.done": StreamReader._on_item_done,
+    "response.content_part.added": lambda reader, event: reader._on_part(event, reader._say),
+    "response.content_part.done": lambda reader, event: reader._on_part(event, reader._complete),
+    "response.output_text.done": lambda reader, event: reader._complete(reader._content(event, Text), event.text),
+    "response.refusal.delta": lambda reader, event: reader._say(reader._content(event, Refusal), event.delta),
+    "response.refusal.done": lambda reader, event: reader._complete(reader._content(event, Refusal), event.refusal),
+    "response.function_call_arguments.delta": StreamReader._on_call_text,
+    "response.function_call_arguments.done": lambda reader, event: reader._end_call_text(event, event.arguments),
+    "response.custom_tool_call_input.delta": StreamReader._on_call_text,
+    "response.custom_tool_call_input.done": lambda reader, event: reader._end_call_text(event, event.input),
+    "response.reasoning_summary_text.delta": StreamReader._on_reasoning,
+    "response.reasoning_text.delta": StreamReader._on_reasoning,
+    "response.completed": StreamReader._on_terminal,
+    "response.incomplete": StreamReader._on_terminal,
+    "response.failed": StreamReader._on_failed,
+    "response.cancelled": StreamReader._on_failed,
+    "error": StreamReader._on_error,
+}

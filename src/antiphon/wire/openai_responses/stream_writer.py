@@ -13,7 +13,7 @@ import time
 from typing import Any
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 
 from antiphon.history.usage import TokenUsage
 from antiphon.parts import NativeExtras, OutputPart, Refusal, Text, Thinking, ToolCallRequest
@@ -47,32 +47,26 @@ _encode = msgspec.json.Encoder().encode
 _PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc", "custom_tool_call": "ctc"}
 
 
-class _Item:
+class _Item(Struct):
     """An item under way."""
 
-    __slots__ = ("final", "id", "index", "kind", "parts")
-
-    def __init__(self, index: int, kind: str, item_id: str) -> None:
-        self.index = index
-        self.kind = kind
-        self.id = item_id
-        self.parts: list[_Part] = []
-        self.final: Any = None
+    index: int
+    kind: str
+    id: str
+    parts: list[_Part] = []
+    final: Any = None
 
 
-class _Part:
-    """A part under way, and its place in its item."""
+class _Part(Struct):
+    """A part under way, its index among the parts, and its place in its item."""
 
-    __slots__ = ("is_over", "item", "native", "part", "pieces", "place", "source")
-
-    def __init__(self, part: Any, item: _Item, source: int) -> None:
-        self.part = part
-        self.item = item
-        self.source = source
-        self.place = len(item.parts)
-        self.native: NativeExtras | None = part.native
-        self.pieces: list[str] = []
-        self.is_over = False
+    part: Any
+    item: _Item
+    source: int
+    place: int
+    native: NativeExtras | None
+    pieces: list[str] = []
+    is_over: bool = False
 
     @property
     def text(self) -> str:
@@ -146,6 +140,7 @@ class StreamWriter:
         self._out.append(b"event: %b\ndata: %b\n\n" % (kind.encode(), _encode(event)))
 
     def _begin(self, started: Started) -> None:
+        """Announce the response, once."""
         if self._is_begun:
             return
         self._is_begun = True
@@ -174,8 +169,7 @@ class StreamWriter:
         return {**response_body(whole, items, losses), "id": self._id}
 
     def _start_part(self, started: PartStarted) -> None:
-        if not self._is_begun:
-            self._begin(Started())
+        self._begin(Started())
         part = started.part
         if started.candidate != 0:
             return  # told as a loss when its candidate finishes
@@ -184,9 +178,13 @@ class StreamWriter:
             return
         self._end_messages()
         if isinstance(part, ToolCallRequest):
-            self._start_call(part, started.index)
+            kind = "custom_tool_call" if part.freeform else "function_call"
+            body = call_item(structs.replace(part, arguments="", native=None), "", [], "")
+            self._start_item(kind, part, started.index, {**body, "status": "in_progress"})
+            self._say(PartDelta(started.index, part.arguments))
         elif isinstance(part, Thinking):
-            self._start_thinking(part, started.index)
+            self._start_item("reasoning", part, started.index, {"id": "", "type": "reasoning", "summary": []})
+            self._say(PartDelta(started.index, part.text))
         else:
             self._write_whole(part, started.index)
 
@@ -196,7 +194,7 @@ class StreamWriter:
         return item
 
     def _add(self, item: _Item, part: Any, index: int) -> _Part:
-        added = self._parts[index] = _Part(part, item, index)
+        added = self._parts[index] = _Part(part, item, index, len(item.parts), part.native)
         item.parts.append(added)
         return added
 
@@ -214,28 +212,16 @@ class StreamWriter:
         self._emit("response.content_part.added", {**_place(added), "part": empty})
         self._say(PartDelta(index, part.text))
 
-    def _start_call(self, call: ToolCallRequest, index: int) -> None:
-        kind = "custom_tool_call" if call.freeform else "function_call"
-        item = self._open(kind, call)
-        self._add(item, call, index)
-        body = call_item(structs.replace(call, arguments="", native=None), item.id, [], "")
-        self._emit(
-            "response.output_item.added", {"output_index": item.index, "item": {**body, "status": "in_progress"}}
-        )
-        self._say(PartDelta(index, call.arguments))
-
-    def _start_thinking(self, thinking: Thinking, index: int) -> None:
-        item = self._open("reasoning", thinking)
-        self._add(item, thinking, index)
-        body = {"id": item.id, "type": "reasoning", "summary": []}
-        self._emit("response.output_item.added", {"output_index": item.index, "item": body})
-        self._say(PartDelta(index, thinking.text))
+    def _start_item(self, kind: str, part: ToolCallRequest | Thinking, index: int, body: Body) -> None:
+        """Begin an item of one part; its own id is put into the body."""
+        item = self._open(kind, part)
+        self._add(item, part, index)
+        self._emit("response.output_item.added", {"output_index": item.index, "item": {**body, "id": item.id}})
 
     def _write_whole(self, part: OutputPart, index: int) -> None:
         """A part that is not said piece by piece."""
         for body in item_of(part, self._ids, self.losses, f"parts[{index}]"):
-            item = _Item(len(self._items), "", "")
-            item.final = body
+            item = _Item(len(self._items), "", "", final=body)
             self._items.append(item)
             self._emit("response.output_item.added", {"output_index": item.index, "item": body})
             self._emit("response.output_item.done", {"output_index": item.index, "item": body})
@@ -276,7 +262,12 @@ class StreamWriter:
         whole, path = part.whole(), f"parts[{index}]"
         if isinstance(whole, ToolCallRequest):
             item.final = call_item(whole, item.id, self.losses, path)
-            self._end_call(item, whole)
+            fields: Body = {"item_id": item.id, "output_index": item.index}
+            if whole.freeform:
+                self._emit("response.custom_tool_call_input.done", {**fields, "input": whole.arguments})
+            else:
+                fields |= {"name": whole.tool_name, "arguments": whole.arguments}
+                self._emit("response.function_call_arguments.done", fields)
         else:
             item.final = reasoning_item(whole, item.id, self.losses, path)
             if part.pieces:
@@ -284,14 +275,6 @@ class StreamWriter:
                 self._emit("response.reasoning_summary_text.done", {**_summary(item), "text": part.text})
                 self._emit("response.reasoning_summary_part.done", {**_summary(item), "part": said})
         self._end_item(item)
-
-    def _end_call(self, item: _Item, call: ToolCallRequest) -> None:
-        fields: Body = {"item_id": item.id, "output_index": item.index}
-        if call.freeform:
-            self._emit("response.custom_tool_call_input.done", {**fields, "input": call.arguments})
-        else:
-            fields = {**fields, "name": call.tool_name, "arguments": call.arguments}
-            self._emit("response.function_call_arguments.done", fields)
 
     def _end_content(self, part: _Part) -> None:
         content = message_item([part.whole()], "", [], "")["content"][0]
@@ -324,7 +307,10 @@ class StreamWriter:
         if finished.candidate != 0:
             lose_candidates(1, self.losses)
             return
-        self._end_all()
+        self._begin(Started())
+        for index in list(self._parts):
+            self._end_part(index)
+        self._end_messages()
         items = [item.final for item in self._items]
         output = ModelOutput(
             stop_reason=finished.stop_reason, stop_sequence=finished.stop_sequence, native=finished.native
@@ -334,17 +320,9 @@ class StreamWriter:
         self._emit(f"response.{status if status == 'incomplete' else 'completed'}", {"response": response})
         self._is_over = True
 
-    def _end_all(self) -> None:
-        if not self._is_begun:
-            self._begin(Started())
-        for index in list(self._parts):
-            self._end_part(index)
-        self._end_messages()
-
     def _fail(self, error: ProviderError) -> None:
         """Say that it failed, with the items that were whole by then."""
-        if not self._is_begun:
-            self._begin(Started())
+        self._begin(Started())
         items = [item.final for item in self._items if item.final is not None]
         response = self._response(ModelOutput(), items, [])
         response.update({"status": "failed", "incomplete_details": None, "error": failure(error)})

@@ -9,26 +9,22 @@ are losses).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from antiphon.parts import Native
-from antiphon.wire.ids import NameMap
-from antiphon.wire.loss import Loss, lose_native
-from antiphon.wire.openai_responses.content import FORMAT, SHARED, Body, extras_of, kind_of, restore
-from antiphon.wire.openai_schema import strict_problem
+from antiphon.wire.ids import NameRule
+from antiphon.wire.loss import Loss, lose_native, own_extras
+from antiphon.wire.openai_responses.content import FORMAT, SHARED, Body, extras_of, kind_of
+from antiphon.wire.openai_schema import is_object, strict_problem
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
 
 _FUNCTION = frozenset({"type", "name", "description", "parameters", "strict"})
 _CUSTOM = frozenset({"type", "name", "description"})
 _MODES = {mode: ToolChoice(mode) for mode in ("auto", "none", "required")}
-_is_name = re.compile(r"[a-zA-Z0-9_-]{1,128}").fullmatch
 
-
-def name_map() -> NameMap:
-    """Tool names as this format takes them (OR-12). Stand-ins keep to 64, which every host takes."""
-    return NameMap(_is_name, 64)
+NAMES = NameRule(r"[a-zA-Z0-9_-]{1,128}")
+"""Tool names as this format takes them (OR-12). Stand-ins keep to 64, which every host takes."""
 
 
 def read_tools(tools: list[Any]) -> tuple[ToolDefinition | Native, ...]:
@@ -55,11 +51,11 @@ def _read_tool(tool: Any) -> ToolDefinition | None:
     return ToolDefinition(tool["name"], description, parameters, strict, native=native)
 
 
-def write_tools(tools: Sequence[ToolDefinition | Native], names: NameMap, losses: list[Loss]) -> list[Any]:
+def write_tools(tools: Sequence[ToolDefinition | Native], losses: list[Loss]) -> list[Any]:
     written: list[Any] = []
     for place, tool in enumerate(tools):
         if isinstance(tool, ToolDefinition):
-            written.append(_write_tool(tool, names, losses, f"tools[{place}]"))
+            written.append(_write_tool(tool, losses, f"tools[{place}]"))
         elif tool.origin == FORMAT:
             written.append(tool.data)
         else:
@@ -67,8 +63,8 @@ def write_tools(tools: Sequence[ToolDefinition | Native], names: NameMap, losses
     return written
 
 
-def _write_tool(tool: ToolDefinition, names: NameMap, losses: list[Loss], path: str) -> Body:
-    body: Body = {"type": "custom" if tool.freeform else "function", "name": names.legal(tool.name)}
+def _write_tool(tool: ToolDefinition, losses: list[Loss], path: str) -> Body:
+    body: Body = {"type": "custom" if tool.freeform else "function", "name": NAMES.legal(tool.name)}
     if tool.description is not None:
         body["description"] = tool.description
     if tool.freeform:
@@ -82,16 +78,15 @@ def _write_tool(tool: ToolDefinition, names: NameMap, losses: list[Loss], path: 
             body["strict"] = tool.strict and closed(body.get("parameters"), losses, f"{path}.strict")
         elif tool.native and tool.native.get(FORMAT) == {}:
             body["strict"] = None
-    restore(body, tool.native, losses, path)
+    body.update(own_extras(tool.native, losses, path, SHARED, FORMAT))
     return body
 
 
 def _object_schema(parameters: Body, losses: list[Loss], path: str) -> Body:
     """Parameters whose root is an object (OR-12)."""
-    kind = parameters.get("type")
-    if kind == "object" or (isinstance(kind, list) and "object" in kind):
+    if is_object(parameters):
         return parameters
-    if kind is None:
+    if parameters.get("type") is None:
         return {"type": "object", **{key: value for key, value in parameters.items() if key != "type"}}
     losses.append(Loss(path, "schema", "its root is no object; its value is asked for as the property `value`"))
     return {"type": "object", "properties": {"value": parameters}, "required": ["value"]}
@@ -135,30 +130,24 @@ def _freeform(tools: Sequence[ToolDefinition | Native]) -> set[str]:
     return {tool.name for tool in tools if isinstance(tool, ToolDefinition) and tool.freeform}
 
 
-def write_tool_choice(request: ModelRequest, body: Body, names: NameMap, losses: list[Loss]) -> None:
+def write_tool_choice(request: ModelRequest, body: Body, losses: list[Loss]) -> None:
     """Say which tools to call, as far as the tools in the body allow (OR-13)."""
     choice = request.tool_choice
     if choice is None:
         return
-    if choice.native:
-        lose_native(losses, "tool_choice", choice.native, SHARED)
-    has_tools = (
-        bool(body.get("tools")) or body.get("prompt") is not None or any(_brings_tools(item) for item in body["input"])
-    )
-    if choice.mode in ("auto", "none"):
-        body["tool_choice"] = choice.mode
-        return
-    if choice.mode == "required":
-        if has_tools:
-            body["tool_choice"] = "required"
+    lose_native(losses, "tool_choice", choice.native, SHARED)
+    if choice.mode in ("auto", "none", "required"):
+        brought = [item for item in body["input"] if isinstance(item, dict) and isinstance(item.get("tools"), list)]
+        if choice.mode != "required" or body.get("tools") or brought or body.get("prompt") is not None:
+            body["tool_choice"] = choice.mode
         else:
             losses.append(Loss("tool_choice", "required", "there are no tools"))
         return
     freeform = _freeform(request.tools)
-    declared = None if body.get("prompt") is not None else set(_declared(body))
+    declared = None if body.get("prompt") is not None else set(declared_names(body))
     chosen: list[Body] = []
     for name in choice.names:
-        legal = names.legal(name)
+        legal = NAMES.legal(name)
         if declared is None or legal in declared:
             chosen.append({"type": "custom" if name in freeform else "function", "name": legal})
         else:
@@ -170,13 +159,10 @@ def write_tool_choice(request: ModelRequest, body: Body, names: NameMap, losses:
         body["tool_choice"] = {"type": "allowed_tools", "mode": mode, "tools": chosen}
 
 
-def _brings_tools(item: Any) -> bool:
-    return isinstance(item, dict) and isinstance(item.get("tools"), list)
-
-
-def _declared(body: Body) -> Iterator[str]:
-    """The names of all tools in a body: its own, those in namespaces, and those that items bring."""
-    holders: list[Any] = [body, *body["input"]]
+def declared_names(body: Body) -> Iterator[str]:
+    """The names of all tools the model has: the body's, those in namespaces, and those that items bring."""
+    items = body.get("input")
+    holders: list[Any] = [body, *(items if isinstance(items, list) else ())]
     for holder in holders:  # grows by the namespaces found
         tools = holder.get("tools") if isinstance(holder, dict) else None
         for tool in tools if isinstance(tools, list) else ():

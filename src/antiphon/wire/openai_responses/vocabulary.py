@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-from antiphon.wire.openai_schema import Range, words
+from antiphon.wire.openai_schema import Range
+from antiphon.wire.words import in_order, words
 
 ROLES = ("assistant", "system", "developer", "user")
-ITEM_TYPES = tuple(
-    sorted(
-        words(
-            "additional_tools agent_message apply_patch_call apply_patch_call_output code_interpreter_call compaction"
-            " compaction_trigger computer_call computer_call_output configuration_update custom_tool_call"
-            " custom_tool_call_output file_search_call function_call function_call_output image_generation_call"
-            " item_reference local_shell_call local_shell_call_output mcp_approval_request mcp_approval_response"
-            " mcp_call mcp_list_tools message multi_agent_call multi_agent_call_output program program_output reasoning"
-            " shell_call shell_call_output tool_search_call tool_search_output web_search_call"
-        )
-    )
+ITEM_TYPES = in_order(
+    "additional_tools agent_message apply_patch_call apply_patch_call_output code_interpreter_call compaction"
+    " compaction_trigger computer_call computer_call_output configuration_update custom_tool_call"
+    " custom_tool_call_output file_search_call function_call function_call_output image_generation_call"
+    " item_reference local_shell_call local_shell_call_output mcp_approval_request mcp_approval_response"
+    " mcp_call mcp_list_tools message multi_agent_call multi_agent_call_output program program_output reasoning"
+    " shell_call shell_call_output tool_search_call tool_search_output web_search_call"
 )
-INPUT_PARTS = (
-    "input_text",
-    "input_image",
-    "output_text",
-    "refusal",
-    "input_file",
-    "input_audio",
-    "computer_screenshot",
-    "summary_text",
-    "reasoning_text",
+INPUT_PARTS = in_order(
+    "input_text input_image output_text refusal input_file input_audio computer_screenshot summary_text reasoning_text"
 )
 OUTPUT_PARTS = ("output_text", "refusal")
 RESULT_PARTS = ("input_text", "input_image", "input_file")

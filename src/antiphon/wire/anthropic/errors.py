@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from antiphon.wire.anthropic.native import FORMAT, extras_of, is_own
-from antiphon.wire.output import ErrorKind, ProviderError
+from antiphon.wire.output import ErrorKind, ProviderError, kind_of_status
 
 # Type, kind, status.
 _TYPES: tuple[tuple[str, ErrorKind, int], ...] = (
@@ -35,13 +35,6 @@ _NAMES: dict[ErrorKind, str] = {kind: name for name, kind, _ in _TYPES} | {
     "stream_cut": "api_error",
     "unknown": "api_error",
 }
-_KINDS_BY_STATUS: dict[int, ErrorKind] = {status: kind for _, kind, status in _TYPES} | {
-    408: "timeout",
-    422: "invalid_request",
-    502: "server",
-    503: "overloaded",
-    524: "timeout",
-}
 _WORDS: tuple[tuple[re.Pattern[str], ErrorKind], ...] = (
     (
         re.compile(r"prompt is too long|exceeds? (the )?context (limit|window)|input is too long", re.I),
@@ -60,13 +53,17 @@ _ERROR_FIELDS = frozenset({"type", "message"})
 def read_error(body: Any, status: int | None = None) -> ProviderError:
     """What an error body says."""
     if isinstance(body, bytes | bytearray | memoryview):
-        body = _decoded(bytes(body))
+        try:
+            body = msgspec.json.decode(body)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            body = bytes(body).decode("utf-8", "replace")
     error: Any = body.get("error", body) if type(body) is dict else body
     code, message = None, ""
     native: dict[str, Any] = {}
     if type(error) is dict:
         code = error["type"] if type(error.get("type")) is str and error["type"] != "error" else None
-        message = _words_of(error)
+        said = (error.get(name) for name in ("message", "Message", "detail", "error"))
+        message = next((words for words in said if type(words) is str and words), "")
         native = _extras(body, error)
     elif type(error) is str:
         message = error
@@ -85,21 +82,6 @@ def _extras(body: dict[str, Any], error: dict[str, Any]) -> dict[str, Any]:
     return {**found, "error": inner} if inner else found
 
 
-def _words_of(error: dict[str, Any]) -> str:
-    for name in ("message", "Message", "detail", "error"):
-        if type(error.get(name)) is str and error[name]:
-            words: str = error[name]
-            return words
-    return ""
-
-
-def _decoded(body: bytes) -> Any:
-    try:
-        return msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return body.decode("utf-8", "replace")
-
-
 def _kind(code: str | None, status: int | None, message: str) -> ErrorKind:
     said = _KINDS.get(code or "")
     if said in (None, "invalid_request"):
@@ -108,11 +90,7 @@ def _kind(code: str | None, status: int | None, message: str) -> ErrorKind:
                 return kind
     if said is not None:
         return said
-    if status is None:
-        return "unknown"
-    return _KINDS_BY_STATUS.get(status) or (
-        "server" if status >= 500 else "invalid_request" if status >= 400 else "unknown"
-    )
+    return "timeout" if status == 524 else kind_of_status(status) or "unknown"
 
 
 def write_error(error: ProviderError) -> dict[str, Any]:

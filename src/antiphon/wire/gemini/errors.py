@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from antiphon.wire.gemini.spelling import FORMAT, extras_of
-from antiphon.wire.output import ErrorKind, ProviderError
+from antiphon.wire.output import ErrorKind, ProviderError, kind_of_status
 
 _TEXTS: tuple[tuple[str, ErrorKind], ...] = (
     ("api key not valid", "authentication"),
@@ -42,22 +42,6 @@ _WORDS: dict[str, ErrorKind] = {
     "UNKNOWN": "server",
     "DATA_LOSS": "server",
     "UNIMPLEMENTED": "invalid_request",
-}
-_STATUSES: dict[int, ErrorKind] = {
-    400: "invalid_request",
-    401: "authentication",
-    402: "billing",
-    403: "permission",
-    404: "not_found",
-    408: "timeout",
-    409: "conflict",
-    413: "too_large",
-    422: "invalid_request",
-    429: "rate_limit",
-    499: "server",
-    503: "overloaded",
-    504: "timeout",
-    529: "overloaded",
 }
 _KINDS: dict[ErrorKind, tuple[int, str]] = {
     "invalid_request": (400, "INVALID_ARGUMENT"),
@@ -126,9 +110,7 @@ def _kind(message: str, word: str | None, status: int | None) -> ErrorKind:
             return kind
     if word in _WORDS:
         return _WORDS[word]
-    if status is None:
-        return "unknown"
-    return _STATUSES.get(status) or ("server" if status >= 500 else "invalid_request" if status >= 400 else "unknown")
+    return "server" if status == 499 else kind_of_status(status) or "unknown"
 
 
 def _decoded(body: Any) -> Any:
