@@ -24,7 +24,7 @@ from bench.figures import Figure, Growth, Taken, not_measured
 from bench.loop import PEERS_PYTHON, ROOT
 from bench.turns import TURNS, payload, turn
 
-RUNS, GROWTH_RUNS = 3, 2
+RUNS, GROWTH_RUNS = 5, 2
 EDGE = 50  # turns at the beginning and at the end whose cost is compared
 SIZES = (40, 400, 4_000)
 PATIENCE = 240.0

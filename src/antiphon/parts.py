@@ -169,11 +169,14 @@ OutputPart: TypeAlias = Text | Thinking | Refusal | Image | Audio | Document | T
 Part: TypeAlias = Text | Thinking | Refusal | Image | Audio | Document | ToolCallRequest | ToolCallResult | Native
 
 
+_WORDS = (Text, Refusal)
+
+
 def as_parts(content: Iterable[P | str]) -> tuple[P | Text, ...]:
     """Parts as they are, plain strings as `Text`."""
-    return tuple(Text(part) if isinstance(part, str) else part for part in content)
+    return tuple([Text(part) if isinstance(part, str) else part for part in content])
 
 
 def text_of(parts: Iterable[Part]) -> str:
     """The words among `parts`: text and refusals, one after the other."""
-    return "".join(part.text for part in parts if isinstance(part, Text | Refusal))
+    return "".join([part.text for part in parts if isinstance(part, _WORDS)])

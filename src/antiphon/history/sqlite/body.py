@@ -5,7 +5,8 @@ bytes or more is kept as a zlib stream. Its first byte tells the two apart: JSON
 stream with `MARK`. The stream ends with a checksum, so a byte that was changed on the disk is noticed before anybody reads it
 as words.
 
-A window of 4 KiB instead of 32 costs nothing in size at these lengths, and is four times as fast to set up.
+A window of 4 KiB instead of 32 and small tables cost nothing in size at these lengths, and are set up in no time: `zlib.compress`
+with its own takes more than twice as long for a KiB.
 """
 
 from __future__ import annotations
@@ -24,13 +25,15 @@ MARK = b"H"
 
 _LEVEL = 1  # level 6 saves two bytes in a hundred more, and takes half as long again
 _WINDOW = 12
+_TABLES = 5
 
 
 def packed(body: bytes) -> bytes:
     """The body as it is stored."""
     if not SMALLEST <= len(body) <= LARGEST:
         return body
-    deflated = zlib.compress(body, _LEVEL, _WINDOW)
+    deflating = zlib.compressobj(_LEVEL, zlib.DEFLATED, _WINDOW, _TABLES)
+    deflated = deflating.compress(body) + deflating.flush()
     return deflated if len(deflated) < len(body) else body
 
 

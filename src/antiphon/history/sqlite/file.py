@@ -121,6 +121,8 @@ class SqliteFile:
         if not self.read_only:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
+            # A journal that is begun anew after a MiB is written over, which costs a quarter less than making it longer.
+            connection.execute("PRAGMA wal_autocheckpoint = 256")
             connection.execute("PRAGMA fullfsync = ON")  # where an ordinary fsync does not reach the disk
         return connection
 
