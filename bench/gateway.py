@@ -41,7 +41,7 @@ from bench.gateway_peers import (
 )
 from bench.gateway_traffic import CONNECTIONS, EVENTS, AnswerWrong, asks, load, waits
 
-ROUNDS = 3
+ROUNDS = 5
 SECONDS, WARM_UP_SECONDS = 1.0, 0.5
 START_RUNS = 5
 WAITS, PAUSE = 60, 0.02
