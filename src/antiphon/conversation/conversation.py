@@ -220,7 +220,8 @@ class Conversation:
 
     async def call_model(self, **options: Any) -> ModelOutputEntry:
         """Ask the model once and append what it answers. Raises `ModelCallFailed` if it did not finish; what it said is kept."""
-        await self.hear_model(None, **options)
+        await self._get_ready()
+        await self.inference(**options).told_to(None)
         output = self.turn.output
         assert output is not None, "a call that finished was appended"
         return output
@@ -236,11 +237,6 @@ class Conversation:
                         yield read
             for read in inference.end():
                 yield read
-
-    async def hear_model(self, hear: Callable[[ModelOutputDelta], None] | None, **options: Any) -> None:
-        """The same for somebody who is called with each delta, which costs less than handing them on, or for nobody."""
-        await self._get_ready()
-        await self.inference(**options).told_to(hear)
 
     async def _get_ready(self) -> None:
         await self.registry.open()

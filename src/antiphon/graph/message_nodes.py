@@ -84,7 +84,7 @@ class MessagesLLMNode(_MessagesNode):
             if chat.turn.needs_model:
                 await driver.play()
             else:  # the graph wants another answer to the same messages
-                await chat.hear_model(lambda _: None)
+                await chat.call_model()
         except BaseException as error:
             telling.failed(error)
             raise
