@@ -1,46 +1,46 @@
 """The exceptions Antiphon raises, in one small tree.
 
-Each message says what was wrong, where (file, line, conversation, entry) and what to do. Catch `AntiphonError` to catch them
-all; a bare `ValueError` or `sqlite3.Error` reaching a caller is a bug of ours.
+Each message says what failed, where (file, line, conversation, entry) and what to do. Catch `AntiphonError` to catch them
+all; a bare `ValueError` or `sqlite3.Error` reaching a caller is a bug. Names of version 0.1 stay as aliases at the end.
 """
 
 from __future__ import annotations
 
 
 class AntiphonError(Exception):
-    """Anything Antiphon refuses or cannot do."""
+    """Base class: something Antiphon refuses or cannot do."""
 
 
 class ExtraMissing(AntiphonError):
-    """Something that belongs to an extra which is not installed. The message names it."""
+    """A feature of an optional extra that is not installed. The message names the extra."""
 
 
 class HistoryError(AntiphonError):
-    """An operation on a history that would break it, and was not done."""
+    """An operation that would break a history; it was not done."""
 
 
-class NotAppendable(HistoryError):
-    """What was given is no entry of the log (a decorated one, say), or cannot be written down."""
+class InvalidEntry(HistoryError):
+    """The value is not an entry of the log (a decorated one, for example), or cannot be stored."""
 
 
-class OutOfSequence(HistoryError):
+class SequenceError(HistoryError):
     """A version or sequence number that does not fit the log."""
 
 
 class WriterConflict(HistoryError):
-    """Somebody else writes this history. Reopen it, look at what is new, and append again."""
+    """Another process writes this history. Reopen it, read the new entries, and append again."""
 
 
 class LeaseHeld(WriterConflict):
-    """Somebody holds the conversation: nobody else writes until they are done, or their lease runs out."""
+    """Another process holds the lease of this conversation; writing is possible after it is released or expires."""
 
 
 class LeaseLost(WriterConflict):
-    """The conversation was claimed by somebody else, who goes on with it. Nothing more of ours is written: stop."""
+    """Another process claimed the conversation and continues it. Stop: no further write will succeed."""
 
 
 class StoreError(AntiphonError):
-    """The store cannot do what was asked; what it held, it still holds."""
+    """The store cannot do what was asked. Stored data is unchanged."""
 
 
 class UnknownConversation(StoreError):
@@ -48,15 +48,15 @@ class UnknownConversation(StoreError):
 
 
 class ConversationExists(StoreError):
-    """A conversation with that id is already there."""
+    """A conversation with that id already exists."""
 
 
 class StoreLocked(StoreError):
-    """Another process held the file for longer than we were willing to wait."""
+    """Another process kept the file locked for longer than the timeout."""
 
 
 class StoreReadOnly(StoreError):
-    """The file or its folder cannot be written."""
+    """The file or its folder is not writable."""
 
 
 class StoreFull(StoreError):
@@ -64,11 +64,11 @@ class StoreFull(StoreError):
 
 
 class StoreDamaged(StoreError):
-    """The file is damaged, or is not ours."""
+    """The file is corrupt, or not an Antiphon store."""
 
 
 class UnknownResponse(StoreError):
-    """No kept response, or item of one, has that id. `code` and `param` are what OpenAI's clients look for."""
+    """No stored response, or item of one, has that id. `code` and `param` are the fields OpenAI's clients read."""
 
     def __init__(self, message: str, *, status: int = 404, code: str | None = None, param: str | None = None) -> None:
         super().__init__(message)
@@ -78,75 +78,75 @@ class UnknownResponse(StoreError):
 
 
 class StoreUnreachable(StoreError):
-    """The server of the store does not answer, or broke off. What it acknowledged before, it has."""
+    """The database server does not answer, or the connection broke. Acknowledged writes are safe."""
 
 
-class SharedStoreAway(AntiphonError):
-    """The store that gateways share does not answer, or refuses; each of them goes on alone until it is back."""
+class SharedStoreUnavailable(AntiphonError):
+    """The store that gateways share does not answer. Each process works on its own until it is reachable again."""
 
 
 class UnknownRun(StoreError):
     """No run has that id."""
 
 
-class RunRefused(StoreError):
-    """A run that cannot be had as things stand; nothing was changed."""
+class RunStateError(StoreError):
+    """The run is not in a state that allows this; nothing was changed."""
 
 
-class TooManyRuns(RunRefused):
-    """So many runs wait already that no more are taken. Try again later."""
+class TooManyRuns(RunStateError):
+    """The queue of waiting runs is full. Try again later."""
 
 
-class RunBookRefused(AntiphonError):
-    """A book of runs that cannot be used: nowhere to be found, two kinds of one name, a kind that gives no loop."""
+class RunConfigError(AntiphonError):
+    """The registry of runs cannot be used: not found, two kinds with one name, or a kind that returns no loop."""
 
 
-class ImportRefused(StoreError):
-    """An export that cannot be imported; nothing of it was."""
+class ImportFormatError(StoreError):
+    """The export cannot be imported; nothing was written."""
 
 
 class ContextError(AntiphonError):
-    """A live context that cannot be rendered as asked."""
+    """The live context cannot be rendered with these options."""
 
 
 class WireError(AntiphonError):
-    """A body that cannot be read in the format it was said to be in."""
+    """A body that is not valid in the stated format."""
 
 
 class ScriptError(AntiphonError):
-    """A scripted model was given something it cannot say."""
+    """A scripted model was given something it cannot replay."""
 
 
 class ScriptExhausted(ScriptError):
-    """A scripted model was called once more than it has turns."""
+    """A scripted model was called more often than its script has turns."""
 
 
 class RoutingError(AntiphonError):
-    """The name of a model that leads to no provider, or routes that lead nowhere."""
+    """A model name without a provider, or a route without a target."""
 
 
-class PlanRefused(StoreError):
-    """A plan, or a change of one, that cannot be kept; nothing was changed."""
+class PlanError(StoreError):
+    """A plan, or a change to one, that cannot be stored; nothing was changed."""
 
 
-class UnknownPlan(PlanRefused):
+class UnknownPlan(PlanError):
     """No plan has that id."""
 
 
-class PlanChanged(PlanRefused):
-    """Somebody else changed the plan since it was read."""
+class PlanChanged(PlanError):
+    """Another writer changed the plan since it was read."""
 
 
-class DocumentsUnreadable(AntiphonError):
+class DocumentFolderError(AntiphonError):
     """A folder of documents that cannot be searched."""
 
 
 class InvalidTool(AntiphonError):
-    """A tool that cannot be offered: a signature no schema can say, settings that contradict each other, a name taken twice."""
+    """A tool that cannot be offered: a signature without a JSON Schema, contradicting settings, a duplicate name."""
 
 
 class ToolError(AntiphonError):
-    """Raised by a tool to tell the model what went wrong. With `retry=False` it is not tried again."""
+    """Raised by a tool to report a failure to the model. With `retry=False` the call is not retried."""
 
     def __init__(self, message: str, *, retry: bool = True) -> None:
         super().__init__(message)
@@ -154,7 +154,7 @@ class ToolError(AntiphonError):
 
 
 class InvalidArguments(ToolError):
-    """Arguments a tool does not take. The message is written for the model that wrote them; `problems` are its single lines."""
+    """Arguments a tool does not accept. The message is written for the model; `problems` are its lines."""
 
     def __init__(self, message: str, problems: tuple[str, ...] = ()) -> None:
         super().__init__(message, retry=False)
@@ -166,23 +166,23 @@ class McpUnavailable(AntiphonError):
 
 
 class ConversationError(AntiphonError):
-    """Something a conversation was asked for that it cannot do."""
+    """An operation the conversation cannot do in its present state."""
 
 
 class GraphError(AntiphonError):
-    """A step of a graph that cannot be made as things stand; nothing was written."""
+    """A graph step that cannot run in this state; nothing was written."""
 
 
-class RunOvertaken(GraphError):
-    """Another run of the thread has gone on with the conversation since this one began. Invoke the graph again."""
+class StaleRunError(GraphError):
+    """Another run of this thread continued the conversation after this one started. Invoke the graph again."""
 
 
-class TurnOver(GraphError):
-    """The turn has come to a bound, and the graph leads to the model once more. The log says which."""
+class TurnLimitReached(GraphError):
+    """The turn reached a limit and the graph routed to the model again. The log names the limit."""
 
 
 class ProviderSetupError(AntiphonError):
-    """A provider that cannot be set up as it was asked for."""
+    """A provider that cannot be configured as requested."""
 
 
 class UnknownProvider(ProviderSetupError):
@@ -190,29 +190,48 @@ class UnknownProvider(ProviderSetupError):
 
 
 class CredentialError(AntiphonError):
-    """A credential that cannot be read or used. The message never holds it."""
+    """A credential that cannot be read or used. The message never contains it."""
 
 
 class NoUsableCredential(CredentialError):
-    """Every credential rests, is refused or is switched off. `soonest` is in how many seconds one may be tried again."""
+    """Every key is cooling down, rejected or disabled. `retry_after`: seconds until one may be tried again."""
 
-    def __init__(self, message: str, soonest: float | None = None, kind: str = "permission") -> None:
+    def __init__(self, message: str, retry_after: float | None = None, kind: str = "permission") -> None:
         super().__init__(message)
-        self.soonest = soonest
+        self.retry_after = retry_after
         self.kind = kind
+
+    @property
+    def soonest(self) -> float | None:
+        """The name of `retry_after` in version 0.1."""
+        return self.retry_after
 
 
 class TransportError(AntiphonError):
-    """An exchange over the network that did not come to its end. `code` is a word for what happened."""
+    """An HTTP exchange that did not complete. `code` is a machine-readable reason."""
 
     def __init__(self, message: str, code: str) -> None:
         super().__init__(message)
         self.code = code
 
 
-class MediaRefused(AntiphonError):
-    """Media behind an address that was not fetched. The message is for the client: it tells nothing of our own network."""
+class MediaFetchError(AntiphonError):
+    """Media at a URL that was not fetched. The message is safe to show to clients."""
 
 
-class ServeRefused(AntiphonError):
-    """The gateway cannot begin to serve."""
+class GatewayStartError(AntiphonError):
+    """The gateway cannot start."""
+
+
+NotAppendable = InvalidEntry
+OutOfSequence = SequenceError
+SharedStoreAway = SharedStoreUnavailable
+RunRefused = RunStateError
+RunBookRefused = RunConfigError
+ImportRefused = ImportFormatError
+PlanRefused = PlanError
+DocumentsUnreadable = DocumentFolderError
+RunOvertaken = StaleRunError
+TurnOver = TurnLimitReached
+MediaRefused = MediaFetchError
+ServeRefused = GatewayStartError

@@ -1,14 +1,13 @@
-"""What messages are made of.
+"""The value types a message is made of.
 
-A part is a value: frozen, comparable, free of any provider's vocabulary and of any store's. Parts are tagged structs, so
-they go to JSON and back by themselves (`{"type": "text", "text": "…"}`).
+Parts are frozen tagged structs, independent of providers and stores; they encode to JSON directly
+(`{"type": "text", "text": "…"}`).
 
-What one provider says and no other understands is kept, not translated: whole blocks as a `Native` part, additions to a
-known part (cache marks, citations, signatures of single parts) in its `native` mapping, keyed by the format they came from.
-Both go back untouched to where they came from.
+Provider-specific content is kept as it came and replayed only to its origin: whole blocks as `Native` parts, additions to a
+known part (cache marks, citations, signatures) in its `native` mapping, keyed by format.
 
-Two fields hold text exactly as it came, because a copy that was parsed and written anew is another text:
-`ToolCallRequest.arguments`, the JSON the model wrote, valid or not; and the base64 `data` of media.
+Two fields keep the exact text received, because parsing and re-encoding would change it: `ToolCallRequest.arguments` (the JSON
+the model wrote, valid or not) and the base64 `data` of media.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from msgspec import Struct
 P = TypeVar("P")
 
 NativeExtras: TypeAlias = dict[str, dict[str, Any]]
-"""What a format says about a part beyond what the part holds: `{"anthropic": {"cache_control": {…}}}`."""
+"""Fields of one format that the part itself has no place for: `{"anthropic": {"cache_control": {…}}}`."""
 
 
 class _Part(
@@ -38,30 +37,30 @@ class _Part(
     pass
 
 
-class _Extended(_Part, frozen=True, kw_only=True):
+class _PartWithExtras(_Part, frozen=True, kw_only=True):
     native: NativeExtras | None = None
 
 
-class Text(_Extended, frozen=True, tag="text"):
-    """Words, from a person, a model or a tool."""
+class Text(_PartWithExtras, frozen=True, tag="text"):
+    """Text from a person, a model or a tool."""
 
     text: str
 
 
-class Thinking(_Extended, frozen=True, tag="thinking"):
-    """A model's reasoning. Proofs of it (signatures, encrypted content) are in `native`: they are bound to their origin."""
+class Thinking(_PartWithExtras, frozen=True, tag="thinking"):
+    """A model's reasoning. Signatures and encrypted content are in `native`: they are bound to their origin."""
 
     text: str = ""
 
 
-class Refusal(_Extended, frozen=True, tag="refusal"):
-    """A model's words for not answering."""
+class Refusal(_PartWithExtras, frozen=True, tag="refusal"):
+    """A model's refusal to answer."""
 
     text: str
 
 
-class Image(_Extended, frozen=True, tag="image"):
-    """A picture: inline as base64 `data`, by `url`, or by a provider's `file_id`."""
+class Image(_PartWithExtras, frozen=True, tag="image"):
+    """An image: inline as base64 `data`, by `url`, or by a provider's `file_id`."""
 
     media_type: str = ""
     data: str = ""
@@ -69,8 +68,8 @@ class Image(_Extended, frozen=True, tag="image"):
     file_id: str = ""
 
 
-class Audio(_Extended, frozen=True, tag="audio"):
-    """Sound: inline as base64 `data`, by `url`, or by a provider's `file_id`."""
+class Audio(_PartWithExtras, frozen=True, tag="audio"):
+    """Audio: inline as base64 `data`, by `url`, or by a provider's `file_id`."""
 
     media_type: str = ""
     data: str = ""
@@ -78,7 +77,7 @@ class Audio(_Extended, frozen=True, tag="audio"):
     file_id: str = ""
 
 
-class Document(_Extended, frozen=True, tag="document"):
+class Document(_PartWithExtras, frozen=True, tag="document"):
     """A file a model reads: base64 `data` (a PDF), plain `text`, a `url`, or a provider's `file_id`."""
 
     media_type: str = ""
@@ -90,18 +89,18 @@ class Document(_Extended, frozen=True, tag="document"):
 
 
 class Native(_Part, frozen=True, tag="native"):
-    """A block only its origin understands, kept as it came. `origin` is the format, `model` the model it is bound to, if any."""
+    """A block only its origin understands, unchanged. `origin` is the format, `model` the model it is bound to, if any."""
 
     origin: str
     data: Any
     model: str = ""
 
 
-class ToolCallRequest(_Extended, frozen=True, tag="tool_call"):
-    """A model's wish to have a tool called.
+class ToolCallRequest(_PartWithExtras, frozen=True, tag="tool_call"):
+    """A tool call requested by a model.
 
-    `arguments` is the exact text the model wrote; `parse_arguments` reads it, and its failure is for the model to hear. A
-    `freeform` call takes its text as it is: it is not meant to be JSON.
+    `arguments` is the exact text the model wrote; `parse_arguments` parses it, and a failure is reported to the model. The
+    text of a `freeform` call is not JSON and is passed to the tool unchanged.
     """
 
     tool_name: str
@@ -110,7 +109,7 @@ class ToolCallRequest(_Extended, frozen=True, tag="tool_call"):
     freeform: bool = False
 
     def parse_arguments(self) -> dict[str, Any]:
-        """The arguments as an object. Empty text means no arguments. Raises `ValueError` saying what is wrong with the text."""
+        """Parse the arguments; empty text means no arguments. Raises `ValueError` with the reason."""
         if not self.arguments.strip():
             return {}
         try:
@@ -133,11 +132,11 @@ class ToolExecutionStatus(StrEnum):
 
 
 ResultPart: TypeAlias = Text | Image | Audio | Document | Native
-"""What a tool may answer with."""
+"""What a tool may return."""
 
 
-class ToolCallResult(_Extended, frozen=True, tag="tool_result"):
-    """What came of one call. `tool_call_id` is the id of its `ToolCallRequest`."""
+class ToolCallResult(_PartWithExtras, frozen=True, tag="tool_result"):
+    """The result of one call. `tool_call_id` is the id of its `ToolCallRequest`."""
 
     tool_name: str
     tool_call_id: str
@@ -161,7 +160,7 @@ class ToolCallResult(_Extended, frozen=True, tag="tool_result"):
 
 
 InputPart: TypeAlias = Text | Image | Audio | Document | Native
-"""What a person or a program may put before a model."""
+"""What a person or program may send to a model."""
 
 OutputPart: TypeAlias = Text | Thinking | Refusal | Image | Audio | Document | ToolCallRequest | Native
 """What a model may produce, in the order it produced it."""
@@ -169,14 +168,14 @@ OutputPart: TypeAlias = Text | Thinking | Refusal | Image | Audio | Document | T
 Part: TypeAlias = Text | Thinking | Refusal | Image | Audio | Document | ToolCallRequest | ToolCallResult | Native
 
 
-_WORDS = (Text, Refusal)
+_TEXT_PARTS = (Text, Refusal)
 
 
 def as_parts(content: Iterable[P | str]) -> tuple[P | Text, ...]:
-    """Parts as they are, plain strings as `Text`."""
+    """Convert plain strings to `Text`; parts pass unchanged."""
     return tuple([Text(part) if isinstance(part, str) else part for part in content])
 
 
 def text_of(parts: Iterable[Part]) -> str:
-    """The words among `parts`: text and refusals, one after the other."""
-    return "".join([part.text for part in parts if isinstance(part, _WORDS)])
+    """The text and refusals of `parts`, concatenated."""
+    return "".join([part.text for part in parts if isinstance(part, _TEXT_PARTS)])

@@ -58,7 +58,7 @@ def test_a_counter_that_fails_is_passed_over_with_a_log_line(caplog: pytest.LogC
 
     assert CounterChain([Broken()]).count(ModelInputEntry.of("12345")) == 2
     assert "out of order" in caplog.text
-    assert "asking the next one" in caplog.text
+    assert "using the next one" in caplog.text
 
 
 def test_media_cost_a_flat_guess_and_not_their_base64() -> None:

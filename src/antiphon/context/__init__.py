@@ -1,10 +1,11 @@
-"""From the log to what a model sees now: live context, window, token counts."""
+"""From the log to what a model sees: live context, window, token counts."""
 
 from antiphon.context.live import (
     LeftOut,
     LiveContext,
     LiveContextOptions,
     LiveContextRenderer,
+    OmittedEntries,
     RenderedContextEntry,
     render_live_context,
 )
@@ -25,6 +26,7 @@ __all__ = [
     "LiveContextOptions",
     "LiveContextRenderer",
     "LocalTokenizer",
+    "OmittedEntries",
     "RenderedContextEntry",
     "ReportedUsage",
     "TokenCounter",

@@ -1,12 +1,11 @@
-"""The live context: what a model sees of a history now.
+"""The live context: what a model sees of a history at this moment.
 
-`render_live_context` reads a snapshot and touches nothing. In order: the system instruction with the memory notebook; a
-summary, if the history was compacted; the effective entries, as many as the window lets through; and on the last observation
-the LiveScreen, what is true only at this moment.
+`render_live_context` is a pure function of a snapshot. The order is: system instruction with the memory notebook; the summary,
+if the history was compacted; the effective entries that fit the window; the LiveScreen on the last observation.
 
-Prefixes hold (law L9): entries are passed on as they are, never rewritten, and the one volatile thing, the LiveScreen, stands
-at the very end. So rendering a longer history gives the same beginning, until the system instruction, the notebook or the
-window's place changes, the history is compacted or rolled back.
+Law L9 (prefixes hold): entries are passed on unchanged and the LiveScreen, the only volatile part, comes last. So a longer
+history renders with the same beginning until the system instruction, the notebook or the window changes, or the history is
+compacted or rolled back.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from antiphon.context.tokens import TokenLedger
-from antiphon.context.window import Unit, units_of, window
+from antiphon.context.window import MessageGroup, fit_window, group_messages
 from antiphon.errors import ContextError
 from antiphon.history import (
     AgentHistorySnapshot,
@@ -41,11 +40,11 @@ _CONTEXT = frozenset({ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry})
 
 
 class LiveContextOptions(Struct, frozen=True, kw_only=True):
-    """How to render.
+    """Options for `render_live_context`.
 
-    `max_tokens` and `max_entries` bound the history (the LiveScreen comes on top); past a bound the window shrinks to
-    `shrink_to` of it. `notebook` says where the memory notebook stands: behind the `system` instruction, or on the
-    `screen`, where editing it disturbs no prompt cache, or nowhere.
+    `max_tokens` and `max_entries` limit the history (the LiveScreen is extra); when a limit is exceeded the window shrinks to
+    `shrink_to` of it. `notebook` places the memory notebook after the `system` instruction, on the `screen` (edits keep the
+    prompt cache), or nowhere (`none`).
     """
 
     live_screen: str | None = None
@@ -58,16 +57,16 @@ class LiveContextOptions(Struct, frozen=True, kw_only=True):
         for name in ("max_tokens", "max_entries"):
             limit: int | None = getattr(self, name)
             if limit is not None and limit < 0:
-                raise ContextError(f"{name} must not be negative, and it is {limit}; leave it out to have no limit")
+                raise ContextError(f"{name}={limit}: must not be negative; omit it for no limit")
         if not 0 < self.shrink_to <= 1:
-            raise ContextError(f"shrink_to must be above 0 and at most 1, and it is {self.shrink_to}")
+            raise ContextError(f"shrink_to={self.shrink_to}: must be above 0 and at most 1")
 
 
-_EVERYTHING = LiveContextOptions()
+_NO_LIMITS = LiveContextOptions()
 
 
 class RenderedContextEntry(Struct, frozen=True):
-    """A context entry that was made for this call, not taken from the log: instructions, a summary."""
+    """A context entry made for this call, not stored in the log: instructions or a summary."""
 
     role: ContextEntryRole
     content: tuple[Part, ...]
@@ -78,18 +77,21 @@ class RenderedContextEntry(Struct, frozen=True):
         return ()
 
 
-class LeftOut(Struct, frozen=True):
-    """Entries of the effective history that the model does not see, and why."""
+class OmittedEntries(Struct, frozen=True):
+    """Effective entries the model does not see, and the reason."""
 
     sequence_numbers: tuple[int, ...]
     why: Literal["window", "compaction", "written by a newer version"]
 
 
-class LiveContext(list[ContextEntry]):
-    """The rendered entries, with word of what was left out.
+LeftOut = OmittedEntries  # the name in version 0.1
 
-    `memo` is a place where whoever turns contexts into something keeps it for the next context of the same conversation; a
-    `LiveContextRenderer` hands it on from one to the next.
+
+class LiveContext(list[ContextEntry]):
+    """The rendered entries and a report of what was left out.
+
+    `memo` is a cache for code that converts contexts; `LiveContextRenderer` passes it from one context of a conversation to
+    the next.
     """
 
     __slots__ = ("left_out", "memo", "screen")
@@ -97,7 +99,7 @@ class LiveContext(list[ContextEntry]):
     def __init__(
         self,
         entries: Iterable[ContextEntry] = (),
-        left_out: Sequence[LeftOut] = (),
+        left_out: Sequence[OmittedEntries] = (),
         memo: dict[Hashable, Any] | None = None,
         screen: str | None = None,
     ) -> None:
@@ -107,7 +109,7 @@ class LiveContext(list[ContextEntry]):
         self.memo: dict[Hashable, Any] = {} if memo is None else memo
 
     def injected(self) -> LiveContextInjectedEntry | None:
-        """An entry that records the LiveScreen shown here, for whoever wants it in the log."""
+        """An entry that records the LiveScreen shown here, to be appended to the log if wanted."""
         if self.screen is None:
             return None
         decorated = (
@@ -117,80 +119,79 @@ class LiveContext(list[ContextEntry]):
 
 
 class LiveContextRenderer:
-    """Renders one history again and again, and looks only at what is new.
+    """Renders a growing history incrementally; the result equals `render_live_context`.
 
-    What it gives equals `render_live_context`. As long as nothing bounds the context (no limits, no compaction) and nothing was
-    rolled back, a rendering costs what was appended since the last one, and a copy of a list.
+    Without limits, compaction or rollback, a rendering costs the entries appended since the last one plus a list copy.
     """
 
     def __init__(self, ledger: TokenLedger | None = None) -> None:
         self.memo: dict[Hashable, Any] = {}
         self._ledger = ledger or TokenLedger()
         self._seen: AgentHistorySnapshot | None = None
-        self._shown: list[ContextEntry] = []
+        self._visible: list[ContextEntry] = []
         self._opaque: list[int] = []
-        self._in_force: InForce | None = None
+        self._settings: InForce | None = None
         self._options: LiveContextOptions | None = None
-        self._is_bounded = False
-        self._before: list[ContextEntry] = []
+        self._has_limits = False
+        self._system_entries: list[ContextEntry] = []
         self._screen: str | None = None
 
     def render(self, snapshot: AgentHistorySnapshot, options: LiveContextOptions | None = None) -> LiveContext:
-        """What a model sees of `snapshot` now."""
-        options = options or _EVERYTHING
-        if snapshot.in_force is not self._in_force or options is not self._options:
+        """Render `snapshot`."""
+        options = options or _NO_LIMITS
+        if snapshot.in_force is not self._settings or options is not self._options:
             self._prepare(snapshot, options)
-        if self._is_bounded:
+        if self._has_limits:
             rendered = render_live_context(snapshot, options, ledger=self._ledger)
             rendered.memo = self.memo
             return rendered
         new = snapshot.effective_since(self._seen) if self._seen is not None else None
         if new is None:
-            self._shown, self._opaque, new = [], [], snapshot.effective.since(0)
+            self._visible, self._opaque, new = [], [], snapshot.effective.since(0)
         for entry in new:
             kind = type(entry)
             if kind in _CONTEXT:
-                self._shown.append(entry)  # type: ignore[arg-type]
+                self._visible.append(entry)  # type: ignore[arg-type]
             elif kind is OpaqueEntry:
                 self._opaque.append(entry.sequence_number)
         self._seen = snapshot
-        left_out = (LeftOut(tuple(self._opaque), "written by a newer version"),) if self._opaque else ()
-        rendered = LiveContext(self._before, left_out, self.memo, self._screen)
-        rendered += self._shown if self._screen is None else _with_screen(self._shown, self._screen)
+        left_out = (OmittedEntries(tuple(self._opaque), "written by a newer version"),) if self._opaque else ()
+        rendered = LiveContext(self._system_entries, left_out, self.memo, self._screen)
+        rendered += self._visible if self._screen is None else _attach_screen(self._visible, self._screen)
         return rendered
 
     def _prepare(self, snapshot: AgentHistorySnapshot, options: LiveContextOptions) -> None:
-        """Find out what is the same for every rendering until something is set, or wanted otherwise."""
-        before = _system(snapshot, options)
-        if before != self._before:  # the instructions are the same object as long as they say the same
-            self._before = before
+        """Compute what stays the same until a setting or an option changes."""
+        prefix = _system(snapshot, options)
+        if prefix != self._system_entries:  # same text, same object: converters compare by identity
+            self._system_entries = prefix
         self._screen = _screen(snapshot, options)
-        self._is_bounded = (
+        self._has_limits = (
             snapshot.compaction is not None or options.max_tokens is not None or options.max_entries is not None
         )
-        self._in_force, self._options = snapshot.in_force, options
+        self._settings, self._options = snapshot.in_force, options
 
 
 def render_live_context(
     snapshot: AgentHistorySnapshot, options: LiveContextOptions | None = None, *, ledger: TokenLedger | None = None
 ) -> LiveContext:
-    """What a model sees of `snapshot` now. `ledger` keeps token counts from one rendering to the next."""
+    """Render what a model sees of `snapshot`. `ledger` keeps token counts between renderings."""
     options = options or LiveContextOptions()
-    left_out: list[LeftOut] = []
-    before = _system(snapshot, options)
+    left_out: list[OmittedEntries] = []
+    prefix = _system(snapshot, options)
     entries: list[Any] = [entry for entry in snapshot.effective if type(entry) in _CONTEXT]
-    units = units_of(entries)
+    groups = group_messages(entries)
     if snapshot.compaction is not None:
-        before.append(_titled(ContextEntryRole.MODEL_INPUT, SUMMARY_TITLE, snapshot.compaction.summary))
-        units, summarised = _after(snapshot.compaction.up_to, entries, units)
-        left_out += _left_out(summarised, entries, "compaction")
-    kept = _fitting(before, entries, units, options, ledger or TokenLedger())
-    left_out += _left_out([unit for unit in units if unit not in kept], entries, "window")
+        prefix.append(_section(ContextEntryRole.MODEL_INPUT, SUMMARY_TITLE, snapshot.compaction.summary))
+        groups, summarised = _after(snapshot.compaction.up_to, entries, groups)
+        left_out += _omitted(summarised, entries, "compaction")
+    kept = _fit(prefix, entries, groups, options, ledger or TokenLedger())
+    left_out += _omitted([group for group in groups if group not in kept], entries, "window")
     if opaque := tuple(entry.sequence_number for entry in snapshot.effective if isinstance(entry, OpaqueEntry)):
-        left_out.append(LeftOut(opaque, "written by a newer version"))
-    shown = [entry for unit in units if unit in kept for entry in entries[unit.start : unit.stop]]
+        left_out.append(OmittedEntries(opaque, "written by a newer version"))
+    visible = [entry for group in groups if group in kept for entry in entries[group.start : group.stop]]
     screen = _screen(snapshot, options)
-    return LiveContext([*before, *_with_screen(shown, screen)], left_out, screen=screen)
+    return LiveContext([*prefix, *_attach_screen(visible, screen)], left_out, screen=screen)
 
 
 def _system(snapshot: AgentHistorySnapshot, options: LiveContextOptions) -> list[ContextEntry]:
@@ -207,45 +208,47 @@ def _screen(snapshot: AgentHistorySnapshot, options: LiveContextOptions) -> str 
     return options.live_screen or None
 
 
-def _titled(role: ContextEntryRole, title: str, text: str) -> RenderedContextEntry:
+def _section(role: ContextEntryRole, title: str, text: str) -> RenderedContextEntry:
     return RenderedContextEntry(role, (Text(f"{title}\n{text}"),))
 
 
-def _after(up_to: int, entries: Sequence[HistoryEntry], units: list[Unit]) -> tuple[list[Unit], list[Unit]]:
-    """The units that reach beyond `up_to`, and those a summary stands for. One that straddles it is shown whole."""
-    first = next((i for i, unit in enumerate(units) if entries[unit.stop - 1].sequence_number > up_to), len(units))
-    return units[first:], units[:first]
+def _after(
+    up_to: int, entries: Sequence[HistoryEntry], groups: list[MessageGroup]
+) -> tuple[list[MessageGroup], list[MessageGroup]]:
+    """Split into groups after `up_to` and summarised groups. A group that straddles `up_to` is shown whole."""
+    first = next((i for i, group in enumerate(groups) if entries[group.stop - 1].sequence_number > up_to), len(groups))
+    return groups[first:], groups[:first]
 
 
-def _fitting(
-    before: Sequence[ContextEntry],
+def _fit(
+    prefix: Sequence[ContextEntry],
     entries: Sequence[ContextEntry],
-    units: Sequence[Unit],
+    groups: Sequence[MessageGroup],
     options: LiveContextOptions,
     ledger: TokenLedger,
-) -> set[Unit]:
-    kept = set(units)
+) -> set[MessageGroup]:
+    kept = set(groups)
     if options.max_tokens is not None:
-        limit = max(0, options.max_tokens - sum(map(ledger.tokens_of, before)))
-        kept &= window(entries, units, ledger.tokens_of, limit=limit, shrink_to=options.shrink_to)
+        limit = max(0, options.max_tokens - sum(map(ledger.tokens_of, prefix)))
+        kept &= fit_window(entries, groups, ledger.tokens_of, limit=limit, shrink_to=options.shrink_to)
     if options.max_entries is not None:
-        kept &= window(entries, units, lambda _: 1, limit=options.max_entries, shrink_to=options.shrink_to)
+        kept &= fit_window(entries, groups, lambda _: 1, limit=options.max_entries, shrink_to=options.shrink_to)
     return kept
 
 
-def _left_out(
-    units: Sequence[Unit], entries: Sequence[HistoryEntry], why: Literal["window", "compaction"]
-) -> list[LeftOut]:
-    numbers = tuple(entry.sequence_number for unit in units for entry in entries[unit.start : unit.stop])
-    return [LeftOut(numbers, why)] if numbers else []
+def _omitted(
+    groups: Sequence[MessageGroup], entries: Sequence[HistoryEntry], why: Literal["window", "compaction"]
+) -> list[OmittedEntries]:
+    numbers = tuple(entry.sequence_number for group in groups for entry in entries[group.start : group.stop])
+    return [OmittedEntries(numbers, why)] if numbers else []
 
 
-def _with_screen(shown: Sequence[ContextEntry], screen: str | None) -> list[ContextEntry]:
-    """The entries, the last observation among them carrying the LiveScreen."""
+def _attach_screen(visible: Sequence[ContextEntry], screen: str | None) -> list[ContextEntry]:
+    """Attach the LiveScreen to the last observation."""
     if screen is None:
-        return list(shown)
-    for index in range(len(shown) - 1, -1, -1):
-        entry = shown[index]
+        return list(visible)
+    for index in range(len(visible) - 1, -1, -1):
+        entry = visible[index]
         if isinstance(entry, ModelInputEntry | ToolCallResultsEntry):
-            return [*shown[:index], entry.with_live_screen(screen), *shown[index + 1 :]]
-    return [*shown, RenderedContextEntry(ContextEntryRole.MODEL_INPUT, (), screen)]
+            return [*visible[:index], entry.with_live_screen(screen), *visible[index + 1 :]]
+    return [*visible, RenderedContextEntry(ContextEntryRole.MODEL_INPUT, (), screen)]

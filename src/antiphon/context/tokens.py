@@ -1,10 +1,10 @@
-"""How many tokens a conversation takes: asked of whoever knows best, once for each entry.
+"""Token counts of a conversation, from the best source available.
 
-The order of knowing: what the API reported; else a local tokenizer (extra `tokens`, works offline); else characters divided
-by 2.5. Each is a `TokenCounter` that answers or says it does not know (`None`); a `CounterChain` asks them in turn, and one
-that fails is logged and passed over. Counts of other vendors' models by a local tokenizer are estimates.
+The sources, in order: usage reported by the API; a local tokenizer (extra `tokens`, works offline); characters divided by 2.5.
+Each is a `TokenCounter` that returns a count or None. A `CounterChain` tries them in order; a counter that raises is logged and
+skipped. A local tokenizer only estimates the counts of other vendors' models.
 
-A `TokenLedger` writes the answers down by sequence number. Entries never change, so nothing is counted twice.
+A `TokenLedger` caches counts by sequence number. Entries never change, so each is counted once.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ logger = logging.getLogger(__name__)
 
 CHARACTERS_PER_TOKEN = 2.5
 MEDIA_TOKENS = 1_000
-"""What a picture, sound or file is taken to cost where nobody reported it: providers differ by more than any formula."""
+"""Assumed cost of an image, audio or file without reported usage. Providers differ too much for a formula."""
 
 
 class TokenCounter(Protocol):
-    """Somebody who may know how many tokens an entry takes."""
+    """Counts the tokens of an entry, if it can."""
 
     def count(self, entry: ContextEntry) -> int | None:
-        """The number of tokens, or None if this counter does not know."""
+        """The number of tokens, or None if unknown."""
 
 
 class ReportedUsage:
-    """What the API said an output cost."""
+    """The usage the API reported for an output."""
 
     def count(self, entry: ContextEntry) -> int | None:
         if not isinstance(entry, ModelOutputEntry) or entry.metadata is None or entry.metadata.usage is None:
@@ -51,7 +51,7 @@ class ReportedUsage:
 
 
 class LocalTokenizer:
-    """OpenAI's tokenizer on this machine. Without the extra `tokens` it does not know; for other vendors it estimates."""
+    """OpenAI's tokenizer, run locally. Returns None without the extra `tokens`; an estimate for other vendors."""
 
     def __init__(self, encoding: str = "o200k_base") -> None:
         self._encoding = encoding
@@ -61,13 +61,13 @@ class LocalTokenizer:
         if tokenizer is None:
             return None
         texts: list[str] = []
-        media = _gather(entry.content, texts)
+        media = _collect_text(entry.content, texts)
         return len(tokenizer.encode_ordinary("\n".join(texts))) + media * MEDIA_TOKENS
 
 
 @cache
 def _tokenizer(encoding: str) -> Any:
-    """Loading takes a tenth of a second, so it is done once, and only when somebody counts."""
+    """Load the tokenizer on first use; it takes 0.1 s."""
     try:
         import splintr
     except ImportError:
@@ -77,16 +77,16 @@ def _tokenizer(encoding: str) -> Any:
 
 
 class CharacterEstimate:
-    """Characters divided by 2.5: never right, always there."""
+    """Characters divided by 2.5: a rough estimate that is always available."""
 
     def count(self, entry: ContextEntry) -> int:
         texts: list[str] = []
-        media = _gather(entry.content, texts)
+        media = _collect_text(entry.content, texts)
         return math.ceil(len("".join(texts)) / CHARACTERS_PER_TOKEN) + media * MEDIA_TOKENS
 
 
 class CounterChain:
-    """Counters asked in turn, characters last whatever else is given."""
+    """Tries counters in order, and falls back to `CharacterEstimate`."""
 
     def __init__(self, counters: Iterable[TokenCounter] | None = None) -> None:
         self._counters = tuple(counters) if counters is not None else (ReportedUsage(), LocalTokenizer())
@@ -97,7 +97,7 @@ class CounterChain:
             try:
                 tokens = counter.count(entry)
             except Exception:
-                logger.warning("the token counter %r failed; asking the next one", counter, exc_info=True)
+                logger.warning("token counter %r failed; using the next one", counter, exc_info=True)
                 continue
             if tokens is not None:
                 return tokens
@@ -112,7 +112,7 @@ class TokenLedger:
         self._counts: dict[int, int] = {}
 
     def tokens_of(self, entry: ContextEntry) -> int:
-        """The tokens of an entry; an entry of the log is counted once, with or without a LiveScreen."""
+        """The tokens of an entry. Log entries are counted once; a LiveScreen does not change the count."""
         logged = entry.entry if isinstance(entry, DecoratedContextEntry) else entry
         if not isinstance(logged, HistoryEntry):
             return self._counter.count(logged)
@@ -122,7 +122,7 @@ class TokenLedger:
         return known
 
     def context_tokens(self, snapshot: AgentHistorySnapshot) -> int:
-        """The tokens the effective history takes: as last reported, plus what came since; or the sum of the counts."""
+        """Tokens of the effective history: the last reported usage plus later entries, or the sum of all counts."""
         start = snapshot.compaction.sequence_number if snapshot.compaction else 0
         up_to = snapshot.compaction.up_to if snapshot.compaction else 0
         tokens = 0
@@ -138,7 +138,7 @@ class TokenLedger:
         return tokens
 
     def usage(self, snapshot: AgentHistorySnapshot) -> TokenUsage:
-        """What all calls of the history cost together, rolled back or not, as far as it was reported."""
+        """Reported usage of all calls in the history, including rolled-back ones."""
         return sum((usage for entry in snapshot.entries if (usage := _usage(entry))), TokenUsage())
 
 
@@ -146,14 +146,14 @@ def _usage(entry: HistoryEntry) -> TokenUsage | None:
     return entry.metadata.usage if entry.metadata else None
 
 
-def _gather(parts: Sequence[Part], texts: list[str]) -> int:
-    """Add the texts of `parts` to `texts`; how many media there are beside them."""
+def _collect_text(parts: Sequence[Part], texts: list[str]) -> int:
+    """Append the texts of `parts` to `texts` and return the number of media parts."""
     media = 0
     for part in parts:
         if isinstance(part, Text):
             texts.append(part.text)
         elif isinstance(part, ToolCallResult):
-            media += _gather(part.content, texts)
+            media += _collect_text(part.content, texts)
         elif isinstance(part, ToolCallRequest):
             texts += (part.tool_name, part.arguments)
         elif isinstance(part, Image | Audio):

@@ -1,11 +1,9 @@
-"""Which part of a long history fits: whole units, the newest, and always the question that is being answered.
+"""Which part of a long history fits the window.
 
-A unit is what cannot be cut: a model's output with calls, and everything up to the last of their results; any other entry by
-itself. When the units outgrow the limit, the oldest go, all at once until `shrink_to` of the limit is left. So the window
-moves in steps and stands still between them, and what stands still is found in the provider's prompt cache again. Where it
-stands follows from the history alone: the same history always gives the same window.
-
-The latest input and the last unit are never left out, even if they alone are too much.
+History is cut only between groups: a model output with calls and everything up to the last of their results is one group, any
+other entry is a group of its own. When the groups exceed the limit, the oldest are dropped until `shrink_to` of the limit is
+left. So the window moves in steps and stays put between them, which keeps the provider's prompt cache valid, and its position
+depends on the history alone. The latest input and the last group are never dropped.
 """
 
 from __future__ import annotations
@@ -20,15 +18,15 @@ from antiphon.history import ContextEntry, ModelInputEntry
 from antiphon.parts import ToolCallResult
 
 
-class Unit(Struct, frozen=True):
+class MessageGroup(Struct, frozen=True):
     """Entries `start` up to `stop` (indexes, `stop` excluded) that stay together."""
 
     start: int
     stop: int
 
 
-def units_of(entries: Sequence[ContextEntry]) -> list[Unit]:
-    """The entries in units, in one pass: a result pulls everything back to its call into one unit."""
+def group_messages(entries: Sequence[ContextEntry]) -> list[MessageGroup]:
+    """Group entries in one pass: a result joins everything back to its call into one group."""
     starts: list[int] = []
     open_calls: dict[str, int] = {}
     for index, entry in enumerate(entries):
@@ -39,40 +37,40 @@ def units_of(entries: Sequence[ContextEntry]) -> list[Unit]:
             if isinstance(part, ToolCallResult) and part.tool_call_id in open_calls:
                 while starts[-1] > open_calls[part.tool_call_id]:
                     starts.pop()
-    return [Unit(start, stop) for start, stop in pairwise([*starts, len(entries)])]
+    return [MessageGroup(start, stop) for start, stop in pairwise([*starts, len(entries)])]
 
 
-def window(
+def fit_window(
     entries: Sequence[ContextEntry],
-    units: Sequence[Unit],
+    groups: Sequence[MessageGroup],
     weigh: Callable[[ContextEntry], int],
     *,
     limit: int,
     shrink_to: float,
-) -> set[Unit]:
-    """The units that are kept under `limit`, weighing entries with `weigh`."""
-    kept: deque[tuple[Unit, int]] = deque()
+) -> set[MessageGroup]:
+    """The groups that fit `limit`; `weigh` gives the weight of an entry."""
+    kept: deque[tuple[MessageGroup, int]] = deque()
     total = 0
-    latest_input: Unit | None = None
-    for unit in units:
-        weight = sum(weigh(entry) for entry in entries[unit.start : unit.stop])
-        kept.append((unit, weight))
+    latest_input: MessageGroup | None = None
+    for group in groups:
+        weight = sum(weigh(entry) for entry in entries[group.start : group.stop])
+        kept.append((group, weight))
         total += weight
-        if any(isinstance(entry, ModelInputEntry) for entry in entries[unit.start : unit.stop]):
-            latest_input = unit
+        if any(isinstance(entry, ModelInputEntry) for entry in entries[group.start : group.stop]):
+            latest_input = group
         if total > limit:
             total = _shrink(kept, total, limit * shrink_to, latest_input)
-    return {unit for unit, _ in kept}
+    return {group for group, _ in kept}
 
 
-def _shrink(kept: deque[tuple[Unit, int]], total: int, target: float, latest_input: Unit | None) -> int:
-    spared: tuple[Unit, int] | None = None
+def _shrink(kept: deque[tuple[MessageGroup, int]], total: int, target: float, latest_input: MessageGroup | None) -> int:
+    kept_input: tuple[MessageGroup, int] | None = None
     while total > target and len(kept) > 1:
         oldest, weight = kept.popleft()
         if oldest == latest_input:
-            spared = (oldest, weight)
+            kept_input = (oldest, weight)
         else:
             total -= weight
-    if spared:
-        kept.appendleft(spared)
+    if kept_input:
+        kept.appendleft(kept_input)
     return total
