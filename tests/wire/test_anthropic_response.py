@@ -309,14 +309,14 @@ def test_recorded_errors() -> None:
 @pytest.mark.parametrize(
     ("body", "status", "kind", "message"),
     [
-        ("<html>Bad gateway</html>", 502, "server", "<html>Bad gateway</html>"),
+        ("<html>Bad gateway</html>", 502, "server", "Bad gateway"),
         (b"\xff\xfe", 503, "overloaded", "\ufffd\ufffd"),
-        (None, 429, "rate_limit", "the provider answered with status 429"),
-        ([1], None, "unknown", "the provider answered with an error"),
+        (None, 429, "rate_limit", "HTTP status 429 without a message"),
+        ([1], None, "unknown", "the provider gave no error message"),
         ({"message": "URL sources are not supported"}, 400, "invalid_request", "URL sources are not supported"),
         ({"error": "no"}, 418, "invalid_request", "no"),
         ({"error": {"type": "of_tomorrow", "message": "m"}}, None, "unknown", "m"),
-        ({"error": {"type": 5, "message": 6}}, 599, "server", "the provider answered with status 599"),
+        ({"error": {"type": 5, "message": 6}}, 599, "server", '{"type":5,"message":6}'),
         ({"error": {"message": "API key is invalid."}}, 400, "authentication", "API key is invalid."),
     ],
 )

@@ -309,15 +309,15 @@ def _expected(message: str) -> str:
 @pytest.mark.parametrize(
     ("body", "status", "kind", "message"),
     [
-        (None, 502, "server", "HTTP status 502"),
-        (None, None, "unknown", "the provider did not say what went wrong"),
-        ("<html>Bad Gateway</html>", 502, "server", "<html>Bad Gateway</html>"),
+        (None, 502, "server", "HTTP status 502 without a message"),
+        (None, None, "unknown", "the provider gave no error message"),
+        ("<html>Bad Gateway</html>", 502, "server", "Bad Gateway"),
         ('{"error": {"message": "no", "code": "rate_limit_exceeded"}}', 429, "rate_limit", "no"),
         (b'{"detail": "Could not parse your authentication token."}', 401, "authentication", None),
         ({"code": "x", "error": "Incorrect API key provided."}, 400, "authentication", None),
-        ({"error": {"message": "Internal", "code": 500}}, 200, "server", "Internal"),
-        ([{"error": {"message": "Too slow", "code": 503}}], None, "overloaded", "Too slow"),
-        ({"error": {"message": {"a": 1}}}, 422, "invalid_request", '{"a":1}'),
+        ({"error": {"message": "Internal", "code": 500}}, 500, "server", "Internal"),
+        ([{"error": {"message": "Too slow", "code": 503}}], 503, "overloaded", "Too slow"),
+        ({"error": {"message": {"a": 1}}}, 422, "invalid_request", '{"message":{"a":1}}'),
     ],
 )
 def test_errors_of_every_shape(body: Any, status: int | None, kind: ErrorKind, message: str | None) -> None:

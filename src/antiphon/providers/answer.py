@@ -7,7 +7,6 @@ the last delta is a terminal one; `close` says which where the bytes alone do no
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import msgspec
@@ -16,14 +15,13 @@ from antiphon.errors import TransportError, WireError
 from antiphon.providers.unfolding import unfolded
 from antiphon.wire import Format
 from antiphon.wire.delta import Failed, Finished, ModelOutputDelta
+from antiphon.wire.errors import page_text
 from antiphon.wire.format import StreamReader
 from antiphon.wire.output import ErrorKind, ProviderError
 
 MOST_WHOLE = 64 * 1024 * 1024
 """A body that is not streamed and longer than this is no answer."""
 _BLANK = b" \t\r\n\xef\xbb\xbf"
-_TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
-_TAGS = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.IGNORECASE | re.DOTALL)
 _LONGEST_PAGE = 200
 _CUT = ProviderError("the answer ended before it began", "stream_cut")
 _TIMEOUTS = frozenset({"connect_timeout", "read_timeout", "total_timeout"})
@@ -111,8 +109,6 @@ def refusal_of(wire: Format, status: int, data: bytes) -> ProviderError:
 
 def page_words(data: bytes, status: int | None) -> str:
     """What a page says, in a line."""
-    text = data[:65_536].decode("utf-8", "replace")
-    title = _TITLE.search(text)
-    words = " ".join(_TAGS.sub(" ", title[1] if title else text).split())[:_LONGEST_PAGE]
+    words = page_text(data[:65_536].decode("utf-8", "replace"))[:_LONGEST_PAGE]
     came = f"status {status} and a page" if status else "a page"
     return f"the host answered with {came} instead of an answer: {words or 'it is empty'}; check the base URL"

@@ -1,106 +1,51 @@
-"""Errors of the Messages API, read and written.
-
-An error is told by its type, its status and its words, in rising order of trust: a context that is too long and a balance that
-is used up both come as `invalid_request_error`. Whatever the body is, reading it gives an error and never raises.
-"""
+"""Errors of the Messages API: `{"type": "error", "error": {"type", "message"}}`."""
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
-import msgspec
+from msgspec import structs
 
-from antiphon.wire.anthropic.native import FORMAT, extras_of, is_own
-from antiphon.wire.output import ErrorKind, ProviderError, kind_of_status
+from antiphon.wire.errors import ErrorTable, WrittenError, own_code, own_extras, read_provider_error
+from antiphon.wire.output import ErrorKind, ProviderError
 
-# Type, kind, status.
-_TYPES: tuple[tuple[str, ErrorKind, int], ...] = (
-    ("invalid_request_error", "invalid_request", 400),
-    ("authentication_error", "authentication", 401),
-    ("billing_error", "billing", 402),
-    ("permission_error", "permission", 403),
-    ("not_found_error", "not_found", 404),
-    ("conflict_error", "conflict", 409),
-    ("request_too_large", "too_large", 413),
-    ("rate_limit_error", "rate_limit", 429),
-    ("api_error", "server", 500),
-    ("timeout_error", "timeout", 504),
-    ("overloaded_error", "overloaded", 529),
-)
-_KINDS: dict[str, ErrorKind] = {name: kind for name, kind, _ in _TYPES}
-_STATUSES = {name: status for name, _, status in _TYPES}
-_NAMES: dict[ErrorKind, str] = {kind: name for name, kind, _ in _TYPES} | {
-    "context_length": "invalid_request_error",
-    "stream_cut": "api_error",
-    "unknown": "api_error",
+_WRITTEN: dict[ErrorKind, WrittenError] = {
+    "invalid_request": WrittenError("invalid_request_error", status=400),
+    "authentication": WrittenError("authentication_error", status=401),
+    "billing": WrittenError("billing_error", status=402),
+    "permission": WrittenError("permission_error", status=403),
+    "not_found": WrittenError("not_found_error", status=404),
+    "conflict": WrittenError("conflict_error", status=409),
+    "too_large": WrittenError("request_too_large", status=413),
+    "rate_limit": WrittenError("rate_limit_error", status=429),
+    "timeout": WrittenError("timeout_error", status=504),
+    "overloaded": WrittenError("overloaded_error", status=529),
+    "server": WrittenError("api_error"),
+    "context_length": WrittenError("invalid_request_error", status=400),
+    "stream_cut": WrittenError("api_error"),
+    "unknown": WrittenError("api_error"),
 }
-_WORDS: tuple[tuple[re.Pattern[str], ErrorKind], ...] = (
-    (
-        re.compile(r"prompt is too long|exceeds? (the )?context (limit|window)|input is too long", re.I),
-        "context_length",
-    ),
-    (re.compile(r"credit balance is too low|purchase credits|plans & billing", re.I), "billing"),
-    (
-        re.compile(r"invalid x-api-key|api key (is )?(invalid|not valid)|invalid api key|invalid bearer token", re.I),
-        "authentication",
-    ),
+_STATUS_BY_TYPE = {row.type: row.status for row in _WRITTEN.values()}
+_ERRORS = ErrorTable(
+    format="anthropic",
+    code_field="type",
+    read_fields=frozenset({"type", "message"}),
+    written=_WRITTEN,
+    vendor_formats=("anthropic",),
+    any_code=False,
 )
-_BODY_FIELDS = frozenset({"type", "error"})
-_ERROR_FIELDS = frozenset({"type", "message"})
 
 
-def read_error(body: Any, status: int | None = None) -> ProviderError:
-    """What an error body says."""
-    if isinstance(body, bytes | bytearray | memoryview):
-        try:
-            body = msgspec.json.decode(body)
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            body = bytes(body).decode("utf-8", "replace")
-    error: Any = body.get("error", body) if type(body) is dict else body
-    code, message = None, ""
-    native: dict[str, Any] = {}
-    if type(error) is dict:
-        code = error["type"] if type(error.get("type")) is str and error["type"] != "error" else None
-        said = (error.get(name) for name in ("message", "Message", "detail", "error"))
-        message = next((words for words in said if type(words) is str and words), "")
-        native = _extras(body, error)
-    elif type(error) is str:
-        message = error
-    if not message:
-        message = f"the provider answered with status {status}" if status else "the provider answered with an error"
-    if status is None and code is not None:
-        status = _STATUSES.get(code)
-    return ProviderError(message, _kind(code, status, message), status, code, native={FORMAT: native})
-
-
-def _extras(body: dict[str, Any], error: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    if error is not body:
-        found |= (extras_of(body, _BODY_FIELDS) or {}).get(FORMAT, {})
-    inner = (extras_of(error, _ERROR_FIELDS) or {}).get(FORMAT)
-    return {**found, "error": inner} if inner else found
-
-
-def _kind(code: str | None, status: int | None, message: str) -> ErrorKind:
-    said = _KINDS.get(code or "")
-    if said in (None, "invalid_request"):
-        for pattern, kind in _WORDS:
-            if pattern.search(message):
-                return kind
-    if said is not None:
-        return said
-    return "timeout" if status == 524 else kind_of_status(status) or "unknown"
+def read_error(body: object, status: int | None = None) -> ProviderError:
+    """The error in a body, whatever the body is."""
+    error = read_provider_error(body, status, _ERRORS)
+    if error.status is None and error.code in _STATUS_BY_TYPE:
+        return structs.replace(error, status=_STATUS_BY_TYPE[error.code])
+    return error
 
 
 def write_error(error: ProviderError) -> dict[str, Any]:
-    """An error in this API's own shape."""
-    extras: dict[str, Any] = {}
-    name = _NAMES[error.kind]
-    if error.native is not None and is_own(error.native):
-        extras = dict(error.native[FORMAT])
-        name = error.code or name
-    elif error.code in _KINDS:
-        name = error.code
-    inner = extras.pop("error", {})
-    return {"type": "error", "error": {"type": name, "message": error.message, **inner}, **extras}
+    """An error body as Anthropic writes it."""
+    outer, inner = own_extras(error, _ERRORS)
+    name = own_code(error, _ERRORS) or _WRITTEN[error.kind].type
+    return {"type": "error", "error": {"type": name, "message": error.message, **inner}, **outer}

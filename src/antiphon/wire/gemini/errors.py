@@ -1,153 +1,50 @@
-"""Errors: `{"error": {"code", "message", "status", "details"}}`, whole, in a list of one, or in the middle of a stream.
-
-The status word tells more than the HTTP status, and some messages more than both: an invalid key is an INVALID_ARGUMENT with
-400 here, and so is a prompt that is too long.
-"""
+"""Errors of Gemini: `{"error": {"code", "message", "status", "details"}}`, also in a list of one and within a stream."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import msgspec
+from antiphon.wire.errors import ErrorTable, WrittenError, own_code, own_extras, read_provider_error
+from antiphon.wire.output import ErrorKind, ProviderError
 
-from antiphon.wire.gemini.spelling import FORMAT, extras_of
-from antiphon.wire.output import ErrorKind, ProviderError, kind_of_status
-
-_TEXTS: tuple[tuple[str, ErrorKind], ...] = (
-    ("api key not valid", "authentication"),
-    ("api key not found", "authentication"),
-    ("api key expired", "authentication"),
-    ("api keys are not supported", "authentication"),
-    ("unregistered callers", "authentication"),
-    ("exceeds the maximum number of tokens", "context_length"),
-    ("payload size exceeds", "too_large"),
-    ("enable billing", "billing"),
-    ("billing to be enabled", "billing"),
-    ("location is not supported", "permission"),
+_WRITTEN: dict[ErrorKind, WrittenError] = {
+    "invalid_request": WrittenError("INVALID_ARGUMENT", status=400),
+    "context_length": WrittenError("INVALID_ARGUMENT", status=400),
+    "too_large": WrittenError("INVALID_ARGUMENT", status=413),
+    "authentication": WrittenError("UNAUTHENTICATED", status=401),
+    "billing": WrittenError("FAILED_PRECONDITION", status=402),
+    "permission": WrittenError("PERMISSION_DENIED", status=403),
+    "not_found": WrittenError("NOT_FOUND", status=404),
+    "conflict": WrittenError("ABORTED", status=409),
+    "timeout": WrittenError("DEADLINE_EXCEEDED", status=504),
+    "rate_limit": WrittenError("RESOURCE_EXHAUSTED", status=429),
+    "overloaded": WrittenError("UNAVAILABLE", status=503),
+    "server": WrittenError("INTERNAL"),
+    "stream_cut": WrittenError("INTERNAL"),
+    "unknown": WrittenError("UNKNOWN"),
+}
+_ERRORS = ErrorTable(
+    format="gemini",
+    code_field="status",
+    read_fields=frozenset({"code", "status", "message"}),
+    written=_WRITTEN,
+    vendor_formats=("gemini",),
+    any_code=False,
 )
-_WORDS: dict[str, ErrorKind] = {
-    "INVALID_ARGUMENT": "invalid_request",
-    "FAILED_PRECONDITION": "invalid_request",
-    "OUT_OF_RANGE": "invalid_request",
-    "UNAUTHENTICATED": "authentication",
-    "PERMISSION_DENIED": "permission",
-    "NOT_FOUND": "not_found",
-    "ALREADY_EXISTS": "conflict",
-    "ABORTED": "conflict",
-    "RESOURCE_EXHAUSTED": "rate_limit",
-    "DEADLINE_EXCEEDED": "timeout",
-    "CANCELLED": "server",
-    "UNAVAILABLE": "overloaded",
-    "INTERNAL": "server",
-    "UNKNOWN": "server",
-    "DATA_LOSS": "server",
-    "UNIMPLEMENTED": "invalid_request",
-}
-_KINDS: dict[ErrorKind, tuple[int, str]] = {
-    "invalid_request": (400, "INVALID_ARGUMENT"),
-    "context_length": (400, "INVALID_ARGUMENT"),
-    "too_large": (413, "INVALID_ARGUMENT"),
-    "authentication": (401, "UNAUTHENTICATED"),
-    "billing": (402, "FAILED_PRECONDITION"),
-    "permission": (403, "PERMISSION_DENIED"),
-    "not_found": (404, "NOT_FOUND"),
-    "conflict": (409, "ABORTED"),
-    "timeout": (504, "DEADLINE_EXCEEDED"),
-    "rate_limit": (429, "RESOURCE_EXHAUSTED"),
-    "overloaded": (503, "UNAVAILABLE"),
-    "server": (500, "INTERNAL"),
-    "stream_cut": (500, "INTERNAL"),
-    "unknown": (500, "UNKNOWN"),
-}
-_LONGEST = 2_000
 
 
-def read_error(body: Any, status: int | None = None) -> ProviderError:
-    """What an error body says, whatever it is."""
-    body = _decoded(body)
-    error = body.get("error") if isinstance(body, dict) else None
-    if not isinstance(error, dict):
-        message = error if isinstance(error, str) else _shown(body)
-        return ProviderError(message or _unsaid(status), _kind(message, None, status), status)
-    code, word, text = error.get("code"), error.get("status"), error.get("message")
-    if type(code) is not int:
-        code = None
-    word = word if type(word) is str else None
-    message = text if type(text) is str and text else _unsaid(status if status is not None else code)
-    extras = {name: value for name, value in error.items() if name not in ("code", "status", "message")}
-    if code is not None and status is not None and code != status:
-        extras["code"] = code
-    return ProviderError(
-        message,
-        _kind(message, word, code if word is None and code is not None else status if status is not None else code),
-        status if status is not None else code,
-        word,
-        _field(error.get("details")),
-        {FORMAT: extras} if extras else None,
-    )
+def read_error(body: object, status: int | None = None) -> ProviderError:
+    """The error in a body, whatever the body is."""
+    return read_provider_error(body, status, _ERRORS)
 
 
 def write_error(error: ProviderError) -> dict[str, Any]:
-    """The error as Gemini's clients expect it."""
-    code, word = _KINDS[error.kind]
-    # A word of another provider's means nothing to a client of Gemini.
-    if error.code in _WORDS:
-        word = error.code
-    return {
-        "error": {
-            "code": error.status if error.status is not None else code,
-            "message": error.message,
-            "status": word,
-            **extras_of(error.native),
-        }
+    """An error body as Google writes it."""
+    row = _WRITTEN[error.kind]
+    outer, inner = own_extras(error, _ERRORS)
+    fields = {
+        "code": row.status if error.status is None else error.status,
+        "message": error.message,
+        "status": own_code(error, _ERRORS) or row.type,
     }
-
-
-def _kind(message: str, word: str | None, status: int | None) -> ErrorKind:
-    said = message.lower()
-    for text, kind in _TEXTS:
-        if text in said:
-            return kind
-    if word in _WORDS:
-        return _WORDS[word]
-    return "server" if status == 499 else kind_of_status(status) or "unknown"
-
-
-def _decoded(body: Any) -> Any:
-    if isinstance(body, bytes | bytearray | memoryview):
-        body = bytes(body).decode("utf-8", "replace")
-    if isinstance(body, str) and body.lstrip()[:1] in ("{", "["):
-        try:
-            body = msgspec.json.decode(body)
-        except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
-            return body
-    while isinstance(body, list) and len(body) == 1:
-        (body,) = body
-    return body
-
-
-def _shown(body: Any) -> str:
-    """A body that is no error of Gemini's, as words."""
-    if body is None:
-        return ""
-    if isinstance(body, str):
-        return body[:_LONGEST]
-    try:
-        return msgspec.json.encode(body).decode()[:_LONGEST]
-    except (TypeError, ValueError, RecursionError):
-        return str(type(body).__name__)
-
-
-def _unsaid(status: int | None) -> str:
-    return f"the provider answered with status {status} and no message" if status else "the provider gave no message"
-
-
-def _field(details: Any) -> str | None:
-    """The field that the first violation in the details names."""
-    for detail in details if isinstance(details, list) else ():
-        violations = detail.get("fieldViolations") if isinstance(detail, dict) else None
-        for violation in violations if isinstance(violations, list) else ():
-            field = violation.get("field") if isinstance(violation, dict) else None
-            if isinstance(field, str) and field:
-                return field
-    return None
+    return {"error": {**fields, **inner}, **outer}

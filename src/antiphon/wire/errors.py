@@ -1,0 +1,275 @@
+"""Provider errors: find the error in any body, classify it, and write it in a format's own shape.
+
+Hosts put an error under `error`, `errors`, `detail` or `base_resp`, at the top level, in a list, in plain text or in an HTML
+page. Its kind follows from its code, then from its message, then from the HTTP status: an invalid key is a 400 at some hosts,
+and a spent quota may come as 400, 429 or inside a 200. The patterns were made from every recorded error.
+
+A format contributes one `ErrorTable`. Fields the neutral error has no place for go back only to the vendor they came from, and
+so does a code: another provider's code means nothing to a client.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.wire.output import ErrorKind, ProviderError, kind_of_status
+
+MAX_MESSAGE = 2000
+_MAX_PAGE = 65_536
+
+_CODES: dict[ErrorKind, str] = {
+    "invalid_request": "invalid_request_error invalid_request invalid_prompt content_filter tool_use_failed"
+    " INVALID_ARGUMENT FAILED_PRECONDITION OUT_OF_RANGE UNIMPLEMENTED",
+    "context_length": "context_length_exceeded exceed_context_size_error",
+    "authentication": "invalid_api_key authentication_error UNAUTHENTICATED",
+    "billing": "insufficient_quota billing_hard_limit_reached billing_error",
+    "permission": "permission_denied permission_error unsupported_country_region_territory PERMISSION_DENIED",
+    "not_found": "model_not_found previous_response_not_found not_found_error NOT_FOUND",
+    "timeout": "timeout timeout_error DEADLINE_EXCEEDED",
+    "conflict": "conflict conflict_error ALREADY_EXISTS ABORTED",
+    "too_large": "request_too_large",
+    "rate_limit": "rate_limit_exceeded rate_limit_error RESOURCE_EXHAUSTED",
+    "overloaded": "server_is_overloaded overloaded overloaded_error slow_down UNAVAILABLE",
+    "server": "server_error internal_server_error api_error CANCELLED INTERNAL UNKNOWN DATA_LOSS",
+    "stream_cut": "stream_cut",
+}
+_KIND_BY_CODE: dict[str, ErrorKind] = {code: kind for kind, codes in _CODES.items() for code in codes.split()}
+_VAGUE: frozenset[ErrorKind | None] = frozenset({None, "invalid_request", "server", "permission"})
+"""Kinds that a message may refine: hosts file invalid keys and long prompts under them."""
+_CERTAIN_STATUSES = frozenset({401, 404, 409, 413})
+_PATTERNS: tuple[tuple[ErrorKind, str], ...] = (
+    (
+        "billing",
+        r"insufficient[_ ](quota|balance|credits?|funds)|exceeded your current quota|billing|payment required"
+        r"|credit balance is too low|purchase credits",
+    ),
+    (
+        "rate_limit",
+        r"rate[_ -]?limit|ratelimitreached|too many requests|(requests|tokens) per (min|day)|throttl|resource_exhausted"
+        r"|quota exceeded",
+    ),
+    (
+        "context_length",
+        r"context[_ ](length|window|size|limit)|exceed_context|maximum context|(prompt|input) (is )?too long"
+        r"|too_many_prompt_tokens|messages is too long|token limit reached|input token count|too many tokens"
+        r"|total length of all messages|exceeds the maximum number of tokens",
+    ),
+    (
+        "authentication",
+        r"(incorrect|invalid|missing|expired)[_ ](api[_ ]?key|authentication|credentials|x-api-key|subscription key)"
+        r"|api[_ ]keys? (is |are )?(not valid|not found|not supported|invalid|expired)|api key: \S{1,200} is invalid"
+        r"|authentication|unauthorized|no cookie auth|auth credentials|invalid[_ ]token|invalid authorization"
+        r"|invalid bearer|unregistered callers",
+    ),
+    (
+        "not_found",
+        r"model_not_found|deploymentnotfound|invalid[_ ]model|not a valid model|no model|model not found"
+        r"|model .{1,200}(does not exist|not found)|supported api model names|unknown model",
+    ),
+    ("overloaded", r"overloaded|at capacity|service unavailable|temporarily unavailable"),
+    (
+        "permission",
+        r"permission|forbidden|access denied|not supported in your (country|region)|location is not supported",
+    ),
+    ("too_large", r"payload size exceeds"),
+    ("timeout", r"timed out|timeout"),
+    ("invalid_request", r"is not supported|requires --\S+ flag|cannot use both"),
+)
+_MATCHERS = tuple((kind, re.compile(pattern, re.IGNORECASE | re.DOTALL).search) for kind, pattern in _PATTERNS)
+_is_page = re.compile(r"\s*<(!doctype|html|head|body|title|h1|p|\?xml)\b", re.IGNORECASE).match
+
+_ERROR_KEYS = ("error", "errors", "detail", "base_resp")
+_MESSAGE_KEYS = ("message", "Message", "msg", "status_msg", "detail", "error", "title", "reason")
+_MAX_NESTING = 5
+
+
+class WrittenError(NamedTuple):
+    """How a format writes a kind of error: the error object's `type`, `code` and HTTP status, as far as it has them."""
+
+    type: str
+    code: str | None = None
+    status: int = 500
+
+
+class ErrorTable(Struct, frozen=True):
+    """The errors of one format. `code_field` is the field that holds the machine-readable code."""
+
+    format: str
+    code_field: str
+    read_fields: frozenset[str]
+    written: Mapping[ErrorKind, WrittenError]
+    vendor_formats: tuple[str, ...]
+    any_code: bool
+    """Whether clients accept codes outside `written`; otherwise only the vendor's own are written."""
+
+
+class ErrorFields(NamedTuple):
+    """An error as found in a body."""
+
+    message: str
+    error: dict[str, Any]
+    outer: dict[str, Any]
+
+
+def find_error(body: object) -> ErrorFields:
+    """The error in a body: bytes, text, a page, a list or nested objects. Never raises."""
+    value = _decoded(body)
+    outer = _first_object(value)
+    error: Any = outer
+    if isinstance(outer, dict):
+        error = _first_object(next((outer[key] for key in _ERROR_KEYS if outer.get(key)), outer))
+    message = _message(error) or (_message(outer) if error is not outer else "")
+    return ErrorFields(
+        message,
+        error if isinstance(error, dict) else {},
+        outer if isinstance(outer, dict) and outer is not error else {},
+    )
+
+
+def read_provider_error(body: object, status: int | None, table: ErrorTable) -> ProviderError:
+    """The error in a body, classified."""
+    found = find_error(body)
+    error = found.error
+    codes = [_code_text(error.get(field)) for field in ("code", "type", "status", "status_code")]
+    codes.append(_code_text(found.outer.get("code")))
+    if status is None or status < 400:
+        status = next(filter(None, map(_status_of, (error.get("status"), *codes))), status)
+    kind = _classify(codes, found.message, status)
+    code = _code_text(error.get(table.code_field)) or (codes[0] or codes[3] or codes[4] if table.any_code else "")
+    if table.code_field == "type" and code == "error":
+        code = ""
+    inner = {name: value for name, value in error.items() if name not in table.read_fields and value is not None}
+    extras = {name: value for name, value in found.outer.items() if name not in ("type", *_ERROR_KEYS)}
+    param = error.get("param") or _violated_field(error.get("details"))
+    return ProviderError(
+        message=found.message or _json_text(error) or _without_message(status),
+        kind=kind,
+        status=status,
+        code=code or None,
+        param=param if isinstance(param, str) else None,
+        native={table.format: {**extras, "error": inner} if inner else extras},
+    )
+
+
+def own_extras(error: ProviderError, table: ErrorTable) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Fields to write beside the known ones, for the body and for its error object; empty for another vendor's error."""
+    native = error.native or {}
+    extras = next((native[origin] for origin in table.vendor_formats if origin in native), {})
+    inner = extras.get("error")
+    return {name: value for name, value in extras.items() if name != "error"}, inner if isinstance(inner, dict) else {}
+
+
+def own_code(error: ProviderError, table: ErrorTable) -> str | None:
+    """The error's code, if clients of this format can know it: the vendor's own, or one of ours."""
+    native = error.native
+    is_own = not native or any(origin in native for origin in table.vendor_formats)
+    if error.code and is_own and (table.any_code or native):
+        return error.code
+    return error.code if error.code in _written_codes(table) else None
+
+
+def _written_codes(table: ErrorTable) -> set[str | None]:
+    return {getattr(row, "code" if table.any_code else "type") for row in table.written.values()}
+
+
+def page_text(page: str) -> str:
+    """The visible text of an HTML page on one line; its title alone if it has one. One linear scan."""
+    texts: list[str] = []
+    skipped = ""
+    for piece in f">{page[:_MAX_PAGE]}".split("<"):
+        tag, closed, text = piece.partition(">")
+        name = tag[:8].lower()
+        if skipped:
+            if not name.startswith(f"/{skipped}"):
+                continue
+            skipped = ""
+        elif name.startswith(("script", "style")):
+            skipped = "script" if name.startswith("script") else "style"
+            continue
+        if name.startswith("title") and (title := " ".join(text.split())):
+            return title[:MAX_MESSAGE]
+        texts.append(text if closed else f" {tag}")
+    return " ".join(" ".join(texts).split())[:MAX_MESSAGE]
+
+
+def _decoded(body: object) -> object:
+    if isinstance(body, bytes | bytearray | memoryview):
+        body = bytes(body).decode("utf-8", "replace")
+    if isinstance(body, str) and body.lstrip()[:1] in ("{", "["):
+        try:
+            return msgspec.json.decode(body)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            return body
+    return body
+
+
+def _first_object(value: Any) -> Any:
+    if isinstance(value, list):
+        return next((entry for entry in value if isinstance(entry, dict)), value)
+    return value
+
+
+def _message(error: Any, depth: int = 0) -> str:
+    if isinstance(error, str):
+        return page_text(error) if _is_page(error) else error[:MAX_MESSAGE] if error.strip() else ""
+    if depth == _MAX_NESTING:
+        return ""
+    if isinstance(error, dict):
+        return next((text for key in _MESSAGE_KEYS if (text := _message(error.get(key), depth + 1))), "")
+    if isinstance(error, list) and error:
+        return _message(error[0], depth + 1)
+    return ""
+
+
+def _json_text(error: dict[str, Any]) -> str:
+    """An error object without a message, as JSON."""
+    try:
+        return msgspec.json.encode(error).decode()[:MAX_MESSAGE] if error else ""
+    except (TypeError, ValueError, RecursionError):
+        return ""
+
+
+def _without_message(status: int | None) -> str:
+    return f"HTTP status {status} without a message" if status else "the provider gave no error message"
+
+
+def _code_text(value: Any) -> str:
+    return str(value)[:MAX_MESSAGE] if isinstance(value, str | int) and not isinstance(value, bool) else ""
+
+
+def _status_of(value: Any) -> int | None:
+    if isinstance(value, str) and len(value) == 3 and value.isascii() and value.isdigit():
+        value = int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 400 <= value < 600 else None
+
+
+def _classify(codes: list[str], message: str, status: int | None) -> ErrorKind:
+    kinds = [_KIND_BY_CODE[code] for code in codes if code in _KIND_BY_CODE]
+    certain = next((kind for kind in kinds if kind not in _VAGUE), None)
+    if certain is not None:
+        return certain
+    if status not in _CERTAIN_STATUSES:
+        text = " ".join([*codes, message])
+        for kind, matches in _MATCHERS:
+            if matches(text):
+                return kind
+    if kinds and (status is None or status < 400 or kinds[0] == "permission"):
+        return kinds[0]
+    by_status = "timeout" if status == 524 else "server" if status == 499 else kind_of_status(status)
+    return by_status or ("invalid_request" if codes[0].startswith(("invalid", "unsupported", "missing")) else "unknown")
+
+
+def _violated_field(details: Any) -> str | None:
+    """The field named by the first violation in Google's error details."""
+    for detail in details if isinstance(details, list) else ():
+        violations = detail.get("fieldViolations") if isinstance(detail, dict) else None
+        for violation in violations if isinstance(violations, list) else ():
+            field = violation.get("field") if isinstance(violation, dict) else None
+            if isinstance(field, str) and field:
+                return field
+    return None

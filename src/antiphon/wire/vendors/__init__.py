@@ -1,0 +1,1 @@
+"""Facts that several formats of one vendor share."""
