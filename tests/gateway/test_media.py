@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from antiphon.errors import MediaRefused
 from antiphon.gateway.address_guard import AddressGuard, IpAddress, is_public
 from antiphon.gateway.media import Fetched, MediaFetcher, MediaLimits
-from antiphon.gateway.media_type import media_type_of
 from antiphon.parts import Audio, Document, Image, Native, Part, Text, ToolCallResult
 from antiphon.wire.loss import Loss
+from antiphon.wire.media import sniff_bytes
 from antiphon.wire.request import Message, ModelRequest
 from providers import scripted_server
 from providers.scripted_server import Received, Reply
@@ -327,12 +327,12 @@ SNIFFED: list[tuple[bytes, str, str | None]] = [
 
 @pytest.mark.parametrize(("data", "declared", "kind"), SNIFFED)
 def test_bytes_say_what_they_are(data: bytes, declared: str, kind: str | None) -> None:
-    assert media_type_of(data, declared) == kind
+    assert sniff_bytes(data, declared) == kind
 
 
 @given(st.binary(max_size=40), st.sampled_from(["", "image/png", "text/plain", "audio/mp4", "x"]))
 def test_any_bytes_are_judged(data: bytes, declared: str) -> None:
-    kind = media_type_of(data, declared)
+    kind = sniff_bytes(data, declared)
     assert kind is None or kind.startswith(("image/", "audio/", "text/")) or kind == "application/pdf"
 
 

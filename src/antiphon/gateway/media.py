@@ -23,9 +23,9 @@ from msgspec import Struct, structs
 
 from antiphon.errors import MediaRefused
 from antiphon.gateway.address_guard import WEB_PORTS, AddressGuard, AddressRefused, IpAddress, Resolve
-from antiphon.gateway.media_type import media_type_of
 from antiphon.parts import Audio, Document, Image, Part, Text, ToolCallResult
 from antiphon.wire.loss import Loss
+from antiphon.wire.media import sniff_bytes
 from antiphon.wire.request import Message, ModelRequest
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ class MediaFetcher:
                 raise too_long
             allowance.take(len(piece))
         data = b"".join(pieces)
-        media_type = media_type_of(data, response.headers.get("content-type", ""))
+        media_type = sniff_bytes(data, response.headers.get("content-type", ""))
         if media_type is None:
             raise MediaRefused("it is no picture, sound, PDF or text")
         return Fetched(media_type, data)

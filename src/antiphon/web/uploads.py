@@ -13,10 +13,10 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from antiphon.gateway.media_type import media_type_of
 from antiphon.history import HistoryEntry, ModelInputEntry
 from antiphon.parts import Document, Image, InputPart, Text
 from antiphon.web.refusal import Refused
+from antiphon.wire.media import sniff_bytes
 
 MEBIBYTE = 1024 * 1024
 IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
@@ -100,7 +100,7 @@ def _part(given: TextGiven | ImageGiven | DocumentGiven) -> InputPart:
         data = b64decode(given.data, validate=True)
     except (binascii.Error, ValueError) as error:
         raise Refused(f"{what} is not sent as base64: {error}") from error
-    kind = media_type_of(data, given.media_type)
+    kind = sniff_bytes(data, given.media_type)
     if isinstance(given, ImageGiven):
         if kind not in IMAGE_TYPES:
             raise _unsupported(what, "a PNG, JPEG, GIF or WebP picture")

@@ -16,7 +16,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from antiphon.wire.media import is_web_url, looks_like_base64, parse_data_url
 from antiphon.wire.remembered import Remembered
+from antiphon.wire.vendors.openai import IMAGE_TYPES
 from antiphon.wire.violation import Violation
 
 Found = list[Violation]
@@ -40,9 +42,6 @@ _KINDS: dict[type, str] = {
     dict: "an object",
 }
 _of_name_letters = re.compile(r"[a-zA-Z0-9_-]+").fullmatch
-_data_url = re.compile(r"data:([^;,]*)[^,]{0,64},").match
-_of_base64_letters = re.compile(r"[A-Za-z0-9+/=_\s%-]*").fullmatch
-_IMAGE_KINDS = ("image/png", "image/jpeg", "image/jpg", "image/gif", "image/webp")
 _NAMED_SCHEMAS = ("properties", "$defs", "definitions")
 _LISTED_SCHEMAS = ("anyOf", "oneOf", "allOf", "prefixItems")
 _NEVER_STRICT = ("allOf", "oneOf", "not", "if", "then", "else", "dependentRequired", "dependentSchemas")
@@ -190,12 +189,12 @@ def check_metadata(found: Found, rule: str, metadata: Any) -> None:
 
 def check_image_url(found: Found, rule: str, path: str, url: Any) -> None:
     """An image's address: http(s), or a data URL of a format that the models read."""
-    if not require(found, rule, path, url, str, "a string") or url.startswith(("https://", "http://")):
+    if not require(found, rule, path, url, str, "a string") or is_web_url(url):
         return
-    data = _data_url(url)
-    if data is None:
+    parsed = parse_data_url(url)
+    if parsed is None:
         found.append(Violation(rule, path, f"Error while downloading {shown(url)}."))
-    elif data[1].lower() not in _IMAGE_KINDS or not _of_base64_letters(url[data.end() : data.end() + 64]):
+    elif parsed.media_type.lower() not in IMAGE_TYPES or not looks_like_base64(parsed.data):
         formats = "Please make sure your image has of one the following formats: ['png', 'jpeg', 'gif', 'webp']."
         found.append(Violation(rule, path, f"You uploaded an unsupported image. {formats}"))
 

@@ -11,9 +11,9 @@ import re
 from pathlib import Path
 
 from antiphon.errors import AntiphonError
-from antiphon.gateway.media_type import media_type_of
 from antiphon.parts import Document, Image, InputPart, Text
 from antiphon.web.uploads import IMAGE_TYPES
+from antiphon.wire.media import sniff_bytes
 
 LARGEST = 20_000_000
 """How many bytes of a file are taken: more than any provider does."""
@@ -55,7 +55,7 @@ def part_of(data: bytes, name: str) -> InputPart:
         )
     if not data.strip():
         raise UnsupportedFile(f"{name} is empty; there is nothing in it to send")
-    kind = media_type_of(data, "text/plain") or ""
+    kind = sniff_bytes(data, "text/plain") or ""
     if kind in IMAGE_TYPES:
         return Image(kind, base64.b64encode(data).decode())
     if kind == "application/pdf":

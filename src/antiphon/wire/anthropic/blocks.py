@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
+from antiphon.wire.media import IMAGE_TYPES
 from antiphon.wire.violation import Violation
 from antiphon.wire.words import words
 
@@ -34,7 +35,6 @@ PROPERTY_KEY = re.compile(r"[a-zA-Z0-9_.-]{1,64}\Z")
 # Tools the provider defines carry a date in their type, and new dates come often (AN-16).
 PROVIDER_TOOL = re.compile(r"(?:[a-z0-9_]+_20\d{6}|mcp_toolset)\Z")
 
-IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 RESULT_CONTENT = frozenset({"text", "image", "document", "search_result", "tool_reference", "browser_state"})
 SYSTEM_CONTENT = frozenset({"text", "tool_addition", "tool_removal"})
 

@@ -17,20 +17,13 @@ from contextlib import suppress
 from typing import Any
 
 from antiphon.parts import Document, Image
-from antiphon.wire.anthropic.blocks import IMAGE_TYPES
 from antiphon.wire.anthropic.native import extras_of, is_own, mark_of_origin
 from antiphon.wire.loss import Loss
+from antiphon.wire.media import IMAGE_TYPES, is_web_url, parse_data_url, sniff_base64
 
 PDF = "application/pdf"
 PLAIN = "text/plain"
 
-_FIRST_CHARACTERS = (
-    ("/9j/", "image/jpeg"),
-    ("iVBORw0", "image/png"),
-    ("R0lGOD", "image/gif"),
-    ("UklGR", "image/webp"),
-    ("JVBERi", PDF),
-)
 _BASE64_FIELDS = {"type", "media_type", "data"}
 
 
@@ -44,7 +37,7 @@ def read_image(block: dict[str, Any]) -> Image | None:
             source.keys() == _BASE64_FIELDS and media_type and data and not data.startswith("data:")
         ):
             return Image(media_type, data, native=extras_of(block, _IMAGE_FIELDS))
-        case {"type": "url", "url": str(url)} if len(source) == 2 and is_web(url):
+        case {"type": "url", "url": str(url)} if len(source) == 2 and is_web_url(url):
             return Image(url=url, native=extras_of(block, _IMAGE_FIELDS))
         case {"type": "file", "file_id": str(file_id)} if len(source) == 2 and file_id:
             return Image(file_id=file_id, native=extras_of(block, _IMAGE_FIELDS) or mark_of_origin())
@@ -65,7 +58,7 @@ def read_document(block: dict[str, Any]) -> Document | None:
             source.keys() == _BASE64_FIELDS and text
         ):
             return Document(PLAIN, text=text, name=title, native=extras_of(block, _DOCUMENT_FIELDS))
-        case {"type": "url", "url": str(url)} if len(source) == 2 and is_web(url):
+        case {"type": "url", "url": str(url)} if len(source) == 2 and is_web_url(url):
             return Document(url=url, name=title, native=extras_of(block, _DOCUMENT_FIELDS))
         case {"type": "file", "file_id": str(file_id)} if len(source) == 2 and file_id:
             native = extras_of(block, _DOCUMENT_FIELDS) or mark_of_origin()
@@ -91,11 +84,6 @@ def words_of(content: Any) -> str:
             return ""
         texts.append(block["text"])
     return "\n\n".join(texts)
-
-
-def is_web(url: str) -> bool:
-    """Whether the API could fetch this."""
-    return url.startswith(("https://", "http://"))
 
 
 def write_image(image: Image, path: str, losses: list[Loss], *, takes_urls: bool) -> dict[str, Any] | None:
@@ -156,19 +144,16 @@ def _inline(media: Image | Document) -> tuple[str, str]:
     """The media type and the base64 of what is there in full, a data URL included."""
     given = media.data or (media.url if media.url.startswith("data:") else "")
     if given.startswith("data:"):
-        head, _, data = given[5:].partition(",")
-        media_type = head.removesuffix(";base64").partition(";")[0]
-        return (media_type or media.media_type, data) if head.endswith(";base64") else ("", "")
-    if not media.media_type:
-        return next((kind for first, kind in _FIRST_CHARACTERS if given.startswith(first)), ""), given
-    return media.media_type, given
+        parsed = parse_data_url(given)
+        return (parsed.media_type or media.media_type, parsed.data) if parsed and parsed.is_base64 else ("", "")
+    return media.media_type or sniff_base64(given), given
 
 
 def _linked(media: Image | Document, takes_urls: bool = True) -> dict[str, Any] | None:
     if media.file_id:
         is_ours = is_own(media.native) or media.file_id.startswith("file_")
         return {"type": "file", "file_id": media.file_id} if is_ours else None
-    return {"type": "url", "url": media.url} if takes_urls and is_web(media.url) else None
+    return {"type": "url", "url": media.url} if takes_urls and is_web_url(media.url) else None
 
 
 def _why_unlinked(media: Image | Document) -> str:

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from antiphon.parts import Audio, Document, Image
 from antiphon.wire.gemini.spelling import FORMAT, extras_of, fields_of, forms, mark, marked, native_of
 from antiphon.wire.loss import Loss
+from antiphon.wire.media import media_type_of_url, parse_data_url, sniff_base64
 
 Media: TypeAlias = Image | Audio | Document
 
@@ -26,36 +27,7 @@ _UNTYPED = mark("untyped")
 _URL_SAFE = mark("urlSafe")
 _TO_STANDARD, _TO_URL_SAFE = str.maketrans("-_", "+/"), str.maketrans("+/", "-_")
 
-# How the base64 of well-known files begins.
-_BEGINNINGS = {
-    "iVBOR": "image/png",
-    "/9j/": "image/jpeg",
-    "R0lGOD": "image/gif",
-    "UklGR": "image/webp",
-    "JVBERi": "application/pdf",
-    "SUQz": "audio/mpeg",
-}
-_ENDINGS = {
-    "png": "image/png",
-    "jpg": "image/jpeg",
-    "jpeg": "image/jpeg",
-    "gif": "image/gif",
-    "webp": "image/webp",
-    "heic": "image/heic",
-    "pdf": "application/pdf",
-    "txt": "text/plain",
-    "md": "text/markdown",
-    "csv": "text/csv",
-    "html": "text/html",
-    "mp3": "audio/mpeg",
-    "wav": "audio/wav",
-    "ogg": "audio/ogg",
-    "flac": "audio/flac",
-    "mp4": "video/mp4",
-    "webm": "video/webm",
-    "mov": "video/quicktime",
-}
-_USUAL = {Image: "image/png", Audio: "audio/wav", Document: "application/pdf"}
+_DEFAULT_TYPES = {Image: "image/png", Audio: "audio/wav", Document: "application/pdf"}
 
 
 def read_inline_data(value: Any, extras: dict[str, Any]) -> Media | None:
@@ -134,7 +106,7 @@ def write_media(part: Media, losses: list[Loss], path: str) -> dict[str, Any] | 
 def _file_data(part: Media) -> dict[str, Any]:
     media_type = part.media_type
     if not media_type and not marked(part.native, "untyped"):
-        media_type = _ENDINGS.get(part.url.partition("?")[0].rpartition(".")[2].lower(), "")
+        media_type = media_type_of_url(part.url)
     return {"fileUri": part.url, "mimeType": media_type} if media_type else {"fileUri": part.url}
 
 
@@ -144,12 +116,13 @@ def _blob(part: Media) -> dict[str, Any] | None:
         return {"mimeType": part.media_type or "text/plain", "data": b64encode(text).decode()}
     media_type, data = part.media_type, part.data or part.url
     if data.startswith("data:"):
-        head, _, data = data.partition(",")
-        media_type = media_type or head[5:].partition(";")[0]
+        parsed = parse_data_url(data)
+        if parsed is None or not parsed.is_base64:
+            return None
+        media_type, data = media_type or parsed.media_type, parsed.data
     # An empty picture that came from here is Gemini's own business (L2); elsewhere it is nothing.
     if not data.isascii() or (not data and (not media_type or part.file_id)):
         return None
     if not media_type:
-        kinds = (kind for start, kind in _BEGINNINGS.items() if data.startswith(start))
-        media_type = next(kinds, _USUAL[type(part)])
+        media_type = sniff_base64(data) or _DEFAULT_TYPES[type(part)]
     return {"mimeType": media_type, "data": data.translate(_TO_URL_SAFE) if marked(part.native, "urlSafe") else data}

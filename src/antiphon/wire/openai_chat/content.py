@@ -10,7 +10,6 @@ Normalisations: `image_url` as a string is `{"url": …}`; base64 data without a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -18,20 +17,24 @@ import msgspec
 
 from antiphon.parts import Audio, Document, Image, InputPart, Native, NativeExtras, Refusal, Text, Thinking
 from antiphon.wire.loss import Loss, own_extras
+from antiphon.wire.media import (
+    audio_format,
+    audio_media_type,
+    data_url,
+    file_name,
+    inline_base64,
+    is_web_url,
+    looks_like_base64,
+    sniff_base64,
+)
 from antiphon.wire.openai_chat.dialects import Dialect
+from antiphon.wire.vendors.openai import IMAGE_TYPES
 
 FORMAT = "openai-chat"
 SHARED = "openai"
 """Extras that both of OpenAI's formats understand."""
 
 _SHARED_KEYS = ("prompt_cache_breakpoint", "detail")
-_IMAGE_KINDS = ("image/png", "image/jpeg", "image/jpg", "image/gif", "image/webp")
-_MAGIC = {"iVBOR": "image/png", "/9j/": "image/jpeg", "R0lG": "image/gif", "UklGR": "image/webp"}
-_AUDIO_KINDS = {"mp3": "audio/mpeg"}
-_AUDIO_FORMATS = {"mpeg": "mp3", "x-wav": "wav", "wave": "wav", "vnd.wave": "wav"}
-_EXTENSIONS = {"application/pdf": "pdf", "text/plain": "txt"}
-_data_url = re.compile(r"data:([a-zA-Z0-9.+-]+/[a-zA-Z0-9.+-]+);base64,").match
-_is_base64 = re.compile(r"[A-Za-z0-9+/=_\s%-]*").fullmatch
 
 ReadPart = InputPart | Refusal | Thinking
 
@@ -94,12 +97,12 @@ def _read_image(part: dict[str, Any]) -> Image | None:
 
 def picture(url: str, native: NativeExtras | None = None) -> Image | None:
     """The image at an address: data URLs are taken apart. None if it is no address of an image."""
-    if url.startswith(("https://", "http://")):
+    if is_web_url(url):
         return Image(url=url, native=native)
-    data = _data_url(url)
-    if data is None or not data[1].startswith("image/") or not _is_base64(url[data.end() : data.end() + 64]):
+    inline = inline_base64(url)
+    if inline is None or not inline.media_type.startswith("image/") or not looks_like_base64(inline.data):
         return None
-    return Image(data[1], url[data.end() :], native=native)
+    return Image(inline.media_type, inline.data, native=native)
 
 
 def _read_audio(part: dict[str, Any]) -> Audio | None:
@@ -109,15 +112,10 @@ def _read_audio(part: dict[str, Any]) -> Audio | None:
     data, name = audio.get("data"), audio.get("format")
     if type(data) is not str or type(name) is not str:
         return None
-    media_type = _AUDIO_KINDS.get(name, f"audio/{name}")
-    if _audio_format(media_type) != name:
+    media_type = audio_media_type(name)
+    if audio_format(media_type) != name:
         return None
     return Audio(media_type, data, native=extras(part, "type", "input_audio"))
-
-
-def _audio_format(media_type: str) -> str:
-    name = media_type.removeprefix("audio/")
-    return _AUDIO_FORMATS.get(name, name)
 
 
 def _read_file(part: dict[str, Any]) -> Document | None:
@@ -129,9 +127,9 @@ def _read_file(part: dict[str, Any]) -> Document | None:
         return None
     if known == 1 and file.get("file_id"):
         return Document(file_id=file["file_id"], name=name, native=native)
-    data = _data_url(file.get("file_data", ""))
-    if known == 1 and data is not None:
-        return Document(data[1], file["file_data"][data.end() :], name=name, native=native)
+    inline = inline_base64(file.get("file_data", ""))
+    if known == 1 and inline is not None:
+        return Document(inline.media_type, inline.data, name=name, native=native)
     return None
 
 
@@ -201,11 +199,11 @@ def _write_image(part: Image, losses: list[Loss], path: str, dialect: Dialect) -
     more = own_extras(part.native, losses, path, SHARED, FORMAT)
     url, why = "", "no address"
     if part.data:  # what OpenAI takes an image by: OC-13
-        kind = part.media_type or next((kind for magic, kind in _MAGIC.items() if part.data.startswith(magic)), "")
-        if (kind.lower() in _IMAGE_KINDS and _is_base64(part.data[:64])) or (kind and dialect.takes_any_image):
-            url = f"data:{kind};base64,{part.data}"
+        kind = part.media_type or sniff_base64(part.data)
+        if (kind.lower() in IMAGE_TYPES and looks_like_base64(part.data)) or (kind and dialect.takes_any_image):
+            url = data_url(kind, part.data)
         why = f"only png, jpeg, gif and webp are taken, not {part.media_type or 'an unknown type'} (OC-13)"
-    elif part.url.startswith(("https://", "http://")):
+    elif is_web_url(part.url):
         url = part.url
     elif part.file_id:
         why = "an image is taken by an http address or as data, not by a file's id"
@@ -223,7 +221,7 @@ def _write_audio(part: Audio, losses: list[Loss], path: str) -> dict[str, Any] |
     if not part.data:
         losses.append(Loss(path, "audio", "sound is taken as data only"))
         return None
-    name = _audio_format(part.media_type) or "wav"
+    name = audio_format(part.media_type) or "wav"
     return {"type": "input_audio", "input_audio": {"data": part.data, "format": name}, **more}
 
 
@@ -234,8 +232,7 @@ def _write_document(part: Document, losses: list[Loss], path: str, dialect: Dial
         return {"type": "text", "text": text, **more}
     if part.data:
         kind = part.media_type or "application/pdf"
-        name = part.name or f"document.{_EXTENSIONS.get(kind, kind.rpartition('/')[2])}"
-        file = {"filename": name, "file_data": f"data:{kind};base64,{part.data}"}
+        file = {"filename": part.name or file_name(kind), "file_data": data_url(kind, part.data)}
     elif part.file_id:
         file = {"file_id": part.file_id, **({"filename": part.name} if part.name else {})}
     elif part.url and (dialect.takes_document_urls or more.get("type") == "document_url"):

@@ -9,13 +9,21 @@ Writing is the mirror. A part that the format cannot say is a `Loss`, and None i
 from __future__ import annotations
 
 import binascii
-import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Container, Iterator
 from typing import Any, TypeAlias
 
 from antiphon.parts import Audio, Document, Image, InputPart, Native, NativeExtras, Part, Refusal, Text
 from antiphon.wire.loss import Loss, own_extras
+from antiphon.wire.media import (
+    audio_format,
+    audio_media_type,
+    data_url,
+    file_name,
+    inline_base64,
+    is_web_url,
+    media_type_of_url,
+)
 
 FORMAT = "openai-responses"
 SHARED = "openai"
@@ -24,14 +32,12 @@ SHARED = "openai"
 Body: TypeAlias = dict[str, Any]
 
 _SHARED_FIELDS = frozenset({"detail", "prompt_cache_breakpoint"})
-_base64_url = re.compile(r"data:([^;,]+);base64,").match
-is_recording = re.compile(
-    r"https?://[^?#]+\.(mp3|wav|ogg|flac|m4a|aac|mp4|mov|avi|mkv|webm)([?#]|$)", re.IGNORECASE
-).match
-"""Whether an address is of sound or video, which is refused as a file (OR-05)."""
-_SOUND_FORMATS = {"mp3": "audio/mpeg", "wav": "audio/wav"}
-_SOUND_TYPES = {"audio/mpeg": "mp3", "audio/mp3": "mp3", "audio/wav": "wav", "audio/x-wav": "wav"}
-_EXTENSIONS = {"application/pdf": ".pdf", "text/plain": ".txt", "text/markdown": ".md", "text/html": ".html"}
+_AUDIO_FORMATS = ("mp3", "wav")
+
+
+def is_recording(url: str) -> bool:
+    """Whether a URL is of audio or video, which is refused as a file (OR-05)."""
+    return is_web_url(url) and media_type_of_url(url).startswith(("audio/", "video/"))
 
 
 def extras_of(given: Body, known: Container[str]) -> NativeExtras | None:
@@ -71,9 +77,9 @@ def _read_image(part: Body) -> Image | None:
     url, file_id = part.get("image_url"), part.get("file_id")
     native = extras_of(part, ("type", "image_url", "file_id"))
     if type(url) is str and url and file_id is None:
-        header = _base64_url(url)
-        if header and header.end() < len(url):
-            return Image(header[1], url[header.end() :], native=native)
+        inline = inline_base64(url)
+        if inline and inline.data:
+            return Image(inline.media_type, inline.data, native=native)
         return Image(url=url, native=native)
     if type(file_id) is str and file_id and url is None:
         return Image(file_id=file_id, native=native)
@@ -93,14 +99,13 @@ def _read_file(part: Body) -> Document | None:
         return Document(url=source, name=name, native=native)
     if sources[0] == "file_id":
         return Document(file_id=source, name=name, native=native)
-    header = _base64_url(source)
-    if not header or header.end() == len(source):
+    inline = inline_base64(source)
+    if inline is None or not inline.data:
         return None
-    data = source[header.end() :]
-    text = _plain_text(data) if header[1] == "text/plain" else None
+    text = _plain_text(inline.data) if inline.media_type == "text/plain" else None
     if text:
         return Document("text/plain", text=text, name=name, native=native)
-    return Document(header[1], data, name=name, native=native)
+    return Document(inline.media_type, inline.data, name=name, native=native)
 
 
 def _plain_text(data: str) -> str | None:
@@ -117,9 +122,9 @@ def _read_sound(part: Body) -> Audio | None:
     if type(sound) is not dict or len(sound) != 2 or len(part) != 2:
         return None
     data, kind = sound.get("data"), sound.get("format")
-    if type(data) is str and data and type(kind) is str and kind in _SOUND_FORMATS:
+    if type(data) is str and data and type(kind) is str and kind in _AUDIO_FORMATS:
         # The empty extras say that it came from here, where one host may take what OpenAI refuses.
-        return Audio(_SOUND_FORMATS[kind], data, native={FORMAT: {}})
+        return Audio(audio_media_type(kind), data, native={FORMAT: {}})
     return None
 
 
@@ -182,7 +187,7 @@ def kind_of(native: Native) -> str:
 
 def _write_image(image: Image) -> Body | None:
     if image.data:
-        return {"type": "input_image", "image_url": f"data:{image.media_type or 'image/png'};base64,{image.data}"}
+        return {"type": "input_image", "image_url": data_url(image.media_type or "image/png", image.data)}
     if image.url:
         return {"type": "input_image", "image_url": image.url}
     return {"type": "input_image", "file_id": image.file_id} if image.file_id else None
@@ -198,8 +203,7 @@ def _write_document(document: Document) -> Body | None:
         if kind.startswith(("audio/", "video/")) or "," in kind or len(kind) > 48:
             return None  # refused as file data (OR-05)
         # File data needs a name (OR-05).
-        name = document.name or f"document{_EXTENSIONS.get(kind, '')}"
-        return {**body, "filename": name, "file_data": f"data:{kind};base64,{data}"}
+        return {**body, "filename": document.name or file_name(kind), "file_data": data_url(kind, data)}
     if document.name:
         body["filename"] = document.name
     if document.url and not is_recording(document.url):
@@ -209,8 +213,8 @@ def _write_document(document: Document) -> Body | None:
 
 def _write_sound(sound: Audio) -> Body | None:
     """Sound that was read from this format goes back to it; OpenAI refuses any other."""
-    kind = _SOUND_TYPES.get(sound.media_type)
-    if sound.native is None or FORMAT not in sound.native or kind is None:
+    kind = audio_format(sound.media_type)
+    if sound.native is None or FORMAT not in sound.native or kind not in _AUDIO_FORMATS:
         return None
     return {"type": "input_audio", "input_audio": {"data": sound.data, "format": kind}}
 

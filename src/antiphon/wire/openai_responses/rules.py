@@ -14,6 +14,7 @@ import re
 from typing import Any
 
 from antiphon.wire import openai_schema as schema
+from antiphon.wire.media import parse_data_url
 from antiphon.wire.openai_responses.advice import advise
 from antiphon.wire.openai_responses.content import is_recording, texts_of
 from antiphon.wire.openai_responses.tools import declared_names
@@ -48,7 +49,6 @@ _FUNCTION_RULES = schema.FunctionRules("OR-12", "OR-12", "OR-12", "OR-20", 128)
 _is_call_name = re.compile(r"[a-zA-Z0-9_-]{1,128}").fullmatch
 _of_id_letters = re.compile(r"[a-zA-Z0-9_-]+").fullmatch
 _is_o_series = schema.model_family("o1|o3|o3-mini|o4-mini")
-_data_url = re.compile(r"data:([^;,]*)[^,]{0,64},").match
 
 
 def check_request(body: Any, *, advisories: bool = False) -> list[Violation]:
@@ -197,9 +197,9 @@ def _check_file(found: Found, path: str, part: dict[str, Any]) -> None:
         found.append(Violation("OR-05", f"{path}.file_url", text))
     if data is None or not require(found, "OR-05", f"{path}.file_data", data, str, "a string"):
         return
-    header = _data_url(data)
-    if header is None or header[1].startswith(("audio/", "video/")):
-        got = f"unsupported MIME type '{shown(header[1])}'" if header else "a value without the 'data:' prefix"
+    parsed = parse_data_url(data)
+    if parsed is None or parsed.media_type.startswith(("audio/", "video/")):
+        got = f"unsupported MIME type '{shown(parsed.media_type)}'" if parsed else "a value without the 'data:' prefix"
         example = "(e.g. 'data:text/plain;base64,SGVsbG8sIFdvcmxkIQ==')"
         wanted = f"Expected a base64-encoded data URL with a valid file MIME type {example}, but got {got}."
         found.append(Violation("OR-05", f"{path}.file_data", f"Invalid file data: '{path}.file_data'. {wanted}"))

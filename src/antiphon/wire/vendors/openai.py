@@ -1,11 +1,14 @@
-"""What Chat Completions and Responses share: the errors of the OpenAI API."""
+"""What Chat Completions and Responses share: image types and errors of the OpenAI API."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from antiphon.wire.errors import ErrorTable, WrittenError, own_code, own_extras, read_provider_error
+from antiphon.wire.media import IMAGE_TYPES as COMMON_IMAGE_TYPES
 from antiphon.wire.output import ErrorKind, ProviderError
+
+IMAGE_TYPES = (*COMMON_IMAGE_TYPES, "image/jpg")
 
 _WRITTEN: dict[ErrorKind, WrittenError] = {
     "invalid_request": WrittenError("invalid_request_error"),
