@@ -14,10 +14,10 @@ import msgspec
 from hypothesis import strategies as st
 
 from antiphon.wire.delta import Assembler, ModelOutputDelta
-from antiphon.wire.ids import legal_name
 from antiphon.wire.openai_responses.item_writer import CALL_ID
 from antiphon.wire.openai_responses.stream import StreamReader
 from antiphon.wire.openai_responses.vocabulary import ITEM_TYPES
+from antiphon.wire.tool_calls import safe_name
 from corpus import CORPUS, accepted_requests, client_requests, recorded
 
 FORMAT = "openai-responses"
@@ -167,13 +167,13 @@ def _with_legal_ids(item: Any) -> Any:
         return item
     if not is_result and not isinstance(item.get("name"), str):
         return item
-    item = {**item, "call_id": CALL_ID.legal(item["call_id"])}
+    item = {**item, "call_id": CALL_ID.to_wire(item["call_id"])}
     return item if is_result else _with_legal_name(item)
 
 
 def _with_legal_name(tool: dict[str, Any]) -> dict[str, Any]:
     name = tool.get("name")
-    return {**tool, "name": legal_name(name, 64)} if isinstance(name, str) and not _is_name(name) else tool
+    return {**tool, "name": safe_name(name, 64)} if isinstance(name, str) and not _is_name(name) else tool
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

@@ -46,7 +46,7 @@ from antiphon.wire import (
 )
 from antiphon.wire.anthropic.request import read_request, write_request
 from antiphon.wire.anthropic.rules import check_request
-from antiphon.wire.ids import legal_name
+from antiphon.wire.tool_calls import safe_name
 
 NEW = "2026-10-21"
 FAILED, SKIPPED = ToolExecutionStatus.FAILED, ToolExecutionStatus.SKIPPED
@@ -452,7 +452,7 @@ def test_ids_and_names_are_made_legal() -> None:
     block, answer = body["messages"][1]["content"][0], body["messages"][2]["content"][0]
     assert block["id"] == answer["tool_use_id"] != call.tool_call_id
     assert body["tools"][0]["name"] == block["name"] == body["tool_choice"]["name"]
-    assert block["name"] == legal_name("functions.eval!", 128)
+    assert block["name"] == safe_name("functions.eval!", 128)
 
 
 @pytest.mark.parametrize(

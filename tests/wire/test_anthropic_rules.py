@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.wire.anthropic.rules import check_request, check_sequence
-from antiphon.wire.violation import Violation
+from antiphon.wire.rules import Violation
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
 NEW = "2026-10-21"

@@ -7,10 +7,10 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.wire.ids import IdRule, NameRule, legal_name
+from antiphon.wire.tool_calls import IdMapper, NameMapper, safe_name
 
-RULE = IdRule(r"[a-zA-Z0-9_-]{1,40}")
-NAMES = NameRule(r"[a-zA-Z0-9_-]{1,64}")
+RULE = IdMapper(r"[a-zA-Z0-9_-]{1,40}")
+NAMES = NameMapper(r"[a-zA-Z0-9_-]{1,64}")
 names = st.text(max_size=90) | st.sampled_from(
     ["foo/bar", "foo_bar", "foo.bar", "功能", "9lives", "", "x" * 65, "x" * 66]
 )
@@ -18,22 +18,22 @@ names = st.text(max_size=90) | st.sampled_from(
 
 @given(st.lists(names, unique=True, max_size=20))
 def test_different_ids_stay_different_and_legal_ones_stay_as_they_are(ids: list[str]) -> None:
-    mapped = [RULE.legal(name) for name in ids]
+    mapped = [RULE.to_wire(name) for name in ids]
     assert len(set(mapped)) == len(ids)
     assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,40}", name) for name in mapped)
-    assert [RULE.legal(name) for name in ids] == mapped
-    assert all(RULE.legal(name) == name for name in ids if re.fullmatch(r"[a-zA-Z0-9_-]{1,40}", name))
+    assert [RULE.to_wire(name) for name in ids] == mapped
+    assert all(RULE.to_wire(name) == name for name in ids if re.fullmatch(r"[a-zA-Z0-9_-]{1,40}", name))
 
 
 @given(st.lists(names, unique=True, max_size=20))
 def test_different_names_stay_different_and_legal_ones_stay_as_they_are(given_names: list[str]) -> None:
-    mapped = [NAMES.legal(name) for name in given_names]
+    mapped = [NAMES.to_wire(name) for name in given_names]
     assert len(set(mapped)) == len(given_names)
     assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name) for name in mapped)
-    assert all(NAMES.legal(name) == name for name in mapped)
+    assert all(NAMES.to_wire(name) == name for name in mapped)
 
 
 def test_stand_ins_are_readable() -> None:
-    assert legal_name("files/read me", 64).startswith("files_read_me_")
-    assert re.fullmatch(r"[a-z]\w{1,63}", legal_name("9/" + "x" * 99, 64))
-    assert legal_name("功能", 64).startswith("tool_")
+    assert safe_name("files/read me", 64).startswith("files_read_me_")
+    assert re.fullmatch(r"[a-z]\w{1,63}", safe_name("9/" + "x" * 99, 64))
+    assert safe_name("功能", 64).startswith("tool_")

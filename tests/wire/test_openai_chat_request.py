@@ -29,14 +29,14 @@ from antiphon.parts import (
 )
 from antiphon.wire import formats
 from antiphon.wire import openai_schema as schema
-from antiphon.wire.ids import legal_name
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_chat.dialects import DIALECTS, Dialect
 from antiphon.wire.openai_chat.request import read_request, write_request
 from antiphon.wire.openai_chat.rules import check_request, check_sequence
 from antiphon.wire.openai_chat.storage import Strategy, write_messages
 from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning, ToolChoice, ToolDefinition
-from antiphon.wire.words import words
+from antiphon.wire.rules import name_set
+from antiphon.wire.tool_calls import safe_name
 from chat_bodies import FORMAT, OPENAI_HOSTS, encoded, histories, normalised, request_bodies, requests
 
 FAILED = ToolExecutionStatus.FAILED
@@ -274,7 +274,7 @@ def test_two_deprecated_calls_of_one_message_become_tool_calls() -> None:
 # Words and objects that bodies are made of, so that odd ones come near to real ones.
 _KEYS = st.sampled_from(
     sorted(
-        words(
+        name_set(
             "role content name type text tool_calls tool_call_id id function arguments custom input refusal image_url url detail"
             " input_audio data format file file_id file_data filename thinking reasoning reasoning_content reasoning_details"
             " audio annotations images function_call index cache_control document_url x"
@@ -289,7 +289,7 @@ _WORDS = st.sampled_from(
         "https://a.b/c",
         "data:application/pdf;base64,JVBE",
         *sorted(
-            words(
+            name_set(
                 "user assistant tool function system developer text image_url custom refusal file x thinking input_audio"
                 " document_url wav c1 low"
             )
@@ -348,7 +348,7 @@ _MESSAGE = st.fixed_dictionaries(
     },
 )
 _TOP = sorted(
-    words(
+    name_set(
         "model stream tools tool_choice parallel_tool_calls functions function_call response_format reasoning_effort reasoning"
         " thinking enable_thinking max_tokens max_completion_tokens stop temperature top_p top_k seed n logprobs top_logprobs"
         " verbosity user metadata service_tier prompt_cache_key store stream_options logit_bias x"
@@ -403,7 +403,7 @@ def comparable(body: dict[str, Any]) -> dict[str, Any]:
 def stand_in(named: Any) -> None:
     name = named.get("name") if isinstance(named, dict) else None
     if isinstance(name, str) and schema.is_name(name) is None:
-        named["name"] = legal_name(name, 64)
+        named["name"] = safe_name(name, 64)
 
 
 @pytest.mark.parametrize("body", [{}, {"messages": None}, {"messages": "hi"}, {"messages": {"role": "user"}}])
@@ -600,7 +600,7 @@ def test_names_that_openai_refuses_have_stand_ins_everywhere() -> None:
     assert name != "a.b"
     assert body["messages"][1]["tool_calls"][0]["function"]["name"] == name
     assert body["tool_choice"]["function"]["name"] == name
-    assert name == legal_name("a.b", 64)
+    assert name == safe_name("a.b", 64)
     assert losses == []
 
 

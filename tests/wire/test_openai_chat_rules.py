@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.wire.openai_chat.rules import check_request, check_sequence
-from antiphon.wire.violation import Violation
+from antiphon.wire.rules import Violation
 
 ERRORS = (
     "OC-01 OC-02 OC-03 OC-04 OC-05 OC-06 OC-07 OC-08 OC-10 OC-11 OC-12 OC-13 OC-14 OC-15 OC-16 OC-17 OC-18 OC-19 OC-20 "

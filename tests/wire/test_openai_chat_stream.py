@@ -39,7 +39,7 @@ from antiphon.wire.openai_chat.response import read_response
 from antiphon.wire.openai_chat.stream import StreamReader
 from antiphon.wire.openai_chat.stream_writer import StreamWriter
 from antiphon.wire.output import ModelOutput, ProviderError
-from antiphon.wire.words import words
+from antiphon.wire.rules import name_set
 from chat_bodies import FORMAT, all_streams, assembled, chunk, encoded, event, read_all, served
 
 DONE = event(b"[DONE]")
@@ -812,7 +812,7 @@ def test_a_stream_equals_the_whole_answer(
     assert output == read_response({**whole, "object": "chat.completion"})
 
 
-KEYS = words(
+KEYS = name_set(
     "content role tool_calls index id function name arguments custom input refusal reasoning reasoning_content"
     " reasoning_details audio data type text function_call"
 )

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.wire.openai_responses.rules import check_request, check_sequence
-from antiphon.wire.violation import Violation
+from antiphon.wire.rules import Violation
 
 ERRORS = (
     "OR-01 OR-02 OR-03 OR-04 OR-05 OR-06 OR-07 OR-08 OR-09 OR-10 OR-11 OR-12 OR-13 OR-14 OR-15 OR-16 OR-17 OR-18 OR-19 "

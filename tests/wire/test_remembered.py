@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from antiphon.wire import ModelRequest, formats
-from antiphon.wire.arguments import object_of
 from antiphon.wire.remembered import Remembered
+from antiphon.wire.tool_calls import raw_json_object
 
 SCHEMA = {"type": "OBJECT", "properties": {"city": {"type": "STRING", "nullable": True}}}
 
@@ -56,7 +56,7 @@ def test_requests_do_not_share_the_schemas_of_their_tools() -> None:
 
 @pytest.mark.parametrize("text", ["{}", ' {"a": 1} ', '{"é": [{"b": null}]}', '{"a": 1, "a": 2}'])
 def test_the_json_of_an_object_is_passed_over(text: str) -> None:
-    raw = object_of(text)
+    raw = raw_json_object(text)
     assert raw is not None
     assert msgspec.json.decode(raw) == msgspec.json.decode(text)
 
@@ -80,4 +80,4 @@ NO_OBJECTS = [
 
 @pytest.mark.parametrize("text", [*NO_OBJECTS, DEEP])
 def test_what_is_no_object_is_none(text: str) -> None:
-    assert object_of(text) is None
+    assert raw_json_object(text) is None

@@ -5,8 +5,7 @@ from __future__ import annotations
 from antiphon.parts import Text, ToolCallRequest
 from antiphon.wire import Assembler, ModelOutput, ModelOutputDelta, ModelRequest, ToolDefinition
 from antiphon.wire.delta import Finished, PartDelta, PartEnded, PartStarted, Started
-from antiphon.wire.ids import legal_name
-from antiphon.wire.restore import Restorer
+from antiphon.wire.tool_calls import CallRestorer, safe_name
 
 REQUEST = ModelRequest(
     tools=(
@@ -15,8 +14,8 @@ REQUEST = ModelRequest(
         ToolDefinition("apply patch", freeform=True),
     )
 )
-SEEN = legal_name("files/read", 64)
-PATCH = legal_name("apply patch", 128)
+SEEN = safe_name("files/read", 64)
+PATCH = safe_name("apply patch", 128)
 
 
 def test_names_and_freeform_calls_come_back() -> None:
@@ -27,13 +26,13 @@ def test_names_and_freeform_calls_come_back() -> None:
             ToolCallRequest(PATCH, "b", '{"input": "*** Begin"}'),
         )
     )
-    restored = Restorer(REQUEST).output(said)
+    restored = CallRestorer(REQUEST).output(said)
     assert restored.parts == (
         Text("look"),
         ToolCallRequest("files/read", "a", '{"x":1}'),
         ToolCallRequest("apply patch", "b", "*** Begin", freeform=True),
     )
-    assert Restorer(REQUEST).output(restored) is restored
+    assert CallRestorer(REQUEST).output(restored) is restored
 
 
 def test_the_same_in_a_stream() -> None:
@@ -48,7 +47,7 @@ def test_the_same_in_a_stream() -> None:
         PartEnded(1),
         Finished("tool_calls"),
     ]
-    restorer, assembler = Restorer(REQUEST), Assembler()
+    restorer, assembler = CallRestorer(REQUEST), Assembler()
     for delta in deltas:
         for restored in restorer.delta(delta):
             assembler.add(restored)
@@ -60,4 +59,6 @@ def test_the_same_in_a_stream() -> None:
 
 def test_text_that_is_not_what_was_asked_for_is_kept_as_it_is() -> None:
     said = ModelOutput(parts=(ToolCallRequest(PATCH, "b", '{"patch": 1'),))
-    assert Restorer(REQUEST).output(said).parts == (ToolCallRequest("apply patch", "b", '{"patch": 1', freeform=True),)
+    assert CallRestorer(REQUEST).output(said).parts == (
+        ToolCallRequest("apply patch", "b", '{"patch": 1', freeform=True),
+    )

@@ -18,7 +18,7 @@ from msgspec import Struct
 from antiphon.cli.whole_file import whole_file
 from antiphon.errors import AntiphonError, WireError
 from antiphon.wire import FORMATS
-from antiphon.wire.guess import looks_like
+from antiphon.wire.detect import detect_format
 
 _PROGRESS_EVERY = 0.1
 
@@ -99,7 +99,7 @@ def _decoded(where: str, data: bytes, format_name: str) -> dict[str, Any]:
         raise WireError(f"{where}: a body is a JSON object, not {type(value).__name__}")
     for path in _duplicate_keys(data):
         print(f"antiphon: {where}: the key {path!r} is there twice; the last one counts", file=sys.stderr)
-    guess = looks_like(value)
+    guess = detect_format(value)
     if guess is not None and guess != format_name:
         raise WireError(f"{where}: this is no {format_name} body; it looks like {guess}")
     return value

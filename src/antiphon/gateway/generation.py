@@ -45,7 +45,7 @@ from antiphon.wire.delta import PartDelta, PartStarted
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import ModelRequest
-from antiphon.wire.restore import Restorer
+from antiphon.wire.tool_calls import CallRestorer
 
 _FORWARDED = frozenset({"anthropic-version", "anthropic-beta", "openai-beta"})
 """Headers of a client that go to an upstream of the same format: they say how the body is to be read."""
@@ -273,7 +273,9 @@ class Generation:
             return self._unreadable(error, prepared)
         passage.usage = output.usage
         neutral = self.neutral
-        restored = structs.replace(Restorer(neutral).output(output), model=neutral.model, id=self._new_id(output.id))
+        restored = structs.replace(
+            CallRestorer(neutral).output(output), model=neutral.model, id=self._new_id(output.id)
+        )
         body, losses = self._wire.encode_response(restored)
         passage.losses = [*passage.losses, *filter(_is_of_the_answer, losses)]
         if self._keeps(prepared):
@@ -288,7 +290,7 @@ class Generation:
             if any(isinstance(delta, PartStarted | PartDelta) for delta in reply.deltas):
                 reply.reader = Skimmer.of(reply.reader, self._wire.name, b"".join(reply.held))
         else:
-            voice = TranslatedVoice(self._wire, asked, Restorer(self.neutral), self._new_id)
+            voice = TranslatedVoice(self._wire, asked, CallRestorer(self.neutral), self._new_id)
         headers = _STREAM_HEADERS
         if self._door.format == "gemini" and self._request.query.get("alt") != "sse":
             voice, headers = ArrayVoice(voice), _ARRAY_HEADERS
@@ -309,7 +311,7 @@ class Generation:
                 yield piece
             status = 200
             if keeping is not None and keeping.body:
-                await self._keep(self.neutral, Restorer(self.neutral).output(keeping.output), keeping.body)
+                await self._keep(self.neutral, CallRestorer(self.neutral).output(keeping.output), keeping.body)
         finally:
             await pieces.aclose()
             self._passage.is_left = status == 499

@@ -25,8 +25,8 @@ from antiphon.wire import Format
 from antiphon.wire.delta import Assembler, Failed, ModelOutputDelta, Started
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ModelOutput, ProviderError
-from antiphon.wire.restore import Restorer
 from antiphon.wire.sse import SseReader
+from antiphon.wire.tool_calls import CallRestorer
 
 COMMENT = b": keep-alive\n\n"
 _MOST_BEHIND_THE_END = 64 * 1024
@@ -74,7 +74,7 @@ class TranslatedVoice:
 
     comment = COMMENT
 
-    def __init__(self, wire: Format, asked: str, restorer: Restorer, id_of: Callable[[str], str]) -> None:
+    def __init__(self, wire: Format, asked: str, restorer: CallRestorer, id_of: Callable[[str], str]) -> None:
         self._writer = wire.stream_writer(asked)
         self._asked = asked
         self._restorer = restorer

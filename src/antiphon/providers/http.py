@@ -43,7 +43,7 @@ from antiphon.wire import formats
 from antiphon.wire.delta import Failed, ModelOutputDelta, PartEnded, PartStarted, Started, UsageReported
 from antiphon.wire.output import ProviderError
 from antiphon.wire.request import ModelRequest
-from antiphon.wire.restore import Restorer
+from antiphon.wire.tool_calls import CallRestorer
 
 logger = logging.getLogger("antiphon.providers")
 
@@ -66,7 +66,7 @@ class _Call(Struct, kw_only=True):
     options: ProviderCallOptions
     url: str
     chunks: list[bytes]
-    restorer: Restorer | None
+    restorer: CallRestorer | None
     course: Course
     is_shown: bool = False
     advice: str | None = None
@@ -253,12 +253,12 @@ class HttpProviderClient(ProviderClient):
             native[_RESPONSES] = own
         return structs.replace(options, settings=structs.replace(settings, store=False, native=native or None))
 
-    def _restorer(self, request: ModelRequest) -> Restorer | None:
+    def _restorer(self, request: ModelRequest) -> CallRestorer | None:
         """Who puts the names of tools back; nobody, if none was changed."""
         if request.tools is self._idle_tools:
             return None
-        restorer = Restorer(request)
-        if not restorer.is_idle:
+        restorer = CallRestorer(request)
+        if not restorer.is_noop:
             return restorer
         self._idle_tools = request.tools
         return None

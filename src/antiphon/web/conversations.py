@@ -111,7 +111,7 @@ class LiveConversations:
     def _let_go(self) -> None:
         """Forget those nobody used for a while; of too many, those that were not used for the longest time."""
         now = time.monotonic()
-        idle = sorted((live for live in self._open.values() if live.is_idle), key=lambda live: live.last_used)
+        idle = sorted((live for live in self._open.values() if live.is_noop), key=lambda live: live.last_used)
         spare = len(self._open) - self._most_open
         for live in idle:
             if spare >= 0 or now - live.last_used > self._idle_seconds:

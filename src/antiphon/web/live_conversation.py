@@ -71,7 +71,7 @@ class LiveConversation:
         return not self._has_finished and self._task is not None and not self._task.done()
 
     @property
-    def is_idle(self) -> bool:
+    def is_noop(self) -> bool:
         """Whether nobody would miss it."""
         return not (self.is_running or self.watchers or self.writing.locked() or self._apart.locked())
 

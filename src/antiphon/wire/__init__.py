@@ -15,7 +15,7 @@ from antiphon.wire.format import Encoded, Format, Written
 from antiphon.wire.loss import Loss, LossyTranslation
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning, ToolChoice, ToolDefinition
-from antiphon.wire.violation import Violation
+from antiphon.wire.rules import Violation
 
 FORMATS = ("openai-chat", "openai-responses", "anthropic", "gemini")
 

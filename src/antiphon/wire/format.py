@@ -29,7 +29,7 @@ from antiphon.wire.delta import ModelOutputDelta
 from antiphon.wire.loss import Loss, LossyTranslation
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import ModelRequest
-from antiphon.wire.violation import Violation
+from antiphon.wire.rules import Violation
 
 
 class Written(NamedTuple):

@@ -18,8 +18,8 @@ from msgspec import Struct
 
 from antiphon.wire.media import is_web_url, looks_like_base64, parse_data_url
 from antiphon.wire.remembered import Remembered
+from antiphon.wire.rules import Violation
 from antiphon.wire.vendors.openai import IMAGE_TYPES
-from antiphon.wire.violation import Violation
 
 Found = list[Violation]
 Context = tuple[Any, str] | None

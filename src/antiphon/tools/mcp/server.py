@@ -34,7 +34,7 @@ from antiphon.tools.mcp.connection import Connection, ConnectionLost, OpenTransp
 from antiphon.tools.mcp.content import as_result
 from antiphon.tools.mcp.stderr import ErrorOutput
 from antiphon.tools.tool import Effect, Tool, ToolSettings
-from antiphon.wire.ids import legal_name
+from antiphon.wire.tool_calls import safe_name
 
 if TYPE_CHECKING:
     from mcp.types import Tool as McpTool
@@ -311,4 +311,4 @@ class McpServer:
 def tool_name(server: str, tool: str) -> str:
     """The name under which a server's tool is offered: legal for every provider, and no other tool's."""
     name = f"{server}__{tool}"
-    return name if len(name) <= LONGEST_NAME and _LEGAL.fullmatch(name) else legal_name(name, LONGEST_NAME)
+    return name if len(name) <= LONGEST_NAME and _LEGAL.fullmatch(name) else safe_name(name, LONGEST_NAME)

@@ -37,7 +37,7 @@ from antiphon.wire.loss import Loss, lose_native
 NO_OUTPUT = "(no output)"
 
 _SUCCESS = ToolExecutionStatus.SUCCESS
-_legal_id = IDS.legal
+_legal_id = IDS.to_wire
 
 
 class CallBlock(Struct, gc=False, tag="tool_use", tag_field="type"):
@@ -81,7 +81,7 @@ class BlockWriter:
         given = plain_input(part)
         if given is None:
             given = mended_input(part, path_of(index, position), self._losses)
-        name = NAMES.legal(part.tool_name)
+        name = NAMES.to_wire(part.tool_name)
         if part.native is None:
             return CallBlock(_legal_id(part.tool_call_id), name, given)
         block = {"type": "tool_use", "id": _legal_id(part.tool_call_id), "name": name, "input": given}

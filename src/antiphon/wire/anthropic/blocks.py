@@ -18,8 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 from msgspec import Struct
 
 from antiphon.wire.media import IMAGE_TYPES
-from antiphon.wire.violation import Violation
-from antiphon.wire.words import words
+from antiphon.wire.rules import Violation, name_set
 
 EXTRA = "Extra inputs are not permitted"
 REQUIRED = "Field required"
@@ -255,8 +254,8 @@ def _source_faults(source: Any, known: dict[str, Source]) -> Iterator[Violation]
 def _shape(
     required: str, optional: str = "", *, strings: str = "", role: str | None = None, check: BlockCheck | None = None
 ) -> Shape:
-    needed = words(f"type {required}")
-    return Shape(needed, needed | words(optional), tuple(strings.split()), role, check)
+    needed = name_set(f"type {required}")
+    return Shape(needed, needed | name_set(optional), tuple(strings.split()), role, check)
 
 
 def _result_shape(optional: str = "") -> Shape:
@@ -301,7 +300,7 @@ BLOCKS: dict[str, Shape] = {
     "browser_state": _shape("tabs", "cache_control state_changes"),
 }
 
-TOOL_FIELDS = words(
+TOOL_FIELDS = name_set(
     "type name description input_schema cache_control strict defer_loading allowed_callers eager_input_streaming "
     "input_examples"
 )

@@ -31,12 +31,11 @@ from antiphon.parts import (
 )
 from antiphon.wire.anthropic.media import read_document, read_image
 from antiphon.wire.anthropic.native import FORMAT, extras_of
-from antiphon.wire.arguments import object_of
-from antiphon.wire.ids import IdRule
 from antiphon.wire.loss import Loss
+from antiphon.wire.tool_calls import IdMapper, raw_json_object
 
 NO_ARGUMENTS = ("{}", "", "null")
-IDS = IdRule(r"[a-zA-Z0-9_-]{1,64}", prefix="toolu_")
+IDS = IdMapper(r"[a-zA-Z0-9_-]{1,64}", prefix="toolu_")
 
 _encode = msgspec.json.Encoder().encode
 SUCCESS, FAILED = ToolExecutionStatus.SUCCESS, ToolExecutionStatus.FAILED
@@ -130,7 +129,7 @@ def plain_input(call: ToolCallRequest) -> Any:
         return {"input": text}
     if text in NO_ARGUMENTS:
         return {}
-    return object_of(text)
+    return raw_json_object(text)
 
 
 def mended_input(call: ToolCallRequest, path: str, losses: list[Loss]) -> Any:

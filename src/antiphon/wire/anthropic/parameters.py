@@ -27,10 +27,9 @@ from antiphon.wire.anthropic.blocks import (
     subschemas,
 )
 from antiphon.wire.anthropic.target import Target
-from antiphon.wire.violation import Violation
-from antiphon.wire.words import words
+from antiphon.wire.rules import Violation, name_set
 
-PARAMETERS = words(
+PARAMETERS = name_set(
     "model messages max_tokens system metadata stop_sequences stream temperature top_p top_k tools tool_choice thinking "
     "service_tier container context_management mcp_servers output_config output_format cache_control inference_geo speed "
     "user_profile_id diagnostics fallbacks fallback_credit_token compaction"
@@ -39,7 +38,7 @@ PARAMETERS = words(
 HOST_PARAMETERS = PARAMETERS | {"anthropic_version", "anthropic_beta"}
 SAMPLING = ("temperature", "top_p", "top_k")
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
-UNSUPPORTED_KEYWORDS = words(
+UNSUPPORTED_KEYWORDS = name_set(
     "minimum maximum exclusiveMinimum exclusiveMaximum multipleOf minLength maxLength maxItems uniqueItems "
     "minProperties maxProperties oneOf patternProperties"
 )

@@ -22,11 +22,11 @@ from antiphon.wire.anthropic.content import IDS, mended_input, plain_input, read
 from antiphon.wire.anthropic.errors import read_error
 from antiphon.wire.anthropic.native import FORMAT, extras_of
 from antiphon.wire.anthropic.usage import read_usage, write_usage
-from antiphon.wire.ids import IdRule
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.output import ModelOutput, StopReason
+from antiphon.wire.tool_calls import IdMapper
 
-MESSAGE_IDS = IdRule(r"msg_[a-zA-Z0-9_-]{1,124}", prefix="msg_")
+MESSAGE_IDS = IdMapper(r"msg_[a-zA-Z0-9_-]{1,124}", prefix="msg_")
 
 _STOPS: dict[str, StopReason] = {
     "end_turn": "end",
@@ -127,7 +127,7 @@ def message_id(given: str, is_native: bool) -> str:
     """The id of an answer; one of another format stands behind the prefix of this one."""
     if is_native and given:
         return given
-    return MESSAGE_IDS.legal(f"msg_{given}") if given else f"msg_{new_id()}"
+    return MESSAGE_IDS.to_wire(f"msg_{given}") if given else f"msg_{new_id()}"
 
 
 def lose_created(created: int | None, losses: list[Loss]) -> None:
@@ -163,7 +163,7 @@ def _block(part: OutputPart, is_native: bool, path: str, losses: list[Loss]) -> 
             given = plain_input(part)
             block = {
                 "type": "tool_use",
-                "id": IDS.legal(part.tool_call_id),
+                "id": IDS.to_wire(part.tool_call_id),
                 "name": part.tool_name,
                 "input": mended_input(part, path, losses) if given is None else given,
             }

@@ -18,7 +18,7 @@ from msgspec import Struct
 from antiphon.wire.anthropic.blocks import EXTRA, LIST, OBJECT, REQUIRED, SHAPE, check_block, extras, kind_of, located
 from antiphon.wire.anthropic.parameters import PARAMETER_CHECKS, Request
 from antiphon.wire.anthropic.target import VERSION, target_of
-from antiphon.wire.violation import Violation
+from antiphon.wire.rules import Violation
 
 MESSAGE_FIELDS = frozenset({"role", "content"})
 # A beta lets a system message set the effort from there on; the body does not show which betas are on.

@@ -19,14 +19,14 @@ import msgspec
 
 from antiphon.wire.anthropic.blocks import PROPERTY_KEY, Trail, subschemas
 from antiphon.wire.anthropic.parameters import UNSUPPORTED_KEYWORDS
-from antiphon.wire.ids import NameRule
 from antiphon.wire.loss import Loss
+from antiphon.wire.tool_calls import NameMapper
 
 COMBINATORS = ("allOf", "anyOf", "oneOf")
 
 _BENT = frozenset({*COMBINATORS, "$ref", "definitions"})
 _DEEPEST = 16
-_KEYS = NameRule(PROPERTY_KEY.pattern)
+_KEYS = NameMapper(PROPERTY_KEY.pattern)
 
 
 def object_schema(schema: dict[str, Any] | None, path: str, losses: list[Loss]) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def object_schema(schema: dict[str, Any] | None, path: str, losses: list[Loss]) 
     if schema.get("type") != "object":
         schema = _as_object(schema, path, losses)
     properties = schema.get("properties")
-    if isinstance(properties, dict) and any(_KEYS.legal(key) != key for key in properties):
+    if isinstance(properties, dict) and any(_KEYS.to_wire(key) != key for key in properties):
         schema = _with_plain_keys(schema, properties, path, losses)
     return schema
 
@@ -129,7 +129,7 @@ def _as_object(schema: dict[str, Any], path: str, losses: list[Loss]) -> dict[st
 def _with_plain_keys(
     schema: dict[str, Any], properties: dict[str, Any], path: str, losses: list[Loss]
 ) -> dict[str, Any]:
-    names = {name: _KEYS.legal(name) for name in properties}
+    names = {name: _KEYS.to_wire(name) for name in properties}
     for name, plain in names.items():
         if name != plain:
             why = f"keys are of the form {PROPERTY_KEY.pattern[:-2]} (AN-16): the model sees {plain}"

@@ -299,7 +299,7 @@ class StreamWriter:
         own = own_extras(part.native, self.losses, path, FORMAT)
         block: _Block
         if isinstance(part, ToolCallRequest):
-            opening: dict[str, Any] = {"type": "tool_use", "id": IDS.legal(part.tool_call_id), "name": part.tool_name}
+            opening: dict[str, Any] = {"type": "tool_use", "id": IDS.to_wire(part.tool_call_id), "name": part.tool_name}
             kind = _FreeformBlock if part.freeform else _CallBlock
             block = kind({**opening, "input": {}, **own}, self._number, path, self.losses)
             block.start()

@@ -18,13 +18,12 @@ from antiphon.wire.anthropic.caching import Marks
 from antiphon.wire.anthropic.native import FORMAT, extras_of
 from antiphon.wire.anthropic.schema import object_schema
 from antiphon.wire.anthropic.target import Target
-from antiphon.wire.arguments import FREEFORM_SCHEMA
-from antiphon.wire.ids import NameRule
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.remembered import Remembered
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
+from antiphon.wire.tool_calls import FREEFORM_SCHEMA, NameMapper
 
-NAMES = NameRule(TOOL_NAME.pattern, longest=128)
+NAMES = NameMapper(TOOL_NAME.pattern, max_length=128)
 MOST_STRICT, MOST_OPTIONAL, MOST_UNIONS = 20, 24, 16
 
 _TOOL_FIELDS = frozenset({"type", "name", "description", "input_schema", "strict"})
@@ -95,7 +94,7 @@ def write_tools(request: ModelRequest, marks: Marks, losses: list[Loss]) -> list
 
 
 def _tool(tool: ToolDefinition, path: str, losses: list[Loss]) -> dict[str, Any]:
-    block: dict[str, Any] = {"name": NAMES.legal(tool.name)}
+    block: dict[str, Any] = {"name": NAMES.to_wire(tool.name)}
     if tool.description is not None:
         block["description"] = tool.description
     block["input_schema"] = (
@@ -191,7 +190,7 @@ def _choice(choice: ToolChoice, tools: list[Any], losses: list[Loss]) -> dict[st
         return {"type": "any" if choice.must_call else "auto"}
     if choice.mode != "tool":
         return {"type": _WORDS[choice.mode]}
-    name = NAMES.legal(choice.names[0]) if choice.names else None
+    name = NAMES.to_wire(choice.names[0]) if choice.names else None
     declared = [tool.get("name") if type(tool) is dict else None for tool in tools]
     # A toolset brings names this body does not show.
     if name is None or (declared and None not in declared and name not in declared):

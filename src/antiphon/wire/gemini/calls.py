@@ -15,9 +15,9 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from antiphon.parts import NativeExtras, ToolCallRequest
-from antiphon.wire.arguments import object_of
 from antiphon.wire.gemini.spelling import FORMAT, fields_of, forms
 from antiphon.wire.loss import Loss
+from antiphon.wire.tool_calls import raw_json_object
 
 MINTED = "call_gm_"
 STAND_IN = "skip_thought_signature_validator"
@@ -110,7 +110,7 @@ def is_call(part: Any) -> bool:
 def write_call(call: ToolCallRequest, name: str, losses: list[Loss], signature: str) -> WrittenCall | dict[str, Any]:
     """A call as a part; `signature` is for one that has none. Paths of losses begin at the call."""
     call_id, text = call.tool_call_id, call.arguments
-    args: Any = {"input": text} if call.freeform else object_of(text)
+    args: Any = {"input": text} if call.freeform else raw_json_object(text)
     if args is None and text.strip():  # no object (GM-08)
         losses.append(Loss(".arguments", "arguments", f"{FORMAT} takes an object; the text is in _raw"))
         args = {"_raw": text}

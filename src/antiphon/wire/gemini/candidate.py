@@ -13,13 +13,13 @@ from typing import Any
 from antiphon.parts import NativeExtras
 from antiphon.wire.gemini.spelling import FORMAT, forms, mark
 from antiphon.wire.output import StopReason
-from antiphon.wire.words import words
+from antiphon.wire.rules import name_set
 
 RESPONSE = forms(
     ("candidates", "promptFeedback", "usageMetadata", "modelVersion", "responseId", "createTime", "modelStatus")
 )
 CANDIDATE = forms(
-    words(
+    name_set(
         "content finishReason index safetyRatings citationMetadata tokenCount groundingAttributions groundingMetadata"
         " avgLogprobs logprobsResult urlContextMetadata finishMessage continuationToken"
     )
@@ -31,9 +31,9 @@ NO_CANDIDATES = "no-candidates"
 """The mark of a response that had none."""
 
 _STOPS: dict[str, StopReason] = {"STOP": "end", "MAX_TOKENS": "length", "CONTINUATION": "paused"}
-_STOPS |= dict.fromkeys(words("MALFORMED_FUNCTION_CALL UNEXPECTED_TOOL_CALL TOO_MANY_TOOL_CALLS"), "malformed_call")
-_STOPS |= dict.fromkeys(words("SAFETY RECITATION BLOCKLIST PROHIBITED_CONTENT SPII MODEL_ARMOR"), "content_filter")
-_STOPS |= dict.fromkeys(words("IMAGE_SAFETY IMAGE_PROHIBITED_CONTENT IMAGE_RECITATION"), "content_filter")
+_STOPS |= dict.fromkeys(name_set("MALFORMED_FUNCTION_CALL UNEXPECTED_TOOL_CALL TOO_MANY_TOOL_CALLS"), "malformed_call")
+_STOPS |= dict.fromkeys(name_set("SAFETY RECITATION BLOCKLIST PROHIBITED_CONTENT SPII MODEL_ARMOR"), "content_filter")
+_STOPS |= dict.fromkeys(name_set("IMAGE_SAFETY IMAGE_PROHIBITED_CONTENT IMAGE_RECITATION"), "content_filter")
 # As the Gemini API numbers them where enums are encoded as numbers.
 _NUMBERED = (
     *("", "STOP", "MAX_TOKENS", "SAFETY", "RECITATION", "OTHER", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII"),

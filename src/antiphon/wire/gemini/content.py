@@ -27,12 +27,12 @@ from antiphon.wire.gemini.media import read_file_data, read_inline_data, write_m
 from antiphon.wire.gemini.results import ResultWriter, WrittenResult, read_result, write_words
 from antiphon.wire.gemini.rules import DATA_FIELDS, OTHER_PART_FIELDS
 from antiphon.wire.gemini.spelling import FORMAT, fields_of, forms, mark, marked
-from antiphon.wire.ids import NameRule
 from antiphon.wire.loss import Loss, lose_native, own_extras
+from antiphon.wire.tool_calls import NameMapper
 
 Written: TypeAlias = dict[str, Any]
 
-NAMES = NameRule(FUNCTION_NAME.pattern)
+NAMES = NameMapper(FUNCTION_NAME.pattern)
 """Stand-ins keep to 64, which every model and host takes (GM-20)."""
 UNKNOWN_TOOL = "unknown_tool"
 
@@ -174,7 +174,7 @@ class PartWriter:
         """The name of a tool; in a response it is the client's own, and stays as it is."""
         if not tool_name:
             return UNKNOWN_TOOL
-        return NAMES.legal(tool_name) if self._is_request else tool_name
+        return NAMES.to_wire(tool_name) if self._is_request else tool_name
 
     def _locate(self, first: int, position: int) -> None:
         """Put the place of the part before the paths of the losses it caused: paths cost, and losses are rare."""

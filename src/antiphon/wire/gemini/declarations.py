@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, TypeAlias
 
-from antiphon.wire.violation import Violation
-from antiphon.wire.words import words
+from antiphon.wire.rules import Violation, name_set
 
 # Names a tool has in other providers' formats; new tools of Gemini's own come often, so other names pass.
 FOREIGN_TOOL_FIELDS = frozenset({"type", "function", "name", "description", "parameters", "input_schema"})
@@ -130,7 +129,7 @@ def _calling_faults(config: dict[str, Any], where: str) -> Iterator[Violation]:
         yield Violation("GM-13", path, "allowed_function_names should only be set when the mode is ANY.")
 
 
-KEYWORDS = words(
+KEYWORDS = name_set(
     "type format title description nullable enum items properties required pattern example default minimum maximum"
     " anyOf any_of propertyOrdering property_ordering maxItems max_items minItems min_items maxLength max_length"
     " minLength min_length maxProperties max_properties minProperties min_properties"

@@ -19,14 +19,13 @@ from msgspec import Struct
 
 from antiphon.wire.gemini.declarations import check_schema, check_tools, get, listed, snake, spelled, unknown_name
 from antiphon.wire.gemini.model_name import ModelTraits, traits_of
-from antiphon.wire.violation import Violation
-from antiphon.wire.words import in_order, words
+from antiphon.wire.rules import Violation, name_list, name_set
 
-DATA_FIELDS = in_order(
+DATA_FIELDS = name_list(
     "text inlineData functionCall functionResponse fileData executableCode codeExecutionResult toolCall toolResponse"
 )
 OTHER_PART_FIELDS = ("thought", "thoughtSignature", "videoMetadata", "mediaResolution", "partMetadata")
-PARAMETERS = words(
+PARAMETERS = name_set(
     "contents model systemInstruction tools toolConfig safetySettings generationConfig cachedContent labels serviceTier"
     " modelArmorConfig store"
 )

@@ -13,11 +13,11 @@ from typing import Any
 
 from antiphon.wire.gemini.declarations import TYPES
 from antiphon.wire.gemini.spelling import forms
-from antiphon.wire.words import words
+from antiphon.wire.rules import name_set
 
 PLAIN, UPPER, NUMBERS = "plain", "upper", "numbers"
 
-_COUNTS = words("maxItems minItems maxLength minLength maxProperties minProperties")
+_COUNTS = name_set("maxItems minItems maxLength minLength maxProperties minProperties")
 _KEYWORDS = forms(("anyOf", "propertyOrdering", *_COUNTS))
 _NUMBER_OF = {name.lower(): number for number, name in enumerate(TYPES)}
 _SMALL = {name: name.lower() for name in TYPES[1:]} | {number: name.lower() for number, name in enumerate(TYPES)}

@@ -17,7 +17,6 @@ from typing import Any
 import msgspec
 
 from antiphon.parts import Native, NativeExtras
-from antiphon.wire.arguments import FREEFORM_SCHEMA
 from antiphon.wire.gemini.content import NAMES, PartWriter
 from antiphon.wire.gemini.declarations import MODES, listed
 from antiphon.wire.gemini.schema import NUMBERS, PLAIN, UPPER, read_schema, write_schema
@@ -25,6 +24,7 @@ from antiphon.wire.gemini.spelling import FORMAT, fields_of, forms, mark, marked
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.remembered import Remembered
 from antiphon.wire.request import ToolChoice, ToolDefinition
+from antiphon.wire.tool_calls import FREEFORM_SCHEMA
 
 
 def _lowered(schema: dict[str, Any]) -> tuple[bytes, str | None]:
@@ -127,7 +127,7 @@ def write_tools(tools: tuple[ToolDefinition | Native, ...], writer: PartWriter) 
 
 def _write_declaration(tool: ToolDefinition, names: set[str], writer: PartWriter, path: str) -> dict[str, Any] | None:
     losses = writer.losses
-    name = NAMES.legal(tool.name)
+    name = NAMES.to_wire(tool.name)
     if name in names:  # GM-11
         losses.append(Loss(path, "tool", f"a tool named {tool.name} is already there"))
         return None
@@ -200,5 +200,5 @@ def write_tool_choice(choice: ToolChoice, writer: PartWriter, tools: list[dict[s
         return None
     written: dict[str, Any] = {"mode": _mode_of(choice)}
     if choice.names and choice.mode in ("tool", "allowed"):
-        written["allowedFunctionNames"] = [NAMES.legal(name) for name in choice.names]
+        written["allowedFunctionNames"] = [NAMES.to_wire(name) for name in choice.names]
     return {**written, **own}

@@ -204,6 +204,6 @@ def _sort_results(parts: list[Any], calls: list[ToolCallRequest], results: list[
     if len(places) != len(results):
         return  # some came as Gemini's own and stay where they are
     written = [parts[place] for place in places]
-    in_order = sorted(range(len(written)), key=lambda number: order.get(results[number].tool_call_id, len(order)))
-    for place, number in zip(places, in_order, strict=True):
+    name_list = sorted(range(len(written)), key=lambda number: order.get(results[number].tool_call_id, len(order)))
+    for place, number in zip(places, name_list, strict=True):
         parts[place] = written[number]

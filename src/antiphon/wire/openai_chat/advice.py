@@ -15,18 +15,17 @@ import msgspec
 
 from antiphon.wire import openai_schema as schema
 from antiphon.wire.openai_schema import shown
-from antiphon.wire.violation import Violation
-from antiphon.wire.words import words
+from antiphon.wire.rules import Violation, name_set
 
 # Options of the SDKs and of Azure that logs of accepted requests show beside the body's own (OC-26).
-HOST_ARGUMENTS = words("data_sources extra_body extra_headers extra_query timeout")
+HOST_ARGUMENTS = name_set("data_sources extra_body extra_headers extra_query timeout")
 _MEDIA = {
     "image_url": ("Image URLs", "an image URL"),
     "input_audio": ("Audio inputs", "audio"),
     "file": ("Files", "a file"),
 }
-_MESSAGE_FIELDS = words("role content name tool_calls tool_call_id function_call refusal audio annotations")
-_PART_FIELDS = words("type text image_url input_audio file refusal prompt_cache_breakpoint")
+_MESSAGE_FIELDS = name_set("role content name tool_calls tool_call_id function_call refusal audio annotations")
+_PART_FIELDS = name_set("type text image_url input_audio file refusal prompt_cache_breakpoint")
 _is_mistral = re.compile(r"mistral|mixtral|codestral|devstral|magistral|ministral|pixtral|voxtral").search
 _is_mistral_id = re.compile(r"[a-zA-Z0-9]{9}").fullmatch
 _is_deepseek = re.compile(r"(?:.*/)?deepseek-(?:chat|reasoner|r\d|v\d)").match

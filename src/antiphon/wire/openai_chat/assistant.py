@@ -20,10 +20,10 @@ from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.openai_chat.calls import read_calls, read_function_call
 from antiphon.wire.openai_chat.content import FORMAT, SHARED, ReadPart, picture, read_content, stable_text
 from antiphon.wire.openai_chat.dialects import Dialect
-from antiphon.wire.words import words
+from antiphon.wire.rules import name_set
 
 REASONING_FIELDS = ("reasoning_content", "reasoning")
-PROOFS = words(
+PROOFS = name_set(
     "reasoning_details reasoning_signature reasoning_opaque encrypted_content extra_content thought_signature"
     " thinking_blocks"
 )

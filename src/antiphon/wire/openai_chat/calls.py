@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 
 from antiphon.parts import Native, NativeExtras, ToolCallRequest
-from antiphon.wire.arguments import object_of
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.openai_chat.content import FORMAT, SHARED, extras
 from antiphon.wire.openai_chat.dialects import Dialect
+from antiphon.wire.tool_calls import raw_json_object
 
 DEPRECATED = "function_call"
 """The mark of a call, result, tool or choice that was said in the words of the deprecated function API."""
@@ -31,7 +31,7 @@ def is_deprecated(native: NativeExtras | None) -> bool:
 
 def is_object(arguments: str) -> bool:
     """Whether arguments are the JSON text of an object."""
-    return object_of(arguments) is not None
+    return raw_json_object(arguments) is not None
 
 
 def wrapped_calls(part: Native) -> list[Any] | None:
@@ -101,8 +101,8 @@ def write_call(call: ToolCallRequest, losses: list[Loss], path: str, dialect: Di
         arguments = msgspec.json.encode({"input": arguments}).decode()
     elif dialect.argument_repair:
         arguments = parsable(call, losses, path)
-    called = {"name": dialect.name_rule.legal(call.tool_name), text: arguments, **more.pop(kind, {})}
-    return {"id": dialect.id_rule.legal(call.tool_call_id), "type": kind, kind: called, **more}
+    called = {"name": dialect.name_rule.to_wire(call.tool_name), text: arguments, **more.pop(kind, {})}
+    return {"id": dialect.id_rule.to_wire(call.tool_call_id), "type": kind, kind: called, **more}
 
 
 def parsable(call: ToolCallRequest, losses: list[Loss], path: str) -> str:

@@ -18,21 +18,21 @@ from typing import Literal, TypeAlias
 from msgspec import Struct, structs
 
 from antiphon.errors import WireError
-from antiphon.wire.ids import IdRule, NameRule
+from antiphon.wire.tool_calls import IdMapper, NameMapper
 
 ReasoningSwitch: TypeAlias = Literal["reasoning_effort", "thinking", "reasoning", "enable_thinking"]
 
-ANY_ID = IdRule(r"(?s).{1,64}")
-SHORT_ID = IdRule(r"(?s).{1,40}")  # OC-09: lifted at api.openai.com, in force behind Azure and Copilot
-NAMES = NameRule(r"[a-zA-Z0-9_-]{1,64}")
-NINE_LETTERS = IdRule(r"[a-zA-Z0-9]{9}", prefix="", length=9)  # MI-01
+ANY_ID = IdMapper(r"(?s).{1,64}")
+SHORT_ID = IdMapper(r"(?s).{1,40}")  # OC-09: lifted at api.openai.com, in force behind Azure and Copilot
+NAMES = NameMapper(r"[a-zA-Z0-9_-]{1,64}")
+NINE_LETTERS = IdMapper(r"[a-zA-Z0-9]{9}", prefix="", length=9)  # MI-01
 
 
 class Dialect(Struct, frozen=True, kw_only=True):
     """What one host takes. The defaults are those of most hosts that are not OpenAI."""
 
-    id_rule: IdRule = SHORT_ID
-    name_rule: NameRule = NAMES
+    id_rule: IdMapper = SHORT_ID
+    name_rule: NameMapper = NAMES
     null_content: str | None = ""
     """The content of an assistant message that only calls: several hosts refuse null (OC-10)."""
     output_tokens_field: str = "max_tokens"

@@ -54,7 +54,7 @@ class MessageWriter:
     ) -> None:
         self._losses = losses
         self._dialect = dialect
-        self._legal_id, self._legal_name = dialect.id_rule.legal, dialect.name_rule.legal
+        self._legal_id, self._legal_name = dialect.id_rule.to_wire, dialect.name_rule.to_wire
         self._roles = {
             "user": "user",
             "system": "system" if takes_system else "user",
@@ -66,7 +66,7 @@ class MessageWriter:
         self._upgraded: set[str] = set()  # ids of function calls that had to become tool calls
 
     def write(self, messages: Sequence[Message]) -> list[Any]:
-        add, legal_id, legal_name = self._written.append, self._legal_id, self._legal_name
+        add, legal_id, safe_name = self._written.append, self._legal_id, self._legal_name
         roles, repairs = self._roles, self._dialect.argument_repair
         fills, no_content = not self._dialect.takes_user_after_tool, self._dialect.null_content
         for place, message in enumerate(messages):
@@ -84,7 +84,7 @@ class MessageWriter:
                             arguments = part.arguments
                             if part.native is not None or part.freeform or (repairs and not is_object(arguments)):
                                 break
-                            called = {"name": legal_name(part.tool_name), "arguments": arguments}
+                            called = {"name": safe_name(part.tool_name), "arguments": arguments}
                             calls.append({"id": legal_id(part.tool_call_id), "type": "function", "function": called})
                         elif type(part) is Text and text is no_content and not calls and part.native is None:
                             text = part.text
@@ -114,7 +114,7 @@ class MessageWriter:
                 return False
             name, said = part.tool_name, {"role": "tool", "tool_call_id": legal_id(part.tool_call_id)}
             if name and names_results:
-                said["name"] = SPEAKERS.legal(name)
+                said["name"] = SPEAKERS.to_wire(name)
             said["content"] = piece.text
             answers.append(said)
         self._written += answers
@@ -144,7 +144,7 @@ class MessageWriter:
         name = message.name
         if name is None:
             return
-        if SPEAKERS.legal(name) != name:
+        if SPEAKERS.to_wire(name) != name:
             self._losses.append(Loss(f"{path}.name", "name", "a name has no blanks, and at most 64 letters (OC-25)"))
             name = _NOT_SPOKEN.sub("_", name)[:64]
         if name:
@@ -224,7 +224,7 @@ class MessageWriter:
         else:
             said = {"role": "tool", "tool_call_id": self._legal_id(part.tool_call_id)}
             if part.tool_name and self._dialect.names_results:
-                said["name"] = SPEAKERS.legal(part.tool_name)
+                said["name"] = SPEAKERS.to_wire(part.tool_name)
             said["content"] = _compact(content) if content else ""
         if part.native is not None and part.native is not DEPRECATED_NATIVE:
             more = own_extras(part.native, self._losses, path, SHARED, FORMAT)

@@ -15,13 +15,13 @@ from __future__ import annotations
 from typing import Any
 
 from antiphon.wire import openai_schema as schema
-from antiphon.wire.ids import legal_name
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.openai_chat import rules
 from antiphon.wire.openai_chat.content import FORMAT, SHARED, stable_text
 from antiphon.wire.openai_chat.dialects import Dialect
 from antiphon.wire.openai_parameters import FIELDS, NUMBER, TIERS, Fields, read_fields
 from antiphon.wire.request import BUDGETS, ModelRequest, OutputFormat, Reasoning
+from antiphon.wire.tool_calls import safe_name
 
 _FIELDS: Fields = FIELDS | {
     "top_k": ("top_k", (int,)),
@@ -213,7 +213,7 @@ def _write_output_format(wanted: OutputFormat, body: dict[str, Any], losses: lis
         losses.extend(Loss(f"output_format.{field}", field, f"{wanted.kind} has none") for field in said)
         return
     name = wanted.name or "response"
-    described: dict[str, Any] = {"name": name if schema.is_name(name) else legal_name(name, 64)}
+    described: dict[str, Any] = {"name": name if schema.is_name(name) else safe_name(name, 64)}
     if wanted.description is not None:
         described["description"] = wanted.description
     if wanted.schema is not None:

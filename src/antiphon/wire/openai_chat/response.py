@@ -35,7 +35,6 @@ from antiphon.parts import (
     ToolCallRequest,
 )
 from antiphon.wire import openai_schema as schema
-from antiphon.wire.ids import IdRule, NameRule
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.openai_chat.assistant import is_drawn, read_assistant, undrawn, write_thinking
 from antiphon.wire.openai_chat.calls import is_deprecated, wrapped_calls, write_call
@@ -44,10 +43,11 @@ from antiphon.wire.openai_chat.dialects import Dialect
 from antiphon.wire.openai_chat.errors import read_error
 from antiphon.wire.openai_chat.usage import read_usage, write_usage
 from antiphon.wire.output import ModelOutput, StopReason
+from antiphon.wire.tool_calls import IdMapper, NameMapper
 
 ANSWERS = Dialect(
-    id_rule=IdRule("(?s).*"),
-    name_rule=NameRule("(?s).*"),
+    id_rule=IdMapper("(?s).*"),
+    name_rule=NameMapper("(?s).*"),
     null_content=None,
     has_custom_tools=True,
     argument_repair=False,

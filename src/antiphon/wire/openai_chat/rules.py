@@ -16,15 +16,14 @@ from typing import Any
 from msgspec import Struct
 
 from antiphon.wire import openai_schema as schema
-from antiphon.wire.ids import NameRule
 from antiphon.wire.openai_chat.advice import HOST_ARGUMENTS, advise
 from antiphon.wire.openai_schema import Found, Range, missing, require, shown, unsupported, wrong_type
-from antiphon.wire.violation import Violation
-from antiphon.wire.words import words
+from antiphon.wire.rules import Violation, name_set
+from antiphon.wire.tool_calls import NameMapper
 
 ROLES = ("system", "assistant", "user", "function", "tool", "developer")
 PART_TYPES = ("text", "image_url", "input_audio", "refusal", "audio", "file")
-ARGUMENTS = words(
+ARGUMENTS = name_set(
     "model messages audio frequency_penalty function_call functions logit_bias logprobs max_completion_tokens"
     " max_tokens metadata modalities moderation n parallel_tool_calls prediction presence_penalty prompt_cache_key"
     " prompt_cache_options prompt_cache_retention reasoning_effort response_format safety_identifier seed service_tier"
@@ -56,7 +55,7 @@ MODEL_LIMITS = (
     ("reasoning_effort", _thinks_never, "Unrecognized request argument supplied: reasoning_effort"),
     ("web_search_options", _searches_never, "Web search options not supported with this model."),
 )
-SPEAKERS = NameRule(r"[^\s<|\\/>]{1,64}")
+SPEAKERS = NameMapper(r"[^\s<|\\/>]{1,64}")
 
 
 def check_request(body: Any, *, advisories: bool = False) -> list[Violation]:
@@ -176,7 +175,7 @@ def _check_speaker(found: Found, index: int, message: dict[str, Any]) -> None:
         found.append(wrong_type("OC-25", path, "a string", name))
     elif len(name) > 64:
         found.append(schema.long_string("OC-25", path, len(name), 64))
-    elif SPEAKERS.legal(name) != name:
+    elif SPEAKERS.to_wire(name) != name:
         found.append(schema.bad_pattern("OC-25", path, r"^[^\s<|\\/>]+$"))
 
 

@@ -17,12 +17,12 @@ from msgspec import structs
 
 from antiphon.parts import Native
 from antiphon.wire import openai_schema as schema
-from antiphon.wire.arguments import FREEFORM_SCHEMA
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.openai_chat.calls import DEPRECATED, DEPRECATED_NATIVE, is_deprecated
 from antiphon.wire.openai_chat.content import FORMAT, SHARED
 from antiphon.wire.openai_chat.dialects import Dialect
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
+from antiphon.wire.tool_calls import FREEFORM_SCHEMA
 
 _FUNCTION_FIELDS = frozenset({"name", "description", "parameters", "strict"})
 _CUSTOM_FIELDS = frozenset({"name", "description"})
@@ -102,7 +102,7 @@ def write_tools(request: ModelRequest, body: dict[str, Any], losses: list[Loss],
 def _write_tool(tool: ToolDefinition, losses: list[Loss], path: str, dialect: Dialect) -> dict[str, Any]:
     if tool.freeform and dialect.has_custom_tools:
         more = own_extras(tool.native, losses, path, SHARED, FORMAT)
-        custom: dict[str, Any] = {"name": dialect.name_rule.legal(tool.name)}
+        custom: dict[str, Any] = {"name": dialect.name_rule.to_wire(tool.name)}
         if tool.description is not None:
             custom["description"] = tool.description
         said = [field for field in ("parameters", "strict") if getattr(tool, field) is not None]
@@ -115,7 +115,7 @@ def _write_tool(tool: ToolDefinition, losses: list[Loss], path: str, dialect: Di
 
 
 def _write_function(tool: ToolDefinition, losses: list[Loss], path: str, dialect: Dialect) -> dict[str, Any]:
-    function: dict[str, Any] = {"name": dialect.name_rule.legal(tool.name)}
+    function: dict[str, Any] = {"name": dialect.name_rule.to_wire(tool.name)}
     if tool.description is not None:
         function["description"] = tool.description
     parameters = FREEFORM_SCHEMA if tool.freeform else tool.parameters
@@ -195,8 +195,8 @@ def _write_choice(
     if ("functions" if deprecated else "tools") not in body and not dialect.takes_idle_choice:
         losses.append(Loss("tool_choice", "tool_choice", "there are no tools (OC-18)"))
     elif deprecated:
-        legal_name = dialect.name_rule.legal
-        body["function_call"] = {"name": legal_name(choice.names[0])} if choice.names else choice.mode
+        safe_name = dialect.name_rule.to_wire
+        body["function_call"] = {"name": safe_name(choice.names[0])} if choice.names else choice.mode
     else:
         value = _choice_value(choice, losses, dialect, declared)
         if value is not None:
@@ -204,7 +204,7 @@ def _write_choice(
 
 
 def _choice_value(choice: ToolChoice, losses: list[Loss], dialect: Dialect, declared: dict[str, str]) -> Any:
-    mode, legal_name = choice.mode, dialect.name_rule.legal
+    mode, safe_name = choice.mode, dialect.name_rule.to_wire
     if mode in ("auto", "none"):
         return mode
     if mode == "required":
@@ -217,7 +217,7 @@ def _choice_value(choice: ToolChoice, losses: list[Loss], dialect: Dialect, decl
         losses.append(Loss("tool_choice.names", "tool_choice", "this host takes no choice by name"))
         return dialect.required_word if mode == "tool" or choice.must_call else "auto"
     kinds = [declared.get(name, "function") for name in known]
-    named = [{"type": kind, kind: {"name": legal_name(name)}} for kind, name in zip(kinds, known, strict=True)]
+    named = [{"type": kind, kind: {"name": safe_name(name)}} for kind, name in zip(kinds, known, strict=True)]
     if mode == "tool":
         losses.extend(Loss("tool_choice.names", name, "one tool can be named, not several") for name in known[1:])
         return named[0]

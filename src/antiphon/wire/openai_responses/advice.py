@@ -20,10 +20,9 @@ from antiphon.wire.openai_responses.vocabulary import (
     RESULTS,
 )
 from antiphon.wire.openai_schema import shown
-from antiphon.wire.violation import Violation
-from antiphon.wire.words import words
+from antiphon.wire.rules import Violation, name_set
 
-_MESSAGE_FIELDS = words("type role content id status phase agent")
+_MESSAGE_FIELDS = name_set("type role content id status phase agent")
 
 
 def _advice(rule: str, path: str, message: str) -> Violation:

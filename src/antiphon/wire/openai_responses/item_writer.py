@@ -24,14 +24,14 @@ from antiphon.parts import (
     ToolCallResult,
     ToolExecutionStatus,
 )
-from antiphon.wire.ids import IdRule
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.openai_responses.content import FORMAT, SHARED, Body, kind_of, write_input, write_output
 from antiphon.wire.openai_responses.tools import NAMES
 from antiphon.wire.openai_responses.vocabulary import ITEM_TYPES
 from antiphon.wire.request import Message
+from antiphon.wire.tool_calls import IdMapper
 
-CALL_ID = IdRule(r"(?s:.{1,64})")
+CALL_ID = IdMapper(r"(?s:.{1,64})")
 MINTED = "_antiphon_"
 """What the ids of items have in them that a writer of ours made up: no API knows them, so none is sent to one."""
 
@@ -73,7 +73,7 @@ class ItemWriter:
 
     def _write_answers(self, parts: Sequence[Part]) -> bool:
         """Write a message of nothing but results in words; False, and nothing done, if it is not that."""
-        legal, freeform, answers = CALL_ID.legal, self._freeform, []
+        legal, freeform, answers = CALL_ID.to_wire, self._freeform, []
         for part in parts:
             if type(part) is not ToolCallResult or part.native is not None or part.status is not _SUCCESS:
                 return False
@@ -107,7 +107,7 @@ class ItemWriter:
                 self._write_odd(part, f"messages[{index}].parts[{place}]", ids)
 
     def _write_call(self, call: ToolCallRequest, index: int, place: int, ids: int) -> None:
-        name, call_id = NAMES.legal(call.tool_name), CALL_ID.legal(call.tool_call_id)
+        name, call_id = NAMES.to_wire(call.tool_name), CALL_ID.to_wire(call.tool_call_id)
         item: Body
         if call.freeform:
             self._freeform.add(call.tool_call_id)
@@ -247,7 +247,7 @@ class ItemWriter:
             self._losses.append(Loss(f"{path}.status", str(result.status), why))
         item: Body = {
             "type": "custom_tool_call_output" if is_freeform else "function_call_output",
-            "call_id": CALL_ID.legal(result.tool_call_id),
+            "call_id": CALL_ID.to_wire(result.tool_call_id),
             "output": _in_words(content),
         }
         if result.native is not None:

@@ -21,14 +21,14 @@ from typing import Any
 from antiphon.parts import InputPart, Native, NativeExtras, Refusal, Text, Thinking, ToolCallRequest, ToolCallResult
 from antiphon.wire.openai_responses.content import FORMAT, Body, extras_of, read_input, read_output
 from antiphon.wire.request import Message
-from antiphon.wire.words import words
+from antiphon.wire.rules import name_set
 
 _SPEAKERS = ("user", "system", "developer")
 _MESSAGE = frozenset({"type", "role", "content"})
 _CALL = frozenset({"type", "call_id", "name", "arguments"})
 _FREEFORM_CALL = frozenset({"type", "call_id", "name", "input"})
 _RESULT = frozenset({"type", "call_id", "output"})
-_FROM_OUTSIDE = words(
+_FROM_OUTSIDE = name_set(
     "apply_patch_call_output compaction_trigger computer_call_output configuration_update local_shell_call_output"
     " mcp_approval_response shell_call_output"
 )

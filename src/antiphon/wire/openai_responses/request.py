@@ -21,7 +21,6 @@ from typing import Any
 
 from antiphon.errors import WireError
 from antiphon.parts import Text
-from antiphon.wire.ids import legal_name
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.openai_parameters import FIELDS, SHARED_PARAMETERS, TIERS, Fields, read_fields
 from antiphon.wire.openai_responses.content import FORMAT, SHARED, Body, extras_of, natives, texts_of
@@ -30,6 +29,7 @@ from antiphon.wire.openai_responses.items import read_items
 from antiphon.wire.openai_responses.tools import closed, read_tool_choice, read_tools, write_tool_choice, write_tools
 from antiphon.wire.openai_schema import is_name, is_object, model_family, says_json
 from antiphon.wire.request import BUDGETS, Message, ModelRequest, OutputFormat, Reasoning
+from antiphon.wire.tool_calls import safe_name
 
 _FIELDS: Fields = FIELDS | {"max_output_tokens": ("max_output_tokens", (int,))}
 _LOGPROBS = "message.output_text.logprobs"
@@ -305,7 +305,7 @@ def _write_format(wanted: OutputFormat, losses: list[Loss]) -> Body:
         losses.extend(Loss(f"{path}.{field}", field, f"{kind} has none") for field in said)
     else:
         name = wanted.name or "response"
-        body = {"type": "json_schema", "name": name if is_name(name) else legal_name(name, 64), "schema": wanted.schema}
+        body = {"type": "json_schema", "name": name if is_name(name) else safe_name(name, 64), "schema": wanted.schema}
         if wanted.description is not None:
             body["description"] = wanted.description
         if wanted.strict is not None:

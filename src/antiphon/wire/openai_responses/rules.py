@@ -32,7 +32,7 @@ from antiphon.wire.openai_responses.vocabulary import (
     ROLES,
 )
 from antiphon.wire.openai_schema import Found, Range, missing, require, shown, unsupported, wrong_type
-from antiphon.wire.violation import Violation
+from antiphon.wire.rules import Violation
 
 _ITEM_TYPES = frozenset(ITEM_TYPES)
 _ID_PREFIXES = {

@@ -13,17 +13,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from antiphon.parts import Native
-from antiphon.wire.ids import NameRule
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.openai_responses.content import FORMAT, SHARED, Body, extras_of, kind_of
 from antiphon.wire.openai_schema import is_object, strict_problem
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
+from antiphon.wire.tool_calls import NameMapper
 
 _FUNCTION = frozenset({"type", "name", "description", "parameters", "strict"})
 _CUSTOM = frozenset({"type", "name", "description"})
 _MODES = {mode: ToolChoice(mode) for mode in ("auto", "none", "required")}
 
-NAMES = NameRule(r"[a-zA-Z0-9_-]{1,128}")
+NAMES = NameMapper(r"[a-zA-Z0-9_-]{1,128}")
 """Tool names as this format takes them (OR-12). Stand-ins keep to 64, which every host takes."""
 
 
@@ -64,7 +64,7 @@ def write_tools(tools: Sequence[ToolDefinition | Native], losses: list[Loss]) ->
 
 
 def _write_tool(tool: ToolDefinition, losses: list[Loss], path: str) -> Body:
-    body: Body = {"type": "custom" if tool.freeform else "function", "name": NAMES.legal(tool.name)}
+    body: Body = {"type": "custom" if tool.freeform else "function", "name": NAMES.to_wire(tool.name)}
     if tool.description is not None:
         body["description"] = tool.description
     if tool.freeform:
@@ -147,7 +147,7 @@ def write_tool_choice(request: ModelRequest, body: Body, losses: list[Loss]) -> 
     declared = None if body.get("prompt") is not None else set(declared_names(body))
     chosen: list[Body] = []
     for name in choice.names:
-        legal = NAMES.legal(name)
+        legal = NAMES.to_wire(name)
         if declared is None or legal in declared:
             chosen.append({"type": "custom" if name in freeform else "function", "name": legal})
         else:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from antiphon.wire.openai_schema import Range
-from antiphon.wire.words import in_order, words
+from antiphon.wire.rules import name_list, name_set
 
 ROLES = ("assistant", "system", "developer", "user")
-ITEM_TYPES = in_order(
+ITEM_TYPES = name_list(
     "additional_tools agent_message apply_patch_call apply_patch_call_output code_interpreter_call compaction"
     " compaction_trigger computer_call computer_call_output configuration_update custom_tool_call"
     " custom_tool_call_output file_search_call function_call function_call_output image_generation_call"
@@ -14,12 +14,12 @@ ITEM_TYPES = in_order(
     " mcp_call mcp_list_tools message multi_agent_call multi_agent_call_output program program_output reasoning"
     " shell_call shell_call_output tool_search_call tool_search_output web_search_call"
 )
-INPUT_PARTS = in_order(
+INPUT_PARTS = name_list(
     "input_text input_image output_text refusal input_file input_audio computer_screenshot summary_text reasoning_text"
 )
 OUTPUT_PARTS = ("output_text", "refusal")
 RESULT_PARTS = ("input_text", "input_image", "input_file")
-PARAMETERS = words(
+PARAMETERS = name_set(
     "background context_management conversation include input instructions max_output_tokens max_tool_calls metadata"
     " model moderation parallel_tool_calls previous_response_id prompt prompt_cache_key prompt_cache_options"
     " prompt_cache_retention reasoning safety_identifier service_tier store stream stream_options temperature text"
@@ -41,9 +41,9 @@ MOVED = {
     "functions": "tools",
     "function_call": "tool_choice",
 }
-CHAT_ONLY = words(
+CHAT_ONLY = name_set(
     "audio frequency_penalty logit_bias logprobs modalities n prediction presence_penalty seed stop web_search_options"
 )
 CALLS = ("function_call", "custom_tool_call")
 RESULTS = ("function_call_output", "custom_tool_call_output")
-FOREIGN_FIELDS = words("cache_control tool_calls tool_call_id reasoning_content thinking_blocks")
+FOREIGN_FIELDS = name_set("cache_control tool_calls tool_call_id reasoning_content thinking_blocks")

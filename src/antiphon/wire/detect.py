@@ -1,4 +1,4 @@
-"""Which format a body looks like, for whoever named the wrong one."""
+"""Guess the format of a request body, to name it in an error."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ _ANTHROPIC_BLOCKS = frozenset({"tool_use", "tool_result", "thinking", "redacted_
 _CHAT_PARTS = frozenset({"image_url", "input_audio", "file"})
 
 
-def looks_like(body: Any) -> str | None:
-    """The format a request body can only be in, or None if several would do, or none."""
+def detect_format(body: Any) -> str | None:
+    """The only format a request body can be in; None if several fit, or none."""
     if not isinstance(body, dict):
         return None
     if "contents" in body:
@@ -22,7 +22,7 @@ def looks_like(body: Any) -> str | None:
 
 
 def _signs(body: dict[str, Any]) -> Iterator[str]:
-    """The formats that things in a body with `messages` speak for."""
+    """The formats that features of a body with `messages` belong to."""
     if "system" in body or "anthropic_version" in body or "stop_sequences" in body:
         yield "anthropic"
     if "max_completion_tokens" in body or "response_format" in body or "stream_options" in body:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon.wire.guess import looks_like
+from antiphon.wire.detect import detect_format
 
 CORPUS = Path(__file__).parents[2].parent / "shared" / "corpus" / "recorded"
 FILES = {
@@ -36,7 +36,7 @@ FILES = {
     ],
 )
 def test_signs(body: Any, guess: str | None) -> None:
-    assert looks_like(body) == guess
+    assert detect_format(body) == guess
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -45,5 +45,5 @@ def test_recorded_bodies_are_never_taken_for_another_format(file: str) -> None:
     if not path.exists():
         pytest.skip("the recorded traffic is not here")
     requests = [msgspec.json.decode(line)["request"] for line in path.read_bytes().splitlines()]
-    wrong = [body for body in requests if looks_like(body) not in (None, FILES[file])]
+    wrong = [body for body in requests if detect_format(body) not in (None, FILES[file])]
     assert not wrong

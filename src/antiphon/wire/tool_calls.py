@@ -1,0 +1,159 @@
+"""Tool calls across formats: legal ids and names, raw JSON arguments, and the way back.
+
+A neutral id or tool name is used as it is where the format's rules allow it. Otherwise it is replaced by one derived from it
+alone: the same in every turn, the same for a call and its result, and distinct for distinct originals (80 bits of a hash).
+`CallRestorer` maps the names in an answer back to the client's.
+
+Formats that hold arguments as an object embed the model's text unparsed, so it only has to be known to be an object. Where a
+format has no freeform tools, a freeform tool becomes a function with its text as the only property.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+import re
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+from msgspec import Struct, structs
+
+from antiphon.parts import OutputPart, ToolCallRequest
+from antiphon.wire.delta import ModelOutputDelta, PartDelta, PartEnded, PartStarted
+from antiphon.wire.output import ModelOutput
+from antiphon.wire.request import ModelRequest, ToolDefinition
+
+FREEFORM_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"input": {"type": "string"}},
+    "required": ["input"],
+    "additionalProperties": False,
+}
+
+_NAME_LENGTHS = (64, 128)
+"""The longest tool name of each format: a replacement was made for one of these lengths."""
+_UNSAFE = re.compile(r"[^a-zA-Z0-9_]+")
+_skip_value = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+class IdMapper:
+    """Maps call ids into a format's pattern; a replacement begins with `prefix`."""
+
+    def __init__(self, pattern: str, *, prefix: str = "call_", length: int = 20) -> None:
+        self._is_legal = re.compile(pattern).fullmatch
+        self._prefix = prefix
+        self._length = length
+        self.to_wire = lru_cache(maxsize=4096)(self._map)
+
+    def _map(self, call_id: str) -> str:
+        if self._is_legal(call_id):
+            return call_id
+        return self._prefix + _hash(call_id)[: self._length]
+
+
+class NameMapper:
+    """Maps tool names into a format's pattern."""
+
+    def __init__(self, pattern: str, max_length: int = 64) -> None:
+        self._is_legal = re.compile(pattern).fullmatch
+        self._max_length = max_length
+        self.to_wire = lru_cache(maxsize=4096)(self._map)
+
+    def _map(self, name: str) -> str:
+        return name if self._is_legal(name) else safe_name(name, self._max_length)
+
+
+@lru_cache(maxsize=4096)
+def safe_name(name: str, max_length: int) -> str:
+    """A readable replacement of letters, digits and underscores that begins with a letter and is unique to `name`."""
+    plain = _UNSAFE.sub("_", name).strip("_") or "tool"
+    readable = plain if plain[0].isalpha() else f"t_{plain}"
+    return f"{readable[: max_length - 11]}_{_hash(name)[:10]}"
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def raw_json_object(arguments: str) -> msgspec.Raw | None:
+    """The text as JSON to embed in a body, or None if it is not a JSON object. It is scanned, not decoded."""
+    try:
+        raw = _skip_value(arguments)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+    return raw if arguments.startswith("{") or arguments.lstrip(" \t\r\n").startswith("{") else None
+
+
+class _FreeformInput(Struct):
+    input: str
+
+
+class CallRestorer:
+    """Puts the client's tool names and freeform calls back into what a provider answers to `request`.
+
+    Everything else is untouched: an answer without such calls comes back as the same object.
+    """
+
+    def __init__(self, request: ModelRequest) -> None:
+        tools = [tool for tool in request.tools if isinstance(tool, ToolDefinition)]
+        self._names = {safe_name(tool.name, length): tool.name for tool in tools for length in _NAME_LENGTHS}
+        self._names |= {tool.name: tool.name for tool in tools}
+        self._freeform = {tool.name for tool in tools if tool.freeform}
+        self._buffered: dict[int, list[str]] = {}
+
+    @property
+    def is_noop(self) -> bool:
+        """Whether no answer can need restoring: every tool has its own name and takes an object."""
+        return not self._freeform and all(map(operator.eq, self._names.keys(), self._names.values()))
+
+    def output(self, output: ModelOutput) -> ModelOutput:
+        """Restore a whole answer."""
+        parts = tuple(self._part(part) for part in output.parts)
+        others = tuple(self.output(other) for other in output.others)
+        if _all_identical(parts, output.parts) and _all_identical(others, output.others):
+            return output
+        return structs.replace(output, parts=parts, others=others)
+
+    def delta(self, delta: ModelOutputDelta) -> list[ModelOutputDelta]:
+        """Restore a delta. The text of a freeform call is buffered until it is complete: it came wrapped in JSON."""
+        if isinstance(delta, PartStarted) and isinstance(delta.part, ToolCallRequest):
+            call = self._call(delta.part)
+            if call.freeform and not delta.part.freeform:
+                self._buffered[delta.index] = [call.arguments]
+                call = structs.replace(call, arguments="")
+            return [delta if call is delta.part else structs.replace(delta, part=call)]
+        if isinstance(delta, PartDelta) and delta.index in self._buffered:
+            self._buffered[delta.index].append(delta.text)
+            return []
+        if isinstance(delta, PartEnded) and delta.index in self._buffered:
+            text = unwrap_freeform("".join(self._buffered.pop(delta.index)))
+            return [PartDelta(delta.index, text), delta]
+        return [delta]
+
+    def _part(self, part: OutputPart) -> OutputPart:
+        if not isinstance(part, ToolCallRequest):
+            return part
+        call = self._call(part)
+        is_wrapped = call.freeform and not part.freeform
+        return structs.replace(call, arguments=unwrap_freeform(call.arguments)) if is_wrapped else call
+
+    def _call(self, call: ToolCallRequest) -> ToolCallRequest:
+        """The call with the client's tool name, freeform if its tool is; the arguments stay."""
+        name = self._names.get(call.tool_name, call.tool_name)
+        freeform = call.freeform or name in self._freeform
+        if name == call.tool_name and freeform == call.freeform:
+            return call
+        return structs.replace(call, tool_name=name, freeform=freeform)
+
+
+def unwrap_freeform(arguments: str) -> str:
+    """The text of a freeform call made as a function with one `input`; other text unchanged."""
+    try:
+        return msgspec.json.decode(arguments, type=_FreeformInput).input
+    except msgspec.DecodeError:
+        return arguments
+
+
+def _all_identical(left: tuple[object, ...], right: tuple[object, ...]) -> bool:
+    return all(map(operator.is_, left, right))
