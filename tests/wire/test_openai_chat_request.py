@@ -28,7 +28,6 @@ from antiphon.parts import (
     ToolExecutionStatus,
 )
 from antiphon.wire import formats
-from antiphon.wire import openai_schema as schema
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_chat.dialects import DIALECTS, Dialect
 from antiphon.wire.openai_chat.request import read_request, write_request
@@ -37,6 +36,7 @@ from antiphon.wire.openai_chat.storage import Strategy, write_messages
 from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning, ToolChoice, ToolDefinition
 from antiphon.wire.rules import name_set
 from antiphon.wire.tool_calls import safe_name
+from antiphon.wire.vendors import openai
 from chat_bodies import FORMAT, OPENAI_HOSTS, encoded, histories, normalised, request_bodies, requests
 
 FAILED = ToolExecutionStatus.FAILED
@@ -402,7 +402,7 @@ def comparable(body: dict[str, Any]) -> dict[str, Any]:
 
 def stand_in(named: Any) -> None:
     name = named.get("name") if isinstance(named, dict) else None
-    if isinstance(name, str) and schema.is_name(name) is None:
+    if isinstance(name, str) and openai.is_name(name) is None:
         named["name"] = safe_name(name, 64)
 
 

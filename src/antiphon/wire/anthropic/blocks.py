@@ -12,11 +12,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Container, Iterable, Iterator
 from functools import partial
-from graphlib import CycleError, TopologicalSorter
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from antiphon.wire.json_schema import find_reference_cycle
 from antiphon.wire.media import IMAGE_TYPES
 from antiphon.wire.rules import Violation, name_set
 
@@ -37,7 +37,6 @@ PROVIDER_TOOL = re.compile(r"(?:[a-z0-9_]+_20\d{6}|mcp_toolset)\Z")
 RESULT_CONTENT = frozenset({"text", "image", "document", "search_result", "tool_reference", "browser_state"})
 SYSTEM_CONTENT = frozenset({"text", "tool_addition", "tool_removal"})
 
-Trail: TypeAlias = "tuple[Trail, str] | None"
 BlockCheck = Callable[[dict[str, Any], list[Violation]], None]
 
 
@@ -333,7 +332,13 @@ def _custom_tool_faults(tool: dict[str, Any]) -> Iterator[Violation]:
     else:
         yield from located("input_schema", _input_schema_faults(tool["input_schema"]))
     if tool.get("strict") is True:
-        yield from recursion_faults(tool.get("input_schema"))
+        cycle = find_reference_cycle(tool.get("input_schema"))
+        if cycle:
+            message = (
+                f"Invalid schema: Circular reference detected in schema definitions: {' -> '.join(cycle)}. "
+                "Self-referencing or mutually-referencing definitions are not supported."
+            )
+            yield Violation("AN-16", "", message)
 
 
 def _input_schema_faults(schema: Any) -> Iterator[Violation]:
@@ -347,56 +352,3 @@ def _input_schema_faults(schema: Any) -> Iterator[Violation]:
     properties = schema.get("properties")
     if isinstance(properties, dict) and not all(map(PROPERTY_KEY.match, properties)):
         yield Violation("AN-16", "properties", "Property keys should match pattern '^[a-zA-Z0-9_.-]{1,64}$'")
-
-
-_BY_NAME = ("properties", "$defs", "definitions", "patternProperties")
-_ONE_OR_MANY = ("items", "anyOf", "oneOf", "allOf", "prefixItems", "additionalProperties", "not")
-
-
-def subschemas(schema: Any) -> Iterator[tuple[Trail, dict[str, Any]]]:
-    """Every schema object inside a JSON Schema with the way to it, itself first; by a stack, so that depth does no harm."""
-    stack: list[tuple[Trail, Any]] = [(None, schema)]
-    while stack:
-        trail, node = stack.pop()
-        if isinstance(node, list):
-            stack.extend(((trail, f"[{index}]"), value) for index, value in enumerate(node))
-        elif isinstance(node, dict):
-            yield trail, node
-            for key in _BY_NAME:
-                if isinstance(node.get(key), dict):
-                    stack.extend(((trail, f".{key}.{name}"), value) for name, value in node[key].items())
-            stack.extend(((trail, f".{key}"), node[key]) for key in _ONE_OR_MANY if key in node)
-
-
-def optional_and_union_counts(schema: Any) -> tuple[int, int]:
-    """How many parameters of a strict tool may be left out, and how many have several types (AN-16)."""
-    optional = unions = 0
-    for _, node in subschemas(schema):
-        properties, required = node.get("properties"), node.get("required")
-        if isinstance(properties, dict):
-            needed = sum(1 for name in required if isinstance(name, str)) if isinstance(required, list) else 0
-            optional += max(0, len(properties) - needed)
-        unions += isinstance(node.get("type"), list) or "anyOf" in node
-    return optional, unions
-
-
-def recursion_faults(schema: Any) -> Iterator[Violation]:
-    """What in a strict tool's schema refers to itself (AN-16)."""
-    definitions = schema.get("$defs") if isinstance(schema, dict) else None
-    if not isinstance(definitions, dict):
-        return
-    references = {name: _references(definition) for name, definition in definitions.items()}
-    try:
-        TopologicalSorter(references).prepare()
-    except CycleError as error:
-        cycle = " -> ".join(error.args[1])
-        message = (
-            f"Invalid schema: Circular reference detected in schema definitions: {cycle}. "
-            "Self-referencing or mutually-referencing definitions are not supported."
-        )
-        yield Violation("AN-16", "", message)
-
-
-def _references(definition: Any) -> set[str]:
-    targets = (node.get("$ref") for _, node in subschemas(definition))
-    return {ref.removeprefix("#/$defs/") for ref in targets if isinstance(ref, str) and ref.startswith("#/$defs/")}

@@ -22,11 +22,10 @@ from antiphon.wire.anthropic.blocks import (
     check_tool,
     extras,
     located,
-    optional_and_union_counts,
     shown,
-    subschemas,
 )
 from antiphon.wire.anthropic.target import Target
+from antiphon.wire.json_schema import count_optional_and_unions, walk
 from antiphon.wire.rules import Violation, name_set
 
 PARAMETERS = name_set(
@@ -215,7 +214,7 @@ def _check_format(request: Request, path: str, form: Any) -> None:
         request.error("AN-32", f"{path}.type", "Input should be 'json_schema'" if "type" in form else REQUIRED)
     if not isinstance(form.get("schema"), dict):
         request.error("AN-32", f"{path}.schema", OBJECT if "schema" in form else REQUIRED)
-    for _, node in subschemas(form.get("schema")):
+    for _, node in walk(form.get("schema")):
         for keyword in sorted(UNSUPPORTED_KEYWORDS & node.keys()):
             message = f"For {shown(node.get('type'))} type, property '{keyword}' is not supported"
             request.error("AN-32", f"{path}.schema", message)
@@ -243,7 +242,7 @@ def _check_strict_limits(request: Request, schemas: list[Any]) -> None:
             "Try reducing the number of tools marked as strict."
         )
         request.error("AN-16", "tools", message)
-    counts = [optional_and_union_counts(schema) for schema in schemas]
+    counts = [count_optional_and_unions(schema) for schema in schemas]
     optional, unions = sum(count[0] for count in counts), sum(count[1] for count in counts)
     if optional > 24:
         message = (

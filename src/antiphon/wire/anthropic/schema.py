@@ -17,8 +17,9 @@ from typing import Any
 
 import msgspec
 
-from antiphon.wire.anthropic.blocks import PROPERTY_KEY, Trail, subschemas
+from antiphon.wire.anthropic.blocks import PROPERTY_KEY
 from antiphon.wire.anthropic.parameters import UNSUPPORTED_KEYWORDS
+from antiphon.wire.json_schema import format_path, walk
 from antiphon.wire.loss import Loss
 from antiphon.wire.tool_calls import NameMapper
 
@@ -142,22 +143,14 @@ def _with_plain_keys(
 
 def answer_schema(schema: dict[str, Any], path: str, losses: list[Loss]) -> dict[str, Any]:
     """A schema that may be the format of an answer."""
-    if not any(UNSUPPORTED_KEYWORDS & node.keys() for _, node in subschemas(schema)):
+    if not any(UNSUPPORTED_KEYWORDS & node.keys() for _, node in walk(schema)):
         return schema
     copy: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(schema))
-    for trail, node in subschemas(copy):
+    for schema_path, node in walk(copy):
         for keyword in sorted(UNSUPPORTED_KEYWORDS & node.keys()):
             value = node.pop(keyword)
             if keyword == "oneOf" and "anyOf" not in node:
                 node["anyOf"] = value
-            place, why = _written(path, trail), "the output format does not take this keyword (AN-32)"
+            place, why = format_path(path, schema_path), "the output format does not take this keyword (AN-32)"
             losses.append(Loss(f"{place}.{keyword}", keyword, why))
     return copy
-
-
-def _written(path: str, trail: Trail) -> str:
-    steps: list[str] = []
-    while trail is not None:
-        trail, step = trail
-        steps.append(step)
-    return path + "".join(reversed(steps))

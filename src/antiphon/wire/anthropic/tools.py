@@ -13,13 +13,13 @@ from __future__ import annotations
 from typing import Any
 
 from antiphon.parts import Native
-from antiphon.wire.anthropic.blocks import TOOL_NAME, optional_and_union_counts, recursion_faults
+from antiphon.wire.anthropic.blocks import TOOL_NAME
 from antiphon.wire.anthropic.caching import Marks
 from antiphon.wire.anthropic.native import FORMAT, extras_of
 from antiphon.wire.anthropic.schema import object_schema
 from antiphon.wire.anthropic.target import Target
+from antiphon.wire.json_schema import SchemaCache, count_optional_and_unions, find_reference_cycle
 from antiphon.wire.loss import Loss, own_extras
-from antiphon.wire.remembered import Remembered
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
 from antiphon.wire.tool_calls import FREEFORM_SCHEMA, NameMapper
 
@@ -126,10 +126,10 @@ def _native_name(tool: Native) -> str | None:
     return name if type(name) is str else None
 
 
-@Remembered
+@SchemaCache
 def _looked_into(schema: dict[str, Any]) -> tuple[int, int, bool]:
     """What counts for the strictness of a tool: its optional parameters, those of several types, whether it is circular."""
-    return *optional_and_union_counts(schema), any(recursion_faults(schema))
+    return *count_optional_and_unions(schema), bool(find_reference_cycle(schema))
 
 
 class _Strictness:

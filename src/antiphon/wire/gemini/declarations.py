@@ -1,8 +1,7 @@
 """The tools of a request: function declarations, and the Schema subset their parameters are written in.
 
-A Schema is a proto message: an unknown keyword is an error, and so is a list where one value belongs (GM-12). The walk keeps its
-own stack, so depth does no harm, and each node carries only the way back to the root; a path is written out when something is
-wrong. The two spellings of a name (camelCase and proto's snake_case) meet in `get`.
+A Schema is a proto message: an unknown keyword is an error, and so is a list where one value belongs (GM-12).
+The two spellings of a name (camelCase and proto's snake_case) meet in `get`.
 """
 
 from __future__ import annotations
@@ -10,8 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any
 
+from antiphon.wire.json_schema import SchemaKeywords, SchemaPath, format_path, walk_values
 from antiphon.wire.rules import Violation, name_set
 
 # Names a tool has in other providers' formats; new tools of Gemini's own come often, so other names pass.
@@ -136,51 +136,27 @@ KEYWORDS = name_set(
 )
 TYPES = ("TYPE_UNSPECIFIED", "STRING", "NUMBER", "INTEGER", "BOOLEAN", "ARRAY", "OBJECT", "NULL")
 
-Trail: TypeAlias = "tuple[str, Trail] | None"
+_SCHEMA_KEYWORDS = SchemaKeywords(("properties",), ("items", "anyOf", "any_of"))
 
 
 def check_schema(schema: Any, path: str) -> Iterator[Violation]:
     """What in a Schema the API would not take."""
-    stack: list[tuple[Any, Trail]] = [(schema, None)]
-    while stack:
-        node, trail = stack.pop()
+    for schema_path, node in walk_values(schema, _SCHEMA_KEYWORDS):
         if isinstance(node, dict):
-            yield from _node_faults(node, path, trail)
-            stack.extend(_children(node, trail))
+            yield from _node_faults(node, path, schema_path)
         elif node is not None:
-            where = _written(path, trail)
+            where = format_path(path, schema_path)
             yield Violation("GM-12", where, f"Invalid value at '{where}'")
 
 
-def _written(path: str, trail: Trail) -> str:
-    steps = []
-    while trail is not None:
-        step, trail = trail
-        steps.append(step)
-    return path + "".join(reversed(steps))
-
-
-def _children(node: dict[str, Any], trail: Trail) -> Iterator[tuple[Any, Trail]]:
-    properties, items = node.get("properties"), node.get("items")
-    if isinstance(properties, dict):
-        for name, child in properties.items():
-            yield child, ("." + name, (".properties", trail))
-    if items is not None:
-        yield items, (".items", trail)
-    for key in ("anyOf", "any_of"):
-        choices = node.get(key)
-        for index, child in enumerate(choices if isinstance(choices, list) else ()):
-            yield child, (f"[{index}]", ("." + key, trail))
-
-
-def _node_faults(node: dict[str, Any], path: str, trail: Trail) -> Iterator[Violation]:
+def _node_faults(node: dict[str, Any], path: str, schema_path: SchemaPath) -> Iterator[Violation]:
     for name in node:
         if name not in KEYWORDS:
-            where = _written(path, trail)
+            where = format_path(path, schema_path)
             yield Violation("GM-12", f"{where}.{name}", unknown_name(name, where))
     kind = _type_name(node.get("type"))
     if kind is None:
-        where = _written(path, trail)
+        where = format_path(path, schema_path)
         message = f"Invalid value at '{where}.type'"
         if isinstance(node["type"], list):
             message = (
@@ -189,7 +165,7 @@ def _node_faults(node: dict[str, Any], path: str, trail: Trail) -> Iterator[Viol
             )
         yield Violation("GM-12", f"{where}.type", message)
     elif kind:
-        yield from _typed_faults(node, kind, path, trail)
+        yield from _typed_faults(node, kind, path, schema_path)
 
 
 def _type_name(kind: Any) -> str | None:
@@ -204,18 +180,18 @@ def _type_name(kind: Any) -> str | None:
     return None
 
 
-def _typed_faults(node: dict[str, Any], kind: str, path: str, trail: Trail) -> Iterator[Violation]:
+def _typed_faults(node: dict[str, Any], kind: str, path: str, schema_path: SchemaPath) -> Iterator[Violation]:
     values = node.get("enum")
     if values and kind != "STRING":
-        where = _written(path, trail) + ".enum"
+        where = format_path(path, schema_path) + ".enum"
         yield Violation("GM-12", where, f"{where}: only allowed for STRING type")
     for index, value in enumerate(values if isinstance(values, list) and kind == "STRING" else ()):
         if not isinstance(value, str):
-            where = f"{_written(path, trail)}.enum[{index}]"
+            where = f"{format_path(path, schema_path)}.enum[{index}]"
             yield Violation("GM-12", where, f"Invalid value at '{where}' (TYPE_STRING)")
     if node.get("properties") and kind != "OBJECT":
-        where = _written(path, trail) + ".properties"
+        where = format_path(path, schema_path) + ".properties"
         yield Violation("GM-12", where, f"{where}: only allowed for OBJECT type")
     if kind == "ARRAY" and node.get("items") is None:
-        where = _written(path, trail) + ".items"
+        where = format_path(path, schema_path) + ".items"
         yield Violation("GM-12", where, f"{where}: missing field.")

@@ -21,8 +21,8 @@ from antiphon.wire.gemini.content import NAMES, PartWriter
 from antiphon.wire.gemini.declarations import MODES, listed
 from antiphon.wire.gemini.schema import NUMBERS, PLAIN, UPPER, read_schema, write_schema
 from antiphon.wire.gemini.spelling import FORMAT, fields_of, forms, mark, marked, native_of
+from antiphon.wire.json_schema import SchemaCache
 from antiphon.wire.loss import Loss, own_extras
-from antiphon.wire.remembered import Remembered
 from antiphon.wire.request import ToolChoice, ToolDefinition
 from antiphon.wire.tool_calls import FREEFORM_SCHEMA
 
@@ -39,8 +39,8 @@ def _raised(style: str, schema: dict[str, Any]) -> bytes:
 
 STYLES = {style: mark(f"schema:{style}") for style in (PLAIN, UPPER, NUMBERS)}
 
-_LOWERED = Remembered(_lowered)
-_RAISED = {style: Remembered(partial(_raised, style)) for style in STYLES}
+_LOWERED = SchemaCache(_lowered)
+_RAISED = {style: SchemaCache(partial(_raised, style)) for style in STYLES}
 _TOOL = forms(("functionDeclarations",))
 _DECLARATION = forms(("name", "description", "parameters", "parametersJsonSchema", "response", "responseJsonSchema"))
 _CALLING = forms(("mode", "allowedFunctionNames"))

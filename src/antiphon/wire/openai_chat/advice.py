@@ -13,9 +13,10 @@ from typing import Any
 
 import msgspec
 
-from antiphon.wire import openai_schema as schema
-from antiphon.wire.openai_schema import shown
+from antiphon.wire.json_schema import non_strict_problems
 from antiphon.wire.rules import Violation, name_set
+from antiphon.wire.vendors import openai
+from antiphon.wire.vendors.openai import quote_value
 
 # Options of the SDKs and of Azure that logs of accepted requests show beside the body's own (OC-26).
 HOST_ARGUMENTS = name_set("data_sources extra_body extra_headers extra_query timeout")
@@ -63,9 +64,9 @@ def _advise_calls(path: str, message: dict[str, Any]) -> Iterator[Violation]:
         call_id, where = call.get("id"), f"{path}.tool_calls[{place}]"
         if isinstance(call_id, str):
             if call_id in seen:
-                yield _advice("OC-05", f"{where}.id", f"Duplicate value for 'id' of '{shown(call_id)}'.")
+                yield _advice("OC-05", f"{where}.id", f"Duplicate value for 'id' of '{quote_value(call_id)}'.")
             if len(call_id) > 40:
-                yield schema.long_string("OC-09", f"{where}.id", len(call_id), 40, advisory=True)
+                yield openai.string_too_long("OC-09", f"{where}.id", len(call_id), 40, advisory=True)
             seen.add(call_id)
         function = call.get("function")
         arguments = function.get("arguments") if isinstance(function, dict) else None
@@ -91,23 +92,23 @@ def _advise_parts(path: str, message: dict[str, Any]) -> Iterator[Violation]:
     role, content = message.get("role"), message.get("content")
     for field in message:
         if field not in _MESSAGE_FIELDS:
-            yield schema.unknown("OC-31", f"{path}.{shown(field)}", advisory=True)
+            yield openai.unknown_field("OC-31", f"{path}.{quote_value(field)}", advisory=True)
     for place, part in enumerate(content if isinstance(content, list) else ()):
         if not isinstance(part, dict):
             continue
         kind = part.get("type")
         if role != "user" and isinstance(kind, str) and kind in _MEDIA:
             only = f"{_MEDIA[kind][0]} are only allowed for messages with role 'user'"
-            held = f"but this message with role '{shown(role)}' contains {_MEDIA[kind][1]}."
+            held = f"but this message with role '{quote_value(role)}' contains {_MEDIA[kind][1]}."
             yield _advice("OC-30", path, f"Invalid '{path}'. {only}, {held}")
         for field in part:
             if field not in _PART_FIELDS:
-                yield schema.unknown("OC-31", f"{path}.content[{place}].{shown(field)}", advisory=True)
+                yield openai.unknown_field("OC-31", f"{path}.content[{place}].{quote_value(field)}", advisory=True)
 
 
 def _advise_tools(tools: Any) -> Iterator[Violation]:
     if isinstance(tools, list) and len(tools) > 128:
-        yield schema.long_array("OC-29", "tools", len(tools), 128, advisory=True)
+        yield openai.array_too_long("OC-29", "tools", len(tools), 128, advisory=True)
     for place, tool in enumerate(tools if isinstance(tools, list) else ()):
         function = tool.get("function") if isinstance(tool, dict) else None
         if not isinstance(function, dict):
@@ -118,10 +119,10 @@ def _advise_tools(tools: Any) -> Iterator[Violation]:
             function.get("parameters"),
         )
         if isinstance(description, str) and len(description) > 1024:
-            yield schema.long_string("OC-29", f"{path}.description", len(description), 1024, advisory=True)
-        subject = f"Invalid schema for function '{shown(function.get('name'))}'"
-        problems = schema.loose_problems(parameters) if isinstance(parameters, dict) else ()
-        for problem in islice(problems, schema.MOST_PROBLEMS):
+            yield openai.string_too_long("OC-29", f"{path}.description", len(description), 1024, advisory=True)
+        subject = f"Invalid schema for function '{quote_value(function.get('name'))}'"
+        problems = non_strict_problems(parameters) if isinstance(parameters, dict) else ()
+        for problem in islice(problems, openai.MAX_SCHEMA_PROBLEMS):
             yield _advice("OC-32", f"{path}.parameters", f"{subject}: {problem}")
 
 
@@ -137,12 +138,12 @@ def _advise_mistral(chat: list[tuple[int, dict[str, Any]]]) -> Iterator[Violatio
             call_id = call.get("id")
             if isinstance(call_id, str) and not _is_mistral_id(call_id):
                 wanted = "must be a-z, A-Z, 0-9, with a length of 9."
-                text = f"Tool call id was {shown(call_id)} but {wanted}"
+                text = f"Tool call id was {quote_value(call_id)} but {wanted}"
                 yield _advice("MI-01", f"{path}.tool_calls[{place}].id", text)
         before = role
     if chat and before not in ("user", "tool") and not (before == "assistant" and chat[-1][1].get("prefix")):
         wanted = "Expected last role User or Tool (or Assistant with prefix True) for serving"
-        yield _advice("MI-02", f"messages[{chat[-1][0]}].role", f"{wanted} but got {shown(before)}")
+        yield _advice("MI-02", f"messages[{chat[-1][0]}].role", f"{wanted} but got {quote_value(before)}")
 
 
 def _advise_deepseek(body: dict[str, Any], chat: list[tuple[int, dict[str, Any]]]) -> Iterator[Violation]:

@@ -26,7 +26,6 @@ from antiphon.parts import (
     ToolCallResult,
     ToolExecutionStatus,
 )
-from antiphon.wire import openai_schema as schema
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.openai_chat.assistant import is_drawn, undrawn, write_thinking
 from antiphon.wire.openai_chat.calls import DEPRECATED_NATIVE, is_deprecated, is_object, wrapped_calls, write_call
@@ -34,6 +33,7 @@ from antiphon.wire.openai_chat.content import FORMAT, SHARED, stable_text, write
 from antiphon.wire.openai_chat.dialects import Dialect
 from antiphon.wire.openai_chat.rules import SPEAKERS
 from antiphon.wire.request import Message
+from antiphon.wire.vendors import openai
 
 _SUCCESS = ToolExecutionStatus.SUCCESS
 _MEDIA = (Image, Audio, Document)
@@ -310,7 +310,7 @@ def _taken_out(written: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
 
 def _compact(content: list[Any]) -> Any:
     """Content as a string if it is nothing but one text."""
-    if len(content) == 1 and schema.is_plain_text(content[0], "text"):
+    if len(content) == 1 and openai.is_plain_text(content[0], "text"):
         return content[0]["text"]
     return content
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from antiphon.wire import openai_schema as schema
+from antiphon.wire.json_schema import first_strict_problem, is_object_schema
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.openai_chat import rules
 from antiphon.wire.openai_chat.content import FORMAT, SHARED, stable_text
@@ -22,6 +22,7 @@ from antiphon.wire.openai_chat.dialects import Dialect
 from antiphon.wire.openai_parameters import FIELDS, NUMBER, TIERS, Fields, read_fields
 from antiphon.wire.request import BUDGETS, ModelRequest, OutputFormat, Reasoning
 from antiphon.wire.tool_calls import safe_name
+from antiphon.wire.vendors import openai
 
 _FIELDS: Fields = FIELDS | {
     "top_k": ("top_k", (int,)),
@@ -36,8 +37,8 @@ _PLAIN = ("store", "verbosity", "user", "service_tier", "prompt_cache_key", "log
 _RANGED = ("temperature", "top_p", "presence_penalty", "frequency_penalty", "n", "top_logprobs")
 _SCHEMA_FIELDS = ("schema", "name", "description", "strict")
 _EFFORTS = (  # what the older reasoning models take for words they do not know
-    (schema.model_family("o1|o3|o3-mini|o4-mini"), {"none": "low", "minimal": "low", "xhigh": "high", "max": "high"}),
-    (schema.model_family("gpt-5|gpt-5-mini|gpt-5-nano"), {"none": "minimal", "xhigh": "high", "max": "high"}),
+    (openai.model_family("o1|o3|o3-mini|o4-mini"), {"none": "low", "minimal": "low", "xhigh": "high", "max": "high"}),
+    (openai.model_family("gpt-5|gpt-5-mini|gpt-5-nano"), {"none": "minimal", "xhigh": "high", "max": "high"}),
 )
 _MOST_STOPS, _MOST_PAIRS, _LONGEST_KEY, _LONGEST_VALUE = 4, 16, 64, 512
 
@@ -164,7 +165,7 @@ def finish_parameters(request: ModelRequest, body: dict[str, Any], losses: list[
         if type(options) in (dict, type(None)):
             body["stream_options"] = {"include_usage": True, **(options or {})}
     refused: list[Any] = []
-    schema.check_limits(refused, "OC-26", body, rules.MODEL_LIMITS)
+    openai.check_limits(refused, "OC-26", body, rules.MODEL_LIMITS)
     for violation in refused:
         if violation.path in own:
             continue
@@ -179,10 +180,10 @@ def _write_number(body: dict[str, Any], key: str, field: str, value: Any, losses
     allowed = rules.RANGES[key]
     if value != value:  # not a number at all
         losses.append(Loss(field, field, "it is not a number"))
-    elif key.startswith("max_") and value < allowed.lowest:
+    elif key.startswith("max_") and value < allowed.minimum:
         losses.append(Loss(field, field, f"{value!r} tokens cannot be asked for (OC-20)"))
-    elif value < allowed.lowest or (allowed.highest is not None and value > allowed.highest):
-        nearest = allowed.lowest if value < allowed.lowest else allowed.highest
+    elif value < allowed.minimum or (allowed.maximum is not None and value > allowed.maximum):
+        nearest = allowed.minimum if value < allowed.minimum else allowed.maximum
         body[key] = nearest
         losses.append(Loss(field, field, f"{value!r} is out of range; {nearest} is asked for (OC-20)"))
     else:
@@ -213,7 +214,7 @@ def _write_output_format(wanted: OutputFormat, body: dict[str, Any], losses: lis
         losses.extend(Loss(f"output_format.{field}", field, f"{wanted.kind} has none") for field in said)
         return
     name = wanted.name or "response"
-    described: dict[str, Any] = {"name": name if schema.is_name(name) else safe_name(name, 64)}
+    described: dict[str, Any] = {"name": name if openai.is_name(name) else safe_name(name, 64)}
     if wanted.description is not None:
         described["description"] = wanted.description
     if wanted.schema is not None:
@@ -229,8 +230,8 @@ def _write_output_format(wanted: OutputFormat, body: dict[str, Any], losses: lis
 def _is_closed(wanted: dict[str, Any] | None) -> bool:
     if wanted is None:
         return True
-    may_be_object = wanted.get("type") is None or schema.is_object(wanted)
-    return may_be_object and schema.strict_problem(wanted) is None
+    may_be_object = wanted.get("type") is None or is_object_schema(wanted)
+    return may_be_object and first_strict_problem(wanted) is None
 
 
 def asks_to_think(reasoning: Reasoning | None) -> bool:

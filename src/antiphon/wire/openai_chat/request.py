@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Any
 
 from antiphon.errors import WireError
-from antiphon.wire import openai_schema as schema
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_chat.content import FORMAT, SHARED
 from antiphon.wire.openai_chat.dialects import Dialect, dialect_named
@@ -22,6 +21,7 @@ from antiphon.wire.openai_chat.rules import takes_no_system, texts_of
 from antiphon.wire.openai_chat.tools import read_choice, read_function_choice, read_functions, read_tools, write_tools
 from antiphon.wire.openai_parameters import SHARED_PARAMETERS
 from antiphon.wire.request import Message, ModelRequest
+from antiphon.wire.vendors import openai
 
 _JSON_NOTE = {"role": "system", "content": "Answer with a JSON object."}
 
@@ -30,7 +30,7 @@ def read_request(body: dict[str, Any]) -> ModelRequest:
     """A Chat Completions body in neutral terms."""
     messages = body.get("messages")
     if type(messages) is not list:
-        raise WireError(f"messages: a chat request holds an array of messages, not {schema.kind_of(messages)}")
+        raise WireError(f"messages: a chat request holds an array of messages, not {openai.json_type_name(messages)}")
     return request_of(read_messages(messages), {key: value for key, value in body.items() if key != "messages"})
 
 
@@ -92,4 +92,4 @@ def _opens_with_json(messages: list[Any]) -> bool:
     """Whether JSON is spoken of up to the first question: what comes later may not change the beginning (L9)."""
     roles = [message.get("role") if type(message) is dict else None for message in messages]
     first = roles.index("user") + 1 if "user" in roles else len(messages)
-    return any(map(schema.says_json, texts_of(messages[:first])))
+    return any(map(openai.mentions_json, texts_of(messages[:first])))

@@ -34,7 +34,6 @@ from antiphon.parts import (
     Thinking,
     ToolCallRequest,
 )
-from antiphon.wire import openai_schema as schema
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.openai_chat.assistant import is_drawn, read_assistant, undrawn, write_thinking
 from antiphon.wire.openai_chat.calls import is_deprecated, wrapped_calls, write_call
@@ -44,6 +43,7 @@ from antiphon.wire.openai_chat.errors import read_error
 from antiphon.wire.openai_chat.usage import read_usage, write_usage
 from antiphon.wire.output import ModelOutput, StopReason
 from antiphon.wire.tool_calls import IdMapper, NameMapper
+from antiphon.wire.vendors import openai
 
 ANSWERS = Dialect(
     id_rule=IdMapper("(?s).*"),
@@ -81,7 +81,9 @@ def read_response(body: dict[str, Any]) -> ModelOutput:
         error = read_error(body) if "error" in body else None
         if error is None or error.code != "content_filter" or choices is not None:
             reason = f": {error.message}" if error is not None else ""
-            raise WireError(f"choices: an answer holds an array of choices, not {schema.kind_of(choices)}{reason}")
+            raise WireError(
+                f"choices: an answer holds an array of choices, not {openai.json_type_name(choices)}{reason}"
+            )
         # Azure tells of a filtered prompt with an error and the status of an answer.
         fields, native = _read_head(body)
         return ModelOutput(stop_reason="content_filter", native={FORMAT: {**native, "choices": None}}, **fields)
@@ -320,6 +322,6 @@ def _joined(content: list[Any]) -> Any:
     """The content of an answer: a string, unless it holds what only a list can."""
     if not content:
         return None
-    if all(schema.is_plain_text(piece, "text") for piece in content):
+    if all(openai.is_plain_text(piece, "text") for piece in content):
         return "".join(piece["text"] for piece in content)
     return content

@@ -15,11 +15,19 @@ from typing import Any
 
 from msgspec import Struct
 
-from antiphon.wire import openai_schema as schema
 from antiphon.wire.openai_chat.advice import HOST_ARGUMENTS, advise
-from antiphon.wire.openai_schema import Found, Range, missing, require, shown, unsupported, wrong_type
 from antiphon.wire.rules import Violation, name_set
 from antiphon.wire.tool_calls import NameMapper
+from antiphon.wire.vendors import openai
+from antiphon.wire.vendors.openai import (
+    Range,
+    Violations,
+    check_type,
+    missing_field,
+    quote_value,
+    unsupported_value,
+    wrong_type,
+)
 
 ROLES = ("system", "assistant", "user", "function", "tool", "developer")
 PART_TYPES = ("text", "image_url", "input_audio", "refusal", "audio", "file")
@@ -35,19 +43,19 @@ RANGES = {
     "top_p": Range(0, 1),
     "presence_penalty": Range(-2, 2),
     "frequency_penalty": Range(-2, 2),
-    "n": Range(1, 128, whole=True),
-    "top_logprobs": Range(0, 20, whole=True),
-    "max_tokens": Range(1, whole=True),
-    "max_completion_tokens": Range(1, whole=True),
+    "n": Range(1, 128, integer=True),
+    "top_logprobs": Range(0, 20, integer=True),
+    "max_tokens": Range(1, integer=True),
+    "max_completion_tokens": Range(1, integer=True),
 }
 
 _CONTENT_SUBSTITUTES = ("tool_calls", "function_call", "refusal", "audio")
-_FUNCTION_RULES = schema.FunctionRules("OC-15", "OC-08", "OC-16", "OC-17", 64)
-takes_no_system = schema.model_family("o1-mini|o1-preview")
-_thinks = schema.model_family("o1|o3|o3-mini|o4-mini|gpt-5|gpt-5-mini|gpt-5-nano")
-_thinks_without_stop = schema.model_family("o3|o4-mini|gpt-5|gpt-5-mini|gpt-5-nano")
-_thinks_never = schema.model_family(r"gpt-3\.5-turbo|gpt-4|gpt-4-turbo|gpt-4o|gpt-4o-mini|gpt-4\.1(-mini|-nano)?")
-_searches_never = schema.model_family(r"gpt-4o|gpt-4o-mini|gpt-4\.1(-mini|-nano)?")
+_FUNCTION_RULES = openai.FunctionRules("OC-15", "OC-08", "OC-16", "OC-17", 64)
+takes_no_system = openai.model_family("o1-mini|o1-preview")
+_thinks = openai.model_family("o1|o3|o3-mini|o4-mini|gpt-5|gpt-5-mini|gpt-5-nano")
+_thinks_without_stop = openai.model_family("o3|o4-mini|gpt-5|gpt-5-mini|gpt-5-nano")
+_thinks_never = openai.model_family(r"gpt-3\.5-turbo|gpt-4|gpt-4-turbo|gpt-4o|gpt-4o-mini|gpt-4\.1(-mini|-nano)?")
+_searches_never = openai.model_family(r"gpt-4o|gpt-4o-mini|gpt-4\.1(-mini|-nano)?")
 _NOT_TAKEN = "Unsupported parameter: '{}' is not supported with this model."
 MODEL_LIMITS = (
     ("max_tokens", _thinks, _NOT_TAKEN.format("max_tokens") + " Use 'max_completion_tokens' instead."),
@@ -64,12 +72,12 @@ def check_request(body: Any, *, advisories: bool = False) -> list[Violation]:
     Advisories (what only some models or hosts refuse) follow the errors, on demand.
     """
     if not isinstance(body, dict):
-        return [Violation("OC-01", "", f"Invalid body: expected an object, but got {schema.kind_of(body)}.")]
-    found: Found = []
+        return [Violation("OC-01", "", f"Invalid body: expected an object, but got {openai.json_type_name(body)}.")]
+    found: Violations = []
     if body.get("model") is not None:
-        require(found, "OC-01", "model", body["model"], str, "a string")
+        check_type(found, "OC-01", "model", body["model"], str, "a string")
     messages: Any = body.get("messages")
-    if require(found, "OC-01", "messages", messages, list, "an array of objects"):
+    if check_type(found, "OC-01", "messages", messages, list, "an array of objects"):
         _check_messages(found, body, messages)
         found.extend(check_sequence(messages))
     _check_tools(found, body)
@@ -91,7 +99,7 @@ class _Run(Struct):
 
 def check_sequence(messages: list[Any]) -> list[Violation]:
     """Check that every tool call is answered exactly once, directly after the message that made it."""
-    found: Found = []
+    found: Violations = []
     run: _Run | None = None
     for index, message in enumerate(messages):
         if isinstance(message, dict) and message.get("role") == "tool":
@@ -111,7 +119,7 @@ def _open(index: int, message: Any) -> _Run | None:
     return _Run(index, {call_id: None for call_id in ids if isinstance(call_id, str)}, {})
 
 
-def _answer(found: Found, run: _Run | None, index: int, call_id: Any) -> None:
+def _answer(found: Violations, run: _Run | None, index: int, call_id: Any) -> None:
     if run is None:
         wanted = "messages with role 'tool' must be a response to a preceeding message with 'tool_calls'."
         found.append(Violation("OC-04", f"messages[{index}].role", f"Invalid parameter: {wanted}"))
@@ -125,14 +133,14 @@ def _answer(found: Found, run: _Run | None, index: int, call_id: Any) -> None:
         run.answered[call_id] = index
     elif call_id in run.answered:
         both = f"in messages[{run.answered[call_id]}] and messages[{index}]."
-        text = f"Invalid parameter: Duplicate value for 'tool_call_id' of '{shown(call_id)}', {both}"
+        text = f"Invalid parameter: Duplicate value for 'tool_call_id' of '{quote_value(call_id)}', {both}"
         found.append(Violation("OC-05", f"messages[{index}].tool_call_id", text))
     else:
-        text = f"Invalid parameter: 'tool_call_id' of '{shown(call_id)}' not found in 'tool_calls' of previous message."
+        text = f"Invalid parameter: 'tool_call_id' of '{quote_value(call_id)}' not found in 'tool_calls' of previous message."
         found.append(Violation("OC-04", f"messages[{index}].tool_call_id", text))
 
 
-def _close(found: Found, run: _Run | None) -> None:
+def _close(found: Violations, run: _Run | None) -> None:
     if run is not None and run.waiting:
         wanted = "An assistant message with 'tool_calls' must be followed by tool messages responding to each 'tool_call_id'."
         ids = ", ".join(run.waiting)
@@ -140,9 +148,9 @@ def _close(found: Found, run: _Run | None) -> None:
         found.append(Violation("OC-03", f"messages[{run.start}].tool_calls", text))
 
 
-def _check_messages(found: Found, body: dict[str, Any], messages: list[Any]) -> None:
+def _check_messages(found: Violations, body: dict[str, Any], messages: list[Any]) -> None:
     if not messages:
-        found.append(schema.empty_array("OC-01", "messages"))
+        found.append(openai.empty_array("OC-01", "messages"))
     model = body.get("model")
     # The reasoning models of the first generation have none.
     system_roles = ("system", "developer") if isinstance(model, str) and takes_no_system(model) else ()
@@ -152,9 +160,9 @@ def _check_messages(found: Found, body: dict[str, Any], messages: list[Any]) -> 
             continue
         role = message.get("role")
         if role is None:
-            found.append(missing("OC-02", f"messages[{index}].role"))
+            found.append(missing_field("OC-02", f"messages[{index}].role"))
         elif role not in ROLES:
-            found.append(unsupported("OC-02", f"messages[{index}].role", role, ROLES))
+            found.append(unsupported_value("OC-02", f"messages[{index}].role", role, ROLES))
         elif role in system_roles:
             text = f"Unsupported value: 'messages[{index}].role' does not support '{role}' with this model."
             found.append(Violation("OC-02", f"messages[{index}].role", text))
@@ -166,7 +174,7 @@ def _check_messages(found: Found, body: dict[str, Any], messages: list[Any]) -> 
             _check_speaker(found, index, message)
 
 
-def _check_speaker(found: Found, index: int, message: dict[str, Any]) -> None:
+def _check_speaker(found: Violations, index: int, message: dict[str, Any]) -> None:
     name, path = message.get("name"), f"messages[{index}].name"
     if name is None:
         text = "Missing parameter 'name': messages with role 'function' must have a 'name'."
@@ -174,18 +182,18 @@ def _check_speaker(found: Found, index: int, message: dict[str, Any]) -> None:
     elif not isinstance(name, str):
         found.append(wrong_type("OC-25", path, "a string", name))
     elif len(name) > 64:
-        found.append(schema.long_string("OC-25", path, len(name), 64))
+        found.append(openai.string_too_long("OC-25", path, len(name), 64))
     elif SPEAKERS.to_wire(name) != name:
-        found.append(schema.bad_pattern("OC-25", path, r"^[^\s<|\\/>]+$"))
+        found.append(openai.pattern_mismatch("OC-25", path, r"^[^\s<|\\/>]+$"))
 
 
-def _check_content(found: Found, index: int, message: dict[str, Any]) -> None:
+def _check_content(found: Violations, index: int, message: dict[str, Any]) -> None:
     content, role = message.get("content"), message.get("role")
     if isinstance(content, list):
         if not content:
-            found.append(schema.empty_array("OC-11", f"messages[{index}].content"))
+            found.append(openai.empty_array("OC-11", f"messages[{index}].content"))
         for place, part in enumerate(content):
-            if not schema.is_plain_text(part, "text"):
+            if not openai.is_plain_text(part, "text"):
                 _check_part(found, f"messages[{index}].content[{place}]", part, role)
     elif content is not None:
         found.append(wrong_type("OC-10", f"messages[{index}].content", "one of a string or array of objects", content))
@@ -194,32 +202,32 @@ def _check_content(found: Found, index: int, message: dict[str, Any]) -> None:
         found.append(Violation("OC-10", f"messages[{index}].content", text))
 
 
-def _check_part(found: Found, path: str, part: Any, role: Any) -> None:
+def _check_part(found: Violations, path: str, part: Any, role: Any) -> None:
     if not isinstance(part, dict):
         found.append(wrong_type("OC-12", path, "an object", part))
         return
     kind = part.get("type")
     if kind is None:
-        found.append(missing("OC-11", f"{path}.type"))
+        found.append(missing_field("OC-11", f"{path}.type"))
     elif kind not in PART_TYPES or (kind == "refusal" and role != "assistant"):
-        found.append(unsupported("OC-12", f"{path}.type", kind, PART_TYPES))
+        found.append(unsupported_value("OC-12", f"{path}.type", kind, PART_TYPES))
     elif kind == "image_url":
         image: Any = part.get("image_url")
         if isinstance(image, str):  # seen accepted, though the documents want an object
-            schema.check_image_url(found, "OC-13", f"{path}.image_url", image)
-        elif require(found, "OC-13", f"{path}.image_url", image, dict, "an object"):
-            schema.check_image_url(found, "OC-13", f"{path}.image_url.url", image.get("url"))
+            openai.check_image_url(found, "OC-13", f"{path}.image_url", image)
+        elif check_type(found, "OC-13", f"{path}.image_url", image, dict, "an object"):
+            openai.check_image_url(found, "OC-13", f"{path}.image_url.url", image.get("url"))
     elif kind in ("input_audio", "file"):
-        require(found, "OC-12", f"{path}.{kind}", part.get(kind), dict, "an object")
+        check_type(found, "OC-12", f"{path}.{kind}", part.get(kind), dict, "an object")
     elif kind != "audio":  # text and refusal hold a string under their own name
-        require(found, "OC-12", f"{path}.{kind}", part.get(kind), str, "a string")
+        check_type(found, "OC-12", f"{path}.{kind}", part.get(kind), str, "a string")
 
 
-def _check_calls(found: Found, index: int, calls: Any) -> None:
+def _check_calls(found: Violations, index: int, calls: Any) -> None:
     if not isinstance(calls, list):
         found.append(wrong_type("OC-06", f"messages[{index}].tool_calls", "an array of objects", calls))
     elif not calls:
-        found.append(schema.empty_array("OC-06", f"messages[{index}].tool_calls"))
+        found.append(openai.empty_array("OC-06", f"messages[{index}].tool_calls"))
     else:
         for place, call in enumerate(calls):
             if not _is_plain_call(call):
@@ -234,27 +242,27 @@ def _is_plain_call(call: Any) -> bool:
     if type(function) is not dict or type(function.get("arguments")) is not str:
         return False
     name = function.get("name")
-    return type(name) is str and schema.is_name(name) is not None
+    return type(name) is str and openai.is_name(name) is not None
 
 
-def _check_call(found: Found, path: str, call: Any) -> None:
+def _check_call(found: Violations, path: str, call: Any) -> None:
     if not isinstance(call, dict):
         found.append(wrong_type("OC-07", path, "an object", call))
         return
-    require(found, "OC-07", f"{path}.id", call.get("id"), str, "a string")
+    check_type(found, "OC-07", f"{path}.id", call.get("id"), str, "a string")
     kind = call.get("type")
     if kind is None:
-        found.append(missing("OC-07", f"{path}.type"))
+        found.append(missing_field("OC-07", f"{path}.type"))
     elif kind not in ("function", "custom"):
-        found.append(unsupported("OC-07", f"{path}.type", kind, ("function", "custom")))
-    elif require(found, "OC-07", f"{path}.{kind}", call.get(kind), dict, "an object"):
+        found.append(unsupported_value("OC-07", f"{path}.type", kind, ("function", "custom")))
+    elif check_type(found, "OC-07", f"{path}.{kind}", call.get(kind), dict, "an object"):
         name = call[kind].get("name")
-        schema.check_name(found, "OC-07" if name is None else "OC-08", f"{path}.{kind}.name", name, 64)
+        openai.check_name(found, "OC-07" if name is None else "OC-08", f"{path}.{kind}.name", name, 64)
         text = "arguments" if kind == "function" else "input"
-        require(found, "OC-07", f"{path}.{kind}.{text}", call[kind].get(text), str, "a string")
+        check_type(found, "OC-07", f"{path}.{kind}.{text}", call[kind].get(text), str, "a string")
 
 
-def _check_tools(found: Found, body: dict[str, Any]) -> None:
+def _check_tools(found: Violations, body: dict[str, Any]) -> None:
     for field in ("tools", "functions"):
         tools = body.get(field)
         if tools is None:
@@ -262,28 +270,28 @@ def _check_tools(found: Found, body: dict[str, Any]) -> None:
         if not isinstance(tools, list):
             found.append(wrong_type("OC-15", field, "an array of objects", tools))
         elif not tools:
-            found.append(schema.empty_array("OC-14", field))
+            found.append(openai.empty_array("OC-14", field))
         else:
             for place, tool in enumerate(tools):
                 _check_tool(found, f"{field}[{place}]", tool, bare=field == "functions")
 
 
-def _check_tool(found: Found, path: str, tool: Any, *, bare: bool) -> None:
+def _check_tool(found: Violations, path: str, tool: Any, *, bare: bool) -> None:
     if not isinstance(tool, dict):
         found.append(wrong_type("OC-15", path, "an object", tool))
     elif bare:
-        schema.check_function(found, _FUNCTION_RULES, path, tool)
+        openai.check_function(found, _FUNCTION_RULES, path, tool)
     elif tool.get("type") is None:
-        found.append(missing("OC-15", f"{path}.type"))
+        found.append(missing_field("OC-15", f"{path}.type"))
     elif tool["type"] not in ("function", "custom"):
-        found.append(unsupported("OC-15", f"{path}.type", tool["type"], ("function", "custom")))
+        found.append(unsupported_value("OC-15", f"{path}.type", tool["type"], ("function", "custom")))
     else:
         kind = tool["type"]
-        if require(found, "OC-15", f"{path}.{kind}", tool.get(kind), dict, "an object"):
-            schema.check_function(found, _FUNCTION_RULES, f"{path}.{kind}", tool[kind])
+        if check_type(found, "OC-15", f"{path}.{kind}", tool.get(kind), dict, "an object"):
+            openai.check_function(found, _FUNCTION_RULES, f"{path}.{kind}", tool[kind])
 
 
-def _check_tool_choice(found: Found, body: dict[str, Any]) -> None:
+def _check_tool_choice(found: Violations, body: dict[str, Any]) -> None:
     choice = body.get("tool_choice")
     for rule, argument, needed in (
         ("OC-18", "tool_choice", "tools"),
@@ -301,20 +309,20 @@ def _check_tool_choice(found: Found, body: dict[str, Any]) -> None:
         declared = {_chosen_name(tool) for tool in tools} if isinstance(tools, list) else set()
         _check_named_choice(found, choice, declared - {""})
     elif choice is not None and choice not in ("none", "auto", "required"):
-        found.append(unsupported("OC-18", "tool_choice", choice, ("none", "auto", "required")))
+        found.append(unsupported_value("OC-18", "tool_choice", choice, ("none", "auto", "required")))
 
 
-def _check_named_choice(found: Found, choice: dict[str, Any], declared: set[str]) -> None:
+def _check_named_choice(found: Violations, choice: dict[str, Any], declared: set[str]) -> None:
     kind, kinds = choice.get("type"), ("function", "custom", "allowed_tools")
     if kind is None:
-        found.append(missing("OC-18", "tool_choice.type"))
+        found.append(missing_field("OC-18", "tool_choice.type"))
     elif kind not in kinds:
-        found.append(unsupported("OC-18", "tool_choice.type", kind, kinds))
-    elif require(found, "OC-18", f"tool_choice.{kind}", choice.get(kind), dict, "an object"):
+        found.append(unsupported_value("OC-18", "tool_choice.type", kind, kinds))
+    elif check_type(found, "OC-18", f"tool_choice.{kind}", choice.get(kind), dict, "an object"):
         tools = choice[kind].get("tools") if kind == "allowed_tools" else [choice]
-        if require(found, "OC-18", f"tool_choice.{kind}.tools", tools, list, "an array of objects"):
+        if check_type(found, "OC-18", f"tool_choice.{kind}.tools", tools, list, "an array of objects"):
             strangers = [name for name in map(_chosen_name, tools) if declared and name not in declared]
-            texts = [f"Tool choice '{shown(name)}' not found in 'tools' parameter." for name in strangers]
+            texts = [f"Tool choice '{quote_value(name)}' not found in 'tools' parameter." for name in strangers]
             found.extend(Violation("OC-18", "tool_choice", text) for text in texts)
 
 
@@ -326,9 +334,9 @@ def _chosen_name(tool: Any) -> str:
     return ""
 
 
-def _check_settings(found: Found, body: dict[str, Any]) -> None:
-    schema.check_ranges(found, "OC-20", body, RANGES)
-    schema.check_limits(found, "OC-26", body, MODEL_LIMITS)
+def _check_settings(found: Violations, body: dict[str, Any]) -> None:
+    openai.check_ranges(found, "OC-20", body, RANGES)
+    openai.check_limits(found, "OC-26", body, MODEL_LIMITS)
     _check_stop(found, body.get("stop"))
     stream, options = body.get("stream"), body.get("stream_options")
     if stream is not None and not isinstance(stream, bool):
@@ -339,16 +347,18 @@ def _check_settings(found: Found, body: dict[str, Any]) -> None:
     if body.get("max_tokens") is not None and body.get("max_completion_tokens") is not None:
         text = "Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported."
         found.append(Violation("OC-23", "max_tokens", text))
-    schema.check_metadata(found, "OC-27", body.get("metadata"))
+    openai.check_metadata(found, "OC-27", body.get("metadata"))
     for name in body:
         if name not in ARGUMENTS and name not in HOST_ARGUMENTS:
-            found.append(Violation("OC-26", shown(name), f"Unrecognized request argument supplied: {shown(name)}"))
+            found.append(
+                Violation("OC-26", quote_value(name), f"Unrecognized request argument supplied: {quote_value(name)}")
+            )
 
 
-def _check_stop(found: Found, stop: Any) -> None:
+def _check_stop(found: Violations, stop: Any) -> None:
     if isinstance(stop, list):
         if len(stop) > 4:
-            found.append(schema.long_array("OC-21", "stop", len(stop), 4))
+            found.append(openai.array_too_long("OC-21", "stop", len(stop), 4))
         for place, sequence in enumerate(stop):
             if not isinstance(sequence, str):
                 found.append(wrong_type("OC-21", f"stop[{place}]", "a string", sequence))
@@ -356,21 +366,21 @@ def _check_stop(found: Found, stop: Any) -> None:
         found.append(wrong_type("OC-21", "stop", "one of a string or array of strings", stop))
 
 
-def _check_response_format(found: Found, body: dict[str, Any]) -> None:
+def _check_response_format(found: Violations, body: dict[str, Any]) -> None:
     wanted = body.get("response_format")
-    if wanted is None or not require(found, "OC-24", "response_format", wanted, dict, "an object"):
+    if wanted is None or not check_type(found, "OC-24", "response_format", wanted, dict, "an object"):
         return
     kind, path = wanted.get("type"), "response_format.json_schema"
     if kind == "json_schema":
-        if require(found, "OC-24", path, wanted.get("json_schema"), dict, "an object"):
-            schema.check_output_schema(found, "OC-24", "OC-17", path, wanted["json_schema"], schema_needed=False)
+        if check_type(found, "OC-24", path, wanted.get("json_schema"), dict, "an object"):
+            openai.check_output_schema(found, "OC-24", "OC-17", path, wanted["json_schema"], schema_needed=False)
     elif kind == "json_object":
-        if not any(schema.says_json(text) for text in texts_of(body.get("messages"))):
+        if not any(openai.mentions_json(text) for text in texts_of(body.get("messages"))):
             text = "must contain the word 'json' in some form, to use 'response_format' of type 'json_object'."
             found.append(Violation("OC-24", "messages", f"'messages' {text}"))
     elif kind != "text":
         kinds = ("json_object", "json_schema", "text")
-        found.append(unsupported("OC-24", "response_format.type", kind, kinds))
+        found.append(unsupported_value("OC-24", "response_format.type", kind, kinds))
 
 
 def texts_of(messages: Any) -> Iterator[str]:

@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import structs
 
 from antiphon.parts import Native
-from antiphon.wire import openai_schema as schema
+from antiphon.wire.json_schema import first_strict_problem, is_object_schema
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.openai_chat.calls import DEPRECATED, DEPRECATED_NATIVE, is_deprecated
 from antiphon.wire.openai_chat.content import FORMAT, SHARED
@@ -124,7 +124,7 @@ def _write_function(tool: ToolDefinition, losses: list[Loss], path: str, dialect
             parameters = _rooted(parameters, losses, path)
         function["parameters"] = parameters
     if tool.strict is not None:
-        if tool.strict and dialect.enforces_schemas and schema.strict_problem(parameters or {}) is not None:
+        if tool.strict and dialect.enforces_schemas and first_strict_problem(parameters or {}) is not None:
             losses.append(Loss(f"{path}.strict", "strict", "its schema is not closed (OC-17)"))
         else:
             function["strict"] = tool.strict
@@ -135,7 +135,7 @@ def _write_function(tool: ToolDefinition, losses: list[Loss], path: str, dialect
 
 def _rooted(parameters: dict[str, Any], losses: list[Loss], path: str) -> dict[str, Any]:
     """A schema whose root is an object (OC-16)."""
-    if schema.is_object(parameters):
+    if is_object_schema(parameters):
         return parameters
     if parameters.get("type") is None:
         return {**parameters, "type": "object"}

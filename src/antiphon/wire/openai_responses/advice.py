@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from antiphon.wire import openai_schema as schema
 from antiphon.wire.openai_responses.vocabulary import (
     CALLS,
     CHAT_ONLY,
@@ -19,8 +18,9 @@ from antiphon.wire.openai_responses.vocabulary import (
     RESULT_PARTS,
     RESULTS,
 )
-from antiphon.wire.openai_schema import shown
 from antiphon.wire.rules import Violation, name_set
+from antiphon.wire.vendors import openai
+from antiphon.wire.vendors.openai import quote_value
 
 _MESSAGE_FIELDS = name_set("type role content id status phase agent")
 
@@ -35,7 +35,7 @@ def advise(body: dict[str, Any], items: list[Any]) -> Iterator[Violation]:
         yield _advice("OR-01", "model", "you must provide a model parameter")
     for name in body:
         if name not in PARAMETERS and name not in MOVED and name not in CHAT_ONLY:
-            yield schema.unknown("OR-18", shown(name), advisory=True)
+            yield openai.unknown_field("OR-18", quote_value(name), advisory=True)
     entries = [(index, item) for index, item in enumerate(items) if isinstance(item, dict)]
     for index, item in entries:
         yield from _advise_fields(index, item)
@@ -47,7 +47,7 @@ def advise(body: dict[str, Any], items: list[Any]) -> Iterator[Violation]:
     for place, tool in enumerate(tools if isinstance(tools, list) else ()):
         tool_name = tool.get("name") if isinstance(tool, dict) else None
         if isinstance(tool_name, str) and 64 < len(tool_name) <= 128:
-            yield schema.long_string("OR-12", f"tools[{place}].name", len(tool_name), 64, advisory=True)
+            yield openai.string_too_long("OR-12", f"tools[{place}].name", len(tool_name), 64, advisory=True)
 
 
 def _advise_fields(index: int, item: dict[str, Any]) -> Iterator[Violation]:
@@ -55,12 +55,12 @@ def _advise_fields(index: int, item: dict[str, Any]) -> Iterator[Violation]:
         return
     for field in item:
         if field not in _MESSAGE_FIELDS and field not in FOREIGN_FIELDS:
-            yield schema.unknown("OR-19", f"input[{index}].{shown(field)}", advisory=True)
+            yield openai.unknown_field("OR-19", f"input[{index}].{quote_value(field)}", advisory=True)
     content = item.get("content")
     if item.get("role") != "assistant" and isinstance(content, list):
         for place, part in enumerate(content):
             if isinstance(part, dict) and part.get("type") in OUTPUT_PARTS:
-                text = f"Invalid value: '{part['type']}'. Supported values are: {schema.listed(RESULT_PARTS)}."
+                text = f"Invalid value: '{part['type']}'. Supported values are: {openai.quote_list(RESULT_PARTS)}."
                 yield _advice("OR-23", f"input[{index}].content[{place}]", text)
 
 
@@ -70,7 +70,9 @@ def _advise_unstored(index: int, item: dict[str, Any]) -> Iterator[Violation]:
     if lost and item_id is not None:
         kept = "Items are not persisted when `store` is set to false."
         remedy = "Try again with `store` set to true, or remove this item from your input."
-        yield _advice("OR-22", f"input[{index}].id", f"Item with id '{shown(item_id)}' not found. {kept} {remedy}")
+        yield _advice(
+            "OR-22", f"input[{index}].id", f"Item with id '{quote_value(item_id)}' not found. {kept} {remedy}"
+        )
 
 
 def _advise_reasoning(items: list[Any]) -> Iterator[Violation]:
@@ -79,7 +81,7 @@ def _advise_reasoning(items: list[Any]) -> Iterator[Violation]:
             following = items[index + 1] if index + 1 < len(items) else None
             if not isinstance(following, dict) or following.get("id") is None:
                 of_type = "of type 'reasoning' was provided without its required following item."
-                yield _advice("OR-21", f"input[{index}]", f"Item '{shown(item['id'])}' {of_type}")
+                yield _advice("OR-21", f"input[{index}]", f"Item '{quote_value(item['id'])}' {of_type}")
 
 
 def _advise_pairs(entries: list[tuple[int, dict[str, Any]]]) -> Iterator[Violation]:
@@ -93,14 +95,14 @@ def _advise_pairs(entries: list[tuple[int, dict[str, Any]]]) -> Iterator[Violati
             last_message = index
         elif isinstance(call_id, str) and kind in CALLS:
             if call_id in calls:
-                yield _advice("OR-23", path, f"Duplicate value for 'call_id' of '{shown(call_id)}'.")
+                yield _advice("OR-23", path, f"Duplicate value for 'call_id' of '{quote_value(call_id)}'.")
             if call_id in outputs:
-                text = f"No tool call found for function call output with call_id {shown(call_id)}."
+                text = f"No tool call found for function call output with call_id {quote_value(call_id)}."
                 yield _advice("OR-07", path, text)
             calls.setdefault(call_id, index)
         elif isinstance(call_id, str) and kind in RESULTS:
             if call_id in outputs:
-                yield _advice("OR-23", path, f"Duplicate value for 'call_id' of '{shown(call_id)}'.")
+                yield _advice("OR-23", path, f"Duplicate value for 'call_id' of '{quote_value(call_id)}'.")
             elif last_message > calls.get(call_id, index):
-                yield _advice("OR-06", path, f"No tool output found for tool call {shown(call_id)}.")
+                yield _advice("OR-06", path, f"No tool output found for tool call {quote_value(call_id)}.")
             outputs.add(call_id)

@@ -21,15 +21,16 @@ from typing import Any
 
 from antiphon.errors import WireError
 from antiphon.parts import Text
+from antiphon.wire.json_schema import is_object_schema
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.openai_parameters import FIELDS, SHARED_PARAMETERS, TIERS, Fields, read_fields
 from antiphon.wire.openai_responses.content import FORMAT, SHARED, Body, extras_of, natives, texts_of
 from antiphon.wire.openai_responses.item_writer import ItemWriter
 from antiphon.wire.openai_responses.items import read_items
 from antiphon.wire.openai_responses.tools import closed, read_tool_choice, read_tools, write_tool_choice, write_tools
-from antiphon.wire.openai_schema import is_name, is_object, model_family, says_json
 from antiphon.wire.request import BUDGETS, Message, ModelRequest, OutputFormat, Reasoning
 from antiphon.wire.tool_calls import safe_name
+from antiphon.wire.vendors.openai import is_name, mentions_json, model_family
 
 _FIELDS: Fields = FIELDS | {"max_output_tokens": ("max_output_tokens", (int,))}
 _LOGPROBS = "message.output_text.logprobs"
@@ -168,14 +169,14 @@ def _write_messages(request: ModelRequest, body: Body, writer: ItemWriter, losse
     wants_json = request.output_format is not None and _format_kind(request.output_format) == "json_object"
     if instructions is not None:
         # `instructions` alone are no input (OR-01), and are not searched for the word "json" (OR-17).
-        is_searched = wants_json and says_json(instructions.text) and not any(map(says_json, texts_of(items)))
+        is_searched = wants_json and mentions_json(instructions.text) and not any(map(mentions_json, texts_of(items)))
         if is_searched or (not items and not _is_continued(body)):
             items.insert(0, {"role": "system", "content": instructions.text})
         else:
             body["instructions"] = instructions.text
         for path, extras in (("messages[0].parts[0]", instructions.native), ("messages[0]", messages[0].native)):
             lose_native(losses, path, extras, FORMAT)
-    if wants_json and not _is_continued(body) and not any(map(says_json, texts_of(items))):
+    if wants_json and not _is_continued(body) and not any(map(mentions_json, texts_of(items))):
         items.insert(0, {"role": "developer", "content": _ASKS_JSON})
     if not items and not _is_continued(body):
         items.append({"role": "user", "content": ""})  # all that there was is lost; some input there must be (OR-01)
@@ -309,7 +310,7 @@ def _write_format(wanted: OutputFormat, losses: list[Loss]) -> Body:
         if wanted.description is not None:
             body["description"] = wanted.description
         if wanted.strict is not None:
-            may_be_object = wanted.schema.get("type") is None or is_object(wanted.schema)
+            may_be_object = wanted.schema.get("type") is None or is_object_schema(wanted.schema)
             if wanted.strict and not may_be_object:
                 losses.append(Loss(f"{path}.strict", "strict", "the root of the schema is no object"))
             body["strict"] = wanted.strict and may_be_object and closed(wanted.schema, losses, f"{path}.strict")

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from antiphon.parts import Native
+from antiphon.wire.json_schema import first_strict_problem, is_object_schema
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.openai_responses.content import FORMAT, SHARED, Body, extras_of, kind_of
-from antiphon.wire.openai_schema import is_object, strict_problem
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
 from antiphon.wire.tool_calls import NameMapper
 
@@ -84,7 +84,7 @@ def _write_tool(tool: ToolDefinition, losses: list[Loss], path: str) -> Body:
 
 def _object_schema(parameters: Body, losses: list[Loss], path: str) -> Body:
     """Parameters whose root is an object (OR-12)."""
-    if is_object(parameters):
+    if is_object_schema(parameters):
         return parameters
     if parameters.get("type") is None:
         return {"type": "object", **{key: value for key, value in parameters.items() if key != "type"}}
@@ -94,7 +94,7 @@ def _object_schema(parameters: Body, losses: list[Loss], path: str) -> Body:
 
 def closed(schema: Body | None, losses: list[Loss], path: str) -> bool:
     """Whether a schema may be strict (OR-20)."""
-    problem = strict_problem(schema) if schema is not None else None
+    problem = first_strict_problem(schema) if schema is not None else None
     if problem is not None:
         losses.append(Loss(path, "strict", f"the schema does not allow it: {problem}"))
     return problem is None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from antiphon.wire.openai_schema import Range
 from antiphon.wire.rules import name_list, name_set
+from antiphon.wire.vendors.openai import Range
 
 ROLES = ("assistant", "system", "developer", "user")
 ITEM_TYPES = name_list(
@@ -28,8 +28,8 @@ PARAMETERS = name_set(
 RANGES = {
     "temperature": Range(0, 2),
     "top_p": Range(0, 1),
-    "top_logprobs": Range(0, 20, whole=True),
-    "max_tool_calls": Range(1, whole=True),
+    "top_logprobs": Range(0, 20, integer=True),
+    "max_tool_calls": Range(1, integer=True),
 }
 MOVED = {
     "max_tokens": "max_output_tokens",

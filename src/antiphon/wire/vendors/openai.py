@@ -1,14 +1,281 @@
-"""What Chat Completions and Responses share: image types and errors of the OpenAI API."""
+"""What Chat Completions and Responses share: types, names, ranges, metadata, declared functions, and errors.
+
+A check appends what it finds to the caller's list, so that a legal value costs a few lookups and no allocation: paths and
+sentences are made only when a rule is broken. The sentences are OpenAI's own. Values are decoded JSON of any type: nothing may
+be hashed, compared or sliced before its type is known.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from msgspec import Struct
+
 from antiphon.wire.errors import ErrorTable, WrittenError, own_code, own_extras, read_provider_error
+from antiphon.wire.json_schema import is_object_schema, strict_problems
 from antiphon.wire.media import IMAGE_TYPES as COMMON_IMAGE_TYPES
+from antiphon.wire.media import is_web_url, looks_like_base64, parse_data_url
 from antiphon.wire.output import ErrorKind, ProviderError
+from antiphon.wire.rules import Violation
 
 IMAGE_TYPES = (*COMMON_IMAGE_TYPES, "image/jpg")
+
+Violations = list[Violation]
+Limit = tuple[str, Callable[[str], object], str]
+"""A parameter, the models that refuse it, and what they answer."""
+
+MAX_SCHEMA_PROBLEMS = 10  # of one schema; a broken generator repeats itself
+
+mentions_json = re.compile("json", re.IGNORECASE).search
+is_name = re.compile(r"[a-zA-Z0-9_-]{1,64}").fullmatch
+
+_MAX_SHOWN = 80
+_TYPE_NAMES: dict[type, str] = {
+    type(None): "null",
+    bool: "a boolean",
+    int: "an integer",
+    float: "a decimal number",
+    str: "a string",
+    list: "an array",
+    dict: "an object",
+}
+_is_name_charset = re.compile(r"[a-zA-Z0-9_-]+").fullmatch
+
+
+def model_family(names: str) -> Callable[[str], object]:
+    """A matcher for the models of a family, with or without their release date."""
+    return re.compile(rf"({names})(-\d{{4}}-\d{{2}}-\d{{2}})?").fullmatch
+
+
+def json_type_name(value: Any) -> str:
+    """The JSON type of a value, as OpenAI's errors name it."""
+    return _TYPE_NAMES.get(type(value), "an unsupported value")
+
+
+def quote_value(value: Any) -> str:
+    """A value for an error message: strings shortened, structures by their type."""
+    if isinstance(value, str):
+        return value if len(value) <= _MAX_SHOWN else value[:_MAX_SHOWN] + "…"
+    return repr(value) if isinstance(value, (int, float)) else json_type_name(value)
+
+
+def quote_list(names: Iterable[str]) -> str:
+    """`'a'`, `'a' and 'b'`, `'a', 'b', and 'c'`."""
+    *most, last = [f"'{name}'" for name in names]
+    if not most:
+        return last
+    return f"{most[0]} and {last}" if len(most) == 1 else f"{', '.join(most)}, and {last}"
+
+
+def wrong_type(rule: str, path: str, expected: str, value: Any) -> Violation:
+    got = json_type_name(value)
+    return Violation(rule, path, f"Invalid type for '{path}': expected {expected}, but got {got} instead.")
+
+
+def missing_field(rule: str, path: str) -> Violation:
+    return Violation(rule, path, f"Missing required parameter: '{path}'.")
+
+
+def unknown_field(rule: str, path: str, *, advisory: bool = False) -> Violation:
+    return Violation(rule, path, f"Unknown parameter: '{path}'.", advisory)
+
+
+def unsupported_value(rule: str, path: str, value: Any, supported: Iterable[str]) -> Violation:
+    return Violation(
+        rule, path, f"Invalid value: '{quote_value(value)}'. Supported values are: {quote_list(supported)}."
+    )
+
+
+def empty_array(rule: str, path: str) -> Violation:
+    expected_text = "Expected an array with minimum length 1, but got an empty array instead."
+    return Violation(rule, path, f"Invalid '{path}': empty array. {expected_text}")
+
+
+def array_too_long(rule: str, path: str, length: int, max_length: int, *, advisory: bool = False) -> Violation:
+    expected_text = (
+        f"Expected an array with maximum length {max_length}, but got an array with length {length} instead."
+    )
+    return Violation(rule, path, f"Invalid '{path}': array too long. {expected_text}", advisory)
+
+
+def empty_string(rule: str, path: str) -> Violation:
+    expected_text = "Expected a string with minimum length 1, but got an empty string instead."
+    return Violation(rule, path, f"Invalid '{path}': empty string. {expected_text}")
+
+
+def string_too_long(rule: str, path: str, length: int, max_length: int, *, advisory: bool = False) -> Violation:
+    expected_text = (
+        f"Expected a string with maximum length {max_length}, but got a string with length {length} instead."
+    )
+    return Violation(rule, path, f"Invalid '{path}': string too long. {expected_text}", advisory)
+
+
+def pattern_mismatch(rule: str, path: str, pattern: str) -> Violation:
+    expected_text = f"Expected a string that matches the pattern '{pattern}'."
+    return Violation(rule, path, f"Invalid '{path}': string does not match pattern. {expected_text}")
+
+
+def is_plain_text(part: Any, kind: str) -> bool:
+    """Whether a content part is nothing but text of this kind: the common case, decided without making a path."""
+    return type(part) is dict and len(part) == 2 and part.get("type") == kind and type(part.get("text")) is str
+
+
+def check_type(violations: Violations, rule: str, path: str, value: Any, kind: type, expected: str) -> bool:
+    """Whether the value is present and of its type; reports a violation otherwise."""
+    if isinstance(value, kind):
+        return True
+    violations.append(missing_field(rule, path) if value is None else wrong_type(rule, path, expected, value))
+    return False
+
+
+def check_name(violations: Violations, rule: str, path: str, name: Any, max_length: int) -> None:
+    if not check_type(violations, rule, path, name, str, "a string"):
+        return
+    if not name:
+        violations.append(empty_string(rule, path))
+    elif len(name) > max_length:
+        violations.append(string_too_long(rule, path, len(name), max_length))
+    elif not _is_name_charset(name):
+        violations.append(pattern_mismatch(rule, path, "^[a-zA-Z0-9_-]+$"))
+
+
+class Range(Struct, frozen=True):
+    """The numbers a parameter accepts; `maximum` None means no upper limit."""
+
+    minimum: int
+    maximum: int | None = None
+    integer: bool = False
+
+
+def check_ranges(violations: Violations, rule: str, body: dict[str, Any], ranges: Mapping[str, Range]) -> None:
+    for name, allowed in ranges.items():
+        value = body.get(name)
+        if value is not None:
+            check_number(violations, rule, name, value, allowed)
+
+
+def check_number(violations: Violations, rule: str, path: str, value: Any, allowed: Range) -> None:
+    noun, problem = "integer" if allowed.integer else "decimal", ""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or (allowed.integer and isinstance(value, float) and not value.is_integer()):
+        violations.append(wrong_type(rule, path, "an integer" if allowed.integer else "a decimal", value))
+    elif not value >= allowed.minimum:
+        problem = f"{noun} below minimum value. Expected a value >= {allowed.minimum}"
+    elif allowed.maximum is not None and not value <= allowed.maximum:
+        problem = f"{noun} above maximum value. Expected a value <= {allowed.maximum}"
+    if problem:
+        violations.append(Violation(rule, path, f"Invalid '{path}': {problem}, but got {value!r} instead."))
+
+
+def check_metadata(violations: Violations, rule: str, metadata: Any) -> None:
+    if metadata is None:
+        return
+    if not isinstance(metadata, dict):
+        violations.append(wrong_type(rule, "metadata", "an object", metadata))
+        return
+    if len(metadata) > 16:
+        got = f"but got an object with {len(metadata)} properties instead."
+        expected_text = f"Invalid 'metadata': too many properties. Expected an object with at most 16 properties, {got}"
+        violations.append(Violation(rule, "metadata", expected_text))
+    for key, value in metadata.items():
+        path = f"metadata.{quote_value(key)}"
+        if len(key) > 64:
+            violations.append(string_too_long(rule, path, len(key), 64))
+        if not isinstance(value, str):
+            violations.append(wrong_type(rule, path, "a string", value))
+        elif len(value) > 512:
+            violations.append(string_too_long(rule, path, len(value), 512))
+
+
+def check_image_url(violations: Violations, rule: str, path: str, url: Any) -> None:
+    """An image URL: http(s), or a data URL of an image type that the models accept."""
+    if not check_type(violations, rule, path, url, str, "a string") or is_web_url(url):
+        return
+    parsed = parse_data_url(url)
+    if parsed is None:
+        violations.append(Violation(rule, path, f"Error while downloading {quote_value(url)}."))
+    elif parsed.media_type.lower() not in IMAGE_TYPES or not looks_like_base64(parsed.data):
+        formats = "Please make sure your image has of one the following formats: ['png', 'jpeg', 'gif', 'webp']."
+        violations.append(Violation(rule, path, f"You uploaded an unsupported image. {formats}"))
+
+
+def check_limits(violations: Violations, rule: str, body: dict[str, Any], limits: Iterable[Limit]) -> None:
+    """Report the parameters that the model is known to refuse."""
+    model = body.get("model")
+    for parameter, is_of_family, message in limits:
+        if body.get(parameter) not in (None, []) and isinstance(model, str) and is_of_family(model):
+            violations.append(Violation(rule, parameter, message))
+
+
+class FunctionRules(Struct, frozen=True):
+    """The rule ids under which a format reports problems of a declared function."""
+
+    shape: str
+    name: str
+    parameters: str
+    strict: str
+    max_name_length: int
+
+
+def check_function(violations: Violations, rules: FunctionRules, path: str, function: dict[str, Any]) -> None:
+    """A declared function: its name, and an object schema as parameters, closed if strict."""
+    name = function.get("name")
+    check_name(violations, rules.shape if name is None else rules.name, f"{path}.name", name, rules.max_name_length)
+    for field, kind, expected in (("description", str, "a string"), ("strict", bool, "a boolean")):
+        value = function.get(field)
+        if value is not None and not isinstance(value, kind):
+            violations.append(wrong_type(rules.shape, f"{path}.{field}", expected, value))
+    parameters, path = function.get("parameters"), f"{path}.parameters"
+    if isinstance(parameters, dict):
+        subject = f"Invalid schema for function '{quote_value(name)}'"
+        _check_root(violations, rules.parameters, path, subject, parameters, type_needed=True)
+        if function.get("strict") is True:
+            _check_strict(violations, rules.strict, path, subject, parameters)
+    elif parameters is not None:
+        violations.append(wrong_type(rules.parameters, path, "an object", parameters))
+
+
+def check_output_schema(
+    violations: Violations,
+    rule: str,
+    strict_rule: str,
+    path: str,
+    output_format: dict[str, Any],
+    *,
+    schema_needed: bool,
+) -> None:
+    """A json_schema output format: its name, its schema, and the schema's closure if it is strict."""
+    check_name(violations, rule, f"{path}.name", output_format.get("name"), 64)
+    schema: Any = output_format.get("schema")
+    if schema is None and not schema_needed:
+        return
+    if not check_type(violations, rule, f"{path}.schema", schema, dict, "an object"):
+        return
+    if output_format.get("strict") is True:
+        subject = f"Invalid schema for response_format '{quote_value(output_format.get('name'))}'"
+        _check_root(violations, strict_rule, f"{path}.schema", subject, schema, type_needed=False)
+        _check_strict(violations, strict_rule, f"{path}.schema", subject, schema)
+
+
+def _check_root(
+    violations: Violations, rule: str, path: str, subject: str, schema: dict[str, Any], *, type_needed: bool
+) -> None:
+    root = schema.get("type")
+    if is_object_schema(schema) or (root is None and not type_needed):
+        return
+    got = f'"{quote_value(root)}"' if isinstance(root, str) else json_type_name(root)
+    expected_text = f"schema must be a JSON Schema of 'type: \"object\"', got 'type: {got}'."
+    violations.append(Violation(rule, path, f"{subject}: {expected_text}"))
+
+
+def _check_strict(violations: Violations, rule: str, path: str, subject: str, schema: dict[str, Any]) -> None:
+    for count, problem in enumerate(strict_problems(schema), 1):
+        violations.append(Violation(rule, path, f"{subject}: {problem}"))
+        if count == MAX_SCHEMA_PROBLEMS:
+            return
+
 
 _WRITTEN: dict[ErrorKind, WrittenError] = {
     "invalid_request": WrittenError("invalid_request_error"),

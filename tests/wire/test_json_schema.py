@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from antiphon.wire import ModelRequest, formats
-from antiphon.wire.remembered import Remembered
+from antiphon.wire.json_schema import SchemaCache
 from antiphon.wire.tool_calls import raw_json_object
 
 SCHEMA = {"type": "OBJECT", "properties": {"city": {"type": "STRING", "nullable": True}}}
@@ -21,7 +21,7 @@ def test_a_schema_is_looked_into_once() -> None:
         looked.append(schema)
         return len(schema)
 
-    count = Remembered(look)
+    count = SchemaCache(look)
     assert [count(dict(SCHEMA)) for _ in range(3)] == [2, 2, 2]
     assert len(looked) == 1
     assert count({**SCHEMA, "title": "Where"}) == 3
@@ -30,7 +30,7 @@ def test_a_schema_is_looked_into_once() -> None:
 @pytest.mark.parametrize("schema", [{"description": "x" * 40_000}, {"default": object()}])
 def test_what_is_long_or_no_json_is_looked_into_each_time(schema: dict[str, Any]) -> None:
     looked: list[Any] = []
-    count = Remembered(looked.append)
+    count = SchemaCache(looked.append)
     count(schema)
     count(schema)
     assert looked == [schema, schema]
