@@ -29,7 +29,7 @@ transformations = st.lists(
 
 @st.composite
 def text_blocks(draw: st.DrawFn) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    deltas = [{"type": "text_delta", "text": text} for text in draw(st.lists(texts, max_size=4))]
+    deltas: list[dict[str, Any]] = [{"type": "text_delta", "text": text} for text in draw(st.lists(texts, max_size=4))]
     if draw(st.booleans()):
         citation = {"type": "char_location", "cited_text": draw(texts), "document_index": 0}
         deltas.append({"type": "citations_delta", "citation": citation})
@@ -48,8 +48,8 @@ def thinking_blocks(draw: st.DrawFn) -> tuple[dict[str, Any], list[dict[str, Any
 @st.composite
 def call_blocks(draw: st.DrawFn) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     kind = draw(st.sampled_from(["tool_use", "server_tool_use"]))
-    given = draw(st.dictionaries(texts, texts | st.integers(), max_size=3))
-    text = msgspec.json.encode(given).decode() if given or draw(st.booleans()) else ""
+    given = draw(st.dictionaries(texts, st.one_of(texts, st.integers()), max_size=3))
+    text = msgspec.json.encode(given).decode() if draw(st.booleans()) or given else ""
     cut = draw(st.integers(0, len(text)))
     deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in (text[:cut], text[cut:])]
     number = draw(st.integers(0, 10**6))
@@ -61,7 +61,7 @@ def whole_blocks(draw: st.DrawFn) -> tuple[dict[str, Any], list[dict[str, Any]]]
     if draw(st.booleans()):
         return {"type": "redacted_thinking", "data": draw(texts)}, []
     models = draw(st.permutations(MODELS))
-    ends = {"from": {"model": models[0]}, "to": {"model": models[1]}}
+    ends: dict[str, Any] = {"from": {"model": models[0]}, "to": {"model": models[1]}}
     return {"type": "fallback", **ends, "trigger": {"type": "refusal"}}, []
 
 
@@ -73,7 +73,7 @@ def anthropic_streams(draw: st.DrawFn) -> list[dict[str, Any]]:
     """The events of a stream as the API sends them: provisional counts first, the final ones at the end."""
     content = draw(st.lists(blocks, max_size=5))
     started = {"input_tokens": draw(counts), "output_tokens": draw(counts), "cache_read_input_tokens": draw(counts)}
-    message = {
+    message: dict[str, Any] = {
         "id": "msg_1",
         "type": "message",
         "role": "assistant",
@@ -101,7 +101,7 @@ def anthropic_streams(draw: st.DrawFn) -> list[dict[str, Any]]:
     ended: dict[str, Any] = {"stop_reason": stop, "stop_sequence": "X" if stop == "stop_sequence" else None}
     if draw(st.booleans()):
         ended["container"] = {"id": "container_1", "expires_at": "2026-01-01T00:00:00Z"}
-    last = {"type": "message_delta", "delta": ended, "usage": usage}
+    last: dict[str, Any] = {"type": "message_delta", "delta": ended, "usage": usage}
     if draw(st.booleans()):
         last["input_transformations"] = draw(transformations)
     if draw(st.booleans()):

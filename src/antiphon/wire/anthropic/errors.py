@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from antiphon.wire.anthropic.native import FORMAT, extras_of, is_own
+from antiphon.wire.html_text import is_page, page_text
 from antiphon.wire.output import ErrorKind, ProviderError, kind_of_status
 
 # Type, kind, status.
@@ -46,6 +47,7 @@ _WORDS: tuple[tuple[re.Pattern[str], ErrorKind], ...] = (
         "authentication",
     ),
 )
+_LONGEST_WORDS = 2_000
 _BODY_FIELDS = frozenset({"type", "error"})
 _ERROR_FIELDS = frozenset({"type", "message"})
 
@@ -66,7 +68,7 @@ def read_error(body: Any, status: int | None = None) -> ProviderError:
         message = next((words for words in said if type(words) is str and words), "")
         native = _extras(body, error)
     elif type(error) is str:
-        message = error
+        message = (page_text(error) if is_page(error) else error.strip())[:_LONGEST_WORDS]
     if not message:
         message = f"the provider answered with status {status}" if status else "the provider answered with an error"
     if status is None and code is not None:

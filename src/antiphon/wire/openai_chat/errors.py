@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from antiphon.wire.html_text import is_page, page_text
 from antiphon.wire.openai_chat.content import FORMAT, stable_text
 from antiphon.wire.output import ErrorKind, ProviderError, kind_of_status
 
@@ -61,8 +62,6 @@ _TYPES: dict[ErrorKind, tuple[str, str | None]] = {
     "stream_cut": ("server_error", "stream_cut"),
     "unknown": ("unknown_error", None),
 }
-_TAGS = re.compile(r"<(script|style).*?</\1>|<[^>]*>", re.DOTALL | re.IGNORECASE)
-_is_page = re.compile(r"<(!doctype|html|head|body|title|h1|p)\b", re.IGNORECASE).search
 _LONGEST = 2000
 _KNOWN = ("message", "code", "param")
 
@@ -107,7 +106,7 @@ def _decoded(body: Any) -> Any:
 
 def _message(error: Any) -> str:
     if isinstance(error, str):
-        text = " ".join(_TAGS.sub(" ", error).split()) if _is_page(error) else error.strip()
+        text = page_text(error) if is_page(error) else error.strip()
         return text[:_LONGEST]
     if isinstance(error, dict):
         for key in ("message", "msg", "status_msg", "detail", "error", "title", "reason"):
