@@ -5,8 +5,12 @@
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING
+
+# An application that does not configure logging gets no line of ours on its standard error.
+logging.getLogger("antiphon").addHandler(logging.NullHandler())
 
 __version__ = "0.1.0"
 

@@ -141,6 +141,10 @@ class DocumentFolderError(AntiphonError):
     """A folder of documents that cannot be searched."""
 
 
+class InvalidSetting(AntiphonError, ValueError):
+    """A setting whose value cannot be used. The message names it, the value and what is allowed."""
+
+
 class InvalidTool(AntiphonError):
     """A tool that cannot be offered: a signature without a JSON Schema, contradicting settings, a duplicate name."""
 

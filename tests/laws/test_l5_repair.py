@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 from antiphon.parts import Image, Native, Part, Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.repair import repair
 from antiphon.repair.sequence import INTERRUPTED, RULES, is_legal
-from antiphon.wire import FORMATS, Message, ModelRequest
+from antiphon.wire import FORMATS, Message, ModelRequest, formats
+from antiphon.wire.request import ToolDefinition
 
 ids = st.sampled_from(["a", "b", "c", "call_x", "fc_x", "call_x|fc_x", "a_2", ""])
 said = st.sampled_from(["hi", "stop!", "", "it rains", INTERRUPTED])
@@ -43,6 +45,25 @@ shaped = st.one_of(
     st.builds(Message, st.just("user"), texts.map(lambda text: (text,))),
 )
 sequences = st.lists(shaped | messages, max_size=12).map(tuple)
+
+
+@st.composite
+def nearly_legal(draw: st.DrawFn) -> tuple[Message, ...]:
+    """A legal conversation in which a few messages moved, or have gone: what interruptions and lost writes leave."""
+    sequence: list[Message] = []
+    number = 0
+    for _ in range(draw(st.integers(1, 3))):
+        sequence.append(Message("user", (Text("hi"),)))
+        names = [f"call_{number + place}" for place in range(draw(st.integers(1, 3)))]
+        number += len(names)
+        sequence.append(Message("assistant", tuple(ToolCallRequest("weather", name) for name in names)))
+        sequence += [Message("tool", (ToolCallResult("weather", name, content=(Text("rain"),)),)) for name in names]
+        sequence.append(Message("assistant", (Text("it rains"),)))
+    for _ in range(draw(st.integers(1, 2))):
+        message = sequence.pop(draw(st.integers(0, len(sequence) - 1)))
+        if draw(st.integers(0, 3)):
+            sequence.insert(draw(st.integers(0, len(sequence))), message)
+    return tuple(sequence)
 
 
 def content_of(sequence: Sequence[Message]) -> Counter[object]:
@@ -86,6 +107,25 @@ def test_any_sequence_becomes_legal_and_keeps_its_content(name: str, sequence: t
     assert sum((before - after).values()) <= 4 * joined, "more is gone than results that came twice"
 
 
+MODELS = {
+    "openai-chat": "gpt-4o",
+    "openai-responses": "gpt-4o",
+    "anthropic": "claude-sonnet-4-5",
+    "gemini": "gemini-2.5-flash",
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@given(sequence=nearly_legal() | st.lists(shaped, min_size=1, max_size=10).map(tuple))
+@settings(max_examples=400)
+def test_what_repair_calls_legal_breaks_no_rule_of_the_api(name: str, sequence: tuple[Message, ...]) -> None:
+    """Judged by the format's own rules, and not by the check that decides whether there is something to repair."""
+    tools = (ToolDefinition("weather"), ToolDefinition("search"))
+    fixed, _ = repair(ModelRequest(messages=sequence, model=MODELS[name], tools=tools), name)
+    body = msgspec.json.decode(msgspec.json.encode(formats[name].write_request(fixed).body))
+    assert [str(broken) for broken in formats[name].check_request(body) if not broken.advisory] == []
+
+
 def _recognised(sequence: tuple[Message, ...]) -> Sequence[Message]:
     from antiphon.repair.foreign import recognised
 
@@ -121,3 +161,27 @@ def test_repair_is_linear() -> None:
     assert len(fixed.messages) == 2 * size
     assert sum(action.kind == "renamed" for action in actions) == size - 1
     assert looked_at < 40 * size
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_many_calls_that_wait_together_are_looked_at_once(name: str) -> None:
+    """In formats that merge assistants, every call waits until the last: what waits must not be copied for each."""
+    size = 30_000
+    called = [Message("assistant", (ToolCallRequest("weather", f"call_{number}"),)) for number in range(size)]
+    answers = [Message("tool", (ToolCallResult("weather", f"call_{number}"),)) for number in range(size)]
+    assert is_legal([*called, *answers], RULES[name]) is (name != "openai-chat")
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_turns_that_come_to_nothing_are_written_in_one_pass(name: str) -> None:
+    """The user's turns around an empty answer are one message; a thousand of them must not be copied a thousand times."""
+    size = 20_000
+    sequence = [
+        message
+        for number in range(size)
+        for message in (Message("user", (Text(f"word {number}."),)), Message("assistant", (Text(""),)))
+    ]
+    fixed, _ = repair(ModelRequest(messages=tuple(sequence), model=MODELS[name]), name)
+    written = msgspec.json.encode(formats[name].write_request(fixed).body)
+    places = [written.index(b'"word %d."' % number) for number in range(0, size, 1_000)]
+    assert places == sorted(places)

@@ -37,7 +37,9 @@ def test_a_missing_result_is_told_honestly_and_logged(caplog: pytest.LogCaptureF
     assert check_sequence(fixed) == []
     (record,) = caplog.records
     assert (record.levelno, record.name) == (logging.WARNING, "antiphon.repair")
-    assert record.getMessage() == "[req-7] messages[0]: synthesised: search (a) has no result"
+    assert record.getMessage() == (
+        "[req-7] repaired the sequence: 1 synthesised; such as messages[0]: synthesised: search (a) has no result"
+    )
 
 
 def test_fields_nobody_knows_survive() -> None:

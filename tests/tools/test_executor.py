@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from antiphon.errors import AntiphonError
 from antiphon.parts import Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.tools import CallOutcome, ResultCache, Tool, ToolContext, ToolError, ToolExecutor, ToolRegistry, tool
 from antiphon.tools.executor import FIRST_DELAY
@@ -751,6 +752,8 @@ assert os.waitpid(child, 0)[1] == 0
     assert ended.returncode == 0, ended.stderr
 
 
-def test_bounds_that_make_no_sense() -> None:
-    with pytest.raises(ValueError, match="at least 1"):
-        ToolExecutor(ToolRegistry(), max_parallel=0)
+@pytest.mark.parametrize("setting", ["max_parallel", "max_result_chars"])
+def test_bounds_that_make_no_sense(setting: str) -> None:
+    settings: dict[str, Any] = {setting: 0}
+    with pytest.raises(AntiphonError, match=f"ToolExecutor: {setting} must be at least 1, not 0"):
+        ToolExecutor(ToolRegistry(), **settings)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from anthropic_bodies import json_values, streams, without_nulls, written_out
 from antiphon.history.usage import TokenUsage
 from antiphon.parts import Audio, Native, Refusal, Text, Thinking, ToolCallRequest
-from antiphon.wire import Assembler, ModelOutput, ModelOutputDelta, ProviderError
+from antiphon.wire import Assembler, ModelOutput, ModelOutputDelta, ProviderError, formats
 from antiphon.wire.anthropic.response import read_response
 from antiphon.wire.anthropic.stream import StreamReader
 from antiphon.wire.anthropic.stream_writer import StreamWriter
@@ -69,6 +69,8 @@ def assembled(events: list[dict[str, Any]]) -> dict[str, Any]:
                 message = without_nulls(event["message"])
             case "content_block_start":
                 message["content"].append(dict(event["content_block"]))
+                if event["content_block"]["type"] == "fallback":
+                    message["model"] = event["content_block"]["to"]["model"]
             case "content_block_delta":
                 grow(message["content"][event["index"]], event["delta"], pieces, event["index"])
             case "message_delta":
@@ -418,6 +420,41 @@ def test_usage_is_replaced_and_never_forgotten() -> None:
         "service_tier": "standard",
         "output_tokens_details": {"thinking_tokens": 2},
     }
+
+
+def test_a_final_count_of_zero_replaces_the_provisional_one() -> None:
+    for said, expected in (([0], 0), ([3, 0], 3), ([0, 3], 3), ([None], 1)):
+        ends = [finish(output_tokens=count) for count in said]
+        usage = output_of(read(written_out([start(output_tokens=1), *WORDS, *ends, STOP]))).usage
+        assert usage is not None
+        assert usage.completion_tokens == expected
+
+
+def test_what_the_end_says_replaces_what_the_start_said() -> None:
+    first, last = [{"type": "a", "index": 1}], [{"type": "b", "index": 2}]
+    begun = start()
+    begun["message"]["input_transformations"] = first
+    for end, expected in (({"input_transformations": last}, last), ({"input_transformations": []}, []), ({}, first)):
+        output = output_of(read(written_out([begun, *WORDS, {**finish(), **end}, STOP])))
+        assert output.native is not None
+        assert output.native["anthropic"]["input_transformations"] == expected
+
+
+def test_the_model_is_the_one_that_the_last_fallback_names() -> None:
+    def fallback(number: int, to: str) -> list[dict[str, Any]]:
+        block = {"type": "fallback", "from": {"model": "m"}, "to": {"model": to}, "trigger": {"type": "refusal"}}
+        return [
+            event("content_block_start", index=number, content_block=block),
+            event("content_block_stop", index=number),
+        ]
+
+    data = written_out([start(), *fallback(0, "second"), *fallback(1, "third"), finish(), STOP])
+    output = output_of(read(data))
+    assert output.model == "third"
+    assert read_response(assembled(events_of(data))).model == "third"
+    whole = formats["openai-responses"].stream_writer("")
+    told = b"".join(whole.write(delta) for delta in read(data))
+    assert events_of(told)[-1]["response"]["model"] == "third"
 
 
 def test_an_error_in_the_middle() -> None:

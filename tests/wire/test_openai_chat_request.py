@@ -29,6 +29,7 @@ from antiphon.parts import (
 )
 from antiphon.wire import formats
 from antiphon.wire.loss import Loss
+from antiphon.wire.openai_chat.content import read_part, stable_text
 from antiphon.wire.openai_chat.dialects import DIALECTS, Dialect
 from antiphon.wire.openai_chat.request import read_request, write_request
 from antiphon.wire.openai_chat.rules import check_request, check_sequence
@@ -372,7 +373,11 @@ def test_anything_below_the_top_is_read_and_comes_back(messages: list[Any], more
 
 def comparable(body: dict[str, Any]) -> dict[str, Any]:
     """Beside the normalisations: refused names and ids get stand-ins, files get names, empty content is none."""
-    body = normalised(copy.deepcopy(body))
+    body = copy.deepcopy(body)
+    for message in body["messages"]:
+        if isinstance(message, dict) and message.get("role") in ("tool", "function"):
+            as_result(message)
+    body = normalised(body)
     for message in body["messages"]:
         if not isinstance(message, dict):
             continue
@@ -398,6 +403,27 @@ def comparable(body: dict[str, Any]) -> dict[str, Any]:
             if isinstance(part, dict) and isinstance(part.get("file"), dict) and "file_data" in part["file"]:
                 part["file"] = {key: value for key, value in part["file"].items() if key != "filename"}
     return body
+
+
+def as_result(message: dict[str, Any]) -> None:
+    """A tool message always is a result: its content is text or parts, and a result of no named function is a tool's."""
+    if not isinstance(message.get("name"), str) or not message["name"]:
+        message["role"] = "tool"
+        message.pop("name", None)
+    content = message.get("content")
+    if isinstance(content, list):
+        message["content"] = [as_result_part(part) for part in content]
+    elif not isinstance(content, str | None):
+        message["content"] = stable_text(content)
+
+
+def as_result_part(part: Any) -> Any:
+    if not isinstance(part, dict) or not isinstance(part.get("type"), str):
+        return {"type": "text", "text": stable_text(part)}
+    read = read_part(part)
+    if not isinstance(read, Refusal | Thinking):
+        return part
+    return {"type": "text", "text": read.text if read.native is None else stable_text(part)}
 
 
 def stand_in(named: Any) -> None:

@@ -15,14 +15,14 @@ from antiphon.errors import TransportError, WireError
 from antiphon.providers.unfolding import unfolded
 from antiphon.wire import Format
 from antiphon.wire.delta import Failed, Finished, ModelOutputDelta
-from antiphon.wire.errors import page_text
 from antiphon.wire.format import StreamReader
+from antiphon.wire.html_text import MAX_PAGE, page_text, page_title
 from antiphon.wire.output import ErrorKind, ProviderError
 
 MOST_WHOLE = 64 * 1024 * 1024
 """A body that is not streamed and longer than this is no answer."""
 _BLANK = b" \t\r\n\xef\xbb\xbf"
-_LONGEST_PAGE = 200
+_LONGEST_WORDS = 200
 _CUT = ProviderError("the answer ended before it began", "stream_cut")
 _TIMEOUTS = frozenset({"connect_timeout", "read_timeout", "total_timeout"})
 _STREAMS_JSON = frozenset({"gemini"})  # its streams may be one growing array, which its reader knows
@@ -109,6 +109,7 @@ def refusal_of(wire: Format, status: int, data: bytes) -> ProviderError:
 
 def page_words(data: bytes, status: int | None) -> str:
     """What a page says, in a line."""
-    words = page_text(data[:65_536].decode("utf-8", "replace"))[:_LONGEST_PAGE]
+    page = data[:MAX_PAGE].decode("utf-8", "replace")
+    words = (page_title(page) or page_text(page))[:_LONGEST_WORDS]
     came = f"status {status} and a page" if status else "a page"
     return f"the host answered with {came} instead of an answer: {words or 'it is empty'}; check the base URL"

@@ -7,6 +7,7 @@ a person or a tool wrote is kept; and if repair itself fails, the original goes 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -90,5 +91,10 @@ def _is_continued(request: ModelRequest, format_name: str) -> bool:
 
 
 def _log(actions: Sequence[Action], request_id: str) -> None:
-    for action in actions:
-        logger.log(LEVELS[action.kind], "[%s] %s", request_id, action)
+    """One line for a repair, however much it did."""
+    if not actions:
+        return
+    gravest = max(actions, key=lambda action: LEVELS[action.kind])
+    counts = Counter(action.kind for action in actions)
+    done = ", ".join(f"{count} {kind}" for kind, count in counts.most_common())
+    logger.log(LEVELS[gravest.kind], "[%s] repaired the sequence: %s; such as %s", request_id, done, gravest)

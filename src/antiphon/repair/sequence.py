@@ -57,10 +57,12 @@ def is_legal(messages: Sequence[Message], rule: SequenceRule, *, is_continued: b
         return _is_paired(messages, is_continued)
     waiting: set[str] = set()
     seen: set[str] = set()
+    is_answering = False  # whether one of the calls that wait together has its result
     for message in messages:
         if message.role == "assistant":
-            if waiting and not rule.assistants_merge:
+            if waiting and (is_answering or not rule.assistants_merge):
                 return False
+            is_answering = False
             for part in message.parts:
                 if type(part) is Text:
                     continue
@@ -68,11 +70,12 @@ def is_legal(messages: Sequence[Message], rule: SequenceRule, *, is_continued: b
                     if part.tool_call_id in waiting or part.tool_call_id in seen:
                         return False
                     waiting.add(part.tool_call_id)
+                    if rule.ids_are_unique:
+                        seen.add(part.tool_call_id)
                 elif type(part) is ToolCallResult or is_foreign(part):
                     return False
-            if waiting and rule.ids_are_unique:
-                seen |= waiting
         elif waiting:
+            is_answering = True
             if not _answers(message.parts, waiting, rule):
                 return False
         else:

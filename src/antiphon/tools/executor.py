@@ -24,7 +24,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from antiphon.errors import ToolError
+from antiphon.errors import InvalidSetting, ToolError
 from antiphon.parts import ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.tools.bounded import bounded
 from antiphon.tools.cache import ResultCache
@@ -62,10 +62,9 @@ class ToolExecutor:
         on_call: Callable[[CallOutcome], None] | None = None,
         grace: float = 2.0,
     ) -> None:
-        if max_parallel < 1 or max_result_chars < 1:
-            raise ValueError(
-                f"max_parallel and max_result_chars must be at least 1: {max_parallel}, {max_result_chars}"
-            )
+        for setting, value in (("max_parallel", max_parallel), ("max_result_chars", max_result_chars)):
+            if value < 1:
+                raise InvalidSetting(f"ToolExecutor: {setting} must be at least 1, not {value}")
         self.registry = registry
         self.max_parallel = max_parallel
         self.max_result_chars = max_result_chars

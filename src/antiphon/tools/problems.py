@@ -1,61 +1,74 @@
 """What is wrong with a value, in words for the model that wrote it.
 
-`find_problems` walks a JSON Schema beside the value and says of every problem where it is, what was expected, what was given,
-and which name was probably meant. It explains and does not judge: formats and rarer keywords are for a validator. So it may
-find nothing in a value that is wrong, and must find nothing in one that is right.
+`describe_errors` walks a JSON Schema beside a value that was refused, and says of every problem where it is, what was expected,
+what was given, and which name was probably meant. It only finds words: each keyword is judged by the same validator that
+refused the value (`CompiledSchema`), so the two cannot disagree. What it does not walk (`unevaluatedProperties`, say) is left
+to that validator's own words.
+
+The work and the report are bounded, whatever the value is: so many places are looked at, so many problems are worded, and each
+line has an end.
 """
 
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from antiphon.tools.schema import REFERENCES
+from antiphon.tools.compiled_schema import CompiledSchema, InvalidSchema
+
+if TYPE_CHECKING:
+    from jsonschema_rs import Validator
 
 SHOWN_CHARACTERS = 80
+LINE_CHARACTERS = 300
+USAGE_CHARACTERS = 1_500
+MAX_PROBLEMS = 12
+MAX_COUNTED_PROBLEMS = 1_000
+MAX_PLACES = 10_000
+"""How many places in a value are looked at."""
+MAX_WALK_DEPTH = 64
+MAX_LISTED_NAMES = 30
 
-_TYPES: dict[str, tuple[type, ...]] = {
-    "string": (str,),
-    "integer": (int,),
-    "number": (int, float),
-    "boolean": (bool,),
-    "object": (dict,),
-    "array": (list,),
-    "null": (type(None),),
-}
-_BOUNDS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
-    "minimum": ("at least", lambda value, bound: value >= bound),
-    "maximum": ("at most", lambda value, bound: value <= bound),
-    "exclusiveMinimum": ("more than", lambda value, bound: value > bound),
-    "exclusiveMaximum": ("less than", lambda value, bound: value < bound),
-    "multipleOf": ("a multiple of", lambda value, bound: value % bound == 0),
+UNDECIDED = "could not be checked against its pattern in a reasonable number of steps; send a shorter or simpler text"
+
+Problem: TypeAlias = Callable[[], str]
+"""A problem that was found; called, its words. Most of a flood of problems is only counted."""
+
+_BOUNDS = {
+    "minimum": "at least",
+    "maximum": "at most",
+    "exclusiveMinimum": "more than",
+    "exclusiveMaximum": "less than",
+    "multipleOf": "a multiple of",
 }
 _LENGTHS = {
-    "string": ("minLength", "maxLength", "characters"),
-    "array": ("minItems", "maxItems", "items"),
-    "object": ("minProperties", "maxProperties", "properties"),
+    "minLength": ("at least", "characters"),
+    "maxLength": ("at most", "characters"),
+    "minItems": ("at least", "items"),
+    "maxItems": ("at most", "items"),
+    "minProperties": ("at least", "properties"),
+    "maxProperties": ("at most", "properties"),
 }
-# What is explained here; a validator's words about these would say it twice.
-WALKED_KEYWORDS = frozenset(
-    {
-        "type",
-        "enum",
-        "const",
-        "required",
-        "additionalProperties",
-        "properties",
-        "items",
-        "prefixItems",
-        "anyOf",
-        "oneOf",
-    }
-    | {"allOf", "$ref", "pattern", "uniqueItems"}
-    | set(_BOUNDS)
-    | {name for minimum, maximum, _ in _LENGTHS.values() for name in (minimum, maximum)}
+_LAX_TYPES: dict[str, Any] = {"integer": int, "number": float, "boolean": bool, "null": None}
+# Keywords that say more with others, and mean nothing or something else alone.
+_COMPANIONS = {
+    "minimum": ("exclusiveMinimum",),
+    "maximum": ("exclusiveMaximum",),
+    "contains": ("minContains", "maxContains"),
+    "if": ("then", "else"),
+}
+# Judged where they stand, each alone; those after the second line in the validator's words.
+_JUDGED = (
+    *_BOUNDS,
+    *_LENGTHS,
+    *("pattern", "uniqueItems"),
+    *("patternProperties", "propertyNames", "dependentRequired", "dependentSchemas", "dependencies"),
+    *("contains", "not", "if"),
 )
 
 
@@ -64,11 +77,12 @@ def usage(tool_name: str, schema: dict[str, Any]) -> str:
     required = schema.get("required", ())
     properties = schema.get("properties", {})
     written = [
-        f"{name}{'' if name in required else '?'}: {expected(value, schema)}" for name, value in properties.items()
+        f"{cut(name)}{'' if name in required else '?'}: {expected(value, schema)}"
+        for name, value in itertools.islice(properties.items(), MAX_LISTED_NAMES)
     ]
-    if schema.get("additionalProperties") not in (False, None):
+    if schema.get("additionalProperties") not in (False, None) or len(properties) > MAX_LISTED_NAMES:
         written.append("…")
-    return f"{tool_name}({', '.join(written)})"
+    return cut(f"{tool_name}({', '.join(written)})", USAGE_CHARACTERS)
 
 
 def near_misses(name: str, names: Iterable[str], limit: int = 3) -> list[str]:
@@ -76,7 +90,7 @@ def near_misses(name: str, names: Iterable[str], limit: int = 3) -> list[str]:
     # A name is short; what is not, is not worth comparing.
     wanted = _letters(name[:200])
     by_letters: dict[str, str] = {}
-    for known in names:
+    for known in itertools.islice(names, MAX_COUNTED_PROBLEMS):
         by_letters.setdefault(_letters(known), known)
     if wanted in by_letters:
         return [by_letters[wanted]]
@@ -85,125 +99,195 @@ def near_misses(name: str, names: Iterable[str], limit: int = 3) -> list[str]:
     return [by_letters[letters] for letters in dict.fromkeys([*close, *(contained if len(wanted) > 2 else ())])][:limit]
 
 
-def find_problems(
-    schema: dict[str, Any], value: Any, *, root: dict[str, Any] | None = None, lax: bool = False
+def describe_errors(
+    schema: dict[str, Any], value: Any, *, draft: type[Validator] | None = None, lax: bool = False
 ) -> list[str]:
-    """Everything in `value` that `schema` does not allow, each as a line. `root` is the schema it is a part of."""
-    return list(_Walk(root or schema, lax=lax).problems(schema, value, ""))
+    """What in `value` the schema does not allow, a line for each, and a last line that counts the rest."""
+    walker = _SchemaWalker(schema, draft or CompiledSchema({}).draft, lax=lax)
+    problems = list(itertools.islice(walker.problems(schema, value, "", 0), MAX_COUNTED_PROBLEMS + 1))
+    lines = [cut(problem(), LINE_CHARACTERS) for problem in problems[:MAX_PROBLEMS]]
+    if len(problems) > MAX_PROBLEMS:
+        is_counted = len(problems) <= MAX_COUNTED_PROBLEMS and walker.places < MAX_PLACES
+        least = "" if is_counted else "at least "
+        lines.append(f"… and {least}{len(problems) - MAX_PROBLEMS} more problems of this kind")
+    return lines
 
 
-class _Walk:
+def allows(schema: Any, value: Any, *, root: dict[str, Any]) -> bool:
+    """Whether no problem is found in a value. The schema is a part of `root`, which is a schema of ours."""
+    walker = _SchemaWalker(root, CompiledSchema({}).draft, lax=False)
+    return next(walker.problems(schema, value, "", 0), None) is None
+
+
+class _SchemaWalker:
     """A schema beside a value."""
 
-    def __init__(self, root: dict[str, Any], *, lax: bool) -> None:
+    def __init__(self, root: dict[str, Any], draft: type[Validator], *, lax: bool) -> None:
         self.root = root
+        self.draft = draft
         self.lax = lax
+        self.places = 0
+        self._has_tuples = draft.__name__ == "Draft202012Validator"
+        self._compiled: dict[tuple[int, str], CompiledSchema | None] = {}
 
-    def problems(self, schema: Any, value: Any, path: str) -> Iterator[str]:
+    def problems(self, schema: Any, value: Any, path: str, depth: int) -> Iterator[Problem]:
+        self.places += 1
+        if self.places > MAX_PLACES or depth > MAX_WALK_DEPTH:
+            return
+        if isinstance(schema, dict) and depth and ("$id" in schema or "id" in schema):
+            return  # its references may lead elsewhere
         schema = resolved(schema, self.root)
         if schema is False:
-            yield f"{path or 'the arguments'}: not allowed here"
+            yield lambda: f"{path or 'the arguments'}: not allowed here"
             return
         if not isinstance(schema, dict):
             return
-        if not self._has_type(schema, value) or not _is_allowed(schema, value):
-            yield self._expected(schema, value, path)
+        if self._has_wrong_type(schema, value) or any(self._fails(schema, word, value) for word in ("enum", "const")):
+            yield lambda: self._expected(schema, value, path)
             return
         for branch in schema.get("allOf", ()):
-            yield from self.problems(branch, value, path)
-        yield from self._alternatives(schema, value, path)
+            yield from self.problems(branch, value, path, depth + 1)
+        yield from self._alternatives(schema, value, path, depth)
         if isinstance(value, dict):
-            yield from self._object(schema, value, path)
+            yield from self._object(schema, value, path, depth)
         elif isinstance(value, list):
-            yield from self._array(schema, value, path)
-        yield from self._bounds(schema, value, path)
+            yield from self._array(schema, value, path, depth)
+        for keyword in _JUDGED:
+            if keyword in schema and self._fails(schema, keyword, value):
+                yield lambda keyword=keyword: self._broken(schema, keyword, value, path)  # type: ignore[misc]
+
+    def _fails(self, schema: dict[str, Any], keyword: str, value: Any) -> bool:
+        compiled = self._alone(schema, keyword) if keyword in schema else None
+        return compiled is not None and not compiled.is_valid(value)
+
+    def _alone(self, schema: dict[str, Any], keyword: str) -> CompiledSchema | None:
+        """One keyword of a schema as a schema, or None if nothing can be said about it."""
+        key = (id(schema), keyword)
+        if key not in self._compiled:
+            words = (keyword, *_COMPANIONS.get(keyword, ()))
+            alone = {word: schema[word] for word in words if word in schema}
+            if isinstance(schema[keyword], dict | list) and keyword not in ("enum", "const", "type"):
+                alone |= {word: self.root[word] for word in ("$defs", "definitions") if word in self.root}
+            try:
+                compiled = CompiledSchema(alone, draft=self.draft)
+                self._compiled[key] = None if compiled.unreadable_patterns else compiled
+            except InvalidSchema:
+                self._compiled[key] = None
+        return self._compiled[key]
+
+    def _broken(self, schema: dict[str, Any], keyword: str, value: Any, path: str) -> str:
+        place, bound = path or "the arguments", schema[keyword]
+        compiled = self._alone(schema, keyword)
+        error = compiled.first_error(value) if compiled is not None else None
+        if error is not None and error.is_undecided:
+            return f"{place}: {UNDECIDED}"
+        if keyword in _BOUNDS:
+            companion = _COMPANIONS.get(keyword, ("",))[0]
+            words = _BOUNDS[companion if schema.get(companion) is True else keyword]  # as draft 4 writes it
+            return f"{place}: must be {words} {bound}, got {shown(value)}"
+        if keyword in _LENGTHS:
+            words, unit = _LENGTHS[keyword]
+            return f"{place}: must have {words} {bound} {unit}, and has {len(value)}"
+        if keyword == "pattern":
+            return f"{place}: must match the pattern {cut(bound)}, got {shown(value)}"
+        if keyword == "uniqueItems":
+            return f"{place}: the items must differ from each other"
+        if keyword == "dependentRequired":
+            given, needed = next(
+                (name, need) for name in bound if name in value for need in bound[name] if need not in value
+            )
+            return f"{joined(path, (cut(needed),))}: missing, and it is required with {cut(given)!r}"
+        if error is None:
+            return f"{place}: does not fit {keyword!r}"
+        return f"{joined(path, error.path) or 'the arguments'}: {cut(error.message, 2 * SHOWN_CHARACTERS)}"
 
     def _expected(self, schema: dict[str, Any], value: Any, path: str) -> str:
         return f"{path or 'the arguments'}: expected {expected(schema, self.root)}, got {shown(value)}"
 
-    def _has_type(self, schema: dict[str, Any], value: Any) -> bool:
-        kinds = schema.get("type")
-        if kinds is None:
-            return True
-        return any(self._is_a(value, kind) for kind in (kinds if isinstance(kinds, list) else [kinds]))
+    def _has_wrong_type(self, schema: dict[str, Any], value: Any) -> bool:
+        if not self._fails(schema, "type", value):
+            return False
+        kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+        return not (self.lax and isinstance(value, str) and any(_reads_as(value, kind) for kind in kinds))
 
-    def _is_a(self, value: Any, kind: str) -> bool:
-        if isinstance(value, bool):
-            return kind == "boolean"
-        if self.lax and isinstance(value, str) and kind in ("integer", "number", "boolean", "null"):
-            return _reads_as(value, kind)
-        return isinstance(value, _TYPES.get(kind, (object,)))
-
-    def _alternatives(self, schema: dict[str, Any], value: Any, path: str) -> Iterator[str]:
+    def _alternatives(self, schema: dict[str, Any], value: Any, path: str, depth: int) -> Iterator[Problem]:
         branches = schema.get("anyOf") or schema.get("oneOf")
         if not branches:
             return
-        attempts = [list(self.problems(branch, value, path)) for branch in branches]
-        if [] in attempts:
-            return
+        attempts: list[list[Problem]] = []
+        for branch in branches:
+            attempt = list(itertools.islice(self.problems(branch, value, path, depth + 1), MAX_COUNTED_PROBLEMS))
+            if not attempt:
+                return
+            attempts.append(attempt)
         # If one branch is of the right kind, its problems are the interesting ones.
         fitting = [
             attempt
             for branch, attempt in zip(branches, attempts, strict=True)
-            if isinstance(value, dict | list) and self._has_type(resolved(branch, self.root), value)
+            if self._is_of_kind(resolved(branch, self.root), value)
         ]
         if len(fitting) == 1:
             yield from fitting[0]
         else:
-            yield self._expected(schema, value, path)
+            yield lambda: self._expected(schema, value, path)
 
-    def _object(self, schema: dict[str, Any], value: dict[str, Any], path: str) -> Iterator[str]:
+    def _is_of_kind(self, schema: Any, value: Any) -> bool:
+        return schema is not False and not (isinstance(schema, dict) and self._has_wrong_type(schema, value))
+
+    def _object(self, schema: dict[str, Any], value: dict[str, Any], path: str, depth: int) -> Iterator[Problem]:
         properties = schema.get("properties", {})
         missing = [name for name in schema.get("required", ()) if name not in value]
         rest = schema.get("additionalProperties", True)
         for name, item in value.items():
-            place = joined(path, (name,))
             if name in properties:
-                yield from self.problems(properties[name], item, place)
-            elif any(re.search(pattern, name) for pattern in schema.get("patternProperties", ())):
+                yield from self.problems(properties[name], item, joined(path, (cut(name),)), depth + 1)
+            elif rest is True or self._matches_a_pattern(schema, name):
                 continue
             elif rest is False:
-                yield self._superfluous(place, name, properties, missing)
+                self.places += 1
+                yield lambda name=name: self._superfluous(joined(path, (cut(name),)), name, properties, missing)  # type: ignore[misc]
             else:
-                yield from self.problems(rest, item, place)
+                yield from self.problems(rest, item, joined(path, (cut(name),)), depth + 1)
+            if self.places > MAX_PLACES:
+                break
         for name in missing:
-            described = expected(properties.get(name, {}), self.root)
-            yield f"{joined(path, (name,))}: missing, and it is required ({described})"
+            yield lambda name=name: (  # type: ignore[misc]
+                f"{joined(path, (cut(name),))}: missing, and it is required ({expected(properties.get(name, {}), self.root)})"
+            )
+
+    def _matches_a_pattern(self, schema: dict[str, Any], name: str) -> bool:
+        patterns = schema.get("patternProperties")
+        if not patterns:
+            return False
+        key = (id(schema), "a name")
+        if key not in self._compiled:
+            try:
+                compiled = CompiledSchema({"patternProperties": dict.fromkeys(patterns, False)}, draft=self.draft)
+                self._compiled[key] = None if compiled.unreadable_patterns else compiled
+            except InvalidSchema:
+                self._compiled[key] = None
+        names = self._compiled[key]
+        return names is None or not names.is_valid({name: None})
 
     @staticmethod
     def _superfluous(place: str, name: str, properties: dict[str, Any], missing: list[str]) -> str:
         meant = near_misses(name, missing, 1) or near_misses(name, properties, 1)
         if meant:
             return f"{place}: there is no such argument; did you mean {meant[0]!r}?"
-        known = ", ".join(properties)
+        known = ", ".join(cut(name) for name in itertools.islice(properties, MAX_LISTED_NAMES))
         return f"{place}: there is no such argument; there {f'are {known}' if known else 'are none'}"
 
-    def _array(self, schema: dict[str, Any], value: list[Any], path: str) -> Iterator[str]:
-        first = schema.get("prefixItems", [])
+    def _array(self, schema: dict[str, Any], value: list[Any], path: str, depth: int) -> Iterator[Problem]:
+        first, rest = schema.get("prefixItems", []) if self._has_tuples else [], schema.get("items", True)
+        if isinstance(rest, list):  # a tuple of an older draft
+            first, rest = rest, schema.get("additionalItems", True)
         for place, item in enumerate(value):
-            rule = first[place] if place < len(first) else schema.get("items", True)
-            if rule is not False:
-                yield from self.problems(rule, item, f"{path}[{place}]")
-        if schema.get("uniqueItems") and any(item in value[:place] for place, item in enumerate(value[:1000])):
-            yield f"{path or 'the arguments'}: the items must differ from each other"
-
-    @staticmethod
-    def _bounds(schema: dict[str, Any], value: Any, path: str) -> Iterator[str]:
-        place = path or "the arguments"
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            for keyword, (words, holds) in _BOUNDS.items():
-                bound = schema.get(keyword)
-                if isinstance(bound, int | float) and not isinstance(bound, bool) and not holds(value, bound):
-                    yield f"{place}: must be {words} {bound}, got {shown(value)}"
-        kind = next((kind for kind in _LENGTHS if isinstance(value, _TYPES[kind])), None)
-        if kind is not None:
-            minimum, maximum, unit = _LENGTHS[kind]
-            if len(value) < schema.get(minimum, 0):
-                yield f"{place}: must have at least {schema[minimum]} {unit}, and has {len(value)}"
-            if len(value) > schema.get(maximum, len(value)):
-                yield f"{place}: must have at most {schema[maximum]} {unit}, and has {len(value)}"
-        if isinstance(value, str) and "pattern" in schema and not re.search(schema["pattern"], value):
-            yield f"{place}: must match the pattern {schema['pattern']}, got {shown(value)}"
+            if place >= len(first) and rest is True:
+                break
+            if self.places > MAX_PLACES:
+                break
+            rule = first[place] if place < len(first) else rest
+            yield from self.problems(rule, item, f"{path}[{place}]", depth + 1)
 
 
 def resolved(schema: Any, root: dict[str, Any]) -> Any:
@@ -211,9 +295,9 @@ def resolved(schema: Any, root: dict[str, Any]) -> Any:
     for _ in range(16):
         if not isinstance(schema, dict) or "$ref" not in schema:
             return schema
-        reference = schema["$ref"]
-        name = reference.removeprefix(REFERENCES) if isinstance(reference, str) else ""
-        schema = root.get("$defs", {}).get(name, True)
+        words, _, name = str(schema["$ref"]).removeprefix("#/").partition("/")
+        definitions = root.get(words) if words in ("$defs", "definitions") else None
+        schema = definitions.get(name, True) if isinstance(definitions, dict) else True
     return True
 
 
@@ -223,10 +307,10 @@ def expected(schema: Any, root: dict[str, Any], depth: int = 0) -> str:
     if not isinstance(schema, dict) or depth > 3:
         return "anything"
     if "const" in schema:
-        return _json(schema["const"])
+        return cut(_json(schema["const"]))
     if "enum" in schema:
-        values = [_json(value) for value in schema["enum"]]
-        return "one of " + ", ".join(values[:20]) + (", …" if len(values) > 20 else "")
+        values = [cut(_json(value)) for value in schema["enum"][:20]]
+        return cut("one of " + ", ".join(values) + (", …" if len(schema["enum"]) > 20 else ""), LINE_CHARACTERS)
     branches = schema.get("anyOf") or schema.get("oneOf")
     if branches:
         return " or ".join(dict.fromkeys(expected(branch, root, depth + 1) for branch in branches[:8]))
@@ -235,7 +319,7 @@ def expected(schema: Any, root: dict[str, Any], depth: int = 0) -> str:
     if kind == "array" and isinstance(schema.get("items"), dict) and schema["items"]:
         return f"array of {expected(schema['items'], root, depth + 1)}"
     if kind == "object" and isinstance(schema.get("properties"), dict) and schema["properties"]:
-        return f"object with {', '.join(list(schema['properties'])[:12])}"
+        return f"object with {', '.join(cut(name) for name in itertools.islice(schema['properties'], 12))}"
     words = schema.get("format")
     return f"{kind} ({words})" if isinstance(words, str) else kind
 
@@ -246,13 +330,13 @@ def shown(value: Any) -> str:
         return f"the string {shown_text(value)}"
     if isinstance(value, dict | list):
         kind = "an object" if isinstance(value, dict) else "an array"
-        return f"{kind} of {len(value)}" if len(value) > 8 else f"{kind} {shortened(_json(value))}"
-    return shortened(_json(value))
+        return f"{kind} of {len(value)}" if len(value) > 8 else f"{kind} {cut(_json(value))}"
+    return cut(_json(value))
 
 
 def shown_text(text: str) -> str:
     """A text in quotes, shortened."""
-    return shortened(_json(text[: SHOWN_CHARACTERS + 1]))
+    return cut(_json(text[: SHOWN_CHARACTERS + 1]))
 
 
 def _json(value: Any) -> str:
@@ -262,25 +346,15 @@ def _json(value: Any) -> str:
         return f"a {type(value).__name__}"
 
 
-def shortened(text: str) -> str:
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 1]}…"
-
-
-def _is_allowed(schema: dict[str, Any], value: Any) -> bool:
-    if "enum" in schema and not any(_is_same(value, allowed) for allowed in schema["enum"]):
-        return False
-    return "const" not in schema or _is_same(value, schema["const"])
-
-
-def _is_same(left: Any, right: Any) -> bool:
-    # To JSON, true is not 1.
-    return bool(left == right) and isinstance(left, bool) == isinstance(right, bool)
+def cut(text: str, length: int = SHOWN_CHARACTERS) -> str:
+    return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
 def _reads_as(text: str, kind: str) -> bool:
-    kinds: dict[str, Any] = {"integer": int, "number": float, "boolean": bool, "null": None}
+    if kind not in _LAX_TYPES:
+        return False
     try:
-        msgspec.convert(text, kinds[kind], strict=False)
+        msgspec.convert(text, _LAX_TYPES[kind], strict=False)
     except msgspec.ValidationError:
         return False
     return True

@@ -26,10 +26,13 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.errors import InvalidTool
+from antiphon.tools.compiled_schema import CompiledSchema, keys_of
 from antiphon.tools.context import ToolContext
 
 REFERENCES = "#/$defs/"
 
+# What the compiled schema judges instead of msgspec, whose patterns run without bound and whose multiples are inexact.
+_JUDGED_BY_SCHEMA = frozenset({"pattern", "multipleOf"})
 _TIME_FORMATS: dict[type, str] = {datetime.datetime: "date-time", datetime.time: "time"}
 
 
@@ -47,6 +50,8 @@ class Signature(Struct, frozen=True, eq=False):
     extra: Any
     """The type of each of `**kwargs`, or None where there are none."""
     context_name: str | None
+    needs_schema: bool
+    """Whether the schema says things that msgspec is not asked about: patterns and multiples."""
 
 
 def signature_of(
@@ -97,7 +102,7 @@ class _SignatureReader:
                 raise self.refuse(name, f"is a ToolContext, and so is {self.context_name!r}; one is enough")
             self.context_name = name
         elif parameter.kind is parameter.VAR_KEYWORD:
-            self.extra = annotation
+            self.extra = _without_judged(annotation)
             self.open_schema = self._schema(f"**{name}", annotation) or True
         else:
             self._add(parameter, annotation)
@@ -117,7 +122,7 @@ class _SignatureReader:
             self.required.append(name)
         else:
             _add_default(schema, default)
-        field = Any if name in self.adapters else annotation
+        field = Any if name in self.adapters else _without_judged(annotation)
         self.fields.append((name, field) if default is parameter.empty else (name, field, None))
         self.properties[name] = schema
 
@@ -179,7 +184,15 @@ class _SignatureReader:
         arguments = msgspec.defstruct(
             "Arguments", self.fields, kw_only=True, forbid_unknown_fields=self.extra is None, eq=False
         )
-        return Signature(schema, arguments, frozenset(self.properties), self.adapters, self.extra, self.context_name)
+        return Signature(
+            schema,
+            arguments,
+            frozenset(self.properties),
+            self.adapters,
+            self.extra,
+            self.context_name,
+            needs_schema=not _JUDGED_BY_SCHEMA.isdisjoint(keys_of(schema)),
+        )
 
 
 def convert_path(kind: Any, value: Any) -> Any:
@@ -204,6 +217,29 @@ def _with_formats(annotation: Any) -> Any:
     if origin in (typing.Union, types.UnionType):
         return functools.reduce(operator.or_, arguments)
     return origin[arguments] if origin in (list, set, frozenset, tuple, dict) and arguments else annotation
+
+
+def _without_judged(annotation: Any) -> Any:
+    """The annotation without what the compiled schema judges. Fields of structs and dataclasses keep theirs."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Annotated:
+        inner = _without_judged(arguments[0])
+        return Annotated[(inner, *(_without_judged_meta(metadata) for metadata in arguments[1:]))]
+    inners = tuple(_without_judged(argument) for argument in arguments)
+    if inners == arguments:
+        return annotation
+    if origin in (typing.Union, types.UnionType):
+        return functools.reduce(operator.or_, inners)
+    return origin[inners] if origin in (list, set, frozenset, tuple, dict) else annotation
+
+
+def _without_judged_meta(metadata: Any) -> Any:
+    if not isinstance(metadata, msgspec.Meta) or (metadata.pattern is None and metadata.multiple_of is None):
+        return metadata
+    if metadata.pattern is not None and CompiledSchema({"pattern": metadata.pattern}).unreadable_patterns:
+        return metadata  # written for Python's engine
+    kept = ("gt", "ge", "lt", "le", "min_length", "max_length", "tz", "title", "description")
+    return msgspec.Meta(**{name: getattr(metadata, name) for name in kept})
 
 
 def _annotations(function: Callable[..., Any], tool_name: str, local_names: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from antiphon.tools.docstring import read_docstring
 from antiphon.tools.schema import signature_of
 from antiphon.tools.slots import Slots
 from antiphon.tools.threads import in_thread
-from antiphon.tools.validation import SchemaCheck, check_signature
+from antiphon.tools.validation import SchemaValidator, SignatureValidator
 from antiphon.wire.request import ToolDefinition
 
 logger = logging.getLogger("antiphon.tools")
@@ -174,10 +174,11 @@ class FunctionTool(Tool, Generic[P, R]):
         super().__init__(
             name, description if description is not None else documented.description, self.signature.schema, **settings
         )
+        self._validator = SignatureValidator(name, self.signature, lax=lax)
         functools.update_wrapper(self, function, updated=())
 
     def validate(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        return check_signature(self.name, self.signature, arguments, lax=self.lax)
+        return self._validator(arguments)
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> Any:
         if self.signature.context_name is not None:
@@ -205,12 +206,12 @@ class SchemaTool(Tool):
     ) -> None:
         super().__init__(name, description, parameters, **settings)
         self.handler = handler
-        self._check = SchemaCheck(name, self.parameters)
+        self._validator = SchemaValidator(name, self.parameters)
         self._is_async = _is_async(handler)
         self.runs_in_thread = not self._is_async
 
     def validate(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        return self._check(arguments)
+        return self._validator(arguments)
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> Any:
         if self._is_async:

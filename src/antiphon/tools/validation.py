@@ -1,149 +1,190 @@
-"""Arguments checked, and what is wrong with them said so that a model can do better.
+"""Arguments accepted or refused; a refusal says what is wrong so that the model can do better.
 
-Who judges: msgspec (and pydantic) for functions, because it also converts; jsonschema for raw schemas. They stop at the first
-problem or speak of their own internals, so once something is wrong, `find_problems` is asked for everything that is. A judge's
-own words are used only for what it does not know.
+Raw schemas are judged by `CompiledSchema`. Functions are judged by msgspec and pydantic, because they also convert, and by the
+compiled schema of their signature where that says more or other things than msgspec: patterns (msgspec's would run without
+bound), multiples (msgspec refuses 0.3 as a multiple of 0.1) and whole numbers (msgspec refuses 5.0 as an integer). These
+judges stop at the first problem or speak of their own internals, so once something is refused, `describe_errors` finds the
+words for everything that is wrong. A judge's own words are used only where it finds none.
 
-Nothing is guessed: "5" is no integer, unless the tool was declared `lax`.
+Nothing is guessed: "5" is not an integer, unless the tool was declared `lax`.
 """
 
 from __future__ import annotations
 
 import logging
-import re
 from typing import Any
 
 import msgspec
 
 from antiphon.errors import InvalidArguments, InvalidTool
-from antiphon.tools.problems import WALKED_KEYWORDS, find_problems, joined, judged, shortened, shown, shown_text, usage
+from antiphon.tools.compiled_schema import CompiledSchema, InvalidSchema, SchemaError
+from antiphon.tools.problems import (
+    LINE_CHARACTERS,
+    MAX_COUNTED_PROBLEMS,
+    MAX_PROBLEMS,
+    SHOWN_CHARACTERS,
+    UNDECIDED,
+    allows,
+    cut,
+    describe_errors,
+    joined,
+    judged,
+    shown,
+    shown_text,
+    usage,
+)
 from antiphon.tools.schema import Signature, convert_path
 
 logger = logging.getLogger("antiphon.tools")
 
-MAX_PROBLEMS = 12
 
+class SignatureValidator:
+    """Checks the arguments of a function, and converts them to what its annotations say."""
 
-def check_signature(tool_name: str, signature: Signature, arguments: dict[str, Any], *, lax: bool) -> dict[str, Any]:
-    """The arguments of a function, converted. Raises `InvalidArguments` with all that is wrong."""
-    try:
-        given = msgspec.convert(arguments, signature.arguments, strict=not lax, dec_hook=convert_path, str_keys=True)
-        converted = {name: getattr(given, name) for name in arguments if name in signature.names}
-        if len(converted) != len(arguments):
-            _convert_extra(signature, arguments, converted, lax=lax)
-    except (msgspec.ValidationError, NotImplementedError) as error:
-        said = _without_idle_nulls(signature.schema, arguments)
-        if len(said) < len(arguments):
-            return check_signature(tool_name, signature, said, lax=lax)
-        problems = find_problems(signature.schema, arguments, lax=lax)
-        raise invalid_arguments(tool_name, signature.schema, problems, judged(str(error), arguments)) from None
-    if signature.adapters:
-        _adapt(tool_name, signature, converted, lax=lax)
-    return converted
-
-
-def _convert_extra(signature: Signature, arguments: dict[str, Any], converted: dict[str, Any], *, lax: bool) -> None:
-    """Take in what has no parameter of its own, for functions that take anything."""
-    for name, value in arguments.items():
-        if name == signature.context_name:
-            raise msgspec.ValidationError(f"{name}: there is no such argument")
-        if name not in converted:
-            converted[name] = msgspec.convert(
-                value, signature.extra, strict=not lax, dec_hook=convert_path, str_keys=True
-            )
-
-
-def _without_idle_nulls(schema: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
-    """The arguments without those that are null, need not be given and must not be null: many models write that for "none"."""
-    optional = schema["properties"].keys() - schema.get("required", ())
-    return {
-        name: value
-        for name, value in arguments.items()
-        if value is not None or name not in optional or not find_problems(schema["properties"][name], None, root=schema)
-    }
-
-
-def _adapt(tool_name: str, signature: Signature, converted: dict[str, Any], *, lax: bool) -> None:
-    from pydantic import ValidationError
-
-    problems: list[str] = []
-    for name, adapter in signature.adapters.items():
-        if name not in converted:
-            continue
-        try:
-            # As JSON, because there strictness still takes a date for the text it is.
-            text = msgspec.json.encode(converted[name])
-            converted[name] = adapter.validate_json(text, strict=None if lax else True)
-        except ValidationError as error:
-            if converted[name] is None and name not in signature.schema.get("required", ()):
-                del converted[name]
-                continue
-            for detail in error.errors(include_url=False, include_context=False):
-                path = joined(name, detail["loc"])
-                problems.append(f"{path}: {detail['msg']}, got {shown(detail['input'])}")
-    if problems:
-        raise invalid_arguments(tool_name, signature.schema, problems, "")
-
-
-class SchemaCheck:
-    """Arguments against a raw JSON Schema, judged by jsonschema. References to other places are never followed."""
-
-    def __init__(self, tool_name: str, schema: dict[str, Any]) -> None:
-        try:
-            from jsonschema import Draft202012Validator, FormatChecker
-            from jsonschema.exceptions import SchemaError
-            from jsonschema.validators import validator_for
-            from referencing import Registry
-        except ImportError as error:
-            raise InvalidTool(
-                f"tool {tool_name!r} has a raw JSON Schema, which is checked by jsonschema; "
-                f"install it: pip install 'antiphon[mcp]'"
-            ) from error
+    def __init__(self, tool_name: str, signature: Signature, *, lax: bool) -> None:
         self.tool_name = tool_name
-        self.schema = schema
-        kind = validator_for(schema, default=Draft202012Validator)
-        try:
-            # Without formats: patterns come in other dialects than Python's.
-            kind.check_schema(schema, format_checker=FormatChecker(formats=()))
-        except SchemaError as error:
-            raise InvalidTool(
-                f"tool {tool_name!r}: its JSON Schema is not valid at {error.json_path}: {shortened(error.message)}"
-            ) from error
-        # An empty registry: a schema from elsewhere must not make us fetch what it refers to.
-        self._validator = kind(schema, registry=Registry())
+        self.signature = signature
+        self.lax = lax
+        self._compiled = _compiled(tool_name, signature.schema) if signature.needs_schema else None
 
     def __call__(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        from referencing.exceptions import Unresolvable
-
+        """The arguments, converted. Raises `InvalidArguments` with all that is wrong."""
+        if self._compiled is not None and not self._compiled.is_valid(arguments):
+            arguments = self._without_idle_nulls(arguments)
+            self._check_schema(arguments)
         try:
-            errors = list(self._validator.iter_errors(arguments))
-        except re.error as error:
-            # A pattern in another dialect than Python's: whoever wrote it can judge the arguments.
+            converted = self._convert(arguments)
+        except (msgspec.ValidationError, NotImplementedError):
+            arguments = self._without_idle_nulls(arguments)
+            try:
+                converted = self._convert(_with_integers(arguments))
+            except (msgspec.ValidationError, NotImplementedError) as error:
+                raise self._refusal(arguments, judged(str(error), arguments)) from None
+        if self._compiled is not None and self.lax:  # texts that were read as numbers
+            self._check_schema(msgspec.to_builtins(converted, enc_hook=str))
+        if self.signature.adapters:
+            self._apply_pydantic(converted)
+        return converted
+
+    def _check_schema(self, arguments: dict[str, Any]) -> None:
+        assert self._compiled is not None
+        error = self._compiled.first_error(arguments)
+        if error is None:
+            return
+        refusal = self._refusal(arguments, _words(error))
+        # Texts that a lax tool reads as numbers are refused by the schema, and have no words.
+        if not self.lax or refusal.problems != (_words(error),):
+            raise refusal
+
+    def _refusal(self, arguments: dict[str, Any], otherwise: str) -> InvalidArguments:
+        schema = self.signature.schema
+        return invalid_arguments(self.tool_name, schema, describe_errors(schema, arguments, lax=self.lax), otherwise)
+
+    def _convert(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        signature = self.signature
+        given = msgspec.convert(
+            arguments, signature.arguments, strict=not self.lax, dec_hook=convert_path, str_keys=True
+        )
+        converted = {name: getattr(given, name) for name in arguments if name in signature.names}
+        if len(converted) != len(arguments):
+            self._convert_extra(arguments, converted)
+        return converted
+
+    def _convert_extra(self, arguments: dict[str, Any], converted: dict[str, Any]) -> None:
+        """Add what has no parameter of its own, for functions with `**kwargs`."""
+        for name, value in arguments.items():
+            if name == self.signature.context_name:
+                raise msgspec.ValidationError(f"{name}: there is no such argument")
+            if name not in converted:
+                converted[name] = msgspec.convert(
+                    value, self.signature.extra, strict=not self.lax, dec_hook=convert_path, str_keys=True
+                )
+
+    def _without_idle_nulls(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments without those that are null, are optional and must not be null: many models write that for "none"."""
+        schema = self.signature.schema
+        optional = schema["properties"].keys() - schema.get("required", ())
+        return {
+            name: value
+            for name, value in arguments.items()
+            if value is not None or name not in optional or allows(schema["properties"][name], None, root=schema)
+        }
+
+    def _apply_pydantic(self, converted: dict[str, Any]) -> None:
+        from pydantic import ValidationError
+
+        problems: list[str] = []
+        for name, adapter in self.signature.adapters.items():
+            if name not in converted:
+                continue
+            try:
+                # As JSON, because there strictness still takes a date for the text it is.
+                text = msgspec.json.encode(converted[name])
+                converted[name] = adapter.validate_json(text, strict=None if self.lax else True)
+            except ValidationError as error:
+                if converted[name] is None and name not in self.signature.schema.get("required", ()):
+                    del converted[name]
+                    continue
+                for detail in error.errors(include_url=False, include_context=False)[:MAX_COUNTED_PROBLEMS]:
+                    path = joined(name, detail["loc"])
+                    problems.append(f"{path}: {detail['msg']}, got {shown(detail['input'])}")
+        if problems:
+            raise invalid_arguments(self.tool_name, self.signature.schema, problems, "")
+
+
+def _with_integers(value: Any) -> Any:
+    """A value with its whole numbers as integers: to JSON Schema 5.0 is one, to msgspec it is not."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {name: _with_integers(item) for name, item in value.items()}
+    return [_with_integers(item) for item in value] if isinstance(value, list) else value
+
+
+class SchemaValidator:
+    """Checks arguments against a raw JSON Schema, and returns them as they are."""
+
+    def __init__(self, tool_name: str, schema: dict[str, Any]) -> None:
+        self.tool_name = tool_name
+        self.schema = schema
+        self._compiled = _compiled(tool_name, schema)
+        if self._compiled.unreadable_patterns:
             logger.warning(
-                "a pattern in the schema of %s cannot be read (%s); its arguments go unchecked", self.tool_name, error
+                "the schema of tool %s has %d patterns that cannot be read and are not checked, such as %s",
+                tool_name,
+                len(self._compiled.unreadable_patterns),
+                cut(self._compiled.unreadable_patterns[0]),
             )
-            return arguments
-        except Unresolvable as error:
-            raise InvalidArguments(
-                f"{self.tool_name} cannot be called: its schema refers to {shortened(str(error.ref))}, which is not in it."
-            ) from error
-        if errors:
-            problems = find_problems(self.schema, arguments)
-            problems += [
-                f"{joined('', found.absolute_path) or 'the arguments'}: {shortened(found.message)}"
-                for found in errors
-                if found.validator not in WALKED_KEYWORDS
-            ]
-            raise invalid_arguments(self.tool_name, self.schema, problems, shortened(errors[0].message))
+
+    def __call__(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        if not self._compiled.is_valid(arguments):
+            problems = describe_errors(self.schema, arguments, draft=self._compiled.draft)
+            error = None if problems else self._compiled.first_error(arguments)
+            raise invalid_arguments(self.tool_name, self.schema, problems, _words(error))
         return arguments
 
 
+def _compiled(tool_name: str, schema: dict[str, Any]) -> CompiledSchema:
+    try:
+        return CompiledSchema(schema)
+    except InvalidSchema as error:
+        raise InvalidTool(f"tool {tool_name!r}: its JSON Schema is not valid: {cut(str(error), 200)}") from error
+
+
+def _words(error: SchemaError | None) -> str:
+    if error is None:
+        return "the schema does not allow them"
+    place = joined("", error.path) or "the arguments"
+    return cut(
+        f"{place}: {UNDECIDED if error.is_undecided else cut(error.message, 2 * SHOWN_CHARACTERS)}", LINE_CHARACTERS
+    )
+
+
 def invalid_arguments(tool_name: str, schema: dict[str, Any], problems: list[str], otherwise: str) -> InvalidArguments:
-    """The error for the model: every problem on a line, and what the tool takes. `otherwise` is said if none was found."""
-    lines = problems or [otherwise]
-    left_out = len(lines) - MAX_PROBLEMS
-    if left_out > 0:
-        lines = [*lines[:MAX_PROBLEMS], f"… and {left_out} more problems of this kind"]
+    """The error for the model: every problem on a line, and what the tool takes. `otherwise` is used if there are none."""
+    lines = [cut(line, LINE_CHARACTERS) for line in problems[: MAX_PROBLEMS + 1] or [otherwise]]
+    if len(problems) > MAX_PROBLEMS + 1:  # those that `describe_errors` did not count itself
+        lines[-1] = f"… and {len(problems) - MAX_PROBLEMS} more problems of this kind"
     text = "\n".join(f"- {line}" for line in lines)
     return InvalidArguments(
         f"The arguments of {tool_name} are not right, and it was not run:\n{text}\n"

@@ -75,6 +75,9 @@ class Finished(Struct, frozen=True, omit_defaults=True, tag=True, gc=False):
     stop_sequence: str | None = None
     candidate: int = 0
     native: NativeExtras | None = None
+    """What the end says; it replaces what `Started` said of the same things."""
+    model: str = ""
+    """The model that gave the answer, where it is another than the one named at the start."""
 
 
 class Failed(Struct, frozen=True, tag=True, gc=False):
@@ -189,13 +192,20 @@ class Assembler(Struct, eq=False):
             stop_reason=finished.stop_reason,
             stop_sequence=finished.stop_sequence,
             id=started.id,
-            model=started.model,
+            model=finished.model or started.model,
             created=started.created,
             usage=self.usage if number == 0 else None,
             others=others,
             format=started.format,
-            native=merged(started.native if number == 0 else None, finished.native),
+            native=overlaid(started.native if number == 0 else None, finished.native),
         )
+
+
+def overlaid(native: NativeExtras | None, more: NativeExtras | None) -> NativeExtras | None:
+    """Two native mappings as one: whatever the later says replaces the earlier, lists too."""
+    if not native or not more:
+        return more or native
+    return {**native, **{origin: {**native.get(origin, {}), **extras} for origin, extras in more.items()}}
 
 
 def merged(native: NativeExtras | None, more: NativeExtras | None) -> NativeExtras | None:

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
+from antiphon.wire.html_text import is_page, page_text, page_title
 from antiphon.wire.output import ErrorKind, ProviderError, kind_of_status
 
 MAX_MESSAGE = 2000
-_MAX_PAGE = 65_536
 
 _CODES: dict[ErrorKind, str] = {
     "invalid_request": "invalid_request_error invalid_request invalid_prompt content_filter tool_use_failed"
@@ -81,7 +81,6 @@ _PATTERNS: tuple[tuple[ErrorKind, str], ...] = (
     ("invalid_request", r"is not supported|requires --\S+ flag|cannot use both"),
 )
 _MATCHERS = tuple((kind, re.compile(pattern, re.IGNORECASE | re.DOTALL).search) for kind, pattern in _PATTERNS)
-_is_page = re.compile(r"\s*<(!doctype|html|head|body|title|h1|p|\?xml)\b", re.IGNORECASE).match
 
 _ERROR_KEYS = ("error", "errors", "detail", "base_resp")
 _MESSAGE_KEYS = ("message", "Message", "msg", "status_msg", "detail", "error", "title", "reason")
@@ -177,26 +176,6 @@ def _written_codes(table: ErrorTable) -> set[str | None]:
     return {getattr(row, "code" if table.any_code else "type") for row in table.written.values()}
 
 
-def page_text(page: str) -> str:
-    """The visible text of an HTML page on one line; its title alone if it has one. One linear scan."""
-    texts: list[str] = []
-    skipped = ""
-    for piece in f">{page[:_MAX_PAGE]}".split("<"):
-        tag, closed, text = piece.partition(">")
-        name = tag[:8].lower()
-        if skipped:
-            if not name.startswith(f"/{skipped}"):
-                continue
-            skipped = ""
-        elif name.startswith(("script", "style")):
-            skipped = "script" if name.startswith("script") else "style"
-            continue
-        if name.startswith("title") and (title := " ".join(text.split())):
-            return title[:MAX_MESSAGE]
-        texts.append(text if closed else f" {tag}")
-    return " ".join(" ".join(texts).split())[:MAX_MESSAGE]
-
-
 def _decoded(body: object) -> object:
     if isinstance(body, bytes | bytearray | memoryview):
         body = bytes(body).decode("utf-8", "replace")
@@ -216,7 +195,8 @@ def _first_object(value: Any) -> Any:
 
 def _message(error: Any, depth: int = 0) -> str:
     if isinstance(error, str):
-        return page_text(error) if _is_page(error) else error[:MAX_MESSAGE] if error.strip() else ""
+        text = (page_title(error) or page_text(error)) if is_page(error) else error
+        return text[:MAX_MESSAGE] if text.strip() else ""
     if depth == _MAX_NESTING:
         return ""
     if isinstance(error, dict):

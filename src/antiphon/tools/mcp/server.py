@@ -21,11 +21,14 @@ import logging
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 from urllib.parse import urlsplit
+
+import msgspec
 
 from antiphon.errors import InvalidTool, McpUnavailable, ToolError
 from antiphon.parts import ToolCallResult
@@ -45,6 +48,8 @@ LONGEST_NAME = 64
 _SERVER_NAME = re.compile(r"[A-Za-z](?:_?[A-Za-z0-9-])*")
 _LEGAL = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _SHORTEST_SECRET = 4
+# What the SDK's errors say in place of the response's status.
+_SDK_FILLERS = frozenset({"Server returned an error response", "Not Found"})
 
 
 class McpServer:
@@ -84,6 +89,8 @@ class McpServer:
         self._connecting = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._last_words: Callable[[], str] | None = None
+        # The SDK's errors do not name the status of the HTTP response. By the tool that was called, "" for other requests.
+        self._http_failures: dict[str, str] = {}
 
     @classmethod
     def stdio(
@@ -146,6 +153,11 @@ class McpServer:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise McpUnavailable(f"MCP server {name!r} needs an http or https URL, such as http://127.0.0.1:8000/mcp")
         given = dict(headers or {})
+        server: McpServer
+
+        async def note_failure(response: Any) -> None:
+            if not response.is_success:
+                server._http_failures[_tool_called(response.request)] = _http_status(response.status_code)
 
         @asynccontextmanager
         async def transport() -> AsyncIterator[tuple[Any, Any]]:
@@ -154,14 +166,15 @@ class McpServer:
 
             # How long an answer may take is the tool's timeout to say.
             timeout = httpx2.Timeout(connect_timeout, read=None)
+            hooks = {"response": [note_failure]}
             async with (
-                httpx2.AsyncClient(headers=given, timeout=timeout) as client,
+                httpx2.AsyncClient(headers=given, timeout=timeout, event_hooks=hooks) as client,
                 streamable_http_client(url, http_client=client) as streams,
             ):
                 yield streams
 
         port = f":{parts.port}" if parts.port else ""
-        return cls(
+        server = cls(
             transport,
             name=name,
             # A URL may carry credentials, in its query or before its host.
@@ -172,6 +185,7 @@ class McpServer:
             on_change=on_change,
             **settings,
         )
+        return server
 
     async def tools(self) -> Sequence[Tool]:
         """The tools the server has now. Raises `McpUnavailable` if it cannot be started or reached."""
@@ -237,7 +251,7 @@ class McpServer:
             except Exception as error:  # a protocol error, or an answer the SDK cannot make sense of
                 logger.info("MCP server %s failed at %s: %s", self.name, name, type(error).__name__)
                 raise ToolError(
-                    f"MCP server {self.name!r} could not answer {name}: {self._words(error)}", retry=False
+                    f"MCP server {self.name!r} could not answer {name}: {self._words(error, name)}", retry=False
                 ) from None
 
     def _lost(self, name: str, effect: Effect, lost: ConnectionLost) -> str:
@@ -267,6 +281,7 @@ class McpServer:
             raise McpUnavailable(
                 f"MCP server {self.name!r} needs the MCP SDK; install it with: pip install 'antiphon[mcp]'"
             ) from None
+        self._http_failures.clear()
         connection = Connection(self._open_transport, self._changed)
         try:
             await connection.open(self._connect_timeout)
@@ -287,9 +302,13 @@ class McpServer:
         except Exception:
             logger.exception("on_change of MCP server %s failed", self.name)
 
-    def _words(self, error: BaseException) -> str:
+    def _words(self, error: BaseException, tool: str = "") -> str:
         cause = first_cause(error) or error
-        return self._masked(str(cause)) or type(cause).__name__
+        words = self._masked(str(cause)) or type(cause).__name__
+        status = self._http_failures.pop(tool, "")
+        if not status:
+            return words
+        return status if words in _SDK_FILLERS else f"{status}: {words}"
 
     def _masked(self, text: str) -> str:
         for secret in self._secrets:
@@ -306,6 +325,24 @@ class McpServer:
 
     def __repr__(self) -> str:
         return f"<McpServer {self.name} at {self._where}>"
+
+
+def _tool_called(request: Any) -> str:
+    """The tool that an HTTP request calls, or "" if it calls none."""
+    try:
+        body = msgspec.json.decode(request.content)
+    except (msgspec.DecodeError, RuntimeError, RecursionError):  # no body, or one that was streamed
+        return ""
+    called = body.get("params", {}).get("name") if isinstance(body, dict) and body.get("method") == "tools/call" else ""
+    return called if isinstance(called, str) else ""
+
+
+def _http_status(code: int) -> str:
+    """A status as a person reads it: `HTTP 401 Unauthorized`."""
+    try:
+        return f"HTTP {code} {HTTPStatus(code).phrase}"
+    except ValueError:
+        return f"HTTP {code}"
 
 
 def tool_name(server: str, tool: str) -> str:

@@ -46,6 +46,9 @@ class MessagesWriter:
         self._results = 0  # that lead it
         self._has_calls = False
         self._is_unordered = False
+        self._last: dict[str, Any] | None = (
+            None  # the last message, if it is ours and more text may simply follow in it
+        )
         self._waiting: list[_Waiting] = []  # system messages, until a turn of the model begins
         self._due: list[_Waiting] = []  # those that stand before the turn under way, if that comes to anything
 
@@ -148,10 +151,14 @@ class MessagesWriter:
         if extras is None and self.messages:
             last = self.messages[-1]
             if type(last) is dict and last.get("role") == role and len(last) == 2:
+                if last is self._last and not self._results and not self._has_calls:
+                    _extend(last, blocks)
+                    return
                 blocks = self._with_last(last, blocks)
         if self._is_unordered:
             blocks = _ordered(blocks, role)
             self._is_unordered = False
+        has_calls = self._has_calls
         self._results = 0
         self._has_calls = False
         is_text = len(blocks) == 1 and type(blocks[0]) is dict
@@ -159,6 +166,7 @@ class MessagesWriter:
         if extras:
             message.update(extras)
         self.messages.append(message)
+        self._last = None if extras or has_calls else message
 
     def _with_last(self, last: dict[str, Any], blocks: list[Any]) -> list[Any]:
         """The blocks of a turn behind those of the last message, of the same role: the turn between came to nothing."""
@@ -253,6 +261,15 @@ class MessagesWriter:
             self._losses.append(Loss(f"messages[{index}]", "system role", why))
             blocks[0] = self._writer.reworded(blocks[0], NOTE + blocks[0]["text"])
         return blocks
+
+
+def _extend(message: dict[str, Any], blocks: list[Any]) -> None:
+    """Add blocks to a message of ours, in place: a thousand turns that came to nothing must not copy it each time."""
+    content = message["content"]
+    if isinstance(content, str):
+        message["content"] = [{"type": "text", "text": content}, *blocks]
+    else:
+        content += blocks
 
 
 class _Waiting(Struct):

@@ -4,8 +4,11 @@
     block  := content_block_start content_block_delta* content_block_stop
 
 A block of text, thinking or a call is a part that grows. Any other block is the provider's own: it is put together here and
-comes as one `Native` part when it is whole. Citations and signatures extend their part. Usage is cumulative: what a later event
-says replaces what an earlier one said, but null and a zero in place of a number say nothing.
+comes as one `Native` part when it is whole. Citations and signatures extend their part. A `fallback` block names the model that
+gives the rest of the answer, and so the answer's model.
+
+Usage is cumulative: what a later event says replaces what an earlier one said, but null says nothing, and neither does a zero in
+place of a number. One zero counts: `output_tokens` in the first `message_delta`, because `message_start` has a provisional one.
 
 The end is `message_stop`; a stream that ends without it is complete if a stop reason was told, and cut otherwise.
 
@@ -83,6 +86,8 @@ class StreamReader:
         self._has_calls = False
         self._speaks_text = False
         self._usage: dict[str, Any] = {}
+        self._is_output_provisional = True
+        self._fallback_model = ""
         self._stop_word: Any = None
         self._stop_sequence: str | None = None
         self._extras: dict[str, Any] = {}
@@ -183,6 +188,7 @@ class StreamReader:
         self._count += 1
         if isinstance(part, Native):
             begun.data = dict(block)
+            self._fallback_model = _model_after_fallback(block) or self._fallback_model
         elif isinstance(part, ToolCallRequest):
             self._has_calls = True
             begun.held = part.arguments if part.arguments != "{}" else ""
@@ -244,7 +250,11 @@ class StreamReader:
                 self._stop_sequence = delta["stop_sequence"]
             self._keep_extras(delta, _DELTA_FIELDS)
         self._keep_extras(event, _MESSAGE_DELTA_FIELDS)
-        self._report_usage(event.get("usage"), deltas)
+        usage = event.get("usage")
+        if self._is_output_provisional and type(usage) is dict and usage.get("output_tokens") is not None:
+            self._is_output_provisional = False
+            self._usage.pop("output_tokens", None)
+        self._report_usage(usage, deltas)
 
     def _keep_extras(self, said: dict[str, Any], known: frozenset[str]) -> None:
         extras = extras_of(said, known)
@@ -268,7 +278,8 @@ class StreamReader:
         self._is_over = True
         stop, more = read_stop(self._stop_word, self._has_calls)
         extras = self._extras | more
-        deltas.append(Finished(stop, self._stop_sequence, native={FORMAT: extras} if extras else None))
+        native = {FORMAT: extras} if extras else None
+        deltas.append(Finished(stop, self._stop_sequence, native=native, model=self._fallback_model))
 
     def _end(self, deltas: list[ModelOutputDelta]) -> None:
         """No more events will come."""
@@ -280,6 +291,13 @@ class StreamReader:
     def _fail(self, kind: ErrorKind, message: str, deltas: list[ModelOutputDelta]) -> None:
         self._is_over = True
         deltas.append(Failed(ProviderError(message, kind)))
+
+
+def _model_after_fallback(block: dict[str, Any]) -> str:
+    """The model that a block hands the answer over to, or "" if it is another block."""
+    to = block.get("to") if block.get("type") == "fallback" else None
+    model = to.get("model") if type(to) is dict else None
+    return model if type(model) is str else ""
 
 
 def _grow(block: _Block, delta: dict[str, Any]) -> None:

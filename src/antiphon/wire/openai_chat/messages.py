@@ -5,8 +5,9 @@ keys and cost a few lookups; everything else takes the long way, which keeps wha
 of this format's stays whole: `Message("unknown", (Native(FORMAT, it),))`.
 
 Normalisations, with those of the writer: one text part is a string; null, absent and empty content are the same, and written
-as "" where null is refused (OC-10); a tool message without `tool_call_id` has an empty one; a spoken answer is named by its
-id alone.
+as "" where null is refused (OC-10); a tool message without `tool_call_id` has an empty one, and a `name` that is empty or not
+text is none; a spoken answer is named by its id alone. Whatever else the content of a tool message is (an object, a number), it
+is its JSON text: the result of a call must reach the model.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 from antiphon.parts import Native, Refusal, Text, Thinking, ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.wire.openai_chat.assistant import read_assistant
 from antiphon.wire.openai_chat.calls import DEPRECATED_NATIVE, is_deprecated
-from antiphon.wire.openai_chat.content import FORMAT, read_content
+from antiphon.wire.openai_chat.content import FORMAT, read_content, read_part, stable_text
 from antiphon.wire.request import Message
 
 _SUCCESS = ToolExecutionStatus.SUCCESS
@@ -73,12 +74,12 @@ def _read_plain_calls(message: dict[str, Any], content: Any, size: int) -> tuple
 
 def _read_message(message: Any, place: int, functions: dict[str, str]) -> Message:
     read = None
-    if type(message) is dict and type(message.get("name")) in (str, type(None)):
-        role = message.get("role")
+    role = message.get("role") if type(message) is dict else None
+    if role in ("tool", "function"):
+        return _read_result(message, place, functions)
+    if role is not None and type(message.get("name")) in (str, type(None)):
         if role == "assistant":
             read = _read_assistant(message, place, functions)
-        elif role in ("tool", "function"):
-            read = _read_result(message, place, functions)
         elif role in ("user", "system", "developer"):
             parts = _content_parts(message.get("content"))
             if parts is not None:
@@ -111,18 +112,37 @@ def _content_parts(content: Any) -> list[Any] | None:
     return read_content(content) if type(content) is list else None
 
 
-def _read_result(message: dict[str, Any], place: int, functions: dict[str, str]) -> Message | None:
-    parts, name = _content_parts(message.get("content")), message.get("name")
-    if parts is None or any(type(part) in (Refusal, Thinking) for part in parts):
-        return None
+def _read_result(message: dict[str, Any], place: int, functions: dict[str, str]) -> Message:
+    """A result, whatever the message looks like."""
+    parts, call_id = _result_parts(message.get("content")), message.get("tool_call_id")
+    name = message["name"] if type(message.get("name")) is str else ""
     if message["role"] == "function":
-        if not name:
-            return None
-        call_id = functions.get(name, f"call_function_{place}")
-        result = ToolCallResult(name, call_id, _SUCCESS, tuple(parts), native=DEPRECATED_NATIVE)
-        return Message("tool", (result,), None, _extras(message, "role", "content", "name"))
-    call_id = message.get("tool_call_id", "")
-    if type(call_id) is not str or name == "":
-        return None
-    result = ToolCallResult(name or "", call_id, _SUCCESS, tuple(parts))
-    return Message("tool", (result,), None, _extras(message, "role", "content", "name", "tool_call_id"))
+        if name:
+            call_id = functions.get(name, f"call_function_{place}")
+            result = ToolCallResult(name, call_id, _SUCCESS, parts, native=DEPRECATED_NATIVE)
+            return Message("tool", (result,), None, _extras(message, "role", "content", "name"))
+        call_id = call_id or f"call_function_{place}"
+    if call_id is not None and type(call_id) is not str:
+        call_id = stable_text(call_id)
+    extras = _extras(message, "role", "content", "name", "tool_call_id")
+    return Message("tool", (ToolCallResult(name, call_id or "", _SUCCESS, parts),), None, extras)
+
+
+def _result_parts(content: Any) -> tuple[Any, ...]:
+    """The content of a tool message; what is not content becomes its JSON text."""
+    if type(content) is str:
+        return (Text(content),)
+    if content is None:
+        return ()
+    if type(content) is not list:
+        return (Text(stable_text(content)),)
+    return tuple([_result_part(part) for part in content])
+
+
+def _result_part(part: Any) -> Any:
+    if type(part) is not dict or type(part.get("type")) is not str:
+        return Text(stable_text(part))
+    read = read_part(part)
+    if isinstance(read, Thinking | Refusal):  # neither belongs in a result: its text does, or all of it as JSON
+        return Text(read.text if read.native is None else stable_text(part))
+    return read

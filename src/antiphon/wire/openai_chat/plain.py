@@ -68,11 +68,7 @@ def _request(entries: list[_Entry], rest: dict[str, Any]) -> ModelRequest | None
     for entry in entries:
         content: Any = entry.content
         if type(entry) is _Result:
-            name = entry.name
-            if name is UNSET:
-                name = ""
-            elif not name:
-                return None
+            name = "" if entry.name is UNSET else entry.name
             add(Message("tool", (ToolCallResult(name, entry.tool_call_id, _SUCCESS, (Text(content),)),)))
         elif type(entry) is _Answer:
             calls = entry.tool_calls

@@ -27,6 +27,7 @@ from antiphon.wire.delta import (
     Started,
     UsageReported,
     merged,
+    overlaid,
 )
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_responses.content import Body
@@ -160,11 +161,11 @@ class StreamWriter:
         started = self._started
         whole = structs.replace(
             output,
-            model=started.model,
+            model=output.model or started.model,
             created=started.created,
             format=started.format,
             usage=self._usage,
-            native=merged(started.native, output.native),
+            native=overlaid(started.native, output.native),
         )
         return {**response_body(whole, items, losses), "id": self._id}
 
@@ -313,7 +314,10 @@ class StreamWriter:
         self._end_messages()
         items = [item.final for item in self._items]
         output = ModelOutput(
-            stop_reason=finished.stop_reason, stop_sequence=finished.stop_sequence, native=finished.native
+            stop_reason=finished.stop_reason,
+            stop_sequence=finished.stop_sequence,
+            model=finished.model,
+            native=finished.native,
         )
         response = self._response(output, items, self.losses)
         status = response.get("status")

@@ -1,0 +1,155 @@
+"""L6, streams equal wholes: generated streams, assembled by us and by the official SDK, are the same message.
+
+The recorded streams are in `tests/wire`, with each format. Here everything that may change between the first and the last event
+does: counts, lists beside the content, the model itself.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from anthropic_bodies import without_nulls, written_out
+from antiphon.wire import Assembler, ModelOutput, formats
+
+FORMAT = formats["anthropic"]
+MODELS = ["claude-refused", "claude-second", "claude-third"]
+
+texts = st.text(alphabet='abc \n"\\é漢😀', max_size=12)
+counts = st.integers(0, 3)
+transformations = st.lists(
+    st.fixed_dictionaries({"type": st.just("thinking_dropped"), "index": st.integers(0, 9)}), max_size=2
+)
+
+
+@st.composite
+def text_blocks(draw: st.DrawFn) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    deltas: list[dict[str, Any]] = [{"type": "text_delta", "text": text} for text in draw(st.lists(texts, max_size=4))]
+    if draw(st.booleans()):
+        citation = {"type": "char_location", "cited_text": draw(texts), "document_index": 0}
+        deltas.append({"type": "citations_delta", "citation": citation})
+    return {"type": "text", "text": ""}, deltas
+
+
+@st.composite
+def thinking_blocks(draw: st.DrawFn) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    deltas = [{"type": "thinking_delta", "thinking": text} for text in draw(st.lists(texts, max_size=3))]
+    return {"type": "thinking", "thinking": "", "signature": ""}, [
+        *deltas,
+        {"type": "signature_delta", "signature": "c2ln"},
+    ]
+
+
+@st.composite
+def call_blocks(draw: st.DrawFn) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    kind = draw(st.sampled_from(["tool_use", "server_tool_use"]))
+    given = draw(st.dictionaries(texts, st.one_of(texts, st.integers()), max_size=3))
+    text = msgspec.json.encode(given).decode() if draw(st.booleans()) or given else ""
+    cut = draw(st.integers(0, len(text)))
+    deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in (text[:cut], text[cut:])]
+    number = draw(st.integers(0, 10**6))
+    return {"type": kind, "id": f"toolu_{number}", "name": draw(st.sampled_from(["a", "b"])), "input": {}}, deltas
+
+
+@st.composite
+def whole_blocks(draw: st.DrawFn) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    if draw(st.booleans()):
+        return {"type": "redacted_thinking", "data": draw(texts)}, []
+    models = draw(st.permutations(MODELS))
+    ends: dict[str, Any] = {"from": {"model": models[0]}, "to": {"model": models[1]}}
+    return {"type": "fallback", **ends, "trigger": {"type": "refusal"}}, []
+
+
+blocks = st.one_of(text_blocks(), thinking_blocks(), call_blocks(), whole_blocks())
+
+
+@st.composite
+def anthropic_streams(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """The events of a stream as the API sends them: provisional counts first, the final ones at the end."""
+    content = draw(st.lists(blocks, max_size=5))
+    started = {"input_tokens": draw(counts), "output_tokens": draw(counts), "cache_read_input_tokens": draw(counts)}
+    message: dict[str, Any] = {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": MODELS[0],
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": started,
+    }
+    if draw(st.booleans()):
+        message["input_transformations"] = draw(transformations)
+    events: list[dict[str, Any]] = [{"type": "message_start", "message": message}]
+    for index, (block, deltas) in enumerate(content):
+        events.append({"type": "content_block_start", "index": index, "content_block": block})
+        events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
+        events.append({"type": "content_block_stop", "index": index})
+        if draw(st.booleans()):
+            events.append({"type": "ping"})
+    usage: dict[str, Any] = {"output_tokens": draw(counts)}
+    if draw(st.booleans()):  # cumulative: never less than at the start
+        usage["input_tokens"] = started["input_tokens"] + draw(counts)
+    if draw(st.booleans()):
+        usage["server_tool_use"] = {"web_search_requests": draw(counts)}
+    stop = draw(st.sampled_from(["end_turn", "max_tokens", "stop_sequence", "refusal", "pause_turn"]))
+    ended: dict[str, Any] = {"stop_reason": stop, "stop_sequence": "X" if stop == "stop_sequence" else None}
+    if draw(st.booleans()):
+        ended["container"] = {"id": "container_1", "expires_at": "2026-01-01T00:00:00Z"}
+    last: dict[str, Any] = {"type": "message_delta", "delta": ended, "usage": usage}
+    if draw(st.booleans()):
+        last["input_transformations"] = draw(transformations)
+    if draw(st.booleans()):
+        last["context_management"] = {"applied_edits": draw(st.lists(st.just({"type": "x"}), max_size=2))}
+    return [*events, last, {"type": "message_stop"}]
+
+
+def assembled(data: bytes, seed: int) -> ModelOutput:
+    dice = random.Random(seed)
+    reader, assembler = FORMAT.stream_reader(), Assembler()
+    position = 0
+    while position < len(data):
+        size = dice.randrange(1, 200)
+        for delta in reader.feed(data[position : position + size]):
+            assembler.add(delta)
+        position += size
+    for delta in reader.close():
+        assembler.add(delta)
+    assert assembler.is_finished, assembler.error
+    return assembler.output
+
+
+def meaning(output: ModelOutput) -> Any:
+    """An answer without nulls, empty citations, and whitespace in the arguments of its calls."""
+    value = without_nulls(msgspec.json.decode(msgspec.json.encode(output)))
+    for part in value.get("parts", ()):
+        if part["type"] == "tool_call":
+            part["arguments"] = msgspec.json.decode(part.get("arguments") or "{}")
+    return value
+
+
+@settings(max_examples=300)
+@given(anthropic_streams(), st.integers())
+def test_anthropic_streams_equal_what_the_official_sdk_assembles(events: list[dict[str, Any]], seed: int) -> None:
+    streaming = pytest.importorskip("anthropic.lib.streaming._beta_messages")
+    ours = assembled(written_out(events), seed)
+    snapshot: Any = None
+    buffers: dict[int, bytes] = {}
+    for event in events:
+        if event["type"] == "ping":
+            continue
+        snapshot = streaming.accumulate_event(
+            event=event, current_snapshot=snapshot, json_bufs=buffers, request_headers={}
+        )
+    theirs = FORMAT.read_response(without_nulls(snapshot.to_dict(mode="json", warnings=False)))
+    assert meaning(ours) == meaning(theirs)
+    # Written again and assembled by us, it is the same but for the name of the model, which a stream tells at its start.
+    writer = FORMAT.stream_writer(ours.model)
+    reader = FORMAT.stream_reader()
+    again = b"".join(writer.write(delta) for delta in [*reader.feed(written_out(events)), *reader.close()])
+    assert meaning(assembled(again + writer.close(), seed)) == meaning(ours)
