@@ -309,7 +309,7 @@ def test_recorded_errors() -> None:
 @pytest.mark.parametrize(
     ("body", "status", "kind", "message"),
     [
-        ("<html>Bad gateway</html>", 502, "server", "<html>Bad gateway</html>"),
+        ("<html>Bad gateway</html>", 502, "server", "Bad gateway"),
         (b"\xff\xfe", 503, "overloaded", "\ufffd\ufffd"),
         (None, 429, "rate_limit", "the provider answered with status 429"),
         ([1], None, "unknown", "the provider answered with an error"),
