@@ -129,7 +129,7 @@ def _read_result(message: dict[str, Any], place: int, functions: dict[str, str])
 
 
 def _result_parts(content: Any) -> tuple[Any, ...]:
-    """The content of a tool message. What is not content is told as the JSON it is."""
+    """The content of a tool message. What is not content becomes its JSON text."""
     if type(content) is str:
         return (Text(content),)
     if content is None:
