@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -262,3 +264,18 @@ def test_a_reader_that_leaves_is_no_error(path: Path, history: AgentHistory) -> 
     run = subprocess.run(["bash", "-c", command], capture_output=True, check=False)
     assert run.stderr == b""
     assert run.returncode == 141
+
+
+def test_a_damaged_entry_is_reported_while_the_others_are_found(path: Path) -> None:
+    prose = " ".join(f"word{number}" for number in range(500))
+    with SqliteStore(path) as store:
+        store.create().append(ModelInputEntry.of(prose))
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE entries SET body = substr(body, 1, 40)")
+    with SqliteStore(path) as store:
+        store.create("Snow").append(ModelInputEntry.of("What was written about snow?"))
+    code, out, errors = antiphon("history", "--store", path, "search", "written")
+    assert (code, "written" in out) == (0, True), (out, errors)
+    assert errors.startswith("antiphon: ")
+    assert "entry 1 of conversation number 1 is damaged" in errors
+    assert "Traceback" not in errors

@@ -49,7 +49,7 @@ CHAT: dict[str, list[dict[str, Any]]] = {
         user("Q2"),
         tool("b", "R2"),
     ],
-    "half a batch, the rest behind the model's words": [
+    "half a batch, the rest after the model's words": [
         user("Q1"),
         calls("a", "b"),
         tool("a", "R1"),
@@ -57,7 +57,7 @@ CHAT: dict[str, list[dict[str, Any]]] = {
         tool("b", "R2"),
         user("Q2"),
     ],
-    "half a batch, the rest behind another call": [
+    "half a batch, the rest after another call": [
         user("Q1"),
         calls("a", "b"),
         tool("a", "R1"),
@@ -67,7 +67,7 @@ CHAT: dict[str, list[dict[str, Any]]] = {
         user("Q2"),
     ],
     "a result with an empty name": [user("Q1"), calls("a"), {**tool("a", "R1"), "name": ""}, user("Q2")],
-    "a result whose name is no text": [user("Q1"), calls("a"), {**tool("a", "R1"), "name": 5}, user("Q2")],
+    "a result whose name is not text": [user("Q1"), calls("a"), {**tool("a", "R1"), "name": 5}, user("Q2")],
     "a result that is an object": [user("Q1"), calls("a"), {**tool("a", ""), "content": {"w": "R1"}}, user("Q2")],
     "a result that is a list of words": [
         user("Q1"),

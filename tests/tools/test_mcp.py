@@ -667,3 +667,21 @@ def test_a_tool_with_a_tuple_and_no_named_draft_is_usable() -> None:
         refused = asyncio.run(call_once(server, {"pair": ["a", "b"]}))
         assert refused.status is FAILED
         assert 'pair[1]: expected integer, got the string "b"' in refused.result_markdown
+
+
+def test_an_odd_server_writes_nothing_to_standard_error() -> None:
+    """A redirect makes the SDK log a traceback, which nobody asked for."""
+    with simple_mcp(302, failing="everything") as server:
+        url = server._where
+        code = f"""
+import asyncio
+from antiphon.errors import McpUnavailable
+from antiphon.tools.mcp import McpServer
+try:
+    asyncio.run(McpServer.http({url!r}, name="odd").tools())
+except McpUnavailable as error:
+    print(error)
+"""
+        ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert "cannot be used: HTTP 302 Found" in ended.stdout
+    assert ended.stderr == ""

@@ -423,8 +423,8 @@ def test_usage_is_replaced_and_never_forgotten() -> None:
 
 
 def test_a_final_count_of_zero_replaces_the_provisional_one() -> None:
-    for said, expected in (([0], 0), ([3, 0], 3), ([0, 3], 3), ([None], 1)):
-        ends = [finish(output_tokens=count) for count in said]
+    for counts, expected in (([0], 0), ([3, 0], 3), ([0, 3], 3), ([None], 1)):
+        ends = [finish(output_tokens=count) for count in counts]
         usage = output_of(read(written_out([start(output_tokens=1), *WORDS, *ends, STOP]))).usage
         assert usage is not None
         assert usage.completion_tokens == expected
@@ -452,9 +452,9 @@ def test_the_model_is_the_one_that_the_last_fallback_names() -> None:
     output = output_of(read(data))
     assert output.model == "third"
     assert read_response(assembled(events_of(data))).model == "third"
-    whole = formats["openai-responses"].stream_writer("")
-    told = b"".join(whole.write(delta) for delta in read(data))
-    assert events_of(told)[-1]["response"]["model"] == "third"
+    writer = formats["openai-responses"].stream_writer("")
+    carried = b"".join(writer.write(delta) for delta in read(data))
+    assert events_of(carried)[-1]["response"]["model"] == "third"
 
 
 def test_an_error_in_the_middle() -> None:

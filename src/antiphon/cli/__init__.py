@@ -7,6 +7,7 @@ Exit codes: 0 done, 1 not done (the reason on standard error), 2 the command was
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -28,6 +29,9 @@ COMMANDS = {
     "history": "list, show, search, export, import, fork and delete stored conversations",
 }
 
+# Commands with neither a log nor a screen of their own. `convert` and `repair` report what they do themselves.
+_WARN_ON_STDERR = frozenset({"history", "runs"})
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
@@ -37,6 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if parsed.command is None:
         parser.print_help()
         return 2
+    if parsed.command in _WARN_ON_STDERR:
+        logging.basicConfig(format="antiphon: %(message)s")
     try:
         code: int = import_module(f"antiphon.cli.{parsed.command}").run(parsed)
         sys.stdout.flush()

@@ -80,7 +80,7 @@ class CompiledSchema:
         except ValueError as error:
             if not hasattr(error, "instance_path"):
                 return SchemaError((), "", str(error))
-            return _schema_error(error)  # type: ignore[arg-type]  # told apart by its attribute, so that nothing is imported
+            return _schema_error(error)  # type: ignore[arg-type]  # known by its attribute: nothing is imported
         return None
 
     def _compile(self, schema: dict[str, Any], drafts: list[type[Validator]]) -> Validator:

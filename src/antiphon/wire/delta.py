@@ -75,7 +75,7 @@ class Finished(Struct, frozen=True, omit_defaults=True, tag=True, gc=False):
     stop_sequence: str | None = None
     candidate: int = 0
     native: NativeExtras | None = None
-    """What the end says; it replaces what `Started` said of the same things."""
+    """The extras of the end. They replace those of `Started` that have the same names."""
     model: str = ""
     """The model that gave the answer, where it is another than the one named at the start."""
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from mcp.types import CallToolResult, Tool
 
 logger = logging.getLogger("antiphon.tools.mcp")
+# The SDK logs tracebacks of what we report as an error: they are for applications that configured logging.
+logging.getLogger("mcp").addHandler(logging.NullHandler())
 
 OpenTransport: TypeAlias = Callable[[], AbstractAsyncContextManager[tuple[Any, Any]]]
 """Opens what messages go through: a stream to read and a stream to write, as the SDK's transports do."""

@@ -7,8 +7,8 @@ A block of text, thinking or a call is a part that grows. Any other block is the
 comes as one `Native` part when it is whole. Citations and signatures extend their part. A `fallback` block names the model that
 gives the rest of the answer, and so the answer's model.
 
-Usage is cumulative: what a later event says replaces what an earlier one said, but null says nothing, and neither does a zero in
-place of a number. One zero counts: `output_tokens` in the first `message_delta`, because `message_start` has a provisional one.
+Usage is cumulative: a later count replaces an earlier one, but null is ignored, and so is a zero in place of a number. One zero
+counts: `output_tokens` in the first `message_delta`, because `message_start` has a provisional one.
 
 The end is `message_stop`; a stream that ends without it is complete if a stop reason was told, and cut otherwise.
 
