@@ -41,7 +41,7 @@ from antiphon.repair import repair
 from antiphon.repair.action import Action
 from antiphon.repair.sequence import RULES, is_legal
 from antiphon.wire import formats
-from antiphon.wire.delta import PartDelta, PartStarted
+from antiphon.wire.delta import is_visible
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import ModelRequest
@@ -285,7 +285,7 @@ class Generation:
         voice: Voice
         if prepared.is_same and reply.is_events:
             voice = SameVoice(self._wire, asked)
-            if any(isinstance(delta, PartStarted | PartDelta) for delta in reply.deltas):
+            if any(map(is_visible, reply.deltas)):
                 reply.reader = Skimmer.of(reply.reader, self._wire.name, b"".join(reply.held))
         else:
             voice = TranslatedVoice(self._wire, asked, Restorer(self.neutral), self._new_id)

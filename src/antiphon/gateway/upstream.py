@@ -29,10 +29,9 @@ from antiphon.providers.retry_after import retry_after
 from antiphon.providers.secret import holds_secret, scrubbed
 from antiphon.providers.transport import HttpRequest, HttpResponse, Timeouts, Transport
 from antiphon.wire import formats
-from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, PartEnded, Started, UsageReported
+from antiphon.wire.delta import Failed, ModelOutputDelta, is_visible
 from antiphon.wire.output import ProviderError
 
-_SILENT = (Started, UsageReported, PartEnded, Failed, Finished)
 _NOTHING = ProviderError("the provider ended its answer without having said anything", "stream_cut")
 _READ_TO_BEGIN = 1024
 _LONGEST_ERROR = 1024 * 1024
@@ -302,13 +301,10 @@ class _Try:
                     except StopAsyncIteration:
                         fresh = reader.close()
                     deltas += fresh
-                    is_shown = any(map(_shows, fresh))
+                    is_shown = any(map(is_visible, fresh))
         if reader.is_over and not is_shown:
             last = deltas[-1]
-            if isinstance(last, Failed):
-                raise UpstreamFailed(last.error)
-            if isinstance(last, Finished) and last.stop_reason in ("", "end"):
-                raise UpstreamFailed(_NOTHING)
+            raise UpstreamFailed(last.error if isinstance(last, Failed) else _NOTHING)
         return StreamReply(held, deltas, response.headers, reader, response, self._course.lease, unread)
 
 
@@ -316,10 +312,6 @@ def _begun(piece: bytes) -> tuple[bytes, bytes]:
     """The first events of a piece, and the others: to know that something is said, not everything need be read."""
     end = piece.find(b"\n\n", _READ_TO_BEGIN) + 2
     return (piece, b"") if end < _READ_TO_BEGIN else (piece[:end], piece[end:])
-
-
-def _shows(delta: ModelOutputDelta) -> bool:
-    return not isinstance(delta, _SILENT)
 
 
 def _dated(error: ProviderError, headers: Mapping[str, str]) -> ProviderError:

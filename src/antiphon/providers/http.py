@@ -27,7 +27,6 @@ from msgspec import Struct, structs
 
 from antiphon.errors import ProviderSetupError
 from antiphon.history import ContextEntry, Origin
-from antiphon.parts import Refusal, Text, Thinking
 from antiphon.providers.aiohttp_transport import AiohttpTransport
 from antiphon.providers.call import Attempt, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
@@ -40,7 +39,7 @@ from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.secret import Credential, holds_secret, scrubbed
 from antiphon.providers.transport import HttpRequest, Timeouts, Transport
 from antiphon.wire import formats
-from antiphon.wire.delta import Failed, ModelOutputDelta, PartEnded, PartStarted, Started, UsageReported
+from antiphon.wire.delta import Failed, ModelOutputDelta, is_visible
 from antiphon.wire.output import ProviderError
 from antiphon.wire.request import ModelRequest
 from antiphon.wire.restore import Restorer
@@ -56,7 +55,6 @@ _thinks = re.compile(r"(?:^|[./])(?:gpt-(?!5-chat)(?:[5-9]|[1-9]\d)|o[1-9]|codex
 """Whether a model gives encrypted reasoning: others answer a request for it with an error."""
 
 
-_SILENT = (Started, UsageReported, PartEnded, Failed)
 _UNSAID = ProviderError("the provider gave no answer and no reason", "stream_cut")
 
 
@@ -192,13 +190,20 @@ class HttpProviderClient(ProviderClient):
                         batch = [said for delta in batch for said in call.restorer.delta(delta)]
                     if not call.is_shown:
                         held += batch
-                        if all(map(_shows_nothing, batch)):
+                        if not any(map(is_visible, batch)):
                             continue
                         call.is_shown = True
                         batch = held
                         if lease is not None and course.error is None:
                             lease.succeeded()
                     yield batch
+            if (
+                not call.is_shown and course.error is None
+            ):  # an empty answer, and no reason why: it is passed on as it came
+                call.is_shown = True
+                if lease is not None:
+                    lease.succeeded()
+                yield held
         finally:
             if lease is not None:
                 lease.release()
@@ -303,10 +308,3 @@ def provider(preset_name: str, /, *, environ: Mapping[str, str] | None = None, *
     told = {header: environ[variable] for header, variable in preset.header_variables if environ.get(variable)}
     overrides["headers"] = {**told, **(overrides.get("headers") or {})}
     return HttpProviderClient(preset, **overrides)
-
-
-def _shows_nothing(delta: ModelOutputDelta) -> bool:
-    """Whether nobody would miss a delta if the call was made again: that a text begins is not yet text."""
-    if isinstance(delta, PartStarted):
-        return isinstance(delta.part, Text | Thinking | Refusal) and not delta.part.text
-    return type(delta) in _SILENT
