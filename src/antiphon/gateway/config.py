@@ -71,6 +71,12 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     keep_alive_seconds: Annotated[
         Seconds, Meta(description="After so long a silence a stream sends a comment, so that nobody hangs up.")
     ] = 15.0
+    serve_unlisted_models: Annotated[
+        bool,
+        Meta(
+            description="Whether `provider/model` names that no [[models]] entry matches are served too. Default false."
+        ),
+    ] = False
     log: Annotated[Literal["json", "console"], Meta(description="How log lines are written.")] = "console"
     log_level: Annotated[Literal["debug", "info", "warning", "error"], Meta(description="Which are written.")] = "info"
     state: Annotated[

@@ -41,7 +41,13 @@ def offered(environ: Mapping[str, str], *, overrides: Mapping[str, Any] = NO_OVE
     providers = tuple(completed(ProviderSettings(name=name), environ) for name in _offering(environ))
     is_open = not environ.get(CLIENT_KEY_VARIABLE, "").strip()
     config = Config(
-        gateway=GatewaySettings(**{"client_keys": () if is_open else (f"env:{CLIENT_KEY_VARIABLE}",), **overrides}),
+        gateway=GatewaySettings(
+            **{
+                "client_keys": () if is_open else (f"env:{CLIENT_KEY_VARIABLE}",),
+                "serve_unlisted_models": True,  # nobody wrote a list: every model of these providers is meant
+                **overrides,
+            }
+        ),
         providers=providers or (ProviderSettings(name=OFFLINE),),
         models=tuple(_routes(providers, environ)),
     )

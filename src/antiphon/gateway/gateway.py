@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from antiphon import __version__
-from antiphon.errors import UnknownResponse, WireError
+from antiphon.errors import InvalidModelName, UnknownResponse, WireError
 from antiphon.gateway.asked import Asked
 from antiphon.gateway.client_keys import ClientKey, is_loopback
 from antiphon.gateway.config import Config
@@ -136,6 +136,8 @@ class Gateway:
         """What went wrong in answering, told in the client's format."""
         if isinstance(error, WireError):
             return refused(asked.door.format, ProviderError(str(error), "invalid_request"))
+        if isinstance(error, InvalidModelName):
+            return refused(asked.door.format, ProviderError(str(error), "invalid_request", param="model"))
         if isinstance(error, UnknownResponse):
             return refused(asked.door.format, refusal(error), status=error.status)
         logger.error("a request failed inside the gateway", exc_info=error)

@@ -43,10 +43,12 @@ class Running:
         self.formats = frozenset(upstream.format for upstream in self.upstreams.values())
         self.routes = [Route(model.name, model.targets) for model in config.models]
         known = {name: _models_of(upstream) for name, upstream in self.upstreams.items()}
-        self._table = RouteTable(self.routes, {}, (), lambda: known)
+        self.only_routes = bool(config.models) and not config.gateway.serve_unlisted_models
+        """Whether only the names of `[[models]]` are served."""
+        self._table = RouteTable(self.routes, {}, (), lambda: known, only_routes=self.only_routes)
 
     def targets(self, model: str) -> list[Target]:
-        """Whom to ask for `model`, in order. Raises `RoutingError`."""
+        """Whom to ask for `model`, in order. Raises `RoutingError`, and `InvalidModelName` for one that no model can have."""
         return self._table.resolve(model)
 
     @property

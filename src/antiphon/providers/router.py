@@ -69,7 +69,7 @@ class ProviderRouter(ProviderClient):
 
     `roles` are names for who does what in a conversation (planner, executor, reviewer). `fallbacks` are asked after everybody
     else, whatever the model. `default` is the model of calls that name none. Providers that were not given are built from
-    `environ`, by default that of the process.
+    `environ`, by default that of the process. With `only_routes` only names of `roles` and `routes` are served.
     """
 
     def __init__(
@@ -82,12 +82,13 @@ class ProviderRouter(ProviderClient):
         default: str = "",
         environ: Mapping[str, str] | None = None,
         name: str = "router",
+        only_routes: bool = False,
     ) -> None:
         self.name = name
         self.default = default
         self._environ = os.environ if environ is None else environ
         self._clients = dict(providers or {})
-        self._table = RouteTable(routes, roles, fallbacks, self.providers)
+        self._table = RouteTable(routes, roles, fallbacks, self.providers, only_routes=only_routes)
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> Self:
