@@ -200,12 +200,16 @@ def silent_at_first(reply: Reply) -> Reply:
 
 
 def test_no_answer_log_or_page_holds_a_credential(capsys: pytest.CaptureFixture[str]) -> None:
-    """The upstream quotes the key that it refuses, in every place it can."""
-    secrets = [KEY.format(name) for name in FORMATS]
+    """The upstream quotes the key that it refuses, and the headers it got, in every place it can."""
+    team, token = "blue-team-passphrase", "hd-token-9f8e7d6c5b4a"
+    headers = {"x-team": "env:TEAM", "x-forwarded-user": "env:USER_TOKEN", "x-plain": "a plain word"}
+    environ = {"TEAM": team, "USER_TOKEN": f"Bearer {token}"}
+    secrets = [*(KEY.format(name) for name in FORMATS), team, token]
     seen: list[str] = []
-    with rig(structs.replace(FAST, log_level="debug", log="json")) as gateway, gateway.client() as client:
+    settings = structs.replace(FAST, log_level="debug", log="json")
+    with rig(settings, headers=headers, environ=environ) as gateway, gateway.client() as client:
         for target, upstream in gateway.upstreams.items():
-            secret = KEY.format(target)
+            secret = f"{KEY.format(target)} and {team} and {token} and a plain word"
             faults: list[Fault] = [
                 upstream.error(400, "invalid_request", f"bad request with {secret}"),
                 upstream.error_in_stream("server", f"failed for {secret}", after=says("Some words.")),
@@ -223,6 +227,8 @@ def test_no_answer_log_or_page_holds_a_credential(capsys: pytest.CaptureFixture[
     log = capsys.readouterr()
     seen += [log.out, log.err]
     assert "Incorrect API key provided" in log.err
+    assert "a plain word" in log.err
+    assert all(upstream.received[0].headers["x-team"] == team for upstream in gateway.upstreams.values())
     for secret in secrets:
         assert not any(secret in text for text in seen)
 

@@ -14,7 +14,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from antiphon.errors import CredentialError, NoUsableCredential
 from antiphon.providers.credential_key import CredentialStatus, KeyState, Waits
 from antiphon.providers.credentials import CredentialPool, Lease
-from antiphon.providers.secret import Credential, masked, scrubbed
+from antiphon.providers.secret import Credential, masked, read_headers, scrubbed
 from antiphon.wire.output import ErrorKind, ProviderError
 
 FIRST, SECOND, THIRD = "sk-first-key-000000aaaa", "sk-second-key-00000bbbb", "third-key-0000000000cccc"
@@ -268,6 +268,18 @@ def test_what_a_provider_repeats_of_a_key_is_scrubbed_everywhere() -> None:
     assert "bad key sk-…aaaa!" in shown
     clean = ProviderError("nothing here")
     assert scrubbed(clean, [FIRST]) is clean
+
+
+def test_header_values_that_are_read_from_somewhere_are_secret_whatever_the_name() -> None:
+    headers = {"X-Team": "env:TEAM", "Authorization": "Basic dXNlcjpwYXNz", "X-Plain": "two words"}
+    values, secrets = read_headers(headers, {"TEAM": "blue-team-pass"})
+    assert values == {"x-team": "blue-team-pass", "authorization": "Basic dXNlcjpwYXNz", "x-plain": "two words"}
+    assert secrets == ("blue-team-pass", "Basic dXNlcjpwYXNz", "dXNlcjpwYXNz")
+
+
+def test_the_longest_secret_is_masked_first() -> None:
+    said = scrubbed(ProviderError("bad: sk-abcdefgh-abcdefgh"), ["sk-abcdefgh", "sk-abcdefgh-abcdefgh"])
+    assert said.message == "bad: sk-…efgh"
 
 
 def test_threads_share_a_pool_fairly() -> None:

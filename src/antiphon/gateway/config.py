@@ -18,7 +18,6 @@ from msgspec import Meta, Struct, structs
 
 from antiphon.errors import AntiphonError
 from antiphon.providers.presets import PRESETS, Preset
-from antiphon.providers.secret import Credential
 
 Place: TypeAlias = tuple[str | int, ...]
 """Where something stands in the file: names of keys, and numbers of items in lists."""
@@ -151,11 +150,6 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         row = PRESETS[self.preset_name]
         auth = (self.auth or row.auth) if self.keys else "none"
         return structs.replace(row, auth=auth, dialect=self.dialect or row.dialect)
-
-    def header_values(self, environ: Mapping[str, str] | None = None) -> dict[str, str]:
-        """The headers with their secrets read: for sending, and for nothing else."""
-        given = {header: Credential(secret=value) for header, value in self.headers.items()}
-        return {header: value.read(environ) if value.is_elsewhere else value.secret for header, value in given.items()}
 
 
 class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

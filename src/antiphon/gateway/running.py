@@ -80,7 +80,8 @@ class Running:
             plain_base_url(settings.base_url or preset.base_url, settings.name),
             pool=self._pool(settings, previous),
             transport=transport,
-            headers={name.lower(): value for name, value in settings.header_values(self.environ).items()},
+            headers=settings.headers,
+            environ=self.environ,
             timeouts=Timeouts(
                 connect=settings.connect_seconds, read=settings.read_seconds, total=settings.total_seconds
             ),

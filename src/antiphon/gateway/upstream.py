@@ -26,7 +26,7 @@ from antiphon.providers.credentials import CredentialPool, Lease
 from antiphon.providers.presets import Preset
 from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.retry_after import retry_after
-from antiphon.providers.secret import holds_secret, scrubbed
+from antiphon.providers.secret import read_headers, scrubbed
 from antiphon.providers.transport import HttpRequest, HttpResponse, Timeouts, Transport
 from antiphon.wire import formats
 from antiphon.wire.delta import Failed, ModelOutputDelta, is_visible
@@ -108,6 +108,7 @@ class Upstream:
         retry: RetryPolicy,
         api_version: str = "",
         hold: float = 10.0,
+        environ: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self.preset = preset
@@ -116,8 +117,12 @@ class Upstream:
         self.base_url = base_url
         self.pool = pool
         self.transport = transport
-        self._headers = {"content-type": "application/json", **dict(preset.headers), **headers}
-        self._header_secrets = tuple(value for name, value in headers.items() if holds_secret(name))
+        values, self._header_secrets = read_headers(headers, environ)
+        self._headers = {
+            "content-type": "application/json",
+            **{name.lower(): own for name, own in preset.headers},
+            **values,
+        }
         self._timeouts = timeouts
         self._retry = retry
         self._api_version = api_version

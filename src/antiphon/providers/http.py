@@ -36,7 +36,7 @@ from antiphon.providers.exchange import Exchange
 from antiphon.providers.presets import Preset, first_set, plain_base_url, preset_named
 from antiphon.providers.rendering import render_call
 from antiphon.providers.retry import RetryPolicy
-from antiphon.providers.secret import Credential, holds_secret, scrubbed
+from antiphon.providers.secret import Credential, read_headers, scrubbed
 from antiphon.providers.transport import HttpRequest, Timeouts, Transport
 from antiphon.wire import formats
 from antiphon.wire.delta import Failed, ModelOutputDelta, is_visible
@@ -74,8 +74,9 @@ class HttpProviderClient(ProviderClient):
     """A provider that is spoken to over HTTP.
 
     `preset` is a row of `PRESETS`, or its name; what is given beside it takes the place of what it says. `keys` are secrets
-    (literal, `env:NAME`, `file:PATH`), `Credential`s, or a `CredentialPool` that may be shared. `sleep`, `clock` and `fraction`
-    (of the jitter) are there to be replaced in tests.
+    (literal, `env:NAME`, `file:PATH`), `Credential`s, or a `CredentialPool` that may be shared. Values of `headers` may be read
+    from the same places (`environ`, by default that of the process); such a value is masked wherever a provider repeats it.
+    `sleep`, `clock` and `fraction` (of the jitter) are there to be replaced in tests.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class HttpProviderClient(ProviderClient):
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
         fraction: Callable[[], float] = any_fraction,
+        environ: Mapping[str, str] | None = None,
     ) -> None:
         self.preset = preset_named(preset) if isinstance(preset, str) else preset
         self.name = name or self.preset.name
@@ -112,14 +114,14 @@ class HttpProviderClient(ProviderClient):
         self._retry = retry or RetryPolicy()
         self._transport = transport or AiohttpTransport()
         self._sleep, self._clock, self._fraction = sleep, clock, fraction
-        given = {"content-type": "application/json", "accept": "application/json", **dict(self.preset.headers)}
-        self._headers = {header.lower(): value for header, value in (*given.items(), *(headers or {}).items())}
+        own = {"content-type": "application/json", "accept": "application/json", **dict(self.preset.headers)}
+        values, self._header_secrets = read_headers(headers or {}, environ)
+        self._headers = {**{header.lower(): value for header, value in own.items()}, **values}
         for header, value in self._headers.items():
             if not (header + value).isprintable() or not header.isascii():
                 raise ProviderSetupError(
                     f"{self.name}: the header {header!r} holds what no header can carry; leave it out"
                 )
-        self._header_secrets = tuple(value for header, value in self._headers.items() if holds_secret(header))
         self._wire_options = self._options_of_the_format()
         self._idle_tools: tuple[object, ...] = ()  # tools whose names every provider takes as they are
 
@@ -305,6 +307,9 @@ def provider(preset_name: str, /, *, environ: Mapping[str, str] | None = None, *
         overrides["base_url"] = environ[variable]
     if not overrides.get("api_version") and (variable := first_set(preset.api_version_variables, environ)):
         overrides["api_version"] = environ[variable]
-    told = {header: environ[variable] for header, variable in preset.header_variables if environ.get(variable)}
-    overrides["headers"] = {**told, **(overrides.get("headers") or {})}
+    own = {
+        header: f"env:{variable}" for header, variable in preset.header_variables if environ.get(variable, "").strip()
+    }
+    overrides["headers"] = {**own, **(overrides.get("headers") or {})}
+    overrides.setdefault("environ", environ)
     return HttpProviderClient(preset, **overrides)
