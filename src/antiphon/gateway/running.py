@@ -1,8 +1,8 @@
 """`Running`: one configuration, built: the upstreams with their keys, the routes, the client keys.
 
 A reload builds another one and swaps it in at once; requests that are on their way finish on the one they began with. What a key
-has been through (it cools, it is spent) belongs to the key and not to the configuration: a provider whose keys are the same keeps
-its pool.
+has been through (it cools, it is spent) belongs to the key and not to the configuration: a key with the same secret for the same
+host keeps its state, and one that was rejected is probed by the next call.
 """
 
 from __future__ import annotations
@@ -93,14 +93,10 @@ class Running:
     def _pool(self, settings: ProviderSettings, previous: Running | None) -> CredentialPool | None:
         if not settings.keys:
             return None
-        pool = CredentialPool(list(settings.keys), environ=self.environ)
-        if previous is not None:
-            before = next((known for known in previous.config.providers if known.name == settings.name), None)
-            kept = previous.upstreams[settings.name].pool if before is not None else None
-            is_same = before is not None and before.keys == settings.keys and before.base_url == settings.base_url
-            if is_same and kept is not None and kept.secrets == pool.secrets:
-                return kept
-        return pool
+        before = [known for known in previous.config.providers if known.name == settings.name] if previous else []
+        is_same_host = bool(before) and before[0].base_url == settings.base_url
+        kept = previous.upstreams[settings.name].pool if previous is not None and is_same_host else None
+        return CredentialPool(list(settings.keys), environ=self.environ, previous=kept)
 
 
 def _models_of(upstream: Upstream | OfflineUpstream) -> tuple[str, ...]:
