@@ -180,6 +180,9 @@ class ClientKeySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     strict: Annotated[
         bool, Meta(description="Whether a request that would be repaired or lose something is refused with 422.")
     ] = False
+    admin: Annotated[
+        bool, Meta(description="Whether it may read /status, /metrics and the details of /readyz. Default false.")
+    ] = False
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
