@@ -176,6 +176,13 @@ def pair() -> Iterator[tuple[StrictUpstream, StrictUpstream, int]]:
             yield bad, good, port
 
 
+def fail(upstream: StrictUpstream, name: str) -> None:
+    """Let the next call fail. An idle connection that is closed is replaced by a new one, which then is closed as well."""
+    fault = FAILURES[name](upstream)
+    upstream.faults.clear()
+    upstream.faults.extend([fault] * (2 if fault is CLOSED else 1))
+
+
 @pytest.mark.parametrize("streams", [False, True])
 @pytest.mark.parametrize("name", FAILURES)
 def test_another_provider_answers_for_one_that_fails(
@@ -188,11 +195,13 @@ def test_another_provider_answers_for_one_that_fails(
         pytest.skip("a whole answer that says nothing is an answer")
     with Rig({}, (port, 0)).client() as client:
         for source in FORMATS:
-            bad.faults.append(FAILURES[name](bad))
+            fail(bad, name)
             got = client.ask(source, "both", QUESTION, streams=streams)
             assert text_of(got.output(source, streams=streams).parts) == "heard: Is it raining?"
             assert got.headers["x-antiphon-target"] == "good/gemini-2.5-flash"
-    assert len(bad.received) == len(good.received) == len(FORMATS)
+    assert len(good.received) == len(FORMATS)
+    # One more where the first connection of a test was idle and closed: the request was sent again on a new one.
+    assert len(FORMATS) <= len(bad.received) <= len(FORMATS) + (name == "closed")
 
 
 @pytest.mark.parametrize("name", FAILURES)
@@ -201,7 +210,7 @@ def test_a_failure_inside_a_200_is_a_real_status(pair: tuple[StrictUpstream, Str
     bad.clear()
     with Rig({}, (port, 0)).client() as client:
         for source in FORMATS:
-            bad.faults.append(FAILURES[name](bad))
+            fail(bad, name)
             got = client.ask(source, "one", QUESTION, streams=True)
             assert got.status in (429, 502, 503, 529)
             assert got.headers["content-type"] == "application/json"
