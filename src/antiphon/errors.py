@@ -125,6 +125,10 @@ class RoutingError(AntiphonError):
     """A model name without a provider, or a route without a target."""
 
 
+class InvalidModelName(RoutingError):
+    """A name that no model can have: too long, with control characters, or with dot segments."""
+
+
 class PlanError(StoreError):
     """A plan, or a change to one, that cannot be stored; nothing was changed."""
 

@@ -21,9 +21,10 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import Struct, structs
 
-from antiphon.errors import AntiphonError, RoutingError, UnknownResponse, WireError
+from antiphon.errors import AntiphonError, InvalidModelName, RoutingError, UnknownResponse, WireError
 from antiphon.gateway.asked import Asked
-from antiphon.gateway.message import Answer
+from antiphon.gateway.charging import prompt_estimate
+from antiphon.gateway.message import Answer, header_text
 from antiphon.gateway.model_field import with_model
 from antiphon.gateway.models import listed_models, unknown_model
 from antiphon.gateway.offline import OfflineUpstream
@@ -32,16 +33,18 @@ from antiphon.gateway.refusal import passed_on, refused
 from antiphon.gateway.relay import ArrayVoice, KeepingVoice, SameVoice, TranslatedVoice, Voice, relayed
 from antiphon.gateway.response_state import refusal, wants_keeping
 from antiphon.gateway.skimmer import Skimmer
+from antiphon.gateway.stream_usage import UsageHidingVoice, asking_for_usage, asks_for_usage
 from antiphon.gateway.upstream import StreamReply, Upstream, UpstreamFailed, WholeReply
 from antiphon.history.ids import new_id
 from antiphon.parts import Audio, Document, Image, Part
+from antiphon.providers.model_name import check_model_name
 from antiphon.providers.router import worth_asking
 from antiphon.providers.routes import Target
 from antiphon.repair import repair
 from antiphon.repair.action import Action
 from antiphon.repair.sequence import RULES, is_legal
 from antiphon.wire import formats
-from antiphon.wire.delta import PartDelta, PartStarted
+from antiphon.wire.delta import is_visible
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import ModelRequest
@@ -78,6 +81,8 @@ class Prepared(Struct, frozen=True):
     is_untouched: bool
     repairs: list[Action]
     losses: list[Loss]
+    hides_usage: bool = False
+    """Whether the stream reports usage that the client did not ask for."""
 
 
 class Generation:
@@ -94,7 +99,15 @@ class Generation:
         self._wire = formats[door.format]
         self._outline: ModelRequest | None = None
         self._whole_request: ModelRequest | None = None
-        self._passage = Passage(request_id=request.request_id, client_format=door.format, key=key.name)
+        self._is_metered = key.tokens_per_minute is not None
+        self._may_ask_for_usage = True
+        self._passage = Passage(
+            request_id=request.request_id,
+            client_format=door.format,
+            key=key.name,
+            is_metered=self._is_metered,
+            prompt_estimate=prompt_estimate(request.body) if self._is_metered else 0,
+        )
 
     async def answer(self) -> Answer:
         """What the client gets."""
@@ -114,8 +127,10 @@ class Generation:
             if self._door.format in self._running.formats:
                 self._outline = self._wire.outline_request(self._request.body)
             seen = self._outline or self.neutral
-            model = passage.asked = seen.model
+            model = seen.model
             passage.streams = bool(seen.stream)
+            check_model_name(model)
+            passage.asked = model
             if not model:
                 return self._refused(ProviderError("the request names no model", "invalid_request", param="model"))
             if not self._key.may_use(model):
@@ -126,6 +141,8 @@ class Generation:
             return await self._asked(self._running.targets(model))
         except WireError as error:
             return self._refused(ProviderError(str(error), "invalid_request"))
+        except InvalidModelName as error:
+            return self._refused(ProviderError(str(error), "invalid_request", param="model"))
         except RoutingError:
             listed = listed_models(self._running.routes, self._key.may_use)
             return self._refused(unknown_model(passage.asked, listed))
@@ -147,6 +164,7 @@ class Generation:
         """Ask the targets in order until one answers."""
         passage = self._passage
         is_rewritten = False
+        tried = targets
         while True:
             target, *others = targets
             prepared = (None if is_rewritten else self._untouched(target)) or await self._prepared(
@@ -168,12 +186,16 @@ class Generation:
                 )
             except UpstreamFailed as failure:
                 passage.error = failure.error
+                if prepared.hides_usage and _refuses_stream_options(failure.error):
+                    self._may_ask_for_usage = False
+                    continue
                 if self._is_refused_as_it_came(failure.error, prepared):
                     is_rewritten = True
                     continue
                 targets = worth_asking(failure.error, target, others)
                 if not targets:
-                    return self._told(passed_on(self._door.format, failure.error, target.provider))
+                    error = self._running.with_applied_wait(failure.error, tried)
+                    return self._told(passed_on(self._door.format, error, target.provider))
             else:
                 passage.error = None
                 if isinstance(reply, StreamReply):
@@ -206,7 +228,20 @@ class Generation:
             return None
         if self._running.config.gateway.repair and not is_legal(outline.messages, RULES[upstream.format]):
             return None
-        return Prepared(target, upstream, [self._request.body], True, True, [], [])
+        return self._as_it_came(target, upstream, self._request.body)
+
+    def _as_it_came(self, target: Target, upstream: AnyUpstream, body: bytes) -> Prepared:
+        """A body that needs no writing. Where tokens are charged, it asks for usage if the client did not."""
+        hides_usage = self._is_metered and self._lacks_usage(upstream)
+        body = asking_for_usage(body) if hides_usage else body
+        return Prepared(target, upstream, [body], True, True, [], [], hides_usage)
+
+    def _lacks_usage(self, upstream: AnyUpstream) -> bool:
+        """Whether the usage of a stream has to be asked for, can be, and the client did not."""
+        is_chat = self._door.format == upstream.format == "openai-chat" and self._passage.streams
+        if not is_chat or not self._may_ask_for_usage or not upstream.reports_stream_usage:
+            return False
+        return not asks_for_usage(self._request.body)
 
     async def _prepared(self, target: Target, *, is_rewritten: bool) -> Prepared:
         neutral, upstream = self.neutral, self._running.upstreams[target.provider]
@@ -223,10 +258,12 @@ class Generation:
             body = self._body_as_it_came(neutral, target)
             # made for one model, given to another: what the one takes the other may refuse
             if target.model == neutral.model or not self._is_mendable(upstream, body, target.model):
-                return Prepared(target, upstream, [body], True, True, [], [])
+                return self._as_it_came(target, upstream, body)
         named = structs.replace(mended, model=target.model)
         data, lost = upstream.wire.encode_request(named, **upstream.wire_options)
-        return Prepared(target, upstream, [data], is_same, False, repairs, losses + lost)
+        return Prepared(
+            target, upstream, [data], is_same, False, repairs, losses + lost, is_same and self._lacks_usage(upstream)
+        )
 
     async def _expanded(self, neutral: ModelRequest, upstream: AnyUpstream) -> ModelRequest:
         """The request with what it goes on from, where the upstream does not keep that itself."""
@@ -258,6 +295,7 @@ class Generation:
             self._passage.usage = prepared.upstream.wire.read_usage(reply.body)
         except WireError as error:
             return self._unreadable(error, prepared)
+        self._passage.output_bytes = len(reply.body)
         return self._told(Answer(headers={"content-type": "application/json"}, body=reply.body))
 
     def _unreadable(self, error: WireError, prepared: Prepared) -> Answer:
@@ -271,7 +309,7 @@ class Generation:
             output = prepared.upstream.wire.read_response(reply.body)
         except WireError as error:
             return self._unreadable(error, prepared)
-        passage.usage = output.usage
+        passage.usage, passage.output_bytes = output.usage, len(reply.body)
         neutral = self.neutral
         restored = structs.replace(
             CallRestorer(neutral).output(output), model=neutral.model, id=self._new_id(output.id)
@@ -286,8 +324,8 @@ class Generation:
         asked = self._passage.asked
         voice: Voice
         if prepared.is_same and reply.is_events:
-            voice = SameVoice(self._wire, asked)
-            if any(isinstance(delta, PartStarted | PartDelta) for delta in reply.deltas):
+            voice = (UsageHidingVoice if prepared.hides_usage else SameVoice)(self._wire, asked)
+            if not self._is_metered and any(map(is_visible, reply.deltas)):
                 reply.reader = Skimmer.of(reply.reader, self._wire.name, b"".join(reply.held))
         else:
             voice = TranslatedVoice(self._wire, asked, CallRestorer(self.neutral), self._new_id)
@@ -355,7 +393,7 @@ class Generation:
         if passage.losses:
             answer.headers["x-antiphon-losses"] = _listed([f"{loss.path} {loss.what}" for loss in passage.losses])
         if passage.provider:
-            answer.headers["x-antiphon-target"] = _ascii(f"{passage.provider}/{passage.model}")
+            answer.headers["x-antiphon-target"] = header_text(f"{passage.provider}/{passage.model}")
         return answer
 
     def _end(self, status: int) -> None:
@@ -363,6 +401,12 @@ class Generation:
         if passage.ended is None:
             passage.status, passage.ended = status, time.monotonic()
             self._finished(passage, self._asked_for)
+
+
+def _refuses_stream_options(error: ProviderError) -> bool:
+    """Whether a host does not know how to report the usage of a stream."""
+    told = f"{error.param} {error.message}"
+    return error.kind == "invalid_request" and ("stream_options" in told or "include_usage" in told)
 
 
 def _is_of_the_answer(loss: Loss) -> bool:
@@ -381,10 +425,4 @@ def _wants_inline(upstream: AnyUpstream) -> Callable[[Part], bool]:
 
 def _listed(told: list[str]) -> str:
     """How many, and which, as a header can say it."""
-    return _ascii(f"{len(told)}; {', '.join(dict.fromkeys(told))}")[:_MOST_TOLD]
-
-
-def _ascii(text: str) -> str:
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(letter if " " <= letter <= "~" else "?" for letter in text)
+    return header_text(f"{len(told)}; {', '.join(dict.fromkeys(told))}")[:_MOST_TOLD]

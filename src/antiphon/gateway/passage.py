@@ -9,7 +9,7 @@ from msgspec import Struct, field
 from antiphon.history.usage import TokenUsage
 from antiphon.providers.call import Attempt
 from antiphon.repair.action import Action
-from antiphon.wire.delta import Failed, ModelOutputDelta, PartDelta, PartStarted, UsageReported
+from antiphon.wire.delta import Failed, ModelOutputDelta, PartDelta, UsageReported, is_visible
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ProviderError
 
@@ -37,14 +37,20 @@ class Passage(Struct, kw_only=True):
     error: ProviderError | None = None
     is_left: bool = False
     """Whether the client went away before the end."""
+    operation: str = "chat"
+    """What the GenAI conventions of OpenTelemetry call it."""
+    is_metered: bool = False
+    """Whether its tokens are charged, so that what passes is counted."""
+    prompt_estimate: int = 0
+    output_bytes: int = 0
 
     def hear(self, deltas: list[ModelOutputDelta]) -> None:
         """Note what an answer says of itself."""
         for delta in deltas:
-            kind = type(delta)
-            if kind is PartDelta or kind is PartStarted:
-                if self.first_token is None:
-                    self.first_token = time.monotonic()
+            if self.first_token is None and is_visible(delta):
+                self.first_token = time.monotonic()
+            if self.is_metered and isinstance(delta, PartDelta):
+                self.output_bytes += len(delta.text.encode("utf-8", "replace"))
             elif isinstance(delta, UsageReported):
                 self.usage = delta.usage
             elif isinstance(delta, Failed):
