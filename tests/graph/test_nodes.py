@@ -25,8 +25,12 @@ from antiphon.graph import (
     ToolNode,
 )
 from antiphon.history import HumanDecisionEntry, ModelInputEntry, ToolCallResultsEntry
+from antiphon.parts import ToolCallRequest
+from antiphon.providers.call import ModelCallFailed
 from antiphon.providers.scripted import FunctionModel, ScriptedModel, call
+from antiphon.providers.unfolding import unfolded_part
 from antiphon.tools import tool
+from antiphon.wire.delta import Started
 from graph.rig import chats_in, kinds, log_of, loop_graph, thread
 from played import refusals
 
@@ -255,6 +259,20 @@ def test_a_graph_that_loops_for_ever_is_ended(tmp_path: Path, limit: int) -> Non
         assert kinds(history.entries).count("model_output") == (4 if limit == 4 else 7)
         assert chats.conversation(question).turn.ended == ("" if limit == 4 else "max_hand_overs")
         assert chats.store.leased(question["conversation"]) is None
+
+
+def test_a_cut_answer_with_calls_leads_to_the_model_again(tmp_path: Path) -> None:
+    request = ToolCallRequest("weather", "call_1", '{"city": "Oslo"}')
+    cut = [Started("answer_1", "m"), *unfolded_part(0, request)]
+    with chats_in(tmp_path, ScriptedModel(cut, "It rains."), tools=[weather]) as chats:
+        state = chats.ask("Is it raining in Oslo?")
+        with pytest.raises(ModelCallFailed):
+            LLMNode(chats).invoke(state)
+        state = {"conversation": state["conversation"], "version": log_of(tmp_path, state).version}
+        assert chats.next_node(state) == "llm", "the calls of an answer that was cut off are not run"
+        state = LLMNode(chats).invoke(state)
+        assert chats.next_node(state) == "end"
+        assert refusals(log_of(tmp_path, state).snapshot()) == []
 
 
 def test_a_graph_that_forgets_the_tools_is_told(tmp_path: Path) -> None:

@@ -152,6 +152,8 @@ class Conversations:
         """What the turn needs next: `tools`, `human`, `llm` or `end`. For `add_conditional_edges` with a mapping of these."""
         chat = self.conversation(state)
         turn = Turn.of(chat.history.snapshot())
+        if turn.has_failed and not turn.ended:
+            return "llm"  # which asks again; the calls of an answer that was cut off are not run
         if turn.open_calls:
             waiting = {call.tool_call_id for call in ToolLoop(chat).pending}
             is_waiting_only = bool(waiting) and all(
