@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from antiphon.conversation.turn import Turn
 from antiphon.history import (
-    ApprovalRequestedEntry,
     AgentHistorySnapshot,
+    ApprovalRequestedEntry,
     HistoryEntry,
     LiveContextInjectedEntry,
     ModelOutputEntry,
