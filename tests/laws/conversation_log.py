@@ -7,6 +7,7 @@ or an agent set last. Only a person's rollback takes such a setting back; a roll
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 from msgspec import Struct, structs
 
@@ -26,10 +27,11 @@ from antiphon.parts import ToolCallRequest, ToolCallResult
 
 
 class Settings(Struct, frozen=True):
-    """The system instruction and the notebook that must be in force."""
+    """The system instruction and the notebook that must be in force. `own` is the instruction that no agent set."""
 
     system: str = ""
     notebook: str = ""
+    own: str = ""
 
 
 class CallFacts(Struct):
@@ -87,10 +89,10 @@ class ObservedLog:
         self.entries.append(entry)
         view, settings = self._views[-1], self._settings[-1]
         if isinstance(entry, RollbackEntry):
-            kept = getattr(entry, "kept", ())
-            self._views.append([*self._views[entry.to], *(one for one in view if one.sequence_number in kept)])
+            kept = [one for one in view if one.sequence_number in entry.kept]
+            self._views.append([*self._views[entry.to], *kept])
             if self.is_person_rolling_back:
-                settings = self._settings[entry.to]
+                settings = reduce(_after, kept, self._settings[entry.to])
                 self.reported = {call: version for call, version in self.reported.items() if version <= entry.to}
         else:
             self._views.append([*view, entry])
@@ -136,7 +138,8 @@ def _after(settings: Settings, entry: HistoryEntry) -> Settings:
     if isinstance(entry, SetMemoryNotebookEntry):
         return structs.replace(settings, notebook=entry.content)
     if isinstance(entry, SetSystemInstructionEntry):
-        is_agent = entry.metadata is not None and entry.metadata.source.startswith("agent:")
-        if entry.text or not is_agent:  # an agent without instructions has none to set
-            return structs.replace(settings, system=entry.text)
+        if entry.metadata is not None and entry.metadata.source.startswith("agent:"):
+            # An agent without instructions speaks under the conversation's own.
+            return structs.replace(settings, system=entry.text or settings.own)
+        return structs.replace(settings, system=entry.text, own=entry.text)
     return settings
