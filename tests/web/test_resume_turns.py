@@ -146,7 +146,7 @@ def _decided(browser: Browser, conversation: str, first: Any, second: Any) -> No
     where = f"/conversations/{conversation}/decisions"
     start = browser.show(conversation)["last_event"]
     unknown = {"tool_call_id": "call_99", "decision": "approve"}
-    assert "waits for a decision" in browser.api("POST", where, unknown, status=400)["error"]["message"]
+    assert "is not pending approval" in browser.api("POST", where, unknown, status=400)["error"]["message"]
     edit = {"tool_call_id": first["tool_call_id"], "decision": "edit"}
     assert browser.api("POST", where, edit, status=400)
     assert browser.api("POST", where, {**edit, "decision": "perhaps"}, status=400)
