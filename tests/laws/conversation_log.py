@@ -56,8 +56,8 @@ class ObservedLog:
         """Grows with everything that may change the beginning of a request."""
         self.reported: dict[str, int] = {}
         """The calls that were reported as waiting for a person, and the version at which they first were."""
-        self.required: set[str] = set()
-        """The calls that were made where they need a person. No rollback and no crash takes that back."""
+        self.required: dict[str, int] = {}
+        """The calls that were made where they need a person, and the output that made them: nothing takes that back."""
         self._views: list[list[HistoryEntry]] = [[]]
         self._settings = [Settings()]
 
@@ -79,7 +79,7 @@ class ObservedLog:
         fork.entries = self.entries[:at]
         fork._views = self._views[: at + 1]
         fork._settings = self._settings[: at + 1]
-        fork.required = set(self.required)
+        fork.required = {call: output for call, output in self.required.items() if output <= at}
         fork.reported = {call: version for call, version in self.reported.items() if version <= at}
         return fork
 

@@ -112,7 +112,8 @@ class World:
             self._check_results(log, entry)
         if isinstance(entry, ModelOutputEntry) and self.surface.is_strict:
             source = entry.metadata.source if entry.metadata is not None else ""
-            log.required.update(call.tool_call_id for call in entry.tool_calls if _must_ask(call, source))
+            asked = [call.tool_call_id for call in entry.tool_calls if _must_ask(call, source)]
+            log.required.update(dict.fromkeys(asked, entry.sequence_number))
         log.observe(entry)
 
     def fork(self, conversation: str, of: ObservedLog, at: int) -> None:
