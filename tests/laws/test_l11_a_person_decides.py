@@ -104,7 +104,7 @@ class Office:
             return f"noted {amount}"
 
         @tool(effect="read")
-        async def look(context: ToolContext, amount: int | str = 0) -> str:  # noqa: ARG001
+        async def look(context: ToolContext, amount: int | str = 0) -> str:
             self.ran.append(context.tool_call_id)
             return "seen"
 
@@ -123,7 +123,9 @@ def is_asked(call: Written, approval: Approval) -> bool:
 class Process:
     """A process that has one turn in its log: it runs until it is killed, is over, or waits for a person."""
 
-    def __init__(self, plan: list[list[Written]], office: Office, kept: list[HistoryEntry], limit: int = 100_000) -> None:
+    def __init__(
+        self, plan: list[list[Written]], office: Office, kept: list[HistoryEntry], limit: int = 100_000
+    ) -> None:
         self.journal = MortalJournal(limit)
         self.journal.kept = list(kept)
         self.history = AgentHistory(kept, journal=self.journal)

@@ -53,7 +53,7 @@ from antiphon.history.opening import open_store
 from antiphon.parts import Part, ToolCallRequest, ToolCallResult
 from antiphon.providers.call import CallReport, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
-from antiphon.tools.call_runner import CallRunner, CallState, request_approval
+from antiphon.tools.call_runner import CallRunner, CallState, note_edit, request_approval
 from antiphon.tools.executor import ApprovalPolicy, ToolExecutor, tool_policy
 from antiphon.tools.registry import ToolRegistry, ToolSource
 from antiphon.wire.delta import ModelOutputDelta
@@ -338,7 +338,7 @@ class Conversation:
                 "the calls again",
                 tuple(call.tool_call_id for call in plan.pending_calls),
             )
-        return [state.result for state in states if state.result is not None]
+        return [note_edit(state, state.result) for state in states if state.result is not None]
 
     def call_runner(self, executor: ToolExecutor, round: int, source: str = "") -> CallRunner:  # noqa: A002 - as in the design
         """What runs calls of this conversation with the tools of `executor`."""

@@ -52,8 +52,8 @@ class GraphStep:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the log has work in it that the graph does not know of yet."""
-        return self.standing == "kept" or bool(self.done)
+        """Whether the log has work in it that the graph does not know of yet. What was only set meanwhile is none."""
+        return self.standing == "kept" or any(type(entry) not in SETTING for entry in self.done)
 
     def mark(self) -> None:
         """Write down that this step begins, unless that was done before."""

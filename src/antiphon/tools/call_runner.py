@@ -122,7 +122,7 @@ class CallRunner(Struct, eq=False):
             is_new = decision is None and state.started is None and state.result is None
             result = None if is_new else final_result(state, tool)
             if refusals and result is None and call.tool_call_id in refusals:
-                result = skipped(call, refusals[call.tool_call_id])
+                result = closing_result(state, refusals[call.tool_call_id], UNKNOWN_OUTCOME)
             if result is not None:
                 plan.settled.append((state, result))
             elif decision is None and (state.approval_requested or executor.needs_approval(tool, call)):
