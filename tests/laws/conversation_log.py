@@ -1,7 +1,7 @@
 """What a log must hold: the simplest model of it, fed with every entry that was stored.
 
-It keeps a list of all entries, for every version the list of what was effective, and which system instruction and notebook a person
-or an agent set last. Only a person's rollback takes such a setting back; a rollback that the library makes does not.
+It keeps a list of all entries, for every version the list of what was effective, and which system instruction and notebook were
+set last by a person or an agent. Only a person's rollback takes such a setting back; a rollback that the library makes does not.
 """
 
 from __future__ import annotations

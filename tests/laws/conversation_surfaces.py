@@ -102,10 +102,11 @@ async def play_by_hand(chat: Conversation, play: Play) -> None:
     if play.content and not chat.turn.open_calls:
         chat.add(*play.content)
     for _ in range(play.bounds.max_rounds):
+        turn = chat.turn
         try:
-            if chat.turn.open_calls:
+            if turn.open_calls and not turn.has_failed:
                 await chat.execute_tool_calls()
-            elif chat.turn.needs_model:
+            elif turn.needs_model or turn.has_failed:  # an answer that was cut off is asked for again
                 await chat.call_model()
         except (ModelCallFailed, ConversationError):
             return

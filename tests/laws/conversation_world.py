@@ -1,8 +1,8 @@
-"""The world that random conversations of law L12 live in: tools that record what they do, agents, and models that follow a script.
+"""The surroundings of the random conversations of law L12: tools that record what they do, agents, and models with a script.
 
-Nothing here trusts the library. Every tool writes into a ledger of its own when it begins and ends, and looks at that moment into the
-observed log whether it may run at all. What breaks a law becomes a line in `World.faults`: raised in a tool or a model, it would
-only become a failed call.
+Nothing here trusts the library. Every tool writes into a ledger of its own when it begins and ends, and looks at that moment
+into the observed log whether it may run at all. What breaks a law becomes a line in `World.faults`: raised in a tool or a model,
+it would only become a failed call.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ from antiphon.providers.scripted import FunctionModel, Item
 from antiphon.providers.unfolding import unfolded_part
 from antiphon.tools import Tool, ToolContext, ToolError, ToolExecutor, ToolRegistry, tool
 from antiphon.tools.outcome import CallOutcome
+from antiphon.tools.tool import Effect
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.delta import Failed, Finished, Started, UsageReported
-from antiphon.wire.output import ProviderError
+from antiphon.wire.output import ProviderError, StopReason
 from laws.conversation_log import CallFacts, ObservedLog
 from played import MODELS
 
@@ -60,7 +61,7 @@ class Answer(Struct, frozen=True):
     """What a model answers. `fate`: it finishes, its stream is cut, or it fails; `aside`: what a person sets while it speaks."""
 
     parts: tuple[OutputPart, ...]
-    stop_reason: str = ""
+    stop_reason: StopReason = ""
     fate: str = "finishes"
     aside: tuple[str, str] | None = None
 
@@ -304,7 +305,7 @@ class Here:
 
 HERE = Here()
 
-TOOLS = {
+TOOLS: dict[str, Effect] = {
     "look": "read",
     "put": "idempotent",
     "send": "once",
@@ -347,7 +348,7 @@ def _made(surface: Surface, name: str) -> Tool:
     elif surface.is_strict and name == "wire":
         is_marked = lambda arguments: arguments["text"] != "small"  # noqa: E731 - which fails without a text
 
-    @tool(name=name, effect=TOOLS[name], needs_approval=is_marked)  # type: ignore[arg-type]
+    @tool(name=name, effect=TOOLS[name], needs_approval=is_marked)
     async def work(context: ToolContext, text: str = "") -> str:
         "Does something."
         return await HERE.world.work(surface, name, context, text)

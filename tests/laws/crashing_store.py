@@ -1,7 +1,7 @@
 """Stores whose process dies at a chosen append, and which report every entry that was stored.
 
-`CrashingSqlite` and `CrashingPostgres` are the real stores; only the history they open is watched. One `Crash` is one process: once
-it has happened, every task that still holds a history of that process is refused too, as if it were gone.
+`CrashingSqlite` and `CrashingPostgres` are the real stores; only the histories they open are watched. One `Crash` is one process:
+once it has happened, every task that still holds a history of that process is refused too, as if it were gone.
 """
 
 from __future__ import annotations
