@@ -181,16 +181,15 @@ def test_no_process_runs_what_nobody_allowed(
         made = {call.tool_call_id for entry in kept for call in getattr(entry, "tool_calls", ())}
         resumed.run(declared, surface)
         kept = resumed.journal.kept
-        new = office.ran[len(before) :]
+        newly_ran = office.ran[len(before) :]
         # Calls that a process without approval got from the model itself are its own affair.
-        check(plan, approval, [call_id for call_id in new if declared == approval or call_id in made], kept)
+        check(plan, approval, [call_id for call_id in newly_ran if declared == approval or call_id in made], kept)
         turn = Turn.of(AgentHistory(kept).snapshot())
         for call in pending_calls(turn):
-            decision = data.draw(st.sampled_from(["approve", "deny", "edit", "leave"]), label="decided")
-            if decision != "leave":
-                arguments = {"amount": 1} if decision == "edit" and not call.freeform else None
-                if decision == "edit" and call.freeform:
-                    arguments = "1"
+            decision: Any = data.draw(st.sampled_from(["approve", "deny", "edit", ""]), label="decided")
+            if decision:
+                new: dict[str, Any] | str = "1" if call.freeform else {"amount": 1}
+                arguments = new if decision == "edit" else None
                 history = AgentHistory(kept, journal=(journal := MortalJournal(100_000)))
                 journal.kept = list(kept)
                 decide(history, Decision(tool_call_id=call.tool_call_id, decision=decision, arguments=arguments))
