@@ -27,10 +27,12 @@ from antiphon.history import (
     ToolCallStartedEntry,
 )
 from antiphon.parts import Image, ToolCallRequest, ToolCallResult, ToolExecutionStatus, text_of
-from antiphon.providers.call import ProviderCallOptions
+from antiphon.providers.call import ModelCallFailed, ProviderCallOptions
 from antiphon.providers.scripted import FunctionModel, Said, ScriptedModel, call
 from antiphon.tools import tool
 from antiphon.tools.call_runner import UNKNOWN_OUTCOME
+from antiphon.wire.delta import Failed, PartStarted
+from antiphon.wire.output import ProviderError
 from antiphon.wire.request import ModelRequest
 from generated import conversations
 from played import Source, World, refusals
@@ -245,6 +247,33 @@ def test_a_started_call_that_must_not_run_twice_is_not_run_again() -> None:
     assert refusals(chat.history.snapshot()) == []
 
 
+def test_a_call_that_has_its_result_is_not_run_again() -> None:
+    world = World()
+    chat = Conversation(ScriptedModel([call("send"), call("look")], "Sent."), tools=world.tools())
+    chat.add("Go.")
+    calls = asyncio.run(chat.call_model()).tool_calls
+    results = asyncio.run(chat.execute_tool_calls(calls))
+    asyncio.run(chat.call_model())
+    version = chat.history.version
+    assert asyncio.run(chat.execute_tool_calls(calls)) == results
+    assert chat.history.version == version
+    assert world.began[calls[0].tool_call_id] == 1
+
+
+def test_calls_of_an_answer_that_was_cut_off_are_not_run() -> None:
+    world = World()
+    model = ScriptedModel(
+        [PartStarted(0, ToolCallRequest("send", "a", "{}")), Failed(ProviderError("away", "overloaded"))]
+    )
+    chat = Conversation(model, tools=world.tools())
+    chat.add("Go.")
+    with pytest.raises(ModelCallFailed):
+        asyncio.run(chat.call_model())
+    (result,) = asyncio.run(chat.execute_tool_calls())
+    assert "was cut off" in result.result_markdown
+    assert not world.began
+
+
 def test_calls_that_need_a_person_wait_and_the_others_run() -> None:
     ran: list[str] = []
 
@@ -281,9 +310,9 @@ def test_adding_a_message_counts_without_reading_the_others(monkeypatch: pytest.
     chat = Conversation(ScriptedModel())
     assert [chat.add(f"message {number}") for number in range(3)] == [1, 2, 3]
     chat.history.rollback(1)
-    assert chat.add("another") == 2 == len(chat.messages)
+    assert [chat.add("another"), len(list(chat.messages))] == [2, 2]
     chat.history.compact("so far", chat.history.version)
-    assert chat.add("and one") == len(chat.messages) == 1
+    assert [chat.add("and one"), len(list(chat.messages))] == [1, 1]
 
     def unread(_: Conversation) -> tuple[ContextEntry, ...]:
         raise AssertionError("all messages were read")
@@ -291,7 +320,7 @@ def test_adding_a_message_counts_without_reading_the_others(monkeypatch: pytest.
     with monkeypatch.context() as patched:
         patched.setattr(Conversation, "messages", property(unread))
         assert [chat.add(f"message {number}") for number in range(3)] == [2, 3, 4]
-    assert len(chat.messages) == 4
+    assert len(list(chat.messages)) == 4
 
 
 @given(conversations, st.data())

@@ -369,8 +369,7 @@ def test_a_graph_whose_tools_ask_nobody_leaves_a_pending_call_alone(tmp_path: Pa
 def test_a_call_with_an_unknown_outcome_does_not_keep_a_person_waiting(tmp_path: Path) -> None:
     model = ScriptedModel([call("send"), call("book", to="Oslo")], "Booked.")
     with chats_in(tmp_path, model, tools=[book, tool(name="send", description="Sends.")(lambda: "sent")]) as chats:
-        state = chats.ask("Fly me.")
-        state = LLMNode(chats).invoke(state)
+        state = LLMNode(chats).invoke(chats.ask("Fly me."))
         chats.release()
         history = chats.store.open(state["conversation"])
         send = next(one.call for one in Turn.of(history.snapshot()).open_calls.values() if one.call.tool_name == "send")

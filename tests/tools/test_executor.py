@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import logging
 import os
 import subprocess
@@ -378,6 +379,27 @@ def test_a_tool_that_blocks_the_loop_is_answered_when_it_lets_go_and_named(caplo
 
     assert one(block)[0] == "done"
     assert "block held up the event loop" in caplog.text
+
+
+def test_an_observer_that_fails_in_several_calls_is_raised_once_and_reported_nowhere_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Full:
+        def started(self, *_: object) -> None:
+            raise OSError("the disk is full")
+
+        def progress(self, *_: object) -> None: ...
+        def finished(self, *_: object) -> None: ...
+
+    @tool
+    async def look() -> str:
+        return "seen"
+
+    calls = [ToolCallRequest("look", f"call_{number}", "{}") for number in range(3)]
+    with pytest.raises(OSError, match="disk is full"):
+        asyncio.run(ToolExecutor(ToolRegistry([look])).execute(calls, observer=Full()))
+    gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 def test_fifty_megabytes_are_cut(caplog: pytest.LogCaptureFixture) -> None:

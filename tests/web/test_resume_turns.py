@@ -152,7 +152,8 @@ def _decided(browser: Browser, conversation: str, first: Any, second: Any) -> No
     assert browser.api("POST", where, {**edit, "decision": "perhaps"}, status=400)
     got = browser.api("POST", where, {**edit, "arguments": {"to": "eve"}})
     assert got == {"pending": [second], "running": False}
-    assert browser.api("POST", where, {**edit, "arguments": {"to": "eve"}}, status=400), "it was decided already"
+    assert browser.api("POST", where, {**edit, "arguments": {"to": "eve"}}) == got, "repeating it changes nothing"
+    assert browser.api("POST", where, {**edit, "arguments": {"to": "bob"}}, status=400), "it was decided already"
     deny = {"tool_call_id": second["tool_call_id"], "decision": "deny", "reason": "not him"}
     assert browser.api("POST", where, deny)["pending"] == []
     with browser.events(conversation, start) as events:

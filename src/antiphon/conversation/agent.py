@@ -223,7 +223,7 @@ class AgentStage(Stage):
         return tool(
             name=f"hand_off_to_{agent.name}",
             description=f"Hand the conversation over to {agent.name}. {agent.description}".strip(),
-            effect="idempotent",
+            effect="read",  # outside of the conversation it changes nothing
         )(hand_over)
 
 

@@ -29,31 +29,28 @@ from antiphon.context import LiveContext, LiveContextOptions, LiveContextRendere
 from antiphon.conversation.blocking import run_blocking
 from antiphon.conversation.events import CompactionNeeded
 from antiphon.conversation.inference import Inference
-from antiphon.conversation.message import Role, message, role_named
+from antiphon.conversation.message import MessageCount, Role, message, role_named
 from antiphon.conversation.playing import Playing
 from antiphon.conversation.record import CallRecord
-from antiphon.conversation.turn import Turn, last_own_instruction
+from antiphon.conversation.turn import Turn, last_own_instruction, state_of
 from antiphon.errors import ApprovalPending, ConversationError
 from antiphon.history import (
     AgentHistory,
-    CompactionEntry,
     ContextEntry,
     ContextEntryRole,
     HistoryEntry,
     HistoryStore,
-    ModelInputEntry,
     ModelOutputEntry,
     Origin,
     RollbackEntry,
     TokenUsage,
-    ToolCallResultsEntry,
 )
 from antiphon.history.ids import new_id
 from antiphon.history.opening import open_store
 from antiphon.parts import Part, ToolCallRequest, ToolCallResult
 from antiphon.providers.call import CallReport, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
-from antiphon.tools.call_runner import CallRunner, CallState, note_edit, request_approval
+from antiphon.tools.call_runner import CallRunner, note_edit, request_approval
 from antiphon.tools.executor import ApprovalPolicy, ToolExecutor, tool_policy
 from antiphon.tools.registry import ToolRegistry, ToolSource
 from antiphon.wire.delta import ModelOutputDelta
@@ -68,9 +65,6 @@ Subscriber: TypeAlias = Callable[["Conversation", CompactionNeeded], Awaitable[N
 Screen: TypeAlias = str | Callable[[], str | None] | None
 
 _SETTINGS = ModelRequest()
-_MESSAGES = frozenset({ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry})
-_RECOUNTED = frozenset({RollbackEntry, CompactionEntry})
-"""Entries that change which messages there are; late results do too, if a summary stands for the output with their calls."""
 
 
 class Conversation:
@@ -134,7 +128,7 @@ class Conversation:
         self._followed = 0
         self._ids: set[str] = set()
         self._turn = Turn()
-        self._counted = (0, 0)  # a version, and how many messages there were
+        self._message_count = MessageCount()
         self._origin: Origin | None = None
         self._record = CallRecord()
         self._key = self.history.id or new_id()
@@ -157,18 +151,7 @@ class Conversation:
     def add(self, *content: Part | str | HistoryEntry, role: Role = "user") -> int:
         """Append a message and return how many there are. Strings become text; an entry is appended as it is."""
         self.history.append(message(role, content))
-        return self._count_messages()
-
-    def _count_messages(self) -> int:
-        """How many messages there are, at the cost of what is new, unless something new changes more than itself."""
-        snapshot, counted = self.history.snapshot(), self._counted
-        kinds = list(map(type, snapshot.since(counted[0])))
-        if _RECOUNTED.isdisjoint(kinds) and (snapshot.compaction is None or ToolCallResultsEntry not in kinds):
-            count = counted[1] + sum(kind in _MESSAGES for kind in kinds)
-        else:
-            count = len(self.messages)
-        self._counted = (snapshot.version, count)
-        return count
+        return self._message_count.update(self.history.snapshot(), lambda: len(self.messages))
 
     @property
     def messages(self) -> tuple[ContextEntry, ...]:
@@ -293,7 +276,7 @@ class Conversation:
     def _record_call(self, inference: Inference) -> None:
         self.refresh_turn()
         entry = self._record.entry(inference, self._ids)
-        if type(entry) is ModelOutputEntry and not inference.how and not inference.ended:
+        if type(entry) is ModelOutputEntry:
             # Before the output, so that its calls are never in the log without the request (law L11).
             executor = inference.executor or self.executor
             find_tool = executor.registry.get
@@ -319,18 +302,23 @@ class Conversation:
     async def execute_tool_calls(self, calls: Sequence[ToolCallRequest] | None = None) -> list[ToolCallResult]:
         """Run calls (those of the last output by default), in parallel, and append their results as one entry.
 
-        A call that finished, or may have run, before a crash is not run again. If calls need a person, the others run, nothing
-        is appended for a model yet, and `ApprovalPending` is raised: `decide` them and call this again.
+        Calls that finished or may have run before a crash are not run again, nor those of an answer that was cut off. If calls
+        need a person, the others run, no results are appended yet, and `ApprovalPending` is raised: `decide` and call this again.
         """
         await self.registry.open()
         turn = self.turn
         if calls is None:
             states = list(turn.open_calls.values())
         else:
-            states = [turn.open_calls.get(call.tool_call_id) or CallState(call) for call in calls]
-        if not states:
-            return []
-        plan = await self.call_runner(self.executor, turn.rounds).run(states)
+            states = [
+                turn.open_calls.get(call.tool_call_id) or state_of(call, self.history.effective) for call in calls
+            ]
+        to_answer = [state for state in states if not state.is_answered]
+        if not to_answer:
+            return [state.result for state in states if state.result is not None]
+        is_cut = turn.ended or turn.has_failed
+        refusals = dict.fromkeys(turn.open_calls, "the answer that asked for it was cut off") if is_cut else {}
+        plan = await self.call_runner(self.executor, turn.rounds).run(to_answer, refusals)
         if plan.pending:
             waiting = ", ".join(f"{call.tool_call_id} ({call.tool_name})" for call in plan.pending_calls)
             raise ApprovalPending(
@@ -338,7 +326,11 @@ class Conversation:
                 "the calls again",
                 tuple(call.tool_call_id for call in plan.pending_calls),
             )
-        return [note_edit(state, state.result) for state in states if state.result is not None]
+        return [
+            state.result if state.is_answered else note_edit(state, state.result)
+            for state in states
+            if state.result is not None
+        ]
 
     def call_runner(self, executor: ToolExecutor, round: int, source: str = "") -> CallRunner:  # noqa: A002 - as in the design
         """What runs calls of this conversation with the tools of `executor`."""

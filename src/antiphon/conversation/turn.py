@@ -13,7 +13,7 @@ turn that waits for them, so nobody can make a turn endless by asking within it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from antiphon.conversation.parts_tracker import FAILED
@@ -32,11 +32,14 @@ from antiphon.history import (
     ToolCallResultsEntry,
     ToolCallStartedEntry,
 )
-from antiphon.parts import ToolExecutionStatus
+from antiphon.parts import ToolCallRequest, ToolExecutionStatus
 from antiphon.tools.call_runner import CallState
 
 AGENT_SOURCE = "agent:"
 """How the source of an entry begins that an agent made; its name follows."""
+
+
+_CALL_MARKS = (ApprovalRequestedEntry, HumanDecisionEntry, ToolCallStartedEntry, ToolCallFinishedEntry)
 
 
 class Turn:
@@ -138,11 +141,12 @@ class Turn:
         succeeded = False
         seen: list[tuple[Any, ...]] = []
         for result in entry.results:
-            self._approval_requested.discard(result.tool_call_id)
             if open_call := self.open_calls.pop(result.tool_call_id, None):
                 call = open_call.call
                 seen.append((call.tool_name, call.arguments, result.status, result.content))
                 succeeded = succeeded or result.status is ToolExecutionStatus.SUCCESS
+        if self._approval_requested:
+            self._approval_requested.difference_update([result.tool_call_id for result in entry.results])
         if seen:
             self.failed_rounds = 0 if succeeded else self.failed_rounds + 1
             self.repeats = self.repeats + 1 if seen == self._seen else 0
@@ -158,6 +162,20 @@ def why_ended(entry: HistoryEntry) -> str:
 def is_question(entry: HistoryEntry) -> bool:
     """Whether an entry is an input that begins a turn; what an operator adds in mid-turn does not."""
     return isinstance(entry, ModelInputEntry) and entry.channel not in ("system", "developer")
+
+
+def state_of(call: ToolCallRequest, entries: Iterable[HistoryEntry]) -> CallState:
+    """How a call stands that is not open in the last turn."""
+    turn, state = Turn(), CallState(call)
+    turn.open_calls[call.tool_call_id] = state
+    for entry in entries:
+        if isinstance(entry, ToolCallResultsEntry):
+            for result in entry.results:
+                if result.tool_call_id == call.tool_call_id:
+                    state.result, state.is_answered = result, True
+        elif isinstance(entry, _CALL_MARKS):
+            turn.after(entry)
+    return state
 
 
 def last_own_instruction(history: AgentHistory) -> SetSystemInstructionEntry | None:

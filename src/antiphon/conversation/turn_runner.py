@@ -70,6 +70,7 @@ from antiphon.wire.request import ToolChoice
 logger = logging.getLogger(__name__)
 
 _MAX_BLOCKING_SECONDS = 0.01
+_NOTHING: Mapping[str, str] = {}
 _OF_AN_OUTPUT = (
     ModelOutputEntry,
     ToolCallStartedEntry,
@@ -249,7 +250,7 @@ class TurnRunner:
     def _over_budget(self, turn: Turn) -> Mapping[str, str]:
         """The calls of the last output that the budget does not allow any more, and why."""
         if self._bounds.calls is None:
-            return {}
+            return _NOTHING
         allowed = self._bounds.calls - (turn.calls - len(turn.open_calls))
         reason = f"the budget of {self._bounds.calls} tool calls is used"
         return dict.fromkeys(list(turn.open_calls)[max(0, allowed) :], reason)

@@ -58,13 +58,15 @@ _NO_REFUSALS: Mapping[str, str] = {}
 
 
 class CallState(Struct, eq=False):
-    """A call that has no result in the history yet, and what the log says of it."""
+    """A call, and what the log says of it."""
 
     call: ToolCallRequest
     approval_requested: bool = False
     started: ToolCallStartedEntry | None = None
     decision: HumanDecisionEntry | None = None
     result: ToolCallResult | None = None
+    is_answered: bool = False
+    """Whether the result is one that a model sees: it is in a results entry."""
 
     @property
     def needs_approval(self) -> bool:
@@ -148,12 +150,14 @@ class CallRunner(Struct, eq=False):
         if plan.to_run:
             self._remaining = len(plan.to_run) + len(plan.pending)
             self._running = {state.call.tool_call_id: state for state in plan.to_run}
-            requests = [state.call if state.decision is None else apply_edit(state) for state in plan.to_run]
-            results = await (
-                self._execute(requests) if self.on_interrupt == "cancel" else self._execute_to_the_end(requests)
-            )
-            for state, result in zip(plan.to_run, results, strict=True):
-                state.result = result
+            requests = [apply_edit(state) for state in plan.to_run]
+            if self.on_interrupt == "cancel":
+                results = await self._execute(requests)
+            else:
+                results = await self._execute_to_the_end(requests)
+            if len(results) > len(self._running):  # two calls of one id: `finished` kept the result of one
+                for state, result in zip(plan.to_run, results, strict=True):
+                    state.result = result
         if not plan.pending:
             append_results(self.history, calls, self.source)
         return plan
@@ -214,11 +218,7 @@ def request_approval(history: AgentHistory, tool_call_ids: Sequence[str], source
 
 def append_results(history: AgentHistory, calls: Collection[CallState], source: str = "", ended: str = "") -> None:
     """Append the results of calls that all have one; `ended` is why the turn is over with them, if it is."""
-    results = [
-        state.result if state.decision is None else note_edit(state, state.result)
-        for state in calls
-        if state.result is not None
-    ]
+    results = [note_edit(state, state.result) for state in calls if state.result is not None]
     metadata = EntryMetadata(source=source, extra={"ended": ended} if ended else None) if source or ended else None
     history.append(ToolCallResultsEntry(tuple(results), metadata=metadata))
 

@@ -186,10 +186,10 @@ class ToolExecutor:
                 task.cancel()
             if pending:
                 await asyncio.wait(pending)
-        for task in tasks:
-            # An observer that failed: its error comes before the cancellations it caused.
-            if not task.cancelled() and task.exception() is not None:
-                task.result()
+            # Read of every task, so that asyncio does not report those that are not raised here.
+            failed = [task for task in tasks if not task.cancelled() and task.exception() is not None]
+        if failed:
+            failed[0].result()  # an observer that failed: its error comes before the cancellations it caused
         return [task.result() for task in tasks]
 
 
