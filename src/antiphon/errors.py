@@ -177,6 +177,14 @@ class ConversationError(AntiphonError):
     """An operation the conversation cannot do in its present state."""
 
 
+class ApprovalPending(ConversationError):
+    """Calls that need a person were not run; all others were. Decide each of `tool_call_ids`, then run the calls again."""
+
+    def __init__(self, message: str, tool_call_ids: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.tool_call_ids = tool_call_ids
+
+
 class GraphError(AntiphonError):
     """A graph step that cannot run in this state; nothing was written."""
 
