@@ -11,7 +11,6 @@ import asyncio
 import logging
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from random import uniform
 from antiphon.cli.chat.models import model_named
 from antiphon.cli.history import store_place
 from antiphon.cli.history_copy import opened
+from antiphon.cli.terminal import write_error
 from antiphon.conversation import Conversation, ToolLoop
 from antiphon.errors import RunBookRefused, StoreUnreachable
 from antiphon.gateway.logs import configure_logs
@@ -120,7 +120,7 @@ async def _book(arguments: argparse.Namespace, place: str | Path) -> AsyncIterat
         yield book_at(arguments.app)
         return
     offer = models_of_environment(os.environ)
-    print(f"antiphon: {offer.choice}", file=sys.stderr)
+    write_error(f"antiphon: {offer.choice}")
     toolboxes = Toolboxes(folder_of(place))
     registry = toolboxes.of("").registry
     if arguments.ask:

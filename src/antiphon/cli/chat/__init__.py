@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -39,8 +38,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Chat, in the way that fits where we are."""
-    # What is worth a warning is told on the screen; lines of a log would only tear it.
-    logging.getLogger("antiphon").addHandler(logging.NullHandler())
     settings = ChatSettings(
         store=store_place(arguments.store),
         model=arguments.model,

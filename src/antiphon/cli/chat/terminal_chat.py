@@ -27,7 +27,7 @@ from antiphon.cli.chat.player import play
 from antiphon.cli.chat.session import ChatSession
 from antiphon.cli.chat.turn_view import Folded, TurnView
 from antiphon.cli.chat.views import PlainView, View
-from antiphon.cli.terminal import harmless
+from antiphon.cli.terminal import escape_control_chars
 from antiphon.conversation import LoopFinished
 from antiphon.errors import AntiphonError, WriterConflict
 from antiphon.history import ModelInputEntry, ModelOutputEntry
@@ -149,7 +149,8 @@ class TerminalChat:
     def interrupt(self) -> None:
         """Ctrl-C: interrupt what is going on; if nothing is, clear the line."""
         if self._answer is not None:
-            self._answer.set_exception(Undecided())
+            if not self._answer.done():  # a second Ctrl-C, or one right after Enter, comes before the answer is read
+                self._answer.set_exception(Undecided())
         elif self.session.chat.playing is not None:
             self._give_back()
             self._in_background(self.session.loop.interrupt())
@@ -246,7 +247,7 @@ class TerminalChat:
                 loop.approve(call.tool_call_id)
                 continue
             self.say(f"{call.tool_name} wants to run:", "yellow")
-            self.show(harmless(_pretty(call)))
+            self.show(escape_control_chars(_pretty(call)))
             everything = await self._decide_one(call)
 
     async def _decide_one(self, call: ToolCallRequest) -> bool:
@@ -276,7 +277,7 @@ class TerminalChat:
 
     def _echo(self, text: str) -> None:
         if isinstance(self.composer, Composer):
-            shown = harmless(text if len(text) < 4_000 else f"{text[:4_000]}… ({len(text):,} characters)")
+            shown = text if len(text) < 4_000 else f"{text[:4_000]}… ({len(text):,} characters)"
             self._turn_view.commit(self.painter.styled(f"{PROMPT}{shown}", "bold"), "asked")
 
     def _welcome(self) -> None:
