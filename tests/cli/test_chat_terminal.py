@@ -305,6 +305,46 @@ def test_a_conversation_is_resumed_with_its_model(server: ScriptedServer, tmp_pa
         terminal.sees("Hello.", again=True)
 
 
+def test_a_session_deletes_only_what_it_created_and_nobody_used(tmp_path: Path) -> None:
+    """A template or an imported greeting has no input of a person, and is not the session's to delete."""
+    (tmp_path / "antiphon").mkdir()
+    with SqliteStore(tmp_path / "antiphon" / "history.db") as store:
+        template = store.create()
+        template.set_system_instruction("You are a tutor.")
+        greeting = store.create()
+        greeting.append(ModelOutputEntry.of("Welcome! What shall we learn?"))
+        empty = store.create()
+        given = {template.id, greeting.id, empty.id}
+        for conversation in given:
+            with Terminal(tmp_path, "chat", "--resume", conversation) as terminal:
+                terminal.sees("/help says more")
+                terminal.type(LEAVE)
+                assert terminal.ends() == 0
+        assert {info.id for info in store.list()} == given
+        with Terminal(tmp_path, "chat", "--system", "Be kind.") as terminal:
+            terminal.sees("/help says more")
+            terminal.send(f"/resume {template.id}")  # away from a new one, and from one that is not the session's
+            terminal.sees(f"{template.id}")
+            terminal.send("/new")
+            terminal.sees("A new conversation")
+            terminal.type(LEAVE)
+            assert terminal.ends() == 0
+        assert {info.id for info in store.list()} == given
+        with Terminal(tmp_path, "chat") as terminal:
+            terminal.sees("/help says more")
+            terminal.send("/memory set Likes tea.")
+            terminal.sees("The notebook is kept")
+            terminal.type(LEAVE)
+            assert terminal.ends() == 0
+        assert len(store.list()) == 4
+        with Terminal(tmp_path, "chat") as terminal:
+            terminal.sees("/help says more")
+            kept(tmp_path, "somebody else wrote this")
+            terminal.type(LEAVE)
+            assert terminal.ends() == 0
+        assert len(store.list()) == 5
+
+
 def test_several_lines_and_files(server: ScriptedServer, tmp_path: Path) -> None:
     (tmp_path / "notes of mine.txt").write_text("Tea at five.")
     (tmp_path / "dot.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"\0" * 20)

@@ -121,11 +121,8 @@ async def _book(arguments: argparse.Namespace, place: str | Path) -> AsyncIterat
         return
     offer = models_of_environment(os.environ)
     write_error(f"antiphon: {offer.choice}")
-    toolboxes = Toolboxes(folder_of(place))
+    toolboxes = Toolboxes(folder_of(place), asks=arguments.ask)
     registry = toolboxes.of("").registry
-    if arguments.ask:
-        for tool in registry:
-            tool.needs_approval = tool.needs_approval or tool.effect != "read"
     book = RunBook()
 
     @book.kind("chat")

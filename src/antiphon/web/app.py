@@ -179,10 +179,16 @@ class ChatApp:
 
     def _put_to_work(self, history: AgentHistory, owner: str) -> Conversation:
         registry = self._toolboxes.of(owner).registry
-        return Conversation(
+        chat = Conversation(
             self._choice.default,
             provider=self._provider,
             tools=registry,
             history=history,
             token_limit=self._token_limit,
         )
+        # A conversation from a terminal or a program continues with the model it was with, as in the terminal.
+        if (origin := chat.last_origin) is not None and self._choice.is_available(
+            name := f"{origin.provider}/{origin.model}"
+        ):
+            chat.model = name
+        return chat

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from antiphon.conversation import ToolLoop
+from antiphon.errors import AntiphonError
 from antiphon.gateway.client_keys import ClientKey
 from antiphon.gateway.message import Answer
 from antiphon.parts import InputPart
@@ -37,6 +38,16 @@ class ModelChoice:
     def default(self) -> str:
         """The model that is asked when nobody chose one."""
         return self._models().choice.model
+
+    def is_available(self, model: str) -> bool:
+        """Whether a model of that name is known and its provider has what it needs, such as a key."""
+        models = self._models()
+        try:
+            models.check(model)
+            models.router.client(models.router.resolve(model)[0].provider)
+        except AntiphonError:
+            return False
+        return True
 
     def names(self, key: ClientKey) -> tuple[str, ...]:
         """The models on the menu."""

@@ -291,7 +291,7 @@ class TerminalChat:
             self.show_last()
 
     def _farewell(self) -> None:
-        if self.session.is_said:
+        if not self.session.is_unused:
             self.say(f"Kept as {self.session.chat.id}; `antiphon chat --resume` goes on with it.", "dim")
 
     def _status(self) -> str:

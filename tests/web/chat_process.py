@@ -1,0 +1,56 @@
+"""`antiphon chat --web` in a process of its own, and what it printed."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+
+from msgspec import Struct
+
+from cli.terminal import environment_of
+from web.rig import WAIT, Browser
+
+
+class WebChat(Struct, frozen=True):
+    """The address that was printed, and a client for the API there."""
+
+    address: str
+    browser: Browser
+
+
+@contextmanager
+def web_chat(place: Path, *arguments: str, environment: Mapping[str, str] = MappingProxyType({})) -> Iterator[WebChat]:
+    """The page, served by the command until the block ends."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "antiphon", "chat", "--web", "--port", "0", *arguments],
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment_of(place, environment),
+        cwd=place,
+    )
+    assert process.stderr is not None
+    too_long = threading.Timer(WAIT, process.kill)
+    too_long.start()
+    written = ""
+    try:
+        while (found := re.search(r"the chat is at (http://127.0.0.1:(\d+)/chat/\S*)", written)) is None:
+            line = process.stderr.readline()
+            assert line, f"it ended before it served: {written}"
+            written += line
+        too_long.cancel()
+        yield WebChat(found[1], Browser(int(found[2])))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(WAIT) == 0
+    finally:
+        too_long.cancel()
+        process.kill()
+        process.wait()
+        process.stderr.close()
