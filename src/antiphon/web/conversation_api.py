@@ -18,7 +18,6 @@ from antiphon.web.asked import Asked
 from antiphon.web.conversations import LiveConversations, tag_of
 from antiphon.web.entry_view import entry_json, entry_row, media_in
 from antiphon.web.live_conversation import LiveConversation
-from antiphon.web.models import CurrentModels
 from antiphon.web.refusal import Refused
 from antiphon.web.rendered import rendered_views
 from antiphon.web.turn_api import ModelChoice
@@ -60,13 +59,10 @@ class RollbackTo(Struct, frozen=True, forbid_unknown_fields=True):
 class ConversationApi:
     """Answers what is asked about conversations."""
 
-    def __init__(
-        self, conversations: LiveConversations, models: ModelChoice, provider: CurrentModels, system: str = ""
-    ) -> None:
+    def __init__(self, conversations: LiveConversations, models: ModelChoice, system: str = "") -> None:
         self._conversations = conversations
         self._store = conversations.store
         self._models = models
-        self._provider = provider
         self._system = system
 
     async def list(self, asked: Asked) -> Answer:
@@ -167,7 +163,8 @@ class ConversationApi:
             snapshot = live.chat.history.snapshot()
             up_to = summarised_up_to(snapshot)
             model = live.chat.model or self._models.default
-            summary = await summary_of(snapshot, up_to, self._provider, model)
+            await self._models.admit(model, asked.key)
+            summary = await summary_of(snapshot, up_to, live.chat.client, model)
             await live.apart(lambda: live.chat.history.compact(summary, up_to))
             live.tell_entries()
         return Answer.json({"summary": summary, "up_to": up_to, "tokens": live.chat.tokens})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -10,6 +11,7 @@ from msgspec import Struct
 from antiphon.conversation import ToolLoop
 from antiphon.errors import AntiphonError
 from antiphon.gateway.client_keys import ClientKey
+from antiphon.gateway.limits import RateLimits
 from antiphon.gateway.message import Answer
 from antiphon.parts import InputPart
 from antiphon.web.asked import Asked, number_of
@@ -26,13 +28,11 @@ _RUNNING = "a turn is being played; wait for its end, stop it, or send interrupt
 
 
 class ModelChoice:
-    """Which models a client may name. `admit` says how long a key has to wait, if its limit is used up."""
+    """Which models a client may name, and whether its limits let it ask now."""
 
-    def __init__(
-        self, models: Callable[[], ChatModels], admit: Callable[[ClientKey], float | None] = lambda _: None
-    ) -> None:
+    def __init__(self, models: Callable[[], ChatModels], limits: RateLimits) -> None:
         self._models = models
-        self._admit = admit
+        self._limits = limits
 
     @property
     def default(self) -> str:
@@ -59,11 +59,12 @@ class ModelChoice:
         if not key.may_use(model):
             raise Refused(f"this key may not use {model}", 403, "forbidden")
 
-    def admit(self, key: ClientKey) -> None:
-        """Raise if this client has to wait."""
-        wait = self._admit(key)
+    async def admit(self, model: str, key: ClientKey) -> None:
+        """Count a request to a model; raise if this client cannot have the model, or has to wait."""
+        self.check(model, key)
+        wait = await self._limits.admitted(key)
         if wait is not None:
-            raise Refused("this key has used up its limit for now", 429, "rate_limit", retry_after=f"{wait:.0f}")
+            raise Refused("this key has used up its limit for now", 429, "rate_limit", retry_after=str(math.ceil(wait)))
 
 
 class TurnAsked(Struct, frozen=True, forbid_unknown_fields=True):
@@ -106,7 +107,7 @@ class TurnApi:
             raise Refused(_RUNNING, 409, "running")
         parts = parts_of(said.content, await self._known(said.content, asked))
         self._check_room(live)
-        self._check_model(said.model or live.chat.model or self._models.default, asked)
+        await self._models.admit(said.model or live.chat.model or self._models.default, asked.key)
         async with live.writing:
             await live.interrupt()
             if said.model:
@@ -117,7 +118,7 @@ class TurnApi:
         """Go on with a turn that stopped."""
         live = await self._opened(asked)
         self._check_room(live)
-        self._check_model(live.chat.model or self._models.default, asked)
+        await self._models.admit(live.chat.model or self._models.default, asked.key)
         async with live.writing:
             if live.is_running:
                 raise Refused(_RUNNING, 409, "running")
@@ -134,6 +135,8 @@ class TurnApi:
         async with live.writing:
             if live.is_running:
                 raise Refused("no call waits for a decision: a turn is being played", 409, "running")
+            if [call.tool_call_id for call in live.pending] == [decision.tool_call_id]:  # the turn continues after it
+                await self._models.admit(live.chat.model or self._models.default, asked.key)
             await live.apart(lambda: _decide(live.loop, decision))
             live.tell_entries()
             pending = live.pending
@@ -164,10 +167,6 @@ class TurnApi:
                 live = await self._conversations.open(given.conversation, asked.owner)
                 known[given] = given.of(live.chat.history.entries)
         return known
-
-    def _check_model(self, model: str, asked: Asked) -> None:
-        self._models.check(model, asked.key)
-        self._models.admit(asked.key)
 
     def _check_room(self, live: LiveConversation) -> None:
         if not live.is_running and self._conversations.running >= self._most_running:
