@@ -11,6 +11,7 @@ import pytest
 from antiphon.gateway.client_keys import ClientKeys, hash_of
 from antiphon.gateway.config import ClientKeySettings, Config
 from antiphon.gateway.message import ClientRequest
+from antiphon.history import ModelInputEntry, SqliteStore
 from antiphon.web.admission import Admission
 from antiphon.web.page_files import PageFiles
 from antiphon.web.refusal import Refused
@@ -265,6 +266,19 @@ def test_whoever_has_a_key_sees_its_own_conversations_and_plans(keyed: Browser) 
         assert ben.api(method, f"/conversations/{hers}{path}", body, status=404)
     assert ada.show(ada.api("POST", f"/conversations/{hers}/fork", {"at": 1})["id"])["info"]["parent"] == hers
     assert ada.show(hers)["info"]["title"] == "the diary of Ada"
+
+
+def test_other_clients_take_no_room_in_a_search(tmp_path: Path) -> None:
+    with SqliteStore(tmp_path / "chats.db") as store:
+        own = store.create(tags=["owner:ben"])
+        own.append(ModelInputEntry.of("a diary of storks"))
+        other = store.create(tags=["owner:ada"])
+        for _ in range(250):
+            other.append(ModelInputEntry.of("diary diary"))
+    with served(tmp_path / "chats.db", keys=KEYED) as browser:
+        ben = Browser(browser.port, SECRET + "-ben")
+        (found,) = ben.api("GET", "/conversations?query=diary")["conversations"]
+        assert found["id"] == own.id
 
 
 def test_a_key_for_some_models_asks_for_no_other(tmp_path: Path) -> None:

@@ -239,11 +239,11 @@ class ConversationApi:
         }
 
     async def _found(self, asked: Asked, query: str, limit: int) -> dict[str, Any]:
-        hits = await asyncio.to_thread(lambda: self._store.search(query, limit=_MOST_LISTED))
+        tag = tag_of(asked.owner) if asked.owner else None
+        hits = await asyncio.to_thread(lambda: self._store.search(query, limit=_MOST_LISTED, tag=tag))
         found: dict[str, dict[str, Any]] = {}
         for hit in hits:
-            if not asked.owner or tag_of(asked.owner) in hit.conversation.tags:
-                found.setdefault(hit.conversation.id, _row(hit.conversation, hit.excerpt, hit.sequence_number))
+            found.setdefault(hit.conversation.id, _row(hit.conversation, hit.excerpt, hit.sequence_number))
         return {"conversations": list(found.values())[:limit], "total": len(found)}
 
 
