@@ -169,6 +169,14 @@ class ConversationError(AntiphonError):
     """Something a conversation was asked for that it cannot do."""
 
 
+class ApprovalPending(ConversationError):
+    """Calls that need a person were not run; all others were. Decide each of `tool_call_ids`, then run the calls again."""
+
+    def __init__(self, message: str, tool_call_ids: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.tool_call_ids = tool_call_ids
+
+
 class GraphError(AntiphonError):
     """A step of a graph that cannot be made as things stand; nothing was written."""
 

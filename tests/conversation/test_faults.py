@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from antiphon.conversation import Conversation, LoopFinished, ToolCallFailed, ToolCallStarted, ToolLoop
-from antiphon.conversation.driver import NOT_RUN, UNKNOWN_OUTCOME
 from antiphon.errors import ConversationError, StoreFull
 from antiphon.history import (
     AgentHistory,
@@ -28,6 +27,7 @@ from antiphon.providers.call import ModelCallFailed, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.scripted import FunctionModel, Item, Said, ScriptedModel, call
 from antiphon.tools import Tool, tool
+from antiphon.tools.call_runner import NOT_RUN, UNKNOWN_OUTCOME
 from antiphon.wire.delta import Failed, ModelOutputDelta, PartDelta, PartEnded, PartStarted, UsageReported
 from antiphon.wire.output import ModelOutput, ProviderError
 from played import Killed, MortalJournal, World, calls_in, drained, last_reason, planned, refusals, results_in

@@ -22,7 +22,6 @@ from langgraph.graph import START, StateGraph
 from langgraph.types import RetryPolicy
 
 from antiphon.conversation import Turn
-from antiphon.conversation.driver import UNKNOWN_OUTCOME
 from antiphon.graph import AskNode, Conversations, ConversationState, LLMNode
 from antiphon.graph.llm_node import GO_ON
 from antiphon.history import (
@@ -37,6 +36,7 @@ from antiphon.parts import text_of
 from antiphon.providers.call import ModelCallFailed, ProviderCallOptions
 from antiphon.providers.scripted import FunctionModel, Said, ScriptedModel, call
 from antiphon.tools import Tool, ToolContext, tool
+from antiphon.tools.call_runner import UNKNOWN_OUTCOME
 from antiphon.wire.output import ProviderError
 from graph.rig import is_mark, kinds, loop_graph, thread
 from played import calls_in, refusals, results_in

@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.conversation import Bounds, Conversation, ToolLoop
-from antiphon.conversation.driver import UNKNOWN_OUTCOME
 from antiphon.history import (
     AgentHistory,
     HistoryEntry,
@@ -25,6 +24,7 @@ from antiphon.history import (
     ToolCallFinishedEntry,
     ToolCallStartedEntry,
 )
+from antiphon.tools.call_runner import UNKNOWN_OUTCOME
 from played import Killed, MortalJournal, Plan, World, drained, last_reason, planned, refusals, results_in
 
 plans = st.lists(

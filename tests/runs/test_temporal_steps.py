@@ -18,7 +18,6 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from antiphon.conversation import Bounds, Conversation, ToolLoop
-from antiphon.conversation.driver import UNKNOWN_OUTCOME
 from antiphon.history import AgentHistory, Run, SqliteStore, ToolCallStartedEntry
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.scripted import ScriptedModel, call
@@ -34,6 +33,7 @@ from antiphon.runs.temporal_workflow import (
     Step,
 )
 from antiphon.tools import Tool, tool
+from antiphon.tools.call_runner import UNKNOWN_OUTCOME
 from antiphon.wire.output import ProviderError
 from played import World, planned, refusals, results_in
 

@@ -387,7 +387,7 @@ def test_fifty_megabytes_are_cut(caplog: pytest.LogCaptureFixture) -> None:
     said, outcome = one(flood)
     assert len(said) == outcome.size == 100_000
     assert outcome.is_truncated
-    assert "characters left out here" in said
+    assert "characters omitted" in said
     assert len(one(tool(max_result_chars=500)(flood))[0]) == 500
     assert len(one(flood, max_result_chars=700)[0]) == 700
 

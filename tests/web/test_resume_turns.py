@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 import antiphon as ap
-from antiphon.conversation.driver import UNKNOWN_OUTCOME
 from antiphon.conversation.events import LoopFinished, TextDelta
 from antiphon.errors import StoreFull
 from antiphon.history import HistoryEntry, SqliteStore
 from antiphon.providers.scripted import call
+from antiphon.tools.call_runner import UNKNOWN_OUTCOME
 from antiphon.web.conversations import LiveConversations
 from antiphon.web.live_conversation import LiveConversation
 from antiphon.wire import ProviderError
