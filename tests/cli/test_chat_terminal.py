@@ -225,8 +225,8 @@ def test_calls_wait_for_a_person_who_asked_to_be_asked(tmp_path: Path) -> None:
         assert b"InvalidStateError" not in terminal.raw
     decisions = [entry for entry in kept(tmp_path).entries if isinstance(entry, HumanDecisionEntry)]
     assert [(each.decision, each.reason) for each in decisions] == [("deny", "not today"), ("edit", "")]
-    with Terminal(tmp_path, "chat", "--ask", "--resume") as terminal:
-        terminal.sees("The last turn is not finished; /retry goes on with it.")
+    with Terminal(tmp_path, "chat", "--resume") as terminal:  # asked for already: without --ask it waits all the same
+        terminal.sees("These calls wait for your approval; /retry asks you:", "create_plan {")
         terminal.send("/retry")
         terminal.sees("create_plan wants to run:")
         terminal.send("a")

@@ -1,4 +1,4 @@
-"""`antiphon chat --web` in a process of its own, and what it printed."""
+"""`antiphon chat` in a process of its own, with and without the page, and what it leaves behind."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from msgspec import Struct
 
+from antiphon.history import SqliteStore
+from antiphon.tools.builtin import PlanStore
 from cli.terminal import environment_of
 from web.rig import WAIT, Browser
 
@@ -54,3 +58,34 @@ def web_chat(place: Path, *arguments: str, environment: Mapping[str, str] = Mapp
         process.kill()
         process.wait()
         process.stderr.close()
+
+
+def antiphon_chat(place: Path, *arguments: str, **environment: str) -> tuple[int, str, str]:
+    """The exit code, standard output and standard error of `antiphon chat`."""
+    run = subprocess.run(
+        [sys.executable, "-m", "antiphon", "chat", *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env=environment_of(place, environment),
+        cwd=place,
+        check=False,
+        timeout=60,
+    )
+    return run.returncode, run.stdout, run.stderr
+
+
+def store_of(place: Path) -> SqliteStore:
+    return SqliteStore(place / "antiphon" / "history.db")
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT
+    while not is_so():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.02)
+
+
+def plans_of(place: Path) -> list[Any]:
+    with PlanStore(place / "antiphon" / "plans.db") as plans:
+        return list(plans.list())

@@ -2,42 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from antiphon.history import SqliteStore
-from antiphon.tools.builtin import PlanStore
-from cli.terminal import environment_of
+from cli.terminal import Terminal
 from cli.test_chat_terminal import streamed
 from providers.scripted_server import Reply, ScriptedServer
-from web.chat_process import web_chat
-
-
-def antiphon(place: Path, *arguments: str, **environment: str) -> tuple[int, str, str]:
-    run = subprocess.run(
-        [sys.executable, "-m", "antiphon", "chat", *arguments],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        env=environment_of(place, environment),
-        cwd=place,
-        check=False,
-        timeout=60,
-    )
-    return run.returncode, run.stdout, run.stderr
-
-
-def store_of(place: Path) -> SqliteStore:
-    return SqliteStore(place / "antiphon" / "history.db")
-
-
-def plans_of(place: Path) -> list[Any]:
-    with PlanStore(place / "antiphon" / "plans.db") as plans:
-        return list(plans.list())
+from web.chat_process import antiphon_chat, plans_of, store_of, until, web_chat
 
 
 def test_ask_works_on_the_page(tmp_path: Path) -> None:
@@ -53,14 +25,15 @@ def test_ask_works_on_the_page(tmp_path: Path) -> None:
         assert plans_of(tmp_path) == []
         decision = {"tool_call_id": pending["tool_call_id"], "decision": "approve"}
         chat.browser.api("POST", f"/conversations/{conversation}/decisions", decision)
+        until(lambda: not chat.browser.show(conversation)["running"])
     assert len(plans_of(tmp_path)) == 1
 
 
 def test_resume_opens_the_conversation_with_its_model(tmp_path: Path) -> None:
     with ScriptedServer(Reply(body=streamed("Hello."))) as server:
         environment = {"OPENAI_API_KEY": "sk-1", "OPENAI_BASE_URL": server.url, "ANTIPHON_MODEL": "offline/plain"}
-        assert antiphon(tmp_path, "-m", "openai/gpt-test", "-p", "Hi.", **environment)[:2] == (0, "Hello.\n")
-        assert antiphon(tmp_path, "-p", "say another thing", **environment)[0] == 0
+        assert antiphon_chat(tmp_path, "-m", "openai/gpt-test", "-p", "Hi.", **environment)[:2] == (0, "Hello.\n")
+        assert antiphon_chat(tmp_path, "-p", "say another thing", **environment)[0] == 0
         with store_of(tmp_path) as store:
             another, first = (info.id for info in store.list())
         with web_chat(tmp_path, "--resume", first[-8:], "--system", "Be kind.", environment=environment) as chat:
@@ -80,19 +53,18 @@ def test_resume_opens_the_conversation_with_its_model(tmp_path: Path) -> None:
             assert chat.browser.show(without_choice)["model"] == "offline/plain"  # the other has no key any more
 
 
-def test_the_page_opens_what_is_resumed(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    pytest.importorskip("playwright")
-    from playwright.sync_api import expect
-
-    from web.window import window
-
-    assert antiphon(tmp_path, "-p", "say something memorable")[0] == 0
-    with (
-        web_chat(tmp_path, "--resume") as chat,
-        window(request.getfixturevalue("chromium"), chat.browser.port) as shown,
-    ):
-        shown.page.goto(chat.address)
-        expect(shown.thread.locator(".typed")).to_have_text("say something memorable")
+def test_an_approval_requested_on_the_page_is_asked_for_in_the_terminal(tmp_path: Path) -> None:
+    with web_chat(tmp_path, "--ask") as chat:
+        conversation = chat.browser.create()
+        assert chat.browser.ask(conversation, "make me a plan to learn Spanish")[-1].data["reason"] == "approval"
+    with Terminal(tmp_path, "chat", "--resume", conversation) as terminal:
+        terminal.sees("These calls wait for your approval")
+        terminal.send("/retry")
+        terminal.sees("create_plan wants to run:")
+        assert plans_of(tmp_path) == []
+        terminal.send("a")
+        terminal.sees("(plan-1)")
+    assert len(plans_of(tmp_path)) == 1
 
 
 @pytest.mark.parametrize(
@@ -104,7 +76,7 @@ def test_the_page_opens_what_is_resumed(tmp_path: Path, request: pytest.FixtureR
     ],
 )
 def test_what_cannot_be_served_is_refused(tmp_path: Path, arguments: tuple[str, ...], reason: str) -> None:
-    code, out, err = antiphon(tmp_path, "--web", "--port", "0", *arguments)
+    code, out, err = antiphon_chat(tmp_path, "--web", "--port", "0", *arguments)
     assert (code, out) == (1, "")
     assert reason in err
     assert "Traceback" not in err

@@ -111,6 +111,29 @@ def test_every_call_of_a_model_is_charged(tmp_path: Path, reports: bool) -> None
         assert reports or sum(tokens for _, tokens in limits.spent[5:]) == 0  # nothing came
 
 
+def test_a_decision_after_which_the_turn_continues_is_a_request(tmp_path: Path) -> None:
+    @ap.tool(needs_approval=True)
+    def pay() -> str:
+        "Pay."
+        return "Paid."
+
+    def answer(context: Sequence[Any], options: ap.ProviderCallOptions) -> Any:
+        return [call("pay"), call("pay")] if context[-1].role == "model_input" else "Done."
+
+    keys = [ClientKeySettings(name="ben", key=hash_of(SECRET), requests_per_minute=1)]
+    model = ap.FunctionModel(answer, name="payer")
+    with served(tmp_path / "chats.db", model, tools=[pay], keys=keys, limits=Charges()) as browser:
+        ben = Browser(browser.port, SECRET)
+        conversation = ben.create()
+        ben.ask(conversation, "pay twice")
+        first, second = ben.show(conversation)["pending"]
+        path = f"/conversations/{conversation}/decisions"
+        ben.api("POST", path, {"tool_call_id": first["tool_call_id"], "decision": "approve"})
+        last = {"tool_call_id": second["tool_call_id"], "decision": "approve"}
+        assert ben.api("POST", path, last, status=429)
+        assert ben.show(conversation)["pending"] == [second], "nothing was recorded"
+
+
 def test_a_key_in_debt_of_tokens_waits(tmp_path: Path) -> None:
     keys = [ClientKeySettings(name="ben", key=hash_of(SECRET), tokens_per_minute=10)]
     with served(tmp_path / "chats.db", keys=keys, limits=Charges()) as browser:

@@ -27,6 +27,7 @@ from antiphon.history import AgentHistory, HistoryStore, Run
 from antiphon.history.opening import folder_of
 from antiphon.providers.presets import PRESETS
 from antiphon.runs import RunBook, Worker, book_at
+from antiphon.tools.executor import ask_before_changes
 from antiphon.web.models import models_of_environment
 from antiphon.web.toolbox import Toolboxes
 
@@ -121,7 +122,8 @@ async def _book(arguments: argparse.Namespace, place: str | Path) -> AsyncIterat
         return
     offer = models_of_environment(os.environ)
     write_error(f"antiphon: {offer.choice}")
-    toolboxes = Toolboxes(folder_of(place), asks=arguments.ask)
+    toolboxes = Toolboxes(folder_of(place))
+    approval = ask_before_changes if arguments.ask else None
     registry = toolboxes.of("").registry
     book = RunBook()
 
@@ -130,7 +132,11 @@ async def _book(arguments: argparse.Namespace, place: str | Path) -> AsyncIterat
         named = str(run.options.get("model", ""))
         model = model_named(named, offer.names, offer.router, os.environ) if named else offer.choice.model
         system = run.options.get("system")
-        yield ToolLoop(Conversation(model, tools=registry, history=history, provider=offer.router, system=system))
+        yield ToolLoop(
+            Conversation(
+                model, tools=registry, history=history, provider=offer.router, system=system, approval=approval
+            )
+        )
 
     try:
         yield book

@@ -20,6 +20,7 @@ from antiphon.gateway.config import Config
 from antiphon.gateway.limits import RateLimits
 from antiphon.gateway.message import Answer, ClientRequest
 from antiphon.history import AgentHistory, HistoryStore
+from antiphon.tools.executor import ask_before_changes
 from antiphon.web.admission import READING, Admission
 from antiphon.web.asked import Asked
 from antiphon.web.conversation_api import ConversationApi
@@ -53,7 +54,8 @@ class ChatApp:
 
     `models` says who can be talked to, now; `toolboxes` have the tools; `keys` are the clients' keys in force, without which only
     this machine is served, under its own names and `host`; `limits` count what each key uses. `system` is the system instruction
-    of new conversations, `token_limit` where compaction is asked for. The caller closes what it gives, `toolboxes` apart.
+    of new conversations, `token_limit` where compaction is asked for. With `asks`, every call of a tool that changes something
+    needs approval. The caller closes what it gives, `toolboxes` apart.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class ChatApp:
         limits: RateLimits | None = None,
         system: str = "",
         token_limit: int | None = None,
+        asks: bool = False,
         stream_seconds: Callable[[], float] = lambda: STREAM_SECONDS,
         most_running: int = MOST_RUNNING,
         page: PageFiles | None = None,
@@ -78,6 +81,7 @@ class ChatApp:
         self._toolboxes = toolboxes
         self._admission = Admission(keys, host)
         self._token_limit = token_limit
+        self._asks = asks
         self._page = page or PageFiles()
         self._is_closing = False
         self._provider = CurrentModels(models)
@@ -171,7 +175,7 @@ class ChatApp:
                         "name": tool.name,
                         "description": tool.description,
                         "effect": tool.effect,
-                        "needs_approval": bool(tool.needs_approval),
+                        "needs_approval": bool(tool.needs_approval) or (self._asks and tool.effect != "read"),
                     }
                     for tool in tools
                 ],
@@ -188,6 +192,7 @@ class ChatApp:
             tools=registry,
             history=history,
             token_limit=self._token_limit,
+            approval=ask_before_changes if self._asks else None,
         )
         # A conversation from a terminal or a program continues with the model it was with, as in the terminal.
         if (origin := chat.last_origin) is not None and self._choice.is_available(

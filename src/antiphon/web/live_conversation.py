@@ -60,7 +60,8 @@ class LiveConversation:
         self._has_finished = True
         self.places.follow(chat.history.snapshot())
         self._order.told = chat.history.version
-        chat.model = chosen_model(chat.history.snapshot()) or chat.model
+        if chosen := chosen_model(chat.history.snapshot()):
+            chat.model = chosen
 
     # How it stands.
 

@@ -56,7 +56,7 @@ def serve_chat(
     models = models_of_environment(os.environ if environ is None else environ, model)
     _say(str(models.choice))
 
-    toolboxes = Toolboxes(folder_of(store), folder=folder, with_builtin=with_tools, asks=asks)
+    toolboxes = Toolboxes(folder_of(store), folder=folder, with_builtin=with_tools)
     with opened_store(store) as conversations:
         shown = _resumed(conversations, resume, model, system) if resume else ""
 
@@ -67,7 +67,13 @@ def serve_chat(
                 webbrowser.open(address)
 
         app = ChatApp(
-            conversations, lambda: models, toolboxes, host=lambda: host, system=system or "", token_limit=token_limit
+            conversations,
+            lambda: models,
+            toolboxes,
+            host=lambda: host,
+            system=system or "",
+            token_limit=token_limit,
+            asks=asks,
         )
         asyncio.run(serving(app, host, port, ready=ready))
     return 0

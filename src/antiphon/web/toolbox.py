@@ -26,8 +26,7 @@ class Toolboxes:
     """Makes the toolbox of each owner when it is first needed.
 
     Plans are kept in `data_dir` (in memory without one), documents are searched in `folder`; `tools` are offered beside these,
-    or instead of them if `with_builtin` is off. Whoever has no name shares the user's own plans. With `asks`, every tool that
-    changes something needs approval.
+    or instead of them if `with_builtin` is off. Whoever has no name shares the user's own plans.
     """
 
     def __init__(
@@ -37,13 +36,11 @@ class Toolboxes:
         folder: Path | None = None,
         tools: Iterable[Any] = (),
         with_builtin: bool = True,
-        asks: bool = False,
     ) -> None:
         self._data_dir = data_dir
         self._folder = folder
         self._tools = tuple(tools)
         self._with_builtin = with_builtin
-        self._asks = asks
         self._search: Tool | None = None
         self._made: dict[str, Toolbox] = {}
 
@@ -52,11 +49,7 @@ class Toolboxes:
         if owner not in self._made:
             plans = PlanStore(self._plans_path(owner))
             builtin = [*plan_tools(plans), self._searching()] if self._with_builtin else []
-            registry = ToolRegistry([*builtin, *self._tools])
-            if self._asks:
-                for tool in registry:
-                    tool.needs_approval = tool.needs_approval or tool.effect != "read"
-            self._made[owner] = Toolbox(registry, plans)
+            self._made[owner] = Toolbox(ToolRegistry([*builtin, *self._tools]), plans)
         return self._made[owner]
 
     async def aclose(self) -> None:

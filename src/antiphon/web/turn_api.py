@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
 
 from msgspec import Struct
 
-from antiphon.conversation import ToolLoop
+from antiphon.conversation import Decision
 from antiphon.errors import AntiphonError
 from antiphon.gateway.client_keys import ClientKey
 from antiphon.gateway.limits import RateLimits
@@ -75,13 +74,8 @@ class TurnAsked(Struct, frozen=True, forbid_unknown_fields=True):
     interrupt: bool = False
 
 
-class Decision(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a person decided about a call."""
-
-    tool_call_id: str
-    decision: Literal["approve", "deny", "edit"]
-    reason: str = ""
-    arguments: dict[str, Any] | str | None = None
+class DecisionAsked(Decision, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a person decided on a call, as the page sends it."""
 
 
 class TurnApi:
@@ -131,13 +125,13 @@ class TurnApi:
 
     async def decide(self, asked: Asked) -> Answer:
         """Allow a call, deny it, or change its arguments. Once all are decided, the turn goes on."""
-        live, decision = await self._opened(asked), asked.read(Decision)
+        live, decision = await self._opened(asked), asked.read(DecisionAsked)
         async with live.writing:
             if live.is_running:
                 raise Refused("no call waits for a decision: a turn is being played", 409, "running")
             if [call.tool_call_id for call in live.pending] == [decision.tool_call_id]:  # the turn continues after it
                 await self._models.admit(live.chat.model or self._models.default, asked.key)
-            await live.apart(lambda: _decide(live.loop, decision))
+            await live.apart(lambda: live.loop.decide(decision))
             live.tell_entries()
             pending = live.pending
             if not pending:
@@ -171,14 +165,3 @@ class TurnApi:
     def _check_room(self, live: LiveConversation) -> None:
         if not live.is_running and self._conversations.running >= self._most_running:
             raise Refused(f"{self._most_running} turns are being played already; try again soon", 503, "busy")
-
-
-def _decide(loop: ToolLoop, decision: Decision) -> None:
-    if decision.decision == "approve":
-        loop.approve(decision.tool_call_id, decision.reason)
-    elif decision.decision == "deny":
-        loop.deny(decision.tool_call_id, decision.reason)
-    elif decision.arguments is None:
-        raise Refused("say which arguments the call shall have: arguments is missing")
-    else:
-        loop.edit(decision.tool_call_id, decision.arguments, decision.reason)

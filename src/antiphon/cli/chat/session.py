@@ -21,6 +21,7 @@ from antiphon.history import AgentHistory, ConversationInfo, ModelInputEntry
 from antiphon.history.opening import folder_of, open_store, shown
 from antiphon.providers.choice import Choice
 from antiphon.tools.builtin import PlanStore
+from antiphon.tools.executor import ask_before_changes
 from antiphon.tools.tool import Tool
 from antiphon.web.models import models_of_environment
 from antiphon.web.toolbox import Toolboxes
@@ -66,9 +67,7 @@ class ChatSession:
             raise StoreReadOnly(f"the folder {self.folder} cannot be made: {error.strerror or error}") from error
         self.store = open_store(settings.store)
         try:
-            self._toolboxes = Toolboxes(
-                self.folder, folder=settings.folder, with_builtin=settings.has_tools, asks=settings.asks
-            )
+            self._toolboxes = Toolboxes(self.folder, folder=settings.folder, with_builtin=settings.has_tools)
             self._toolbox = self._toolboxes.of("")
             self._opened(self.store.open(settings.resume) if settings.resume else self.store.create(), asked)
             if settings.system is not None and settings.system != self.history.system_instruction:
@@ -91,6 +90,10 @@ class ChatSession:
     @property
     def tools(self) -> Sequence[Tool]:
         return tuple(self._toolbox.registry)
+
+    def asks_about(self, tool: Tool) -> bool:
+        """Whether calls of a tool may need approval."""
+        return bool(tool.needs_approval) or (self.settings.asks and tool.effect != "read")
 
     @property
     def plans(self) -> PlanStore:
@@ -154,7 +157,11 @@ class ChatSession:
 
     def _opened(self, history: AgentHistory, model: str) -> None:
         self.chat = Conversation(
-            model or self.choice.model, tools=self._toolbox.registry, history=history, provider=self._router
+            model or self.choice.model,
+            tools=self._toolbox.registry,
+            history=history,
+            provider=self._router,
+            approval=ask_before_changes if self.settings.asks else None,
         )
         self.loop = ToolLoop(self.chat)
         if not model and (origin := self.chat.last_origin) is not None:

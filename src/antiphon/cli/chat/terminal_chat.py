@@ -141,7 +141,13 @@ class TerminalChat:
         if answer is not None and question is not None and answer.sequence_number > question.sequence_number:
             self._turn_view.commit(self.painter.markdown(answer.response_markdown), "text")
         turn = self.session.chat.turn
-        if turn.open_calls or turn.needs_model:
+        if pending := self.session.loop.pending:
+            self._turn_view.commit(
+                self.painter.line("These calls wait for your approval; /retry asks you:", "yellow"), "note"
+            )
+            for call in pending:
+                self.show(self.painter.one_line(f"{call.tool_name} {call.arguments}", "yellow", indent="  "))
+        elif turn.open_calls or turn.needs_model:
             self.say("The last turn is not finished; /retry goes on with it.", "yellow")
 
     # Ctrl-C, and the lines.
