@@ -63,7 +63,7 @@ class _WarningLines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if not record.name.startswith("antiphon.repair"):  # `convert` and `repair` report these themselves
-            write_error(f"antiphon: {record.getMessage()}")
+            write_error(f"antiphon: {self.format(record)}")
 
 
 @contextmanager

@@ -16,7 +16,14 @@ from msgspec import Struct, structs
 
 from antiphon.cli.chat.models import model_named, models_used
 from antiphon.conversation import Conversation, ToolLoop
-from antiphon.errors import AntiphonError, DocumentsUnreadable, HistoryError, StoreError, StoreReadOnly
+from antiphon.errors import (
+    AntiphonError,
+    DocumentsUnreadable,
+    HistoryError,
+    StoreError,
+    StoreReadOnly,
+    UnknownConversation,
+)
 from antiphon.history import AgentHistory, ConversationInfo, ModelInputEntry
 from antiphon.history.opening import folder_of, open_store, shown
 from antiphon.providers.choice import Choice
@@ -119,7 +126,10 @@ class ChatSession:
         """Whether this session created the open conversation and nobody, here or elsewhere, has added anything since."""
         if self._created is None or self._created[0] != self.chat.id:
             return False
-        info = self.info
+        try:
+            info = self.info
+        except UnknownConversation:  # somebody else deleted it
+            return True
         return info.version == self._created[1] and not info.title
 
     def switch_model(self, wanted: str) -> str:

@@ -29,7 +29,7 @@ from antiphon.cli.chat.turn_view import Folded, TurnView
 from antiphon.cli.chat.views import PlainView, View
 from antiphon.cli.terminal import escape_control_chars
 from antiphon.conversation import LoopFinished
-from antiphon.errors import AntiphonError, WriterConflict
+from antiphon.errors import AntiphonError, StoreError, WriterConflict
 from antiphon.history import ModelInputEntry, ModelOutputEntry
 from antiphon.parts import InputPart, ToolCallRequest, text_of
 
@@ -297,8 +297,9 @@ class TerminalChat:
             self.show_last()
 
     def _farewell(self) -> None:
-        if not self.session.is_unused:
-            self.say(f"Kept as {self.session.chat.id}; `antiphon chat --resume` goes on with it.", "dim")
+        with suppress(StoreError):  # a busy store must not keep anybody from leaving
+            if not self.session.is_unused:
+                self.say(f"Kept as {self.session.chat.id}; `antiphon chat --resume` goes on with it.", "dim")
 
     def _status(self) -> str:
         chat = self.session.chat
