@@ -98,7 +98,7 @@ def test_a_call_waits_for_a_person_and_is_decided(here: Place, capsys: pytest.Ca
         shown = told(capsys, "show", run)
         assert re.search(r'call_1_1_1 +book_flight +\{"to": ?"Oslo"\}', shown)
         assert msgspec.json.decode(told(capsys, "show", run, "--json"))["pending"][0]["tool_name"] == "book_flight"
-        assert "no call" in refused(capsys, "approve", run, "call_of_nobody")
+        assert "is not pending approval" in refused(capsys, "approve", run, "call_of_nobody")
         edit = told(capsys, "approve", run, "--edit", '{"to": "Bari"}', "--reason", "warmer")
         assert edit == f"run {run} goes on\n"
         assert "Your flight is booked." in told(capsys, "follow", run)

@@ -192,7 +192,7 @@ def test_decisions_are_written_down_once(store: SqliteStore) -> None:
     bad = [Decision("approve", "call_no"), Decision("edit", first, arguments={"to": "Narvik"})]
     after = rig.played(standing, decisions=[*bad, Decision("deny", second, "too far")])
     assert (after.state, after.pending) == ("approval", [third])
-    assert "no call 'call_no' waits" in after.note
+    assert "call 'call_no' is not pending approval" in after.note
     version = rig.history.version
     again = rig.played(standing, decisions=[Decision("edit", first, arguments={"to": "Narvik"})])
     assert (again.pending, again.note, rig.history.version) == ([third], "", version)

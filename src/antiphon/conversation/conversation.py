@@ -36,7 +36,6 @@ from antiphon.conversation.turn import Turn, last_own_instruction
 from antiphon.errors import ApprovalPending, ConversationError
 from antiphon.history import (
     AgentHistory,
-    AgentHistorySnapshot,
     CompactionEntry,
     ContextEntry,
     ContextEntryRole,
@@ -54,7 +53,7 @@ from antiphon.history.opening import open_store
 from antiphon.parts import Part, ToolCallRequest, ToolCallResult
 from antiphon.providers.call import CallReport, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
-from antiphon.tools.call_runner import CallRunner, CallState, request_approval
+from antiphon.tools.call_runner import CallRunner, CallState, note_edit, request_approval
 from antiphon.tools.executor import ApprovalPolicy, ToolExecutor, tool_policy
 from antiphon.tools.registry import ToolRegistry, ToolSource
 from antiphon.wire.delta import ModelOutputDelta
@@ -70,6 +69,8 @@ Screen: TypeAlias = str | Callable[[], str | None] | None
 
 _SETTINGS = ModelRequest()
 _MESSAGES = frozenset({ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry})
+_RECOUNTED = frozenset({RollbackEntry, CompactionEntry})
+"""Entries that change which messages there are; late results do too, if a summary stands for the output with their calls."""
 
 
 class Conversation:
@@ -133,7 +134,7 @@ class Conversation:
         self._followed = 0
         self._ids: set[str] = set()
         self._turn = Turn()
-        self._message_count: int | None = 0
+        self._counted = (0, 0)  # a version, and how many messages there were
         self._origin: Origin | None = None
         self._record = CallRecord()
         self._key = self.history.id or new_id()
@@ -156,10 +157,18 @@ class Conversation:
     def add(self, *content: Part | str | HistoryEntry, role: Role = "user") -> int:
         """Append a message and return how many there are. Strings become text; an entry is appended as it is."""
         self.history.append(message(role, content))
-        self.refresh_turn()
-        if self._message_count is None:
-            self._message_count = len(self.messages)
-        return self._message_count
+        return self._count_messages()
+
+    def _count_messages(self) -> int:
+        """How many messages there are, at the cost of what is new, unless something new changes more than itself."""
+        snapshot, counted = self.history.snapshot(), self._counted
+        kinds = list(map(type, snapshot.since(counted[0])))
+        if _RECOUNTED.isdisjoint(kinds) and (snapshot.compaction is None or ToolCallResultsEntry not in kinds):
+            count = counted[1] + sum(kind in _MESSAGES for kind in kinds)
+        else:
+            count = len(self.messages)
+        self._counted = (snapshot.version, count)
+        return count
 
     @property
     def messages(self) -> tuple[ContextEntry, ...]:
@@ -286,9 +295,15 @@ class Conversation:
         entry = self._record.entry(inference, self._ids)
         if type(entry) is ModelOutputEntry and not inference.how and not inference.ended:
             # Before the output, so that its calls are never in the log without the request (law L11).
-            needs_approval = (inference.executor or self.executor).needs_approval
-            if asked := [call.tool_call_id for call in entry.tool_calls if needs_approval(call)]:
-                request_approval(self.history, asked, inference.source)
+            executor = inference.executor or self.executor
+            find_tool = executor.registry.get
+            for_approval = [
+                part.tool_call_id
+                for part in entry.content
+                if type(part) is ToolCallRequest and executor.needs_approval(find_tool(part.tool_name), part)
+            ]
+            if for_approval:
+                request_approval(self.history, for_approval, inference.source)
         self.history.append(entry)
 
     def call_model_sync(self, **options: Any) -> ModelOutputEntry:
@@ -323,14 +338,12 @@ class Conversation:
                 "the calls again",
                 tuple(call.tool_call_id for call in plan.pending_calls),
             )
-        return [state.result for state in states if state.result is not None]
+        return [note_edit(state, state.result) for state in states if state.result is not None]
 
     def call_runner(self, executor: ToolExecutor, round: int, source: str = "") -> CallRunner:  # noqa: A002 - as in the design
         """What runs calls of this conversation with the tools of `executor`."""
         provider = self._provider if self._provider is not None else self._own_client
-        return CallRunner(
-            self.history, executor, self._key, round, source, model=self._asked or None, provider=provider
-        )
+        return CallRunner(self.history, executor, self._key, round, source, self._asked or None, provider)
 
     def execute_tool_calls_sync(self, calls: Sequence[ToolCallRequest] | None = None) -> list[ToolCallResult]:
         """`execute_tool_calls` from code that does not await."""
@@ -421,7 +434,6 @@ class Conversation:
         turn, is_rolled_back = self._turn, False
         for entry in snapshot.since(self._followed):
             turn = turn.after(entry)
-            self._count_message(entry, snapshot)
             if isinstance(entry, ModelOutputEntry):
                 # Even of what is rolled back: the log keeps it, and a rollback may bring it back.
                 self._ids.update(turn.open_calls)
@@ -431,16 +443,6 @@ class Conversation:
         self._turn = Turn.of(snapshot) if is_rolled_back else turn
         self._followed = snapshot.version
         return self._turn
-
-    def _count_message(self, entry: HistoryEntry, snapshot: AgentHistorySnapshot) -> None:
-        """Keep the number of messages, or forget it where one entry changes more than itself."""
-        kind = type(entry)
-        if kind is RollbackEntry or kind is CompactionEntry:
-            self._message_count = None
-        elif kind is ToolCallResultsEntry and snapshot.compaction is not None:
-            self._message_count = None  # an output that a summary stood for is shown again with results that come late
-        elif kind in _MESSAGES and self._message_count is not None:
-            self._message_count += 1
 
     def _rendered(self, options: LiveContextOptions | None = None) -> LiveContext:
         return self._renderer.render(self.history.snapshot(), options)

@@ -199,17 +199,18 @@ class TurnRunner:
         listener = _DeltaEvents(self._emit, chat).handle if self._has_listener else None
         if self._bounds.seconds is None:
             await inference.told_to(listener)
-        else:
-            await self._call_in_time(inference, listener, self._bounds.seconds)
+        elif not await self._call_in_time(inference, listener, self._bounds.seconds):
+            bound = "time_budget"
         if self._has_listener:
             self._emit_usage()
-        if ended := bound or chat.turn.ended:
-            self.close_calls(f"no tool can be called any more in this turn ({ended})", ended)
+        if bound:
+            self.close_calls(f"no tool can be called any more in this turn ({bound})", bound)
 
-    async def _call_in_time(self, inference: Inference, listener: Callable[[Any], None] | None, seconds: float) -> None:
-        """Make the call within the time budget: at its end the stream is cancelled, and what was said is the answer.
+    async def _call_in_time(self, inference: Inference, listener: Callable[[Any], None] | None, seconds: float) -> bool:
+        """Make the call within the time budget, and return whether it was enough.
 
-        A last call, made because the turn came to a bound, may take as long as the budget once more.
+        If not, the stream is cancelled, and what was said so far is the answer. A last call, made because the turn came to a
+        bound, may take as long as the budget once more.
         """
         left = seconds if inference.ended else self._started + seconds - monotonic()
         limit = inference.time_limit = asyncio.timeout(left)
@@ -220,6 +221,8 @@ class TurnRunner:
             if not limit.expired():
                 raise
             logger.info("[%s] the time budget of %g s ended an answer", self._chat.id or "memory", seconds)
+            return False
+        return True
 
     def _emit_usage(self) -> None:
         turn = self._chat.turn

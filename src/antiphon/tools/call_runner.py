@@ -105,24 +105,27 @@ class CallRunner(Struct, eq=False):
     conversation_key: str
     round: int = 0
     source: str = ""
-    observer: CallRunObserver | None = None
-    on_interrupt: OnInterrupt = "cancel"
     model: str | ProviderClient | None = None
     provider: ProviderClient | None = None
-    _running: dict[str, CallState] = {}
+    observer: CallRunObserver | None = None
+    on_interrupt: OnInterrupt = "cancel"
     _remaining: int = 0
+    _running: dict[str, CallState] = {}
 
     def plan(self, calls: Collection[CallState], refusals: Mapping[str, str] = _NO_REFUSALS) -> CallPlan:
         """What is to be done with the calls; changes nothing. `refusals` gives a reason for each call that must not run."""
         plan = CallPlan([], [], [])
+        executor = self.executor
         for state in calls:
-            call = state.call
-            result = final_result(state, self.executor.registry.get(call.tool_name))
-            if result is None and call.tool_call_id in refusals:
+            call, decision = state.call, state.decision
+            tool = executor.registry.get(call.tool_name)
+            is_new = decision is None and state.started is None and state.result is None
+            result = None if is_new else final_result(state, tool)
+            if refusals and result is None and call.tool_call_id in refusals:
                 result = skipped(call, refusals[call.tool_call_id])
             if result is not None:
                 plan.settled.append((state, result))
-            elif state.decision is None and (state.approval_requested or self.executor.needs_approval(call)):
+            elif decision is None and (state.approval_requested or executor.needs_approval(tool, call)):
                 plan.pending.append(state)
             else:
                 plan.to_run.append(state)
@@ -134,7 +137,7 @@ class CallRunner(Struct, eq=False):
         Cancelled, it leaves the results that came in by then in the states of their calls.
         """
         plan = self.plan(calls, refusals)
-        if unrecorded := [state for state in plan.pending if not state.approval_requested]:
+        if plan.pending and (unrecorded := [state for state in plan.pending if not state.approval_requested]):
             request_approval(self.history, [state.call.tool_call_id for state in unrecorded], self.source)
             for state in unrecorded:
                 state.approval_requested = True
@@ -145,7 +148,7 @@ class CallRunner(Struct, eq=False):
         if plan.to_run:
             self._remaining = len(plan.to_run) + len(plan.pending)
             self._running = {state.call.tool_call_id: state for state in plan.to_run}
-            requests = [apply_edit(state) for state in plan.to_run]
+            requests = [state.call if state.decision is None else apply_edit(state) for state in plan.to_run]
             results = await (
                 self._execute(requests) if self.on_interrupt == "cancel" else self._execute_to_the_end(requests)
             )
@@ -211,7 +214,11 @@ def request_approval(history: AgentHistory, tool_call_ids: Sequence[str], source
 
 def append_results(history: AgentHistory, calls: Collection[CallState], source: str = "", ended: str = "") -> None:
     """Append the results of calls that all have one; `ended` is why the turn is over with them, if it is."""
-    results = [note_edit(state, state.result) for state in calls if state.result is not None]
+    results = [
+        state.result if state.decision is None else note_edit(state, state.result)
+        for state in calls
+        if state.result is not None
+    ]
     metadata = EntryMetadata(source=source, extra={"ended": ended} if ended else None) if source or ended else None
     history.append(ToolCallResultsEntry(tuple(results), metadata=metadata))
 

@@ -130,10 +130,12 @@ class ToolExecutor:
             approval=self.approval,
         )
 
-    def needs_approval(self, call: ToolCallRequest) -> bool:
-        """Whether a person must allow a call. A policy that fails is answered with yes."""
+    def needs_approval(self, tool: Tool | None, call: ToolCallRequest) -> bool:
+        """Whether a person must allow a call of `tool`. A policy that fails is answered with yes."""
+        if self.approval is tool_policy and (tool is None or tool.needs_approval is False):  # most calls, twice a round
+            return False
         try:
-            return bool(self.approval(self.registry.get(call.tool_name), call))
+            return bool(self.approval(tool, call))
         except Exception:
             logger.exception("the approval policy failed for %s, so the call needs approval", call.tool_name)
             return True
