@@ -21,7 +21,7 @@ from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import expect
 
 import antiphon as ap
-from antiphon.parts import Image, Text, Thinking
+from antiphon.parts import Image, Text, Thinking, ToolCallRequest
 from antiphon.providers.scripted import call
 from antiphon.wire.output import ProviderError
 from web.rig import WAIT, Browser, Gate, models, served
@@ -288,6 +288,28 @@ def test_a_call_waits_for_a_person_who_approves_denies_or_edits_it(chromium: Chr
         card.get_by_role("textbox", name="Arguments").fill('{"to": "Bergen"}')
         card.get_by_role("button", name="Run with these arguments").click()
         decided("booked: Bergen")
+
+
+def test_a_free_form_call_is_edited_as_text(chromium: Chromium, tmp_path: Path) -> None:
+    @ap.tool(needs_approval=True)
+    def shell(command: str) -> str:
+        "Run a command."
+        return f"ran: {command}"
+
+    model = ap.ScriptedModel(ToolCallRequest("shell", "a", "rm -r everything", freeform=True), "Done.")
+    with served(tmp_path / "chats.db", model, tools=[shell]) as browser, window(chromium, browser.port) as shown:
+        shown.open().say("Clean up")
+        card = shown.thread.locator(".approval")
+        expect(card.locator(".arguments")).to_have_text("rm -r everything")
+        card.get_by_role("button", name="Edit the arguments").click()
+        card.get_by_role("textbox", name="Arguments").fill("ls")
+        card.get_by_role("button", name="Run with these arguments").click()
+        expect(card).to_have_count(0)
+        shown.sees("Done.")
+        (decision,) = [
+            entry for entry in browser.show(shown.conversation)["entries"] if entry["kind"] == "human_decision"
+        ]
+        assert (decision["decision"], decision["arguments"]) == ("edit", "ls")
 
 
 def test_a_provider_that_fails_is_told_in_words_and_tried_again(chromium: Chromium, chat: Browser) -> None:

@@ -153,10 +153,7 @@ def _search(store: HistoryStore, arguments: argparse.Namespace) -> int:
     if not hits:
         write([f"nothing says {query} in {store.path}"])
         return 1
-    rows = [
-        (hit.conversation.id, str(hit.sequence_number), TITLES.get(hit.kind, hit.kind), hit.excerpt) for hit in hits
-    ]
-    write(table(("ID", "ENTRY", "KIND", "SAID"), rows))
+    write(table(("ID", "ENTRY", "KIND", "SAID"), [_hit(hit) for hit in hits]))
     return 0
 
 
@@ -174,6 +171,8 @@ def _export(store: HistoryStore, arguments: argparse.Namespace) -> int:
 
 def _import(store: HistoryStore, arguments: argparse.Namespace) -> int:
     taken: list[ConversationInfo] = []
+    if arguments.files.count("-") > 1:
+        raise StoreError("- is given more than once; standard input can be read once")
     for name in arguments.files:
         if name == "-":
             taken.append(store.import_lines(sys.stdin.buffer, source="standard input", as_new=arguments.as_new))

@@ -327,6 +327,8 @@ class TerminalChat:
 
 
 def _pretty(call: ToolCallRequest) -> str:
+    if call.freeform:
+        return call.arguments
     try:
         return msgspec.json.format(call.arguments, indent=2)
     except msgspec.DecodeError:
