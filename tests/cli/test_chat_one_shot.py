@@ -141,7 +141,7 @@ def test_ctrl_c_ends_with_130_and_keeps_what_was_said(tmp_path: Path) -> None:
 def test_a_second_ctrl_c_ends_it_at_once_without_a_traceback(tmp_path: Path) -> None:
     body = streamed("Some words", " and more")
     with ScriptedServer(Reply(body=body[: body.index(b" and")], hangs=True)) as server:
-        for _ in range(3):  # the second one may come at any moment of what the first one does
+        for _ in range(5):  # the second one may come at any moment of what the first one does
             process = subprocess.Popen(
                 [sys.executable, "-m", "antiphon", "chat", "-p", "talk"],
                 stdin=subprocess.DEVNULL,
@@ -154,8 +154,8 @@ def test_a_second_ctrl_c_ends_it_at_once_without_a_traceback(tmp_path: Path) -> 
             process.send_signal(signal.SIGINT)
             process.send_signal(signal.SIGINT)
             _, err = process.communicate(timeout=30)
-            assert process.returncode == 130
-            assert b"Traceback" not in err, err.decode()
+            assert process.returncode in (130, -signal.SIGINT)
+            assert err == b""
 
 
 def test_a_background_job_of_a_script_ignores_sigint(tmp_path: Path) -> None:

@@ -46,7 +46,8 @@ async def one_shot(session: ChatSession, content: list[InputPart], *, as_json: b
     interrupting: list[asyncio.Task[bool]] = []
 
     def interrupt() -> None:
-        running.remove_signal_handler(signal.SIGINT)  # the second time it ends at once
+        # The second time the process ends at once. KeyboardInterrupt would be raised inside whichever task runs just then.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         interrupting.append(asyncio.ensure_future(session.loop.interrupt()))
 
     # A background job of a script starts with SIGINT ignored: Ctrl-C is not meant for it.
@@ -55,7 +56,7 @@ async def one_shot(session: ChatSession, content: list[InputPart], *, as_json: b
     try:
         finished = await play(session.loop, _view(as_json=as_json), content)
     finally:
-        if handles_interrupt:
+        if handles_interrupt and not interrupting:
             running.remove_signal_handler(signal.SIGINT)
     return _ended(session, finished)
 
