@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
+import signal
 from collections.abc import Generator, Iterator
 from itertools import count
 from pathlib import Path
@@ -18,6 +19,10 @@ from postgres_server import PostgresServer, programs
 settings.register_profile("everyday", max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("long", max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "everyday"))
+
+# A background job of a script starts with SIGINT ignored, and the processes the tests start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _schemas = count(1)
 

@@ -152,8 +152,11 @@ def _decided(browser: Browser, conversation: str, first: Any, second: Any) -> No
     assert browser.api("POST", where, {**edit, "decision": "perhaps"}, status=400)
     got = browser.api("POST", where, {**edit, "arguments": {"to": "eve"}})
     assert got == {"pending": [second], "running": False}
-    assert browser.api("POST", where, {**edit, "arguments": {"to": "eve"}}) == got, "repeating it changes nothing"
-    assert browser.api("POST", where, {**edit, "arguments": {"to": "bob"}}, status=400), "it was decided already"
+    assert browser.api("POST", where, {**edit, "arguments": {"to": "eve"}}) == got, (
+        "a repeated decision changes nothing"
+    )
+    assert browser.api("POST", where, {**edit, "arguments": {"to": "tom"}}, status=400), "it was decided already"
+    assert browser.api("POST", where, {**edit, "decision": "approve", "more": 1}, status=400)
     deny = {"tool_call_id": second["tool_call_id"], "decision": "deny", "reason": "not him"}
     assert browser.api("POST", where, deny)["pending"] == []
     with browser.events(conversation, start) as events:

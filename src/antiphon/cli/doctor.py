@@ -23,13 +23,12 @@ from statistics import median
 from typing import Literal, TypeAlias
 from urllib.parse import urlsplit
 
-import msgspec
 from msgspec import Struct
 
 from antiphon import __version__
 from antiphon.cli.history import store_place
 from antiphon.cli.serve import add_config, configured_by
-from antiphon.cli.terminal import harmless, styled, write
+from antiphon.cli.terminal import joined, styled, write, write_json
 from antiphon.errors import AntiphonError, StoreError
 from antiphon.gateway.config import Config, ConfigRefused, GatewaySettings, ProviderSettings
 from antiphon.gateway.shared import store_of
@@ -75,9 +74,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Look, tell, and say by the exit code whether something failed."""
     found = list(examined(arguments.config, is_offline=arguments.offline))
     if arguments.json:
-        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+        write_json(found)
     else:
-        write(f"{styled(f'{one.state:4}', _COLOURS[one.state])}  {one.what:12}  {harmless(one.said)}" for one in found)
+        write(joined(styled(f"{one.state:4}", _COLOURS[one.state]), f"  {one.what:12}  {one.said}") for one in found)
     return int(any(one.state == "fail" for one in found))
 
 

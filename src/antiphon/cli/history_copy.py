@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from antiphon.cli.terminal import harmless, write
+from antiphon.cli.terminal import write
 from antiphon.errors import StoreError, UnknownConversation
 from antiphon.history import HistoryStore
 from antiphon.history.copying import Came, Copied, copy_conversation
@@ -73,7 +73,7 @@ def _copied(source: HistoryStore, target: HistoryStore, conversation: str, numbe
     if came.came != "copied":
         _progress("")
         more = f", {came.entries} new entries" if came.entries else ""
-        write([f"{conversation}  {_TOLD[came.came]}{more}{f' ({harmless(came.why)})' if came.why else ''}"])
+        write([f"{conversation}  {_TOLD[came.came]}{more}{f' ({came.why})' if came.why else ''}"])
     return came
 
 

@@ -7,6 +7,7 @@ import sys
 
 import msgspec
 
+from antiphon.cli.terminal import write, write_error
 from antiphon.errors import AntiphonError
 from antiphon.gateway.client_keys import hash_of, new_key
 
@@ -32,9 +33,9 @@ def run(arguments: argparse.Namespace) -> int:
         where = "add"
         lines = ["[[keys]]", f"name = {_quoted(arguments.name)}", f'key = "{hash_of(key)}"']
         lines += ["admin = true"] if arguments.admin else []
-    _say("the key, shown this once; the client sends it as its API key:")
+    write_error("the key, shown this once; the client sends it as its API key:")
     _print(key)
-    _say(f"for antiphon.toml, {where}:")
+    write_error(f"for antiphon.toml, {where}:")
     for line in lines:
         _print(line)
     return 0
@@ -46,8 +47,5 @@ def _quoted(text: str) -> str:
 
 
 def _print(line: str) -> None:
-    print(line, flush=True)  # in step with what is said beside it
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    write([line])
+    sys.stdout.flush()  # in step with the lines on standard error

@@ -15,15 +15,17 @@ from typing import TypeAlias
 from antiphon import __version__
 from antiphon.conversation import Conversation
 from antiphon.errors import AntiphonError
-from antiphon.gateway.client_keys import ClientKey, ClientKeys
+from antiphon.gateway.client_keys import ClientKeys
 from antiphon.gateway.config import Config
+from antiphon.gateway.limits import RateLimits
 from antiphon.gateway.message import Answer, ClientRequest
 from antiphon.history import AgentHistory, HistoryStore
+from antiphon.tools.executor import ask_before_changes
 from antiphon.web.admission import READING, Admission
 from antiphon.web.asked import Asked
 from antiphon.web.conversation_api import ConversationApi
 from antiphon.web.conversations import LiveConversations
-from antiphon.web.models import ChatModels, CurrentModels
+from antiphon.web.models import ChatModels, CurrentModels, MeteredModels
 from antiphon.web.page_files import PageFiles
 from antiphon.web.plan_api import PlanApi
 from antiphon.web.refusal import Refused, refusal
@@ -51,8 +53,9 @@ class ChatApp:
     """The chat over a store of conversations.
 
     `models` says who can be talked to, now; `toolboxes` have the tools; `keys` are the clients' keys in force, without which only
-    this machine is served, under its own names and `host`. `system` is the system instruction of new conversations, `token_limit`
-    where compaction is asked for. What is given stays its owner's to close, `toolboxes` apart.
+    this machine is served, under its own names and `host`; `limits` count what each key uses. `system` is the system instruction
+    of new conversations, `token_limit` where compaction is asked for. With `asks`, every call of a tool that changes something
+    needs approval. The caller closes what it gives, `toolboxes` apart.
     """
 
     def __init__(
@@ -63,23 +66,27 @@ class ChatApp:
         *,
         keys: Callable[[], ClientKeys] = lambda: ClientKeys(Config()),
         host: Callable[[], str] = lambda: "127.0.0.1",
-        admit: Callable[[ClientKey], float | None] = lambda _: None,
+        limits: RateLimits | None = None,
         system: str = "",
         token_limit: int | None = None,
+        asks: bool = False,
         stream_seconds: Callable[[], float] = lambda: STREAM_SECONDS,
         most_running: int = MOST_RUNNING,
         page: PageFiles | None = None,
     ) -> None:
         self._models = models
-        self._choice = ModelChoice(models, admit)
+        self._limits = limits or RateLimits()
+        self._choice = ModelChoice(models, self._limits)
+        self._keys = keys
         self._toolboxes = toolboxes
         self._admission = Admission(keys, host)
         self._token_limit = token_limit
+        self._asks = asks
         self._page = page or PageFiles()
         self._is_closing = False
         self._provider = CurrentModels(models)
         self.conversations = LiveConversations(store, self._put_to_work)
-        conversation = ConversationApi(self.conversations, self._choice, self._provider, system)
+        conversation = ConversationApi(self.conversations, self._choice, system)
         turn = TurnApi(self.conversations, self._choice, stream_seconds, most_running)
         plan = PlanApi(toolboxes)
         one = r"/conversations/(?P<id>[^/]+)"
@@ -168,7 +175,7 @@ class ChatApp:
                         "name": tool.name,
                         "description": tool.description,
                         "effect": tool.effect,
-                        "needs_approval": bool(tool.needs_approval),
+                        "needs_approval": bool(tool.needs_approval) or (self._asks and tool.effect != "read"),
                     }
                     for tool in tools
                 ],
@@ -179,10 +186,23 @@ class ChatApp:
 
     def _put_to_work(self, history: AgentHistory, owner: str) -> Conversation:
         registry = self._toolboxes.of(owner).registry
-        return Conversation(
+        chat = Conversation(
             self._choice.default,
-            provider=self._provider,
+            provider=MeteredModels(self._provider, lambda tokens: self._charge(owner, tokens)),
             tools=registry,
             history=history,
             token_limit=self._token_limit,
+            approval=ask_before_changes if self._asks else None,
         )
+        # A conversation from a terminal or a program continues with the model it was with, as in the terminal.
+        if (origin := chat.last_origin) is not None and self._choice.is_available(
+            name := f"{origin.provider}/{origin.model}"
+        ):
+            chat.model = name
+        return chat
+
+    def _charge(self, owner: str, tokens: int) -> None:
+        """Charge a call of a model to the key whose conversation it is, by the limits that key has now."""
+        key = next((client for client in self._keys().clients if client.name == owner), None)
+        if key is not None:
+            self._limits.spend(key, tokens)

@@ -82,7 +82,7 @@ class MountedChat:
                     Toolboxes(folder_of(self._place)),
                     keys=lambda: gateway.running.keys,
                     host=lambda: gateway.running.config.gateway.host,
-                    admit=gateway.limits.admit,
+                    limits=gateway.limits,
                     stream_seconds=self._stream_seconds,
                 )
             return self._app

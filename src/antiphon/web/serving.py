@@ -19,6 +19,7 @@ from antiphon.history import HistoryStore
 from antiphon.history.opening import folder_of, open_store
 from antiphon.providers.client import ProviderClient
 from antiphon.web.app import ChatApp
+from antiphon.web.live_conversation import chosen_model, model_note
 from antiphon.web.models import models_of_environment
 from antiphon.web.toolbox import Toolboxes
 
@@ -38,11 +39,15 @@ def serve_chat(
     with_tools: bool = True,
     folder: Path | None = None,
     token_limit: int | None = None,
+    asks: bool = False,
+    resume: str | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> int:
     """Serve the chat until Ctrl-C or SIGTERM; the exit code. Says what answers, and where the page is.
 
     Only this machine is served, for there are no keys here: `antiphon serve` has them. Plans and documents are beside the store.
+    With `asks`, tools that change something need approval. With `resume` the page opens that conversation, with `model` and
+    `system` if they are given.
     """
     if host != "localhost" and not is_loopback(host):
         raise ServeRefused(
@@ -51,18 +56,37 @@ def serve_chat(
     models = models_of_environment(os.environ if environ is None else environ, model)
     _say(str(models.choice))
 
-    def ready(url: str) -> None:
-        _say(f"the chat is at {url}")
-        if opens_browser:
-            webbrowser.open(url)
-
     toolboxes = Toolboxes(folder_of(store), folder=folder, with_builtin=with_tools)
     with opened_store(store) as conversations:
+        shown = _resumed(conversations, resume, model, system) if resume else ""
+
+        def ready(url: str) -> None:
+            address = url + (f"#/c/{shown}" if shown else "")
+            _say(f"the chat is at {address}")
+            if opens_browser:
+                webbrowser.open(address)
+
         app = ChatApp(
-            conversations, lambda: models, toolboxes, host=lambda: host, system=system or "", token_limit=token_limit
+            conversations,
+            lambda: models,
+            toolboxes,
+            host=lambda: host,
+            system=system or "",
+            token_limit=token_limit,
+            asks=asks,
         )
         asyncio.run(serving(app, host, port, ready=ready))
     return 0
+
+
+def _resumed(store: HistoryStore, resume: str, model: str | ProviderClient | None, system: str | None) -> str:
+    """The id of the conversation to resume, with another model and system instruction if they are given."""
+    history = store.open(resume)
+    if system is not None and system != history.system_instruction:
+        history.set_system_instruction(system)
+    if isinstance(model, str) and model != chosen_model(history.snapshot()):
+        history.append(model_note(model))
+    return history.id
 
 
 def _say(line: str) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 
 from antiphon.cli.chat.completion import completions
 from antiphon.cli.chat.painter import Painter
+from antiphon.cli.terminal import BIDI_CONTROLS, escape_control_chars
 from antiphon.errors import AntiphonError
 
 PROMPT = "› "
@@ -46,9 +47,12 @@ class Composer:
         history: Path | None = None,
     ) -> None:
         from prompt_toolkit import PromptSession
+        from prompt_toolkit.layout.screen import Char
         from prompt_toolkit.output import ColorDepth
         from prompt_toolkit.output.vt100 import Vt100_Output
 
+        # prompt_toolkit shows the other control characters of the input by this table; arguments to edit come from a model.
+        Char.display_mappings.update({char: escape_control_chars(char) for char in BIDI_CONTROLS})
         self.live: Callable[[], str] = str
         self.prompt = PROMPT
         self._painter = painter
@@ -219,7 +223,7 @@ class PlainReader:
 
     def prefill(self, text: str) -> None:
         """Nothing can be typed ahead here, so it is shown."""
-        _write(f"{text}\n")
+        _write(f"{escape_control_chars(text)}\n")
 
     def take(self) -> str:
         """Nothing is being typed."""

@@ -23,6 +23,7 @@ from antiphon.history import words
 from antiphon.history.codec import decode_entry
 from antiphon.history.entries import HistoryEntry
 from antiphon.history.postgres.connections import Connections
+from antiphon.history.postgres.rows import plain, tagged
 from antiphon.history.postgres.tables import LOCKS, lock_number
 
 if TYPE_CHECKING:
@@ -59,9 +60,10 @@ UPDATE conversations c SET indexed = reached.sequence
 FROM unnest(%s::bigint[], %s::int[]) AS reached (number, sequence) WHERE c.number = reached.number
 """
 _RANKED = """
-SELECT number, sequence FROM said WHERE words @@ %(query)s::tsquery OR is_partial
-ORDER BY ts_rank(words, %(query)s::tsquery, 1) DESC, number DESC, sequence DESC LIMIT %(page)s OFFSET %(known)s
+SELECT number, sequence FROM said WHERE (words @@ %(query)s::tsquery OR is_partial)
+{which} ORDER BY ts_rank(words, %(query)s::tsquery, 1) DESC, number DESC, sequence DESC LIMIT %(page)s OFFSET %(known)s
 """
+_TAGGED = "AND number IN (SELECT c.number FROM conversations c WHERE c.tags @> %(tags)s)"
 
 
 class Found(Struct, frozen=True):
@@ -95,8 +97,8 @@ class SaidIndex:
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
 
-    def find(self, query: str, limit: int) -> list[Found]:
-        """The entries that say all of `query`, the best first."""
+    def find(self, query: str, limit: int, tag: str | None = None) -> list[Found]:
+        """The entries that say all of `query`, the best first; with a tag, of conversations that have it."""
         phrases = phrases_of(query)
         if not phrases or not limit:
             return []
@@ -104,10 +106,10 @@ class SaidIndex:
         try:
             self._catch_up()
         except StoreReadOnly:  # what is not indexed, and cannot be, is read
-            unindexed = self._unindexed()
+            unindexed = self._unindexed(tag)
         hits = (
             found
-            for keys in (self._proposed(phrases, max(_PAGE, 2 * limit)), unindexed)
+            for keys in (self._proposed(phrases, max(_PAGE, 2 * limit), tag), unindexed)
             for found in self._read(keys)
             if _says(found.text, phrases)
         )
@@ -126,7 +128,7 @@ class SaidIndex:
             logger.warning("%s: entry %d of conversation number %d is damaged: %s", *place, error)
             return None
 
-    def _proposed(self, phrases: Sequence[Phrase], page: int) -> Iterator[tuple[int, int]]:
+    def _proposed(self, phrases: Sequence[Phrase], page: int, tag: str | None) -> Iterator[tuple[int, int]]:
         asked = {
             f"'{token[:_LONGEST_TOKEN]}'{':*' if phrase.is_prefix or len(token) > _LONGEST_TOKEN else ''}"
             for phrase in phrases
@@ -134,13 +136,15 @@ class SaidIndex:
         }
         query = " & ".join(sorted(asked))
         for known in count(0, page):
-            rows = self._connections.rows(_RANKED, {"query": query, "page": page, "known": known})
+            given = {"query": query, "page": page, "known": known, "tags": [plain(tag or "")]}
+            rows = self._connections.rows(_RANKED.format(which=_TAGGED if tag is not None else ""), given)
             yield from ((number, sequence) for number, sequence in rows)
             if len(rows) < page:
                 return
 
-    def _unindexed(self) -> Iterator[tuple[int, int]]:
-        for number, indexed in self._connections.rows(_BEHIND):
+    def _unindexed(self, tag: str | None) -> Iterator[tuple[int, int]]:
+        unindexed = f"{_BEHIND} AND {tagged(tag)}"
+        for number, indexed in self._connections.rows(unindexed, {"tags": [plain(tag or "")]}):
             behind = "SELECT sequence FROM entries WHERE number = %s AND sequence > %s ORDER BY sequence"
             for (sequence,) in self._connections.rows(behind, (number, indexed)):
                 yield number, sequence

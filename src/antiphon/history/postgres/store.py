@@ -87,9 +87,10 @@ class PostgresStore(HistoryStore):
         ((number,),) = self._connections.rows(counted, {"tags": [plain(tag or "")]})
         return int(number)
 
-    def search(self, query: str, *, limit: int = 20) -> Sequence[SearchHit]:
+    def search(self, query: str, *, limit: int = 20, tag: str | None = None) -> Sequence[SearchHit]:
         check_not_negative(limit=limit)
-        found = self._said.find(query, limit)
+        check_text("tag", tag)
+        found = self._said.find(query, limit, tag)
         known = self._log.rows("WHERE c.number = ANY(%s)", ([*{hit.number for hit in found}],)) if found else []
         infos = {row.number: info for row, info in zip(known, self._titled(known), strict=True)}
         return [

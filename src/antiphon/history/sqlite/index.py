@@ -11,7 +11,7 @@ from antiphon.history import words
 from antiphon.history.entries import HistoryEntry
 from antiphon.history.sqlite.body import entry_of
 from antiphon.history.sqlite.file import SqliteFile
-from antiphon.history.sqlite.rows import SEQUENCE, SHIFT, bodies
+from antiphon.history.sqlite.rows import SEQUENCE, SHIFT, bodies, tagged
 
 logger = logging.getLogger(__name__)
 
@@ -22,18 +22,30 @@ class SaidIndex:
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
 
-    def find(self, query: str, limit: int) -> list[int]:
-        """The keys of the entries that say all of `query`, the best first."""
+    def find(self, query: str, limit: int, tag: str | None = None) -> list[int]:
+        """The keys of the entries that say all of `query`, the best first; with a tag, of conversations that have it."""
         expression = words.match_expression(query)
         if not expression:
             return []
         if not self._file.read_only:
             self._catch_up()
         with self._file.reading() as db:
-            ranked = "SELECT rowid FROM said WHERE said MATCH ? ORDER BY rank, rowid DESC LIMIT ?"
-            found = [key for (key,) in db.execute(ranked, (expression, limit))]
+            which = (
+                f"rowid >> {SHIFT} IN (SELECT c.number FROM conversations c WHERE {tagged(tag)})"
+                if tag is not None
+                else "true"
+            )
+            ranked = (
+                f"SELECT rowid FROM said WHERE said MATCH :words AND {which} ORDER BY rank, rowid DESC LIMIT :limit"
+            )
+            found = [key for (key,) in db.execute(ranked, {"words": expression, "tag": tag, "limit": limit})]
             if self._file.read_only:  # what is not indexed, and cannot be, is read
-                found += self._read_through(db, query)
+                has_tag = f"SELECT 1 FROM conversations c WHERE c.number = :number AND {tagged(tag)}"
+                found += (
+                    key
+                    for key in self._read_through(db, query)
+                    if db.execute(has_tag, {"number": key >> SHIFT, "tag": tag}).fetchone()
+                )
         return found[:limit]
 
     def entry_at(self, key: int, stored: bytes) -> HistoryEntry | None:

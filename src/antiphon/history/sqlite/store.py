@@ -87,9 +87,10 @@ class SqliteStore(HistoryStore):
         with self._file.reading() as db:
             return int(db.execute(counted, {"tag": tag}).fetchone()[0])
 
-    def search(self, query: str, *, limit: int = 20) -> Sequence[SearchHit]:
+    def search(self, query: str, *, limit: int = 20, tag: str | None = None) -> Sequence[SearchHit]:
         check_not_negative(limit=limit)
-        return [self._hit(key, query) for key in self._said.find(query, limit)]
+        check_text("tag", tag)
+        return [self._hit(key, query) for key in self._said.find(query, limit, tag)]
 
     def describe(
         self, conversation: str, *, title: str | None = None, tags: Sequence[str] | None = None
