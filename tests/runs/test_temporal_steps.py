@@ -173,7 +173,7 @@ def test_a_worker_of_older_code_leaves_it_to_others(store: SqliteStore) -> None:
     for kind, code in (("poetry", 0), ("research", 2)):
         step = replace(rig.step(Standing("model", version=1)), kind=kind, code=code)
         older = failure(lambda step=step: asyncio.run(rig.play(ASK_MODEL, step)))  # type: ignore[misc]
-        assert (older.type, older.non_retryable) == ("RunBookRefused", False)
+        assert (older.type, older.non_retryable) == ("RunConfigError", False)
     step = replace(rig.step(Standing("model", version=1)), kind="research", code=1)
     assert asyncio.run(rig.play(ASK_MODEL, step)).reason == "answered"
 
