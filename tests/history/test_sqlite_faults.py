@@ -114,7 +114,7 @@ def test_a_missing_attachment_is_named(path: Path) -> None:
     name = "sha256:" + "0" * 64
     db = sqlite3.connect(path)
     body = f'{{"kind":"model_input","content":[{{"type":"image","data":"{name}"}}],"sequence_number":1}}'
-    db.execute("UPDATE entries SET body = ?", (body.encode(),))
+    db.execute("UPDATE entries SET body = ?, checksum = NULL", (body.encode(),))
     db.execute("INSERT INTO attachment_uses VALUES (1, ?)", (name,))
     db.commit()
     db.close()

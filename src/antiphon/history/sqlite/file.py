@@ -24,7 +24,7 @@ _MEMORY = ":memory:"
 class SqliteFile:
     """An open SQLite file whose header says it is ours. A new one gets `tables`, an older one what `migrations` says.
 
-    A migration, by the version it starts from, only adds: programs that have the file open go on with what they know.
+    A migration, by the version it starts from, only adds: programs that have the file open can still read what they know.
     """
 
     def __init__(
@@ -207,6 +207,10 @@ class SqliteFile:
             case sqlite3.SQLITE_NOTADB:
                 return StoreDamaged(f"{self.path} is not a store: it is no SQLite database. It was left as it is")
             case sqlite3.SQLITE_CORRUPT:
+                return StoreDamaged(
+                    f"{self.path} is damaged ({error}); restore a copy, or export what can still be read"
+                )
+            case _ if "decode to UTF-8" in str(error):
                 return StoreDamaged(
                     f"{self.path} is damaged ({error}); restore a copy, or export what can still be read"
                 )
