@@ -149,6 +149,7 @@ def test_a_folder_that_is_not_there_or_is_the_file(tmp_path: Path) -> None:
 def test_a_read_only_folder(path: Path) -> None:
     folder = path.parent
     open_up(folder)
+    path.chmod(0o644)  # it is somebody else's, who lets everybody read it
     folder.chmod(0o555)
 
     def look() -> None:

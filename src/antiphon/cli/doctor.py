@@ -33,7 +33,8 @@ from antiphon.cli.terminal import harmless, styled, write
 from antiphon.errors import AntiphonError, StoreError
 from antiphon.gateway.config import Config, ConfigRefused, GatewaySettings, ProviderSettings
 from antiphon.gateway.shared import store_of
-from antiphon.history.opening import is_server, open_store
+from antiphon.history.opening import data_folder, folder_of, is_server, open_store
+from antiphon.history.private_files import exposure
 from antiphon.providers.presets import plain_base_url
 from antiphon.providers.secret import Credential, masked
 from antiphon.providers.transport import HttpRequest, Timeouts, Transport
@@ -102,6 +103,7 @@ def examined(path: Path | None, *, is_offline: bool) -> Iterator[Checked]:
         if config.gateway.state:
             yield _writable("state", Path(config.gateway.state))
     yield _store(is_offline)
+    yield from _exposed(Path(config.gateway.state) if config is not None and config.gateway.state else None)
 
 
 def _programs() -> Iterator[Checked]:
@@ -283,6 +285,18 @@ def _store(is_offline: bool) -> Checked:
             return Checked("ok", "store", f"{store.path} answers")
     except StoreError as error:
         return Checked("fail", "store", str(error))
+
+
+def _exposed(state: Path | None) -> Iterator[Checked]:
+    """The files and folders with conversations, plans and responses that other users of the machine can get at."""
+    place = store_place(None)
+    folder = folder_of(place)
+    ours = [] if is_server(place) else [Path(place)]
+    ours += [*sorted(folder.glob("plans*.db")), folder / "documents.index.db", *([state] if state else [])]
+    files = [file.with_name(file.name + end) for file in ours for end in ("", "-wal", "-shm")]
+    for path in ([folder] if folder == data_folder() else []) + files:
+        if problem := exposure(path):
+            yield Checked("warn", "privacy", problem)
 
 
 def _version(package: str) -> str | None:

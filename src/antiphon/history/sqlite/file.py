@@ -7,6 +7,7 @@ behind a lock; other processes wait at SQLite's lock, at most `timeout` seconds.
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import threading
@@ -17,6 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from antiphon.errors import StoreDamaged, StoreError, StoreFull, StoreLocked, StoreReadOnly
+from antiphon.history.private_files import create_private_file, warn_if_exposed
 
 _MEMORY = ":memory:"
 
@@ -149,6 +151,12 @@ class SqliteFile:
                 raise StoreError(f"cannot make {self.path}: the folder {folder} does not exist")
             if not os.access(folder, os.W_OK | os.X_OK):
                 raise StoreReadOnly(f"cannot make {self.path}: the folder {folder} is not writable")
+            try:
+                create_private_file(self.path)  # SQLite would go by the umask
+            except OSError as error:
+                refused = StoreFull if error.errno == errno.ENOSPC else StoreReadOnly
+                raise refused(f"cannot make {self.path}: {error.strerror or error}") from error
+        warn_if_exposed(self.path)
 
     def _is_ours(self) -> bool:
         (tables,) = self._writer.execute("SELECT count(*) FROM sqlite_master").fetchone()
