@@ -42,7 +42,7 @@ from antiphon.providers.transport import HttpRequest, Timeouts, Transport
 State: TypeAlias = Literal["ok", "warn", "fail"]
 
 _COLOURS: dict[State, str] = {"ok": "green", "warn": "yellow", "fail": "red"}
-_PACKAGES = (("msgspec", (0, 19)), ("aiohttp", (3, 12)))
+_PACKAGES = (("msgspec", (0, 20)), ("aiohttp", (3, 14, 4)))
 _EXTRAS = (
     ("tokens", "splintr-rs"),
     ("mcp", "mcp"),
@@ -307,4 +307,4 @@ def _version(package: str) -> str | None:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
+    return tuple(int(part) for part in text.split(".")[:3] if part.isdigit())

@@ -307,7 +307,7 @@ class RunTable(ABC):
             known_options = _options.decode(options)
             moments = [self._moment(at) for at in (created, updated, due)]
             lease = Lease(conversation=conversation, holder=holder, epoch=epoch, expires=self._expires(until))
-        except (TypeError, ValueError, OverflowError) as error:
+        except (msgspec.MsgspecError, TypeError, ValueError, OverflowError) as error:
             raise StoreDamaged(f"{self._place}: the row of run {run} is damaged: {error}") from error
         return Run(
             id=run,

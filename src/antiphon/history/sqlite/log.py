@@ -96,8 +96,8 @@ class SqliteLog:
             if wanted == "last":
                 found = self.latest(1)
             elif not found and may_be_an_end(wanted):
-                by_an_end = "WHERE substr(c.id, 1, ?1) = ?2 OR substr(c.id, -?1) = ?2 LIMIT 2"
-                found = rows(db, by_an_end, (len(wanted), wanted.lower()))
+                by_an_end = "WHERE substr(c.id, 1, :size) = :end OR substr(c.id, -:size) = :end LIMIT 2"
+                found = rows(db, by_an_end, {"size": len(wanted), "end": wanted.lower()})
         return the_conversation(found, conversation, self.path)
 
     def latest(self, limit: int, offset: int = 0, tag: str | None = None) -> Sequence[ConversationRow]:
@@ -130,12 +130,12 @@ class SqliteLog:
         """The number of a new conversation."""
         inserted = """
             INSERT INTO conversations (id, title, created, parent, forked_at, tags, touched)
-            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?3)
+            VALUES (?, ?, ?, ?, ?, ?, ?)
         """
         created = microseconds(head.created)
         try:
             done = db.execute(
-                inserted, (head.id, head.title, created, head.parent, head.forked_at, tags_json(head.tags))
+                inserted, (head.id, head.title, created, head.parent, head.forked_at, tags_json(head.tags), created)
             )
         except sqlite3.IntegrityError as error:
             raise ConversationExists(

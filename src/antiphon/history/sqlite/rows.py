@@ -159,7 +159,7 @@ def _conversation(
         return ConversationRow.of(
             number, *texts[:2], moment(created), parent, forked_at, _tags.decode(tags), last, moment(at or 0)
         )
-    except (TypeError, ValueError, OverflowError) as error:
+    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError) as error:
         raise StoreDamaged(f"the row of conversation {conversation!r} (number {number}) is damaged: {error}") from error
 
 

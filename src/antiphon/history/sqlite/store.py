@@ -129,9 +129,9 @@ class SqliteStore(HistoryStore):
             db.execute("DELETE FROM said WHERE rowid BETWEEN ? AND ?", keys(number))
             db.execute("DELETE FROM entries WHERE key BETWEEN ? AND ?", keys(number))
             db.execute(
-                "DELETE FROM attachments WHERE name IN (SELECT name FROM attachment_uses WHERE number = ?1) AND NOT EXISTS"
-                " (SELECT 1 FROM attachment_uses u WHERE u.name = attachments.name AND u.number != ?1)",
-                (number,),
+                "DELETE FROM attachments WHERE name IN (SELECT name FROM attachment_uses WHERE number = ?) AND NOT EXISTS"
+                " (SELECT 1 FROM attachment_uses u WHERE u.name = attachments.name AND u.number != ?)",
+                (number, number),
             )
             db.execute("DELETE FROM attachment_uses WHERE number = ?", (number,))
             db.execute("DELETE FROM runs WHERE number = ?", (number,))
