@@ -12,7 +12,6 @@ A store keeps a checksum of each row beside it, so a bit that flipped on the dis
 
 from __future__ import annotations
 
-import struct
 import zlib
 from datetime import UTC, datetime, timedelta
 
@@ -37,7 +36,6 @@ class _Head(Struct):
 
 
 _head_decoder = msgspec.json.Decoder(_Head)
-_place = struct.Struct("<qq")
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
@@ -87,11 +85,12 @@ def microseconds(at: datetime | None) -> int:
 
 
 def row_checksum(sequence_number: int, at: int, stored: bytes) -> int:
-    """The CRC-32 of a row: its sequence number, its time in microseconds, and its body as it is stored.
+    """The CRC-32 of a body as it is stored, begun with the row's sequence number and time in microseconds.
 
-    Shifted to a signed integer of 32 bits, which both databases store in four bytes.
+    A bit of either that flips changes where the CRC begins, and so where it ends. Shifted to a signed integer of 32 bits,
+    which both databases store in four bytes.
     """
-    return zlib.crc32(stored, zlib.crc32(_place.pack(sequence_number, at))) - (1 << 31)
+    return zlib.crc32(stored, (sequence_number ^ at ^ at >> 32) & 0xFFFFFFFF) - (1 << 31)
 
 
 def check_row(sequence_number: int, at: int, stored: bytes, checksum: int | None) -> None:

@@ -54,17 +54,23 @@ class LeaseClock:
             known = self._begin()
         self._ahead = known[1]
 
+    def settled_now(self) -> int:
+        """Lease time, once it is agreed on."""
+        if self._ahead is not None:
+            return since_boot() + self._ahead
+        self.settle()
+        return self.now()
+
     def now(self) -> int:
         """Lease time in microseconds; after every lease where no process of this boot has written yet."""
-        if not self._boot:
+        if self._ahead is not None:
+            return since_boot() + self._ahead
+        known = self._known() if self._boot else None
+        if known is None:
             return now()
-        if self._ahead is None:
-            known = self._known()
-            if known is None:
-                return now()
-            if known[0] != self._boot:
-                return UNTOUCHED
-            self._ahead = known[1]
+        if known[0] != self._boot:
+            return UNTOUCHED
+        self._ahead = known[1]
         return since_boot() + self._ahead
 
     def shown(self, at: int) -> datetime:

@@ -63,15 +63,14 @@ class SqliteLog:
         """Write one entry; back when it is durable."""
         stored, attachments = detach(entry)
         row = row_of(number, entry, stored)
-        if epoch is None:
-            self._clock.settle()
+        now = self._clock.settled_now() if epoch is None else 0
         try:
             if not attachments:
                 with self._file.writing() as db:  # a single insert is its own transaction: one fsync and no more
-                    if _insert(db, row, epoch, self._clock):
+                    if _insert(db, row, epoch, now):
                         return
             with self._file.transaction() as db:
-                self._insert_all(db, row, attachments, epoch)
+                self._insert_all(db, row, attachments, epoch, now)
         except sqlite3.IntegrityError as error:
             raise conflict(conversation, self.version(number), entry.sequence_number) from error
 
@@ -147,7 +146,7 @@ class SqliteLog:
     def insert_entry(self, db: sqlite3.Connection, number: int, entry: HistoryEntry) -> None:
         """Write an entry and its attachments as part of a transaction. Raises `LeaseHeld` if somebody holds the conversation."""
         stored, attachments = detach(entry)
-        self._insert_all(db, row_of(number, entry, stored), attachments, None)
+        self._insert_all(db, row_of(number, entry, stored), attachments, None, self._clock.now())
 
     def insert_attachment(self, db: sqlite3.Connection, number: int, name: str, data: str) -> None:
         """Keep an attachment, once, and say that a conversation uses it."""
@@ -155,14 +154,14 @@ class SqliteLog:
         db.execute("INSERT OR IGNORE INTO attachment_uses VALUES (?, ?)", (number, name))
 
     def _insert_all(
-        self, db: sqlite3.Connection, row: EntryRow, attachments: Mapping[str, str], epoch: int | None
+        self, db: sqlite3.Connection, row: EntryRow, attachments: Mapping[str, str], epoch: int | None, now: int
     ) -> None:
-        key, at, *_ = row
+        key, at, _, _ = row
         number = key >> SHIFT
         for name, data in attachments.items():
             self.insert_attachment(db, number, name, data)
         db.execute("UPDATE conversations SET touched = ? WHERE number = ?", (at, number))
-        if not _insert(db, row, epoch, self._clock):
+        if not _insert(db, row, epoch, now):
             raise refusal(db, number, epoch, self.path)
 
     def _attachment(self, name: str, loaded: dict[str, str]) -> str:
@@ -182,8 +181,8 @@ def row_of(number: int, entry: HistoryEntry, stored: bytes) -> EntryRow:
     return number << SHIFT | entry.sequence_number, at, body, row_checksum(entry.sequence_number, at, body)
 
 
-def _insert(db: sqlite3.Connection, row: EntryRow, epoch: int | None, clock: LeaseClock) -> bool:
+def _insert(db: sqlite3.Connection, row: EntryRow, epoch: int | None, now: int) -> bool:
     """Write an entry, if its writer may and its conversation was touched in the minute before; whether it was so."""
-    key, at, *_ = row
-    append, given = (_APPEND_FREE, clock.now()) if epoch is None else (_APPEND_LEASED, epoch)
-    return db.execute(append, (*row, key >> SHIFT, given, at - MINUTE, at)).rowcount > 0
+    key, at, body, checksum = row
+    append, given = (_APPEND_FREE, now) if epoch is None else (_APPEND_LEASED, epoch)
+    return db.execute(append, (key, at, body, checksum, key >> SHIFT, given, at - MINUTE, at)).rowcount > 0
