@@ -240,6 +240,10 @@ class _Told:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, sqlite3.Error) and not isinstance(error, sqlite3.IntegrityError):
             raise self._file.explained(error) from error
+        if isinstance(error, UnicodeDecodeError):  # SQLite quotes what is damaged, and Python cannot read the quotation
+            raise StoreDamaged(
+                f"{self._file.path} is damaged ({error}); restore a copy, or export what can still be read"
+            )
 
 
 def _run(db: sqlite3.Connection, script: str) -> None:

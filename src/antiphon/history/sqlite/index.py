@@ -59,13 +59,15 @@ class SaidIndex:
 
     def _index(self, db: sqlite3.Connection, number: int) -> None:
         # Asked again inside the transaction: another process may have indexed or deleted the conversation meanwhile.
-        (indexed,) = db.execute("SELECT max(indexed) FROM conversations WHERE number = ?", (number,)).fetchone()
+        (indexed,) = db.execute(
+            "SELECT max(CAST(indexed AS INTEGER)) FROM conversations WHERE number = ?", (number,)
+        ).fetchone()
         if indexed is None:
             return
         entries = entry_rows(db, number, indexed + 1)
         for row in entries:
             if text := self._words_at(row):
-                db.execute("INSERT INTO said (rowid, words) VALUES (?, ?)", (row[0], words.index_text(text)))
+                db.execute("INSERT OR REPLACE INTO said (rowid, words) VALUES (?, ?)", (row[0], words.index_text(text)))
         db.execute("UPDATE conversations SET indexed = indexed + ? WHERE number = ?", (len(entries), number))
 
     def _read_through(self, db: sqlite3.Connection, query: str) -> Iterator[int]:
@@ -78,7 +80,7 @@ class SaidIndex:
 def _behind(db: sqlite3.Connection) -> list[tuple[int, int]]:
     """The conversations that are not fully indexed, and how far they are."""
     behind = f"""
-        SELECT number, indexed FROM conversations c WHERE EXISTS (SELECT 1 FROM entries
+        SELECT number, CAST(indexed AS INTEGER) FROM conversations c WHERE EXISTS (SELECT 1 FROM entries
         WHERE key > (c.number << {SHIFT}) + c.indexed AND key < (c.number + 1) << {SHIFT})
     """
     return db.execute(behind).fetchall()

@@ -20,7 +20,7 @@ from antiphon.history.entries import HistoryEntry, ModelInputEntry
 from antiphon.history.export import Export, ExportHead, attachment_line, head_line
 from antiphon.history.journal import StoreJournal
 from antiphon.history.lease import Lease
-from antiphon.history.sqlite.body import body_of, entry_of
+from antiphon.history.sqlite.body import body_of
 from antiphon.history.sqlite.file import SqliteFile
 from antiphon.history.sqlite.index import SaidIndex
 from antiphon.history.sqlite.lease_clock import LeaseClock
@@ -91,7 +91,8 @@ class SqliteStore(HistoryStore):
 
     def search(self, query: str, *, limit: int = 20) -> Sequence[SearchHit]:
         check_not_negative(limit=limit)
-        return [self._hit(key, query) for key in self._said.find(query, limit)]
+        hits = (self._hit(key, query) for key in self._said.find(query, limit))
+        return [hit for hit in hits if hit is not None]
 
     def describe(
         self, conversation: str, *, title: str | None = None, tags: Sequence[str] | None = None
@@ -188,12 +189,15 @@ class SqliteStore(HistoryStore):
                     after = entry.sequence_number
             await asyncio.sleep(_LOOK_AGAIN)
 
-    def _hit(self, key: int, query: str) -> SearchHit:
+    def _hit(self, key: int, query: str) -> SearchHit | None:
+        """The entry of a key in the index; None if it was deleted meanwhile, or is damaged."""
         with self._file.reading() as db:
-            (row,) = rows(db, "WHERE c.number = ?", (key >> SHIFT,))
-            (stored,) = entry_rows(db, row.number, key & SEQUENCE, key & SEQUENCE)
-        entry = self._log.decoded(entry_of, stored, key & SEQUENCE, row.id)
-        (info,) = self._titled([row])
+            found = rows(db, "WHERE c.number = ?", (key >> SHIFT,), skips_damaged=True)
+            stored = entry_rows(db, key >> SHIFT, key & SEQUENCE, key & SEQUENCE)[:1]
+        entry = self._said.entry_at(stored[0]) if stored else None
+        if entry is None or not found:
+            return None
+        (info,) = self._titled(found[:1])
         return SearchHit(info, entry.sequence_number, entry.kind, words.excerpt(words.said(entry), query))
 
     def _titled(self, found: Sequence[ConversationRow]) -> Sequence[ConversationInfo]:
