@@ -42,7 +42,7 @@ from antiphon.providers.transport import HttpRequest, Timeouts, Transport
 State: TypeAlias = Literal["ok", "warn", "fail"]
 
 _COLOURS: dict[State, str] = {"ok": "green", "warn": "yellow", "fail": "red"}
-_PACKAGES = (("msgspec", (0, 20)), ("aiohttp", (3, 14, 4)))
+_PACKAGES = (("msgspec", (0, 21)), ("aiohttp", (3, 14, 4)))
 _EXTRAS = (
     ("tokens", "splintr-rs"),
     ("mcp", "mcp"),
