@@ -268,7 +268,7 @@ def test_an_async_tool_that_hangs_is_stopped() -> None:
     said, outcome = one(hang)
     assert said == "hang did not finish within 0.05 s and was stopped. Part of its work may have been done."
     assert was_stopped == [True]
-    assert outcome.seconds < 30
+    assert outcome.seconds >= 0.05
 
 
 def test_a_tool_that_ignores_being_cancelled_is_stopped_all_the_same() -> None:

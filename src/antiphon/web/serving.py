@@ -17,6 +17,7 @@ from antiphon.gateway.server import Listener, bound
 from antiphon.gateway.serving import stopped_by_signals
 from antiphon.history import HistoryStore
 from antiphon.history.opening import folder_of, open_store
+from antiphon.history.private_files import make_private_folder
 from antiphon.providers.client import ProviderClient
 from antiphon.web.app import ChatApp
 from antiphon.web.live_conversation import chosen_model, model_note
@@ -98,7 +99,7 @@ def opened_store(place: str | Path) -> HistoryStore:
     """The store at a place; the folder of a file is made if it is not there."""
     folder = folder_of(place)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(folder)
     except OSError as error:
         raise StoreError(f"cannot make the folder {folder}: {error.strerror or error}") from error
     return open_store(place)

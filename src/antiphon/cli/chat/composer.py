@@ -22,6 +22,7 @@ from antiphon.cli.chat.completion import completions
 from antiphon.cli.chat.painter import Painter
 from antiphon.cli.terminal import BIDI_CONTROLS, escape_control_chars
 from antiphon.errors import AntiphonError
+from antiphon.history.private_files import create_private_file
 
 PROMPT = "› "
 _FOLDED_PASTE = 2_000
@@ -263,7 +264,7 @@ def _history(path: Path | None) -> Any:
     if path is None:
         return InMemoryHistory()
     try:
-        path.touch(mode=0o600)  # what one types is nobody else's to read
+        create_private_file(path)
     except OSError:
         return InMemoryHistory()
 

@@ -26,6 +26,7 @@ from antiphon.errors import (
 )
 from antiphon.history import AgentHistory, ConversationInfo, ModelInputEntry
 from antiphon.history.opening import folder_of, open_store, shown
+from antiphon.history.private_files import make_private_folder
 from antiphon.providers.choice import Choice
 from antiphon.tools.builtin import PlanStore
 from antiphon.tools.executor import ask_before_changes
@@ -69,7 +70,7 @@ class ChatSession:
         if settings.folder is not None and not settings.folder.is_dir():
             raise DocumentsUnreadable(f"there is no folder {settings.folder} to search; give one with --folder")
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_private_folder(self.folder)
         except OSError as error:
             raise StoreReadOnly(f"the folder {self.folder} cannot be made: {error.strerror or error}") from error
         self.store = open_store(settings.store)

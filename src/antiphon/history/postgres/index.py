@@ -20,10 +20,9 @@ from msgspec import Struct
 
 from antiphon.errors import StoreDamaged, StoreReadOnly
 from antiphon.history import words
-from antiphon.history.codec import decode_entry
 from antiphon.history.entries import HistoryEntry
 from antiphon.history.postgres.connections import Connections
-from antiphon.history.postgres.rows import plain, tagged
+from antiphon.history.postgres.rows import ENTRY_ROW, StoredRow, entry_of, plain, tagged
 from antiphon.history.postgres.tables import LOCKS, lock_number
 
 if TYPE_CHECKING:
@@ -46,8 +45,8 @@ _BEHIND = """
 SELECT c.number, c.indexed FROM conversations c WHERE EXISTS (
     SELECT 1 FROM entries e WHERE e.number = c.number AND e.sequence > c.indexed)
 """
-_NEW = """
-SELECT number, sequence, body FROM conversations c JOIN entries USING (number)
+_NEW = f"""
+SELECT number, {ENTRY_ROW} FROM conversations c JOIN entries USING (number)
 WHERE number = ANY(%s) AND sequence > c.indexed ORDER BY number, sequence LIMIT %s
 """
 _INSERT = """
@@ -115,16 +114,16 @@ class SaidIndex:
         )
         return list(islice(hits, limit))
 
-    def words_of(self, number: int, sequence: int, body: bytes) -> str:
-        """The words of an entry; of a damaged one, none: it must not keep the others from being found."""
-        entry = self._decoded(number, sequence, body)
+    def words_of(self, number: int, row: StoredRow) -> str:
+        """The words of an entry; none for a damaged one: it must not keep the others from being found."""
+        entry = self._decoded(number, row)
         return words.said(entry) if entry is not None else ""
 
-    def _decoded(self, number: int, sequence: int, body: bytes) -> HistoryEntry | None:
+    def _decoded(self, number: int, row: StoredRow) -> HistoryEntry | None:
         try:
-            return decode_entry(body)
+            return entry_of(row)
         except StoreDamaged as error:
-            place = (self._connections.place, sequence, number)
+            place = (self._connections.place, row[0], number)
             logger.warning("%s: entry %d of conversation number %d is damaged: %s", *place, error)
             return None
 
@@ -151,15 +150,13 @@ class SaidIndex:
 
     def _read(self, keys: Iterator[tuple[int, int]]) -> Iterator[Found]:
         """The entries under these keys, in their order."""
-        these = """
-            SELECT number, sequence, body FROM unnest(%s::bigint[], %s::int[]) WITH ORDINALITY AS asked (number, sequence, place)
+        these = f"""
+            SELECT number, {ENTRY_ROW} FROM unnest(%s::bigint[], %s::int[]) WITH ORDINALITY AS asked (number, sequence, place)
             JOIN entries USING (number, sequence) ORDER BY place
         """
         while batch := list(islice(keys, _BATCH)):
-            for number, sequence, body in self._connections.rows(
-                these, [list(column) for column in zip(*batch, strict=True)]
-            ):
-                if (entry := self._decoded(number, sequence, body)) is not None:
+            for number, *row in self._connections.rows(these, [list(column) for column in zip(*batch, strict=True)]):
+                if (entry := self._decoded(number, tuple(row))) is not None:
                     yield Found(number, entry, words.said(entry))
 
     def _catch_up(self) -> None:
@@ -178,13 +175,13 @@ class SaidIndex:
         )
         entries = db.execute(_NEW, (numbers, _BATCH), binary=True).fetchall()
         rows = []
-        for number, sequence, body in entries:
-            if said := tokens(self.words_of(number, sequence, body)):
+        for number, *row in entries:
+            if said := tokens(self.words_of(number, tuple(row))):
                 vector, is_whole = _vector(said)
-                rows.append((number, sequence, vector, not is_whole))
+                rows.append((number, row[0], vector, not is_whole))
         if rows:
             db.execute(_INSERT, [list(column) for column in zip(*rows, strict=True)])
-        reached = {number: sequence for number, sequence, _ in entries}
+        reached = {number: sequence for number, sequence, *_ in entries}
         db.execute(_REACHED, (list(reached), list(reached.values())))
         return len(entries) == _BATCH
 
