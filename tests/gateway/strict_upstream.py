@@ -74,6 +74,11 @@ class StrictUpstream:
         return self._server.url + ("/v1" if self.format.startswith("openai") else "")
 
     @property
+    def credential(self) -> tuple[str, str]:
+        """The header that carries the key, and what stands before the key in it."""
+        return _CREDENTIALS[self.format]
+
+    @property
     def received(self) -> list[Received]:
         """Every request."""
         return self._server.received
@@ -120,7 +125,7 @@ class StrictUpstream:
             return Reply(body=counted, content_type="application/json", has_length=True)
         if not _ADDRESSES[self.format].fullmatch(received.target):
             return self._refusal(404, "not_found", f"there is nothing at {received.target}")
-        header, scheme = _CREDENTIALS[self.format]
+        header, scheme = self.credential
         key = received.headers.get(header, "").removeprefix(scheme)
         if self.keys and key not in self.keys:
             return self._refusal(401, "authentication", _WRONG_KEY[self.format].format(key=key))

@@ -1,0 +1,514 @@
+"""One gateway process between real sockets: steps are taken, everything that can be seen of them is gathered and judged.
+
+`World.take` performs a step and returns what is wrong, each problem as one line that begins with its rule. The judging is the
+model's (`gateway_model`) where it concerns attempts, charges and statuses; here are the rules that need the bytes: error shapes,
+secrets, log lines, metrics, status records, contents, and bodies that are held too long.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+from msgspec import structs
+
+from antiphon.history.usage import TokenUsage
+from antiphon.parts import Text, ToolCallRequest, text_of
+from antiphon.wire import formats
+from antiphon.wire.request import Message, ModelRequest
+from gateway.fault_upstream import Attempt, FaultUpstream
+from gateway.gateway_model import ANYTHING
+from gateway.gateway_process import GatewayProcess
+from gateway.gateway_setup import (
+    ANSWER,
+    CLIENTS,
+    LONG_ANSWER,
+    NOTE,
+    PATIENCE,
+    PROVIDERS,
+    config_text,
+    credential,
+    fresh_model,
+    request_body,
+    upstream_key,
+)
+from gateway.gateway_steps import (
+    BAD_NAMES,
+    Ask,
+    Count,
+    DamageState,
+    Embed,
+    Foreign,
+    HeadOnly,
+    Pause,
+    Read,
+    Reload,
+    Revoke,
+    Step,
+    targets_of,
+)
+from gateway.gateway_view import GatewayView
+from gateway.raw_client import Answer, exchange
+from gateway.rig import Got, path_of
+
+_SLOW_READING = 0.3
+_PAUSE = 1.3
+_AT_ITS_LIMIT = b"limit for now"
+
+
+class World:
+    """A fresh gateway. Close it with the context that made it (`fresh_world`)."""
+
+    def __init__(self, process: GatewayProcess, folder: Path, upstreams: dict[str, FaultUpstream], *, has_keys: bool):
+        self._process = process
+        self._upstreams = upstreams
+        self._trace: list[Attempt] = upstreams["chat"].trace
+        self._config = folder / "antiphon.toml"
+        self._state = folder / "responses.db"
+        self._is_damaged = False
+        self._number = 0
+        self.model = fresh_model(has_keys=has_keys)
+        self._state.unlink(missing_ok=True)
+        (folder / "note.txt").write_text(NOTE)
+        self._save()
+        self.port, _ = process.start(self._config)
+        self._view = GatewayView(process, self.port)
+
+    def close(self) -> None:
+        self._process.stop()
+
+    def take(self, step: Step) -> list[str]:
+        """Take a step; what is wrong about it."""
+        self._number += 1
+        self._view.begin()
+        self._trace.clear()
+        for upstream in self._upstreams.values():
+            upstream.queue.clear()
+            upstream.refused.clear()
+            upstream.lost = 0
+            upstream.gone.clear()
+            upstream.text, upstream.parts = ANSWER, ()
+            upstream.usage = TokenUsage(
+                prompt_tokens=4 + self._number % 5, completion_tokens=3 + self._number % 7, total_tokens=0
+            )
+        return [*self._taken(step), *self._view.end()]
+
+    def _taken(self, step: Step) -> Iterator[str]:
+        if isinstance(step, Ask):
+            yield from self._ask(step)
+        elif isinstance(step, Embed):
+            yield from self._embed(step)
+        elif isinstance(step, Count):
+            yield from self._count(step)
+        elif isinstance(step, Read):
+            yield from self._look(step)
+        elif isinstance(step, Foreign):
+            yield from self._foreign(step)
+        elif isinstance(step, HeadOnly):
+            yield from self._head_only(step)
+        elif isinstance(step, Reload):
+            yield from self._reload(step)
+        elif isinstance(step, Revoke):
+            keys = self._upstreams[step.provider].keys
+            (keys.add if step.is_restored else keys.discard)(upstream_key(step.provider, 0))
+        elif isinstance(step, Pause):
+            time.sleep(_PAUSE)
+        elif isinstance(step, DamageState):
+            with closing(sqlite3.connect(self._state)) as database:
+                for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+                    if not name.startswith("sqlite_"):
+                        database.execute(f"DROP TABLE {name}")
+                database.commit()
+            self._is_damaged = True
+
+    # A request for an answer
+
+    def _ask(self, step: Ask) -> Iterator[str]:
+        mark = self._new_mark()
+        body = request_body(step, mark)
+        self._queue(step.faults)
+        first = next((target.partition("/")[0] for target in targets_of(step.model)), "")
+        if step.leaves and first:
+            self._upstreams[first].queue.append("stall" if step.leaves == "before the head" else "stall in half")
+        for upstream in self._upstreams.values():
+            if step.shape == "tools":
+                upstream.parts = (ToolCallRequest("weather", "call_1", '{"city": "Oslo"}'),)
+            if step.long_answer:
+                upstream.text = LONG_ANSWER
+        path = path_of(step.client, quote(step.model, safe=""), streams=step.streams)
+        request_id = mark
+        begin = time.monotonic()
+        got = exchange(
+            self.port,
+            "POST",
+            path,
+            {"content-type": "application/json", "x-request-id": request_id, **credential(step.client, step.key)},
+            body,
+            leaves=step.leaves,
+            pause=_SLOW_READING if step.reads_slowly else 0.0,
+            patience=PATIENCE,
+        )
+        is_turned_away = got.status == 401 or (got.status == 429 and _AT_ITS_LIMIT in got.body)
+        record = None if is_turned_away else self._view.record(request_id)
+        end = time.monotonic()
+        yield from self._view.leaks("the answer", got.text)
+        if step.leaves == "before the head" and (not self._trace or self.model.admitted(step.key, begin, end) is None):
+            return  # nobody knows what it would have got
+        is_in = yield from self._gate(step.key, got, begin, end, name=step.model)
+        if not is_in:
+            yield from self._refused_without(got, step.client)
+            return
+        client = self.model.clients.get(step.key) if self.model.has_keys else None
+        name = client.name if client else ""
+        if step.model in BAD_NAMES.values() or (client is not None and not client.may_use(step.model)):
+            if not 400 <= got.status < 500:
+                yield f"names: {step.model[:40]!r} is answered with {got.status}"
+            yield from self._refused_without(got, step.client)
+            yield from self._written_down(record, frozenset({got.status}), name, (0, 0))
+            return
+        attempts = list(self._trace)
+        if step.leaves:
+            yield from self._left(step, got, record, name, attempts)
+        elif step.continues and not targets_of(step.model)[0].startswith("responses/"):
+            # The gateway looks it up for upstreams that cannot: nobody has it, or its own store fails.
+            if got.status not in (400, 404) and not (self._is_damaged and got.status >= 500):
+                yield f"status: {got.status} for a response that nobody has"
+            yield from self._refused_without(got, step.client)
+            yield from self._written_down(record, frozenset({got.status}), name, (0, 0))
+            yield from self._view.counted(got.status, name, (0, 0), 0, 0)
+        else:
+            yield from self._ended(step, got, record, name, attempts, begin)
+            yield from self._contents(step, got, mark, attempts)
+        if step.shape == "large":
+            self._trace.clear()
+            for by in self._process.held(mark)[:1]:
+                yield f"memory: after the request its body is still held: {by}"
+
+    def _ended(
+        self, step: Ask, got: Answer, record: dict[str, Any] | None, name: str, attempts: list[Attempt], begin: float
+    ) -> Iterator[str]:
+        cost = self._upstreams["chat"].usage.total
+        ending = self.model.ending(step.model, attempts, got.status, cost, begin)
+        for problem in ending.problems:
+            yield f"attempts: {problem}"
+        if got.status not in ending.statuses:
+            yield f"status: {got.status or got.trouble} instead of {sorted(ending.statuses)} after {_told(attempts)}"
+        if got.status >= 400:
+            yield from self._error_shape(got, step.client)
+        yield from self._written_down(record, ending.statuses, name, ending.charge, attempts=attempts)
+        if record is not None and ending.is_broken and not record["error"]:
+            yield "record: a stream that broke is recorded without an error"
+        if record is not None and step.reads_slowly and record["seconds"] >= _SLOW_READING:
+            ours = record["seconds"] - 0.9 * _SLOW_READING
+            if record["overhead_seconds"] > ours:
+                yield f"record: the client's slow reading counts as overhead ({record['overhead_seconds']:.2f} s)"
+        yield from self._view.counted(got.status, name, ending.charge, len(attempts), ending.failed)
+        if got.status == 429 and ending.last is not None:
+            yield from self._view.waits_told(got, ending.last)
+
+    def _left(
+        self, step: Ask, got: Answer, record: dict[str, Any] | None, name: str, attempts: list[Attempt]
+    ) -> Iterator[str]:
+        for attempt in attempts:
+            self.model.note(attempt)
+        if not attempts or attempts[-1].outcome == "authentication" or got.status not in (0, 200):
+            return  # it had ended before the client could leave
+        is_shown = step.leaves == "in mid-stream"
+        charge = (1, ANYTHING) if is_shown else (0, ANYTHING)
+        if is_shown and not got.body:
+            yield f"status: nothing of a stream came ({got.trouble})"
+        upstream = self._upstreams[attempts[-1].provider]
+        if not upstream.gone.wait(PATIENCE):
+            yield "left: the upstream's connection is kept after the client left"
+        known = attempts if is_shown else None  # an attempt that was given up before its answer came may be left out
+        yield from self._written_down(record, frozenset({499}), name, charge, attempts=known)
+
+    def _contents(self, step: Ask, got: Answer, mark: str, attempts: list[Attempt]) -> Iterator[str]:
+        """Laws L3, L4 and L6: what the client said arrived, and what the upstream said arrived."""
+        for attempt in attempts:
+            if mark.encode() not in attempt.body:
+                yield f"L3: the words of the request did not reach {attempt.provider}"
+        if got.status != 200 or not attempts:
+            return
+        outcome = attempts[-1].outcome
+        answer = Got(got.status, got.headers, got.body)
+        if outcome == "answered":
+            if not got.is_whole:
+                yield f"L6: the answer was cut: {len(got.body)} bytes, {got.trouble}"
+                return
+            try:
+                output = answer.output(step.client, streams=step.streams)
+            except Exception as error:
+                yield f"L6: the answer cannot be read: {error!r}"[:300]
+                return
+            if text_of(output.parts) != self._upstreams["chat"].text:
+                yield f"L6: the answer differs: {text_of(output.parts)[:80]!r}… ({len(text_of(output.parts))} characters)"
+            calls = [part for part in output.parts if isinstance(part, ToolCallRequest)]
+            if (len(calls) == 1) != (step.shape == "tools"):
+                yield f"L6: {len(calls)} calls arrived"
+            if step.client == "openai-chat" and step.streams and not step.has_usage and b'"choices":[]' in got.body:
+                yield "L6: usage was sent to a client that did not ask for it"
+        else:
+            heard = answer.heard(step.client)
+            if heard.is_finished or heard.error is None:
+                yield f"L6: a stream that broke does not end with an error ({got.trouble or 'it ends as if it was whole'})"
+            if not self._upstreams["chat"].text.startswith(text_of(heard.output.parts)):
+                yield "L6: a stream that broke says something else than the upstream"
+        if step.shape == "broken" and "x-antiphon-repairs" not in got.headers:
+            yield "L3: a repair is not reported"
+
+    # Other requests
+
+    def _embed(self, step: Embed) -> Iterator[str]:
+        self._queue(step.faults)
+        body = {"model": step.model, "input": "Is it raining?"}
+        request_id = self._new_mark()
+        begin = time.monotonic()
+        got = self._json("/v1/embeddings", body, step.key, request_id)
+        end = time.monotonic()
+        yield from self._view.leaks("the answer", got.text)
+        is_in = yield from self._gate(step.key, got, begin, end)
+        if not is_in:
+            yield from self._refused_without(got, "openai-chat")
+            return
+        client = self.model.clients.get(step.key) if self.model.has_keys else None
+        if step.model in BAD_NAMES.values() or (client is not None and not client.may_use(step.model)):
+            if not 400 <= got.status < 500:
+                yield f"names: {step.model[:40]!r} is answered with {got.status} for embeddings"
+            yield from self._refused_without(got, "openai-chat")
+            return
+        attempts = list(self._trace)
+        cost = self._upstreams["chat"].usage.prompt_tokens
+        ending = self.model.ending(step.model, attempts, got.status, cost, begin)
+        for problem in ending.problems:
+            yield f"embeddings: {problem}"
+        if got.status not in ending.statuses:
+            yield f"embeddings: status {got.status} instead of {sorted(ending.statuses)} after {_told(attempts)}"
+        name = client.name if client else ""
+        record = self._view.record(request_id)
+        yield from self._written_down(record, ending.statuses, name, ending.charge, attempts=attempts)
+        yield from self._view.counted(got.status, name, ending.charge, len(attempts), ending.failed)
+
+    def _count(self, step: Count) -> Iterator[str]:
+        request = ModelRequest(messages=(Message("user", (Text("Is it raining?"),)),), max_output_tokens=100)
+        named = structs.replace(request, model=step.model)
+        body = formats[step.client].write_request(named).body
+        if step.client == "gemini":
+            path = f"/v1beta/models/{quote(step.model, safe='')}:countTokens"
+            body = {"contents": body["contents"]}
+        else:
+            path = "/v1/messages/count_tokens"
+            body.pop("max_tokens", None)
+        begin = time.monotonic()
+        got = self._json(path, body, step.key, self._new_mark(), client=step.client)
+        yield from self._view.leaks("the answer", got.text)
+        is_in = yield from self._gate(step.key, got, begin, time.monotonic())
+        client = self.model.clients.get(step.key) if self.model.has_keys else None
+        if not is_in or step.model in BAD_NAMES.values() or (client is not None and not client.may_use(step.model)):
+            if got.status < 400:
+                yield f"names: {step.model[:40]!r} is counted with {got.status}"
+            yield from self._refused_without(got, step.client)
+            return
+        for attempt in self._trace:
+            self.model.note(attempt)
+        is_rejected = any(attempt.outcome == "authentication" for attempt in self._trace)
+        may_fail = is_rejected or (not self._trace and self._may_lack_keys(step.model))
+        if got.status != 200 and not may_fail:
+            yield f"count: status {got.status}: {got.text[:200]}"
+
+    def _look(self, step: Read) -> Iterator[str]:
+        begin = time.monotonic()
+        got = exchange(self.port, "GET", step.path, credential("openai-chat", step.key), b"", patience=PATIENCE)
+        yield from self._view.leaks(step.path, got.text)
+        if step.path == "/healthz":
+            if got.status != 200:
+                yield f"status: {step.path} is {got.status}"
+            return
+        if step.path == "/readyz":
+            names = [name for name in PROVIDERS if f'"{name}"' in got.text]
+            if names and self.model.has_keys:
+                yield f"readyz: names providers to anybody: {', '.join(names)}"
+            return
+        is_in = yield from self._gate(step.key, got, begin, time.monotonic())
+        if not is_in or "status" not in step.path or got.status != 200 or "json" not in step.path:
+            return
+        others = {record["key"] for record in got.json["requests"]} - {step.key}
+        if self.model.has_keys and others:
+            yield f"status: a client sees the requests of {', '.join(sorted(others))}"
+
+    def _foreign(self, step: Foreign) -> Iterator[str]:
+        headers = {"content-type": "application/json", **credential("openai-chat", "open")}
+        if step.how == "host":
+            headers["host"] = "evil.example:8000"
+        elif step.how == "origin":
+            headers["origin"] = "https://evil.example"
+        elif step.how == "cross-site":
+            headers["sec-fetch-site"] = "cross-site"
+        else:
+            headers["content-type"] = "text/plain"
+        body = request_body(Ask(), "mark")
+        if step.path == "generate":
+            got = exchange(self.port, "POST", "/v1/chat/completions", headers, body, patience=PATIENCE)
+        else:
+            got = exchange(self.port, "GET", step.path, headers, b"", patience=PATIENCE)
+        if not self.model.has_keys and (got.status < 400 or self._trace):
+            yield f"foreign: {step.how} is answered with {got.status} at {step.path}"
+        for attempt in self._trace:
+            self.model.note(attempt)
+
+    def _head_only(self, step: HeadOnly) -> Iterator[str]:
+        if not self.model.has_keys:
+            return
+        path = path_of(step.client, "to-openai-chat", streams=False)
+        headers = {
+            "content-type": "application/json",
+            "content-length": "3000000",
+            **credential(step.client, step.key),
+        }
+        got = exchange(self.port, "POST", path, headers, None, patience=1.5)
+        if got.status != 401:
+            yield f"keys: the body is awaited before the key is checked ({got.status or got.trouble})"
+        yield from self._view.leaks("the answer", got.text)
+
+    def _reload(self, step: Reload) -> Iterator[str]:
+        model = self.model
+        if not model.has_keys and step.change in ("add client", "remove client", "halve limits"):
+            return
+        if step.change == "add client":
+            model.clients["added"] = CLIENTS["added"]
+        elif step.change == "remove client":
+            model.clients.pop("added" if "added" in model.clients else "globbed", None)
+        elif step.change == "halve limits":
+            for name in ("few", "thrifty"):
+                client = model.clients[name]
+                halves = {
+                    field: _half(getattr(client, field)) for field in ("requests_per_minute", "tokens_per_minute")
+                }
+                model.clients[name] = structs.replace(client, **halves)
+        elif step.change == "add upstream key":
+            keys = model.upstream_keys["chat"]
+            if len(keys) < PROVIDERS["chat"][1]:
+                keys.append(upstream_key("chat", len(keys)))
+        before = self._view.counters().reloads
+        if step.change == "bad file":
+            self._config.write_text("[[models]\nname =")
+        else:
+            self._save()
+        self._process.hang_up()
+        until = time.monotonic() + PATIENCE
+        while self._view.counters().reloads == before:
+            if time.monotonic() > until:
+                yield f"reload: {step.change} is neither applied nor refused"
+                return
+            time.sleep(0.01)
+        if step.change == "bad file":
+            self._save()
+        else:
+            model.reloaded()
+
+    # What is common to them
+
+    def _gate(self, key: str, got: Answer, begin: float, end: float, *, name: str = "") -> Generator[str, None, bool]:
+        """Whether the request was let in; and whether that was right."""
+        is_no_path = name in BAD_NAMES.values() and got.status in (400, 404)  # such a name may stand in the path
+        model = self.model
+        if model.has_keys and key not in model.clients:
+            if got.status != 401 and not is_no_path:
+                yield f"keys: a {key or 'missing'} key is answered with {got.status}"
+            yield from self._view.counted(got.status, "", (0, 0), 0, 0, is_asked=False)
+            return False
+        may_enter = model.admitted(key, begin, end)
+        is_in = not (got.status == 429 and _AT_ITS_LIMIT in got.body)
+        if may_enter is not None and may_enter != is_in:
+            yield f"limits: {key} is {'let in' if is_in else 'refused'} against its limits ({self._level(key)})"
+        if is_in:
+            model.take_request(key)
+        elif "retry-after" not in got.headers:
+            yield "limits: a refusal does not say when to come back"
+        return is_in
+
+    def _level(self, key: str) -> str:
+        return ", ".join(
+            f"{kind} {bounds.least:.2f} to {bounds.most:.2f}"
+            for (name, kind), bounds in self.model.buckets.items()
+            if name == key
+        )
+
+    def _refused_without(self, got: Answer, client: str) -> Iterator[str]:
+        """Nothing was asked of anybody, and the refusal is one that the client understands."""
+        if self._trace:
+            yield f"refused: {_told(self._trace)} was asked for a request that is refused with {got.status}"
+        for attempt in self._trace:
+            self.model.note(attempt)
+        if got.status >= 400:
+            yield from self._error_shape(got, client)
+
+    def _error_shape(self, got: Answer, client: str) -> Iterator[str]:
+        try:
+            error = formats[client].read_error(got.body, got.status)
+        except Exception as trouble:
+            yield f"errors: a {client} client cannot read its error: {trouble!r}"
+            return
+        if not error.message or "application/json" not in got.headers.get("content-type", ""):
+            yield f"errors: not in the shape of {client}: {got.text[:200]}"
+
+    def _written_down(
+        self,
+        record: dict[str, Any] | None,
+        statuses: frozenset[int],
+        name: str,
+        charge: tuple[int, int],
+        *,
+        attempts: list[Attempt] | None = None,
+    ) -> Iterator[str]:
+        """The request is recorded as it was, and its key is charged."""
+        yield from self._view.written_down(record, statuses, name, charge, attempts=attempts)
+        if self.model.has_keys:
+            self.model.charge(name, *charge)
+
+    def _save(self) -> None:
+        self._config.write_text(config_text(self.model, self._upstreams, self._state))
+
+    def _may_lack_keys(self, model: str) -> bool:
+        now = time.monotonic()
+        targets = [target.partition("/") for target in targets_of(model)]
+        return any(not self.model.free_keys(provider, name, now) for provider, _, name in targets)
+
+    def _new_mark(self) -> str:
+        return f"mark{self._number}x{time.monotonic_ns()}"
+
+    def _queue(self, faults: tuple[tuple[str, str], ...]) -> None:
+        for provider, fault in faults:
+            self._upstreams[provider].queue.append(fault)
+
+    def _json(self, path: str, body: Any, key: str, request_id: str, client: str = "openai-chat") -> Answer:
+        headers = {"content-type": "application/json", "x-request-id": request_id, **credential(client, key)}
+        return exchange(self.port, "POST", path, headers, msgspec.json.encode(body), patience=PATIENCE)
+
+
+@contextmanager
+def fresh_world(
+    process: GatewayProcess, upstreams: dict[str, FaultUpstream], folder: Path, *, has_keys: bool
+) -> Iterator[World]:
+    """A gateway that has seen nothing yet."""
+    for name, (_, count) in PROVIDERS.items():
+        upstreams[name].keys = {upstream_key(name, number) for number in range(count)}
+    world = World(process, folder, upstreams, has_keys=has_keys)
+    try:
+        yield world
+    finally:
+        world.close()
+
+
+def _told(attempts: list[Attempt]) -> str:
+    return ", ".join(f"{attempt.provider} ({attempt.fault or attempt.outcome})" for attempt in attempts) or "nobody"
+
+
+def _half(limit: int | None) -> int | None:
+    return None if limit is None else max(1, limit // 2)
