@@ -125,6 +125,10 @@ class RoutingError(AntiphonError):
     """The name of a model that leads to no provider, or routes that lead nowhere."""
 
 
+class InvalidModelName(RoutingError):
+    """A name that no model can have: too long, with control characters, or with dot segments."""
+
+
 class PlanRefused(StoreError):
     """A plan, or a change of one, that cannot be kept; nothing was changed."""
 

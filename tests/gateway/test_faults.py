@@ -10,7 +10,7 @@ from msgspec import structs
 from antiphon.parts import Text, text_of
 from antiphon.wire import FORMATS
 from antiphon.wire.request import Message, ModelRequest
-from gateway.rig import FAST, KEY, Rig, rig
+from gateway.rig import FAST, KEY, MODELS, Rig, rig
 from gateway.strict_upstream import (
     CLOSED,
     ERROR_PAGE,
@@ -200,12 +200,16 @@ def silent_at_first(reply: Reply) -> Reply:
 
 
 def test_no_answer_log_or_page_holds_a_credential(capsys: pytest.CaptureFixture[str]) -> None:
-    """The upstream quotes the key that it refuses, in every place it can."""
-    secrets = [KEY.format(name) for name in FORMATS]
+    """The upstream quotes the key that it refuses, and the headers it got, in every place it can."""
+    team, token = "blue-team-passphrase", "hd-token-9f8e7d6c5b4a"
+    headers = {"x-team": "env:TEAM", "x-forwarded-user": "env:USER_TOKEN", "x-plain": "a plain word"}
+    environ = {"TEAM": team, "USER_TOKEN": f"Bearer {token}"}
+    secrets = [*(KEY.format(name) for name in FORMATS), team, token]
     seen: list[str] = []
-    with rig(structs.replace(FAST, log_level="debug", log="json")) as gateway, gateway.client() as client:
+    settings = structs.replace(FAST, log_level="debug", log="json")
+    with rig(settings, headers=headers, environ=environ) as gateway, gateway.client() as client:
         for target, upstream in gateway.upstreams.items():
-            secret = KEY.format(target)
+            secret = f"{KEY.format(target)} and {team} and {token} and a plain word"
             faults: list[Fault] = [
                 upstream.error(400, "invalid_request", f"bad request with {secret}"),
                 upstream.error_in_stream("server", f"failed for {secret}", after=says("Some words.")),
@@ -223,5 +227,37 @@ def test_no_answer_log_or_page_holds_a_credential(capsys: pytest.CaptureFixture[
     log = capsys.readouterr()
     seen += [log.out, log.err]
     assert "Incorrect API key provided" in log.err
+    assert "a plain word" in log.err
+    assert all(upstream.received[0].headers["x-team"] == team for upstream in gateway.upstreams.values())
     for secret in secrets:
         assert not any(secret in text for text in seen)
+
+
+EMPTY_STARTS: dict[str, bytes] = {
+    "openai-chat": b'data: {"id":"1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,'
+    b'"delta":{"role":"assistant","content":""},"finish_reason":null}]}\n\n',
+    "openai-responses": b'event: response.output_item.added\ndata: {"type":"response.output_item.added","output_index":0,'
+    b'"item":{"type":"message","id":"msg_1","role":"assistant","status":"in_progress","content":[]}}\n\n',
+    "anthropic": b'event: message_start\ndata: {"type":"message_start","message":{"id":"msg_1","type":"message",'
+    b'"role":"assistant","model":"m","content":[],"stop_reason":null,"stop_sequence":null,'
+    b'"usage":{"input_tokens":11,"output_tokens":1}}}\n\n'
+    b'event: content_block_start\ndata: {"type":"content_block_start","index":0,'
+    b'"content_block":{"type":"text","text":""}}\n\n',
+    "gemini": b'data: {"candidates":[{"content":{"parts":[{"text":""}],"role":"model"},"index":0}]}\n\n',
+}
+"""The beginning of a stream in which a part has begun and nothing was shown."""
+
+
+@pytest.mark.parametrize("source", ["anthropic", "openai-chat"])
+@pytest.mark.parametrize("first", EMPTY_STARTS)
+def test_a_stream_that_breaks_after_an_empty_part_falls_back(source: str, first: str) -> None:
+    second = "gemini" if first != "gemini" else "openai-chat"
+    with rig(models={"both": [f"{first}/{MODELS[first]}", f"{second}/{MODELS[second]}"]}) as gateway:
+        failing = gateway.upstreams[first]
+        error = failing.error_in_stream("overloaded", "Overloaded")
+        with gateway.client() as client:
+            for fault in (Reply(body=EMPTY_STARTS[first]), Reply(body=EMPTY_STARTS[first] + error.body)):
+                failing.faults.append(fault)
+                got = client.ask(source, "both", QUESTION, streams=True)
+                assert text_of(got.output(source, streams=True).parts) == "heard: Is it raining?"
+                assert got.headers["x-antiphon-target"].startswith(f"{second}/")

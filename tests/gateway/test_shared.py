@@ -60,6 +60,7 @@ targets = ["anthropic/{MODELS["anthropic"]}"]
 name = "client"
 key = "{hash_of(CLIENT)}"
 requests_per_minute = 100000
+admin = true
 
 [[keys]]
 name = "tight"
@@ -119,6 +120,18 @@ def resting(gateway: Served | int) -> list[bool]:
 def cool_one_key(gateway: Served, upstream: StrictUpstream) -> None:
     upstream.faults.append(upstream.error(429, "rate_limit", "slow down", **{"retry-after": "300"}))
     assert ask(gateway) == 200
+
+
+def test_a_key_rejected_at_one_is_rejected_at_the_other(
+    server: ValkeyServer, upstream: StrictUpstream, tmp_path: Path
+) -> None:
+    with gateways(tmp_path, upstream, server.address) as (one, two):
+        upstream.faults.append(upstream.error(401, "authentication", "invalid x-api-key"))
+        assert ask(one) == 200  # with the other key
+        until(lambda: [row["resting"][:1] for row in status(two)["credentials"]] != [[], []])
+        (row,) = [row for row in status(two)["credentials"] if row["resting"]]
+        assert [held["state"] for held in row["resting"]] == ["invalid"]
+        assert row["state"] == "healthy"  # one model is not a verdict on the key
 
 
 def test_a_key_that_cools_at_one_cools_at_the_other_and_limits_hold_for_both(

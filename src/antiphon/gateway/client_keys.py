@@ -39,6 +39,8 @@ class ClientKey(Struct, frozen=True, kw_only=True):
     strict: bool = False
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
+    admin: bool = False
+    """Whether it may read `/status`, `/metrics` and the details of `/readyz`."""
 
     @property
     def is_limited(self) -> bool:
@@ -136,6 +138,7 @@ def _clients(config: Config) -> Iterator[tuple[str, ClientKey]]:
                 strict=key.strict,
                 requests_per_minute=key.requests_per_minute,
                 tokens_per_minute=key.tokens_per_minute,
+                admin=key.admin,
             ),
         )
     for written in config.gateway.client_keys:

@@ -18,7 +18,6 @@ from msgspec import Meta, Struct, structs
 
 from antiphon.errors import AntiphonError
 from antiphon.providers.presets import PRESETS, Preset
-from antiphon.providers.secret import Credential
 
 Place: TypeAlias = tuple[str | int, ...]
 """Where something stands in the file: names of keys, and numbers of items in lists."""
@@ -71,6 +70,12 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     keep_alive_seconds: Annotated[
         Seconds, Meta(description="After so long a silence a stream sends a comment, so that nobody hangs up.")
     ] = 15.0
+    serve_unlisted_models: Annotated[
+        bool,
+        Meta(
+            description="Whether `provider/model` names that no [[models]] entry matches are served too. Default false."
+        ),
+    ] = False
     log: Annotated[Literal["json", "console"], Meta(description="How log lines are written.")] = "console"
     log_level: Annotated[Literal["debug", "info", "warning", "error"], Meta(description="Which are written.")] = "info"
     state: Annotated[
@@ -146,11 +151,6 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         auth = (self.auth or row.auth) if self.keys else "none"
         return structs.replace(row, auth=auth, dialect=self.dialect or row.dialect)
 
-    def header_values(self, environ: Mapping[str, str] | None = None) -> dict[str, str]:
-        """The headers with their secrets read: for sending, and for nothing else."""
-        given = {header: Credential(secret=value) for header, value in self.headers.items()}
-        return {header: value.read(environ) if value.is_elsewhere else value.secret for header, value in given.items()}
-
 
 class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A name that clients ask for, and who answers."""
@@ -179,6 +179,9 @@ class ClientKeySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     ] = None
     strict: Annotated[
         bool, Meta(description="Whether a request that would be repaired or lose something is refused with 422.")
+    ] = False
+    admin: Annotated[
+        bool, Meta(description="Whether it may read /status, /metrics and the details of /readyz. Default false.")
     ] = False
 
 

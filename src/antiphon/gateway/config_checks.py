@@ -11,13 +11,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import parse_qsl, urlsplit
 
-from antiphon.errors import AntiphonError
+from antiphon.errors import AntiphonError, InvalidModelName
 from antiphon.gateway.client_keys import HASH_PREFIX, digest_of
 from antiphon.gateway.config import OFFLINE, Config, GatewaySettings, Place, ProviderSettings
 from antiphon.gateway.config_shape import Finding, meant
 from antiphon.gateway.globs import covers
 from antiphon.gateway.shared_address import NoAddress, address_of
 from antiphon.gateway.shared_store import HOW_TO_INSTALL, is_installed
+from antiphon.providers.model_name import check_model_name
 from antiphon.providers.presets import PRESETS, Preset, plain_base_url
 from antiphon.providers.secret import Credential, holds_secret
 from antiphon.wire.openai_chat.dialects import DIALECTS
@@ -203,6 +204,10 @@ def _target(target: str, known: list[str]) -> str:
         return ""  # the shape has told, and one that has no name may be the one that is meant
     if not slash or not model:
         return "should be written as provider/model; provider/* keeps the name that was asked for"
+    try:
+        check_model_name(model)
+    except InvalidModelName as error:
+        return str(error)
     return "" if provider in known else f"names a provider that is not in [[providers]]{_one_of(provider, known)}"
 
 

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from antiphon import __version__
-from antiphon.errors import UnknownResponse, WireError
+from antiphon.errors import InvalidModelName, UnknownResponse, WireError
 from antiphon.gateway.asked import Asked
 from antiphon.gateway.client_keys import ClientKey, is_loopback
 from antiphon.gateway.config import Config
@@ -24,6 +24,7 @@ from antiphon.gateway.limits import RateLimits
 from antiphon.gateway.logs import tell
 from antiphon.gateway.message import Answer, ClientRequest
 from antiphon.gateway.meters import CONTENT_TYPE
+from antiphon.gateway.operations import NOT_ADMIN, is_operator, readiness
 from antiphon.gateway.passage import Passage
 from antiphon.gateway.recent import RequestRecord
 from antiphon.gateway.refusal import refused
@@ -106,10 +107,13 @@ class Gateway:
         if action == "health":
             return Answer.json({"status": "ok", "version": __version__})
         if action == "ready":
-            return self._ready(running)
+            key_or_none = self._known_key(running, request)
+            return readiness(running, has_details=is_operator(running.keys, key_or_none, request.peer))
         key = self._presented(running, request, door)
         if isinstance(key, ClientKey) and key.is_limited:
             key = await self._within_limits(key, door)
+        if action in ("metrics", "status") and isinstance(key, ClientKey):
+            key = key if is_operator(running.keys, key, request.peer) else refused(door.format, NOT_ADMIN)
         if isinstance(key, Answer):
             answer, key = key, _ANYBODY
         else:
@@ -136,6 +140,8 @@ class Gateway:
         """What went wrong in answering, told in the client's format."""
         if isinstance(error, WireError):
             return refused(asked.door.format, ProviderError(str(error), "invalid_request"))
+        if isinstance(error, InvalidModelName):
+            return refused(asked.door.format, ProviderError(str(error), "invalid_request", param="model"))
         if isinstance(error, UnknownResponse):
             return refused(asked.door.format, refusal(error), status=error.status)
         logger.error("a request failed inside the gateway", exc_info=error)
@@ -144,19 +150,23 @@ class Gateway:
 
     def _presented(self, running: Running, request: ClientRequest, door: Door) -> ClientKey | Answer:
         """Whose request it is, or why it is not answered."""
-        keys, headers = running.keys, request.headers
-        if keys.is_open:
+        if running.keys.is_open:
             if not is_loopback(request.peer):
                 message = "without client keys only this machine is served; add client_keys to the configuration"
                 return refused(door.format, ProviderError(message, "permission"))
             return _ANYBODY
-        key = keys.check(
+        key = self._known_key(running, request)
+        return refused(door.format, _WRONG_KEY) if key is None else key
+
+    def _known_key(self, running: Running, request: ClientRequest) -> ClientKey | None:
+        """The client whose key was presented, in whichever place clients put it."""
+        headers = request.headers
+        return running.keys.check(
             headers.get("authorization"),
             headers.get("x-api-key"),
             headers.get("x-goog-api-key"),
             request.query.get("key"),
         )
-        return refused(door.format, _WRONG_KEY) if key is None else key
 
     async def _within_limits(self, key: ClientKey, door: Door) -> ClientKey | Answer:
         """The same key, or when to ask again."""
@@ -174,12 +184,6 @@ class Gateway:
             f"there is nothing at {request.path[:200]}; see /v1/models and /status", "not_found", code="not_found"
         )
         return refused("", error)
-
-    def _ready(self, running: Running) -> Answer:
-        """Ready while at least one provider could be asked."""
-        usable = [name for name, upstream in running.upstreams.items() if upstream.pool is None or _is_usable(upstream)]
-        status = 200 if usable else 503
-        return Answer.json({"status": "ok" if usable else "no provider can be asked", "providers": usable}, status)
 
     def _status(self, running: Running, request: ClientRequest) -> Answer:
         status = status_of(
@@ -249,8 +253,3 @@ def _last_reload(watcher: Watcher | None) -> Reload | None:
     if status.refusal and status.refused_at is not None:
         return Reload(time=status.refused_at, is_applied=False, problems=tuple(status.refusal.splitlines()))
     return Reload(time=status.applied_at, is_applied=True) if status.applied_at is not None else None
-
-
-def _is_usable(upstream: object) -> bool:
-    pool = getattr(upstream, "pool", None)
-    return pool is None or any(status.state in ("healthy", "half_open") for status in pool.status())

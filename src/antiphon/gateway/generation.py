@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import Struct, structs
 
-from antiphon.errors import AntiphonError, RoutingError, UnknownResponse, WireError
+from antiphon.errors import AntiphonError, InvalidModelName, RoutingError, UnknownResponse, WireError
 from antiphon.gateway.asked import Asked
 from antiphon.gateway.message import Answer
 from antiphon.gateway.model_field import with_model
@@ -35,13 +35,14 @@ from antiphon.gateway.skimmer import Skimmer
 from antiphon.gateway.upstream import StreamReply, Upstream, UpstreamFailed, WholeReply
 from antiphon.history.ids import new_id
 from antiphon.parts import Audio, Document, Image, Part
+from antiphon.providers.model_name import check_model_name
 from antiphon.providers.router import worth_asking
 from antiphon.providers.routes import Target
 from antiphon.repair import repair
 from antiphon.repair.action import Action
 from antiphon.repair.sequence import RULES, is_legal
 from antiphon.wire import formats
-from antiphon.wire.delta import PartDelta, PartStarted
+from antiphon.wire.delta import is_visible
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import ModelRequest
@@ -114,8 +115,10 @@ class Generation:
             if self._door.format in self._running.formats:
                 self._outline = self._wire.outline_request(self._request.body)
             seen = self._outline or self.neutral
-            model = passage.asked = seen.model
+            model = seen.model
             passage.streams = bool(seen.stream)
+            check_model_name(model)
+            passage.asked = model
             if not model:
                 return self._refused(ProviderError("the request names no model", "invalid_request", param="model"))
             if not self._key.may_use(model):
@@ -126,6 +129,8 @@ class Generation:
             return await self._asked(self._running.targets(model))
         except WireError as error:
             return self._refused(ProviderError(str(error), "invalid_request"))
+        except InvalidModelName as error:
+            return self._refused(ProviderError(str(error), "invalid_request", param="model"))
         except RoutingError:
             listed = listed_models(self._running.routes, self._key.may_use)
             return self._refused(unknown_model(passage.asked, listed))
@@ -285,7 +290,7 @@ class Generation:
         voice: Voice
         if prepared.is_same and reply.is_events:
             voice = SameVoice(self._wire, asked)
-            if any(isinstance(delta, PartStarted | PartDelta) for delta in reply.deltas):
+            if any(map(is_visible, reply.deltas)):
                 reply.reader = Skimmer.of(reply.reader, self._wire.name, b"".join(reply.held))
         else:
             voice = TranslatedVoice(self._wire, asked, Restorer(self.neutral), self._new_id)

@@ -9,7 +9,7 @@ from msgspec import Struct, field
 from antiphon.history.usage import TokenUsage
 from antiphon.providers.call import Attempt
 from antiphon.repair.action import Action
-from antiphon.wire.delta import Failed, ModelOutputDelta, PartDelta, PartStarted, UsageReported
+from antiphon.wire.delta import Failed, ModelOutputDelta, UsageReported, is_visible
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ProviderError
 
@@ -41,11 +41,9 @@ class Passage(Struct, kw_only=True):
     def hear(self, deltas: list[ModelOutputDelta]) -> None:
         """Note what an answer says of itself."""
         for delta in deltas:
-            kind = type(delta)
-            if kind is PartDelta or kind is PartStarted:
-                if self.first_token is None:
-                    self.first_token = time.monotonic()
-            elif isinstance(delta, UsageReported):
+            if self.first_token is None and is_visible(delta):
+                self.first_token = time.monotonic()
+            if isinstance(delta, UsageReported):
                 self.usage = delta.usage
             elif isinstance(delta, Failed):
                 self.error = delta.error

@@ -1,8 +1,8 @@
 """`Running`: one configuration, built: the upstreams with their keys, the routes, the client keys.
 
 A reload builds another one and swaps it in at once; requests that are on their way finish on the one they began with. What a key
-has been through (it cools, it is spent) belongs to the key and not to the configuration: a provider whose keys are the same keeps
-its pool.
+has been through (it cools, it is spent) belongs to the key and not to the configuration: a key with the same secret for the same
+host keeps its state, and one that was rejected is probed by the next call.
 """
 
 from __future__ import annotations
@@ -43,10 +43,12 @@ class Running:
         self.formats = frozenset(upstream.format for upstream in self.upstreams.values())
         self.routes = [Route(model.name, model.targets) for model in config.models]
         known = {name: _models_of(upstream) for name, upstream in self.upstreams.items()}
-        self._table = RouteTable(self.routes, {}, (), lambda: known)
+        self.only_routes = bool(config.models) and not config.gateway.serve_unlisted_models
+        """Whether only the names of `[[models]]` are served."""
+        self._table = RouteTable(self.routes, {}, (), lambda: known, only_routes=self.only_routes)
 
     def targets(self, model: str) -> list[Target]:
-        """Whom to ask for `model`, in order. Raises `RoutingError`."""
+        """Whom to ask for `model`, in order. Raises `RoutingError`, and `InvalidModelName` for one that no model can have."""
         return self._table.resolve(model)
 
     @property
@@ -78,7 +80,8 @@ class Running:
             plain_base_url(settings.base_url or preset.base_url, settings.name),
             pool=self._pool(settings, previous),
             transport=transport,
-            headers={name.lower(): value for name, value in settings.header_values(self.environ).items()},
+            headers=settings.headers,
+            environ=self.environ,
             timeouts=Timeouts(
                 connect=settings.connect_seconds, read=settings.read_seconds, total=settings.total_seconds
             ),
@@ -90,14 +93,10 @@ class Running:
     def _pool(self, settings: ProviderSettings, previous: Running | None) -> CredentialPool | None:
         if not settings.keys:
             return None
-        pool = CredentialPool(list(settings.keys), environ=self.environ)
-        if previous is not None:
-            before = next((known for known in previous.config.providers if known.name == settings.name), None)
-            kept = previous.upstreams[settings.name].pool if before is not None else None
-            is_same = before is not None and before.keys == settings.keys and before.base_url == settings.base_url
-            if is_same and kept is not None and kept.secrets == pool.secrets:
-                return kept
-        return pool
+        before = [known for known in previous.config.providers if known.name == settings.name] if previous else []
+        is_same_host = bool(before) and before[0].base_url == settings.base_url
+        kept = previous.upstreams[settings.name].pool if previous is not None and is_same_host else None
+        return CredentialPool(list(settings.keys), environ=self.environ, previous=kept)
 
 
 def _models_of(upstream: Upstream | OfflineUpstream) -> tuple[str, ...]:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
-from antiphon.errors import RoutingError
+from antiphon.errors import InvalidModelName, RoutingError
 from antiphon.gateway.asked import Asked
 from antiphon.gateway.count import count_address, count_here, counted_body, read_counted
 from antiphon.gateway.embeddings import embeddings_address, no_embeddings
 from antiphon.gateway.message import Answer
 from antiphon.gateway.model_field import read_model, with_model
-from antiphon.gateway.models import find_model, get_model, list_models, listed_models, unknown_model
+from antiphon.gateway.models import ListedModel, get_model, list_models, listed_models, unknown_model
 from antiphon.gateway.offline import OfflineUpstream
 from antiphon.gateway.refusal import passed_on, refused
 from antiphon.gateway.response_items import deleted, item_page
 from antiphon.gateway.upstream import Upstream, UpstreamFailed, WholeReply
+from antiphon.providers.model_name import check_model_name
+from antiphon.providers.routes import Target
 
 
 async def models_listed(asked: Asked) -> Answer:
@@ -27,8 +29,10 @@ async def models_listed(asked: Asked) -> Answer:
 async def model_shown(asked: Asked) -> Answer:
     """One of them."""
     name = asked.door.name
-    found = find_model(asked.running.routes, name) if asked.key.may_use(name) else None
-    return Answer.json(get_model(asked.door.format, found)) if found is not None else _unknown(asked, name)
+    found = _targets(asked, name)
+    if not found:
+        return _unknown(asked, name)
+    return Answer.json(get_model(asked.door.format, ListedModel(name, found[0].provider)))
 
 
 async def tokens_counted(asked: Asked) -> Answer:
@@ -100,13 +104,21 @@ async def _passed_through(asked: Asked, upstream: Upstream, model: str, body: by
 
 
 def _first_target(asked: Asked, model: str) -> tuple[Upstream | OfflineUpstream, str] | None:
+    targets = _targets(asked, model)
+    return (asked.running.upstreams[targets[0].provider], targets[0].model) if targets else None
+
+
+def _targets(asked: Asked, model: str) -> list[Target]:
+    """Whom to ask for a model; nobody if there is no such model, or not for this client. Raises `InvalidModelName`."""
+    check_model_name(model)
     if not asked.key.may_use(model):
-        return None
+        return []
     try:
-        target = asked.running.targets(model)[0]
+        return asked.running.targets(model)
+    except InvalidModelName:
+        raise
     except RoutingError:
-        return None
-    return asked.running.upstreams[target.provider], target.model
+        return []
 
 
 def _embeds_at(upstream: Upstream | OfflineUpstream, model: str) -> str | None:

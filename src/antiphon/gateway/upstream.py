@@ -26,13 +26,12 @@ from antiphon.providers.credentials import CredentialPool, Lease
 from antiphon.providers.presets import Preset
 from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.retry_after import retry_after
-from antiphon.providers.secret import holds_secret, scrubbed
+from antiphon.providers.secret import read_headers, scrubbed
 from antiphon.providers.transport import HttpRequest, HttpResponse, Timeouts, Transport
 from antiphon.wire import formats
-from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, PartEnded, Started, UsageReported
+from antiphon.wire.delta import Failed, ModelOutputDelta, is_visible
 from antiphon.wire.output import ProviderError
 
-_SILENT = (Started, UsageReported, PartEnded, Failed, Finished)
 _NOTHING = ProviderError("the provider ended its answer without having said anything", "stream_cut")
 _READ_TO_BEGIN = 1024
 _LONGEST_ERROR = 1024 * 1024
@@ -109,6 +108,7 @@ class Upstream:
         retry: RetryPolicy,
         api_version: str = "",
         hold: float = 10.0,
+        environ: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self.preset = preset
@@ -117,8 +117,12 @@ class Upstream:
         self.base_url = base_url
         self.pool = pool
         self.transport = transport
-        self._headers = {"content-type": "application/json", **dict(preset.headers), **headers}
-        self._header_secrets = tuple(value for name, value in headers.items() if holds_secret(name))
+        values, self._header_secrets = read_headers(headers, environ)
+        self._headers = {
+            "content-type": "application/json",
+            **{name.lower(): own for name, own in preset.headers},
+            **values,
+        }
         self._timeouts = timeouts
         self._retry = retry
         self._api_version = api_version
@@ -302,13 +306,10 @@ class _Try:
                     except StopAsyncIteration:
                         fresh = reader.close()
                     deltas += fresh
-                    is_shown = any(map(_shows, fresh))
+                    is_shown = any(map(is_visible, fresh))
         if reader.is_over and not is_shown:
             last = deltas[-1]
-            if isinstance(last, Failed):
-                raise UpstreamFailed(last.error)
-            if isinstance(last, Finished) and last.stop_reason in ("", "end"):
-                raise UpstreamFailed(_NOTHING)
+            raise UpstreamFailed(last.error if isinstance(last, Failed) else _NOTHING)
         return StreamReply(held, deltas, response.headers, reader, response, self._course.lease, unread)
 
 
@@ -316,10 +317,6 @@ def _begun(piece: bytes) -> tuple[bytes, bytes]:
     """The first events of a piece, and the others: to know that something is said, not everything need be read."""
     end = piece.find(b"\n\n", _READ_TO_BEGIN) + 2
     return (piece, b"") if end < _READ_TO_BEGIN else (piece[:end], piece[end:])
-
-
-def _shows(delta: ModelOutputDelta) -> bool:
-    return not isinstance(delta, _SILENT)
 
 
 def _dated(error: ProviderError, headers: Mapping[str, str]) -> ProviderError:

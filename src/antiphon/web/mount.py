@@ -101,7 +101,7 @@ class MountedChat:
 def models_of(running: Running) -> ChatModels:
     """The models of a gateway: those it lists, and one of each provider."""
     clients = {name: _client(running, name) for name in running.upstreams}
-    router = ProviderRouter(clients, routes=running.routes, environ={})
+    router = ProviderRouter(clients, routes=running.routes, environ={}, only_routes=running.only_routes)
     names = list(dict.fromkeys(_named(running)))
     if not names:
         raise Refused("the gateway has no model that can be named; add one to [[models]]", 503, "unavailable")
@@ -138,7 +138,8 @@ def _client(running: Running, name: str) -> ProviderClient:
         name=name,
         base_url=upstream.base_url,
         keys=upstream.pool or (),
-        headers=settings.header_values(running.environ),
+        headers=settings.headers,
+        environ=running.environ,
         api_version=settings.api_version,
         timeouts=Timeouts(connect=settings.connect_seconds, read=settings.read_seconds, total=settings.total_seconds),
         transport=upstream.transport,
