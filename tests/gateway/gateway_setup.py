@@ -82,7 +82,7 @@ def config_text(model: GatewayModel, upstreams: Mapping[str, FaultUpstream], sta
         f"state = '{state}'",
     ]
     if model.has_keys:
-        lines.append("client_keys = ['env:OPERATOR_KEY']")
+        lines.append("[[keys]]\nname = 'operator'\nkey = 'env:OPERATOR_KEY'\nadmin = true")
         for client in model.clients.values():
             lines.append(f"[[keys]]\nname = '{client.name}'\nkey = '{hash_of(CLIENT_KEYS[client.name])}'")
             lines.append(f"models = {list(client.models)}")

@@ -336,11 +336,11 @@ class World:
                 yield f"readyz: names providers to anybody: {', '.join(names)}"
             return
         is_in = yield from self._gate(step.key, got, begin, time.monotonic())
-        if not is_in or "status" not in step.path or got.status != 200 or "json" not in step.path:
-            return
-        others = {record["key"] for record in got.json["requests"]} - {step.key}
-        if self.model.has_keys and others:
-            yield f"status: a client sees the requests of {', '.join(sorted(others))}"
+        is_for_operators = step.path.startswith(("/status", "/metrics"))
+        if is_in and self.model.has_keys and is_for_operators and got.status != 403:
+            yield f"status: {step.path} is answered with {got.status} to a client that is not the operator"
+        elif is_in and got.status != 200 and not (self.model.has_keys and is_for_operators):
+            yield f"status: {step.path} is {got.status}"
 
     def _foreign(self, step: Foreign) -> Iterator[str]:
         headers = {"content-type": "application/json", **credential("openai-chat", "open")}
