@@ -101,9 +101,8 @@ class Generation:
         """What the client gets."""
         try:
             answer = await self._answered()
-        except BaseException:
-            self._passage.is_left = True
-            self._end(499)
+        except BaseException as error:
+            self._end(self._status_of(error))
             raise
         if isinstance(answer.body, bytes):
             self._end(answer.status)
@@ -297,7 +296,11 @@ class Generation:
         headers = _STREAM_HEADERS
         if self._door.format == "gemini" and self._request.query.get("alt") != "sse":
             voice, headers = ArrayVoice(voice), _ARRAY_HEADERS
-        return self._told(Answer(headers=dict(headers), body=self._relayed(reply, voice, prepared)))
+        prepared.body.clear()  # nothing is sent again from here on
+        if prepared.is_same:
+            self._outline = self._whole_request = None
+        pieces = self._relayed(reply, voice, prepared)
+        return self._told(Answer(headers=dict(headers), body=pieces, on_client_wait=self._passage.client_waited))
 
     async def _relayed(self, reply: StreamReply, voice: Voice, prepared: Prepared) -> AsyncGenerator[bytes, None]:
         keeping = KeepingVoice(voice) if self._keeps(prepared) else None
@@ -308,16 +311,17 @@ class Generation:
             scrub=prepared.upstream.scrubbed,
             keep_alive=self._running.config.gateway.keep_alive_seconds,
         )
-        status = 499
+        status = 200
         try:
             async for piece in pieces:
                 yield piece
-            status = 200
             if keeping is not None and keeping.body:
                 await self._keep(self.neutral, Restorer(self.neutral).output(keeping.output), keeping.body)
+        except BaseException as error:
+            status = self._status_of(error)
+            raise
         finally:
             await pieces.aclose()
-            self._passage.is_left = status == 499
             self._passage.losses = [*self._passage.losses, *filter(_is_of_the_answer, voice.losses)]
             self._end(status)
 
@@ -360,6 +364,18 @@ class Generation:
         if passage.provider:
             answer.headers["x-antiphon-target"] = _ascii(f"{passage.provider}/{passage.model}")
         return answer
+
+    def _status_of(self, error: BaseException) -> int:
+        """What is recorded for a request that `error` ended: the client left, the time is up, or a defect of ours."""
+        passage = self._passage
+        if isinstance(error, Exception):
+            passage.error = ProviderError(f"internal error: {type(error).__name__}", "server")
+            return 500
+        if time.monotonic() >= self._request.deadline:
+            passage.error = ProviderError("request timed out", "timeout")
+            return 504
+        passage.is_left = True
+        return 499
 
     def _end(self, status: int) -> None:
         passage = self._passage

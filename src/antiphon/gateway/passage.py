@@ -38,6 +38,10 @@ class Passage(Struct, kw_only=True):
     is_left: bool = False
     """Whether the client went away before the end."""
 
+    def client_waited(self, seconds: float) -> None:
+        """Note that the answer had to wait for the client to read."""
+        self.waited += seconds
+
     def hear(self, deltas: list[ModelOutputDelta]) -> None:
         """Note what an answer says of itself."""
         for delta in deltas:

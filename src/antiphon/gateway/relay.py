@@ -175,17 +175,17 @@ class _Silence:
 
     async def broken_by(self, pieces: AsyncIterator[bytes]) -> bytes:
         """The next piece. Raises `TimeoutError` if it does not come in time; it can be waited for again."""
-        task = asyncio.current_task(self._loop)
-        assert task is not None
-        before = task.cancelling()
-        self._waiting, self._since, self._is_long = task, self._loop.time(), False
+        # Kept here and not in a local variable: a traceback that the task keeps would refer back to the task.
+        self._waiting, self._since, self._is_long = asyncio.current_task(self._loop), self._loop.time(), False
+        assert self._waiting is not None
+        before = self._waiting.cancelling()
         if self._timer is None:
             self._timer = self._loop.call_later(self._seconds, self._look)
         try:
             return await anext(pieces)
         except BaseException as error:
-            # Whoever else cancels the task means it: only what was ours becomes a time-out.
-            if self._is_long and task.uncancel() <= before and isinstance(error, asyncio.CancelledError):
+            # Only our own cancellation becomes a timeout; anybody else's stays one.
+            if self._is_long and self._waiting.uncancel() <= before and isinstance(error, asyncio.CancelledError):
                 raise TimeoutError from None
             raise
         finally:

@@ -13,6 +13,7 @@ from antiphon.errors import ServeRefused, StoreError
 from antiphon.gateway.client_keys import is_loopback
 from antiphon.gateway.config import GatewaySettings
 from antiphon.gateway.metrics import Metrics
+from antiphon.gateway.origin import OriginRules
 from antiphon.gateway.server import Listener, bound
 from antiphon.gateway.serving import stopped_by_signals
 from antiphon.history import HistoryStore
@@ -59,7 +60,12 @@ def serve_chat(
     toolboxes = Toolboxes(folder_of(store), folder=folder, with_builtin=with_tools)
     with opened_store(store) as conversations:
         app = ChatApp(
-            conversations, lambda: models, toolboxes, host=lambda: host, system=system or "", token_limit=token_limit
+            conversations,
+            lambda: models,
+            toolboxes,
+            rules=lambda: OriginRules(host),
+            system=system or "",
+            token_limit=token_limit,
         )
         asyncio.run(serving(app, host, port, ready=ready))
     return 0
