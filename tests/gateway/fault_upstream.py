@@ -99,7 +99,7 @@ class FaultUpstream(StrictUpstream):
 
     def stream(self, output: ModelOutput, *, has_usage: bool = True) -> bytes:
         """As it is, in larger pieces where the answer is long."""
-        size = 5 if len(self.text) < 10_000 else 8192
+        size = 5 if len(self.text) < 10_000 else 65_536
         writer = self.wire.stream_writer(output.model)
         deltas = (delta for delta in unfolded(output, size) if has_usage or not isinstance(delta, UsageReported))
         return b"".join([*map(writer.write, deltas), writer.close()])

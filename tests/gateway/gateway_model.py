@@ -129,6 +129,14 @@ class GatewayModel(Struct):
         if bounds := self.buckets.get((name, "tokens")):
             bounds.take(least, most)
 
+    def forget(self, name: str) -> None:
+        """Nobody knows what became of a request: what it cost its client, what its keys went through."""
+        if bounds := self.buckets.get((name, "tokens")):
+            bounds.take(0, ANYTHING)
+        for provider, keys in self.upstream_keys.items():
+            for key in keys:
+                self.rejections.setdefault((provider, key), Rejections()).count = 2
+
     def reloaded(self) -> None:
         """The configuration was read again: rejections are forgotten, cooldowns are not."""
         for rejections in self.rejections.values():

@@ -29,7 +29,7 @@ GOOD_NAMES = (*[name for name in MODELS if name not in ("gpt-4-*", "vectors")], 
 BAD_NAMES = {
     "unlisted": "chat/gpt-4o-mini",
     "dots": "gpt-4-/../secret-deployment",
-    "dot": "gpt-4-./x",
+    "dot": "gpt-4-x/./y",
     "control": "gpt-4-a\r\nx-injected: 1",
     "null": "gpt-4-\x00",
     "overlong": "gpt-4-" + "a" * 300,

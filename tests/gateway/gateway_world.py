@@ -32,6 +32,7 @@ from gateway.gateway_setup import (
     NOTE,
     PATIENCE,
     PROVIDERS,
+    READ_SECONDS,
     config_text,
     credential,
     fresh_model,
@@ -73,10 +74,12 @@ class World:
         self._state = folder / "responses.db"
         self._is_damaged = False
         self._number = 0
+        self.unjudged = 0
+        """How many steps this machine was too slow for."""
         self.model = fresh_model(has_keys=has_keys)
         self._state.unlink(missing_ok=True)
         (folder / "note.txt").write_text(NOTE)
-        self._save()
+        self._config.write_text(self._config_text)
         self.port, _ = process.start(self._config)
         self._view = GatewayView(process, self.port)
 
@@ -173,7 +176,10 @@ class World:
             yield from self._written_down(record, frozenset({got.status}), name, (0, 0))
             return
         attempts = list(self._trace)
-        if step.leaves:
+        if _is_too_slow(record, attempts):
+            self.unjudged += 1
+            self.model.forget(name)
+        elif step.leaves:
             yield from self._left(step, got, record, name, attempts)
         elif step.continues and not targets_of(step.model)[0].startswith("responses/"):
             # The gateway looks it up for upstreams that cannot: nobody has it, or its own store fails.
@@ -395,11 +401,15 @@ class World:
             keys = model.upstream_keys["chat"]
             if len(keys) < PROVIDERS["chat"][1]:
                 keys.append(upstream_key("chat", len(keys)))
-        before = self._view.counters().reloads
         if step.change == "bad file":
-            self._config.write_text("[[models]\nname =")
-        else:
-            self._save()
+            yield from self._reloaded("[[models]\nname =", step)
+        yield from self._reloaded(self._config_text, step)
+        model.reloaded()
+
+    def _reloaded(self, text: str, step: Reload) -> Iterator[str]:
+        """Save a configuration and wait until it was read."""
+        before = self._view.counters().reloads
+        self._config.write_text(text)
         self._process.hang_up()
         until = time.monotonic() + PATIENCE
         while self._view.counters().reloads == before:
@@ -407,10 +417,6 @@ class World:
                 yield f"reload: {step.change} is neither applied nor refused"
                 return
             time.sleep(0.01)
-        if step.change == "bad file":
-            self._save()
-        else:
-            model.reloaded()
 
     # What is common to them
 
@@ -472,8 +478,9 @@ class World:
         if self.model.has_keys:
             self.model.charge(name, *charge)
 
-    def _save(self) -> None:
-        self._config.write_text(config_text(self.model, self._upstreams, self._state))
+    @property
+    def _config_text(self) -> str:
+        return config_text(self.model, self._upstreams, self._state)
 
     def _may_lack_keys(self, model: str) -> bool:
         now = time.monotonic()
@@ -504,6 +511,14 @@ def fresh_world(
         yield world
     finally:
         world.close()
+
+
+def _is_too_slow(record: dict[str, Any] | None, attempts: list[Attempt]) -> bool:
+    """Whether an upstream that did not stall took longer than the gateway waits: it runs on the same busy machine."""
+    if record is None or any(attempt.fault.startswith("stall") for attempt in attempts):
+        return False
+    errors = [record["error"], *(known.get("error", "") for known in record["attempts"])]
+    return record["seconds"] >= READ_SECONDS and any(error.startswith("timeout:") for error in errors)
 
 
 def _told(attempts: list[Attempt]) -> str:

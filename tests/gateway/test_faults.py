@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -105,7 +107,8 @@ def test_a_stream_that_breaks_ends_with_an_error(gateway: Rig, source: str, targ
 )
 def test_a_whole_answer_that_is_none_is_an_error(gateway: Rig, source: str, fault: Fault, status: int) -> None:
     for target in ("openai-chat", "gemini") if source == "anthropic" else ("anthropic", "openai-responses"):
-        gateway.upstreams[target].faults.append(fault)
+        # A connection that had been idle is closed without a word: the request is sent once more on a new one.
+        gateway.upstreams[target].faults.extend([fault] * (2 if fault is CLOSED else 1))
         with gateway.client() as client:
             got = client.ask(source, f"to-{target}", QUESTION, streams=False)
         assert got.status == status, got.body
@@ -261,3 +264,98 @@ def test_a_stream_that_breaks_after_an_empty_part_falls_back(source: str, first:
                 got = client.ask(source, "both", QUESTION, streams=True)
                 assert text_of(got.output(source, streams=True).parts) == "heard: Is it raining?"
                 assert got.headers["x-antiphon-target"].startswith(f"{second}/")
+
+
+def two_members(reply: Reply) -> Reply:
+    """The body compressed, in two members."""
+    half = len(reply.body) // 2
+    body = gzip.compress(reply.body[:half]) + gzip.compress(reply.body[half:])
+    return structs.replace(reply, body=body, headers={**reply.headers, "content-encoding": "gzip"})
+
+
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("target", FORMATS)
+def test_a_second_gzip_member_is_not_lost(gateway: Rig, target: str, streams: bool) -> None:
+    gateway.upstreams[target].faults.append(two_members)
+    with gateway.client() as client:
+        got = client.ask("anthropic", f"to-{target}", QUESTION, streams=streams)
+    assert text_of(got.output("anthropic", streams=streams).parts) == LONG
+
+
+UNREADABLE: dict[str, bytes] = {
+    "a page": b"<html><title>Welcome</title></html>",
+    "not JSON": b"[1, 2",
+    "a string": b'"words"',
+    "a list": b"[1, 2]",
+    "garbage in a stream": b'data: {"no": json\n\n',
+}
+
+
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("target", FORMATS)
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_an_answer_that_cannot_be_read_is_asked_for_once(target: str, streams: bool, name: str) -> None:
+    """It may be billed. Another target is asked, if there is one."""
+    other = "anthropic" if target != "anthropic" else "gemini"
+    models = {"one": [f"{target}/{MODELS[target]}"], "two": [f"{target}/{MODELS[target]}", f"{other}/{MODELS[other]}"]}
+    fault = Reply(body=UNREADABLE[name], content_type="text/event-stream" if streams else "application/json")
+    with rig(models=models, retries=2) as running, running.client() as client:
+        upstream = running.upstreams[target]
+        upstream.faults.append(fault)
+        got = client.ask("openai-chat", "one", QUESTION, streams=streams)
+        assert got.status == 502, got.body
+        assert len(upstream.received) == 1
+        upstream.faults.append(fault)
+        got = client.ask("openai-chat", "two", QUESTION, streams=streams)
+        assert text_of(got.output("openai-chat", streams=streams).parts) == "heard: Is it raining?"
+        assert (len(upstream.received), len(running.upstreams[other].received)) == (2, 1)
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_lost_idle_connection_is_no_failure_of_the_provider(streams: bool) -> None:
+    with rig() as running, running.client() as client:  # no retries
+        upstream = running.upstreams["anthropic"]
+        assert client.ask("anthropic", "to-anthropic", QUESTION, streams=streams).status == 200
+        upstream.faults.append(CLOSED)
+        got = client.ask("anthropic", "to-anthropic", QUESTION, streams=streams)
+        assert text_of(got.output("anthropic", streams=streams).parts) == "heard: Is it raining?"
+        first, idle, new = (request.connection for request in upstream.received)
+        assert first == idle != new
+        assert b"antiphon_upstream_failures_total{" not in client.get("/metrics").body
+        status = client.get("/status").json
+        (row,) = [row for row in status["credentials"] if row["provider"] == "anthropic"]
+        assert (row["calls"], row["successes"], row["failures"]) == (2, 2, 0)
+        assert [len(record["attempts"]) for record in status["requests"]] == [1, 1]
+
+
+def test_retry_after_is_the_wait_that_is_applied() -> None:
+    """The second rate limit doubles the wait of the key: the client hears of that, and not of what the provider said."""
+    models = {"both": [f"anthropic/{MODELS['anthropic']}", f"gemini/{MODELS['gemini']}"]}
+    with rig(models=models) as running, running.client() as client:
+        upstream, second = running.upstreams["anthropic"], running.upstreams["gemini"]
+
+        def ask(model: str) -> tuple[int, int]:
+            got = client.ask("openai-chat", model, QUESTION, streams=False)
+            return got.status, int(got.headers.get("retry-after", "0"))
+
+        upstream.faults.extend([upstream.error(429, "rate_limit", "slow down", retry_after="1.1")] * 2)
+        assert ask("to-anthropic") == (429, 2)
+        wait_until_asked(upstream, 2, lambda: ask("to-anthropic"))
+        assert len(upstream.received) == 2
+        status, told = ask("to-anthropic")  # no key is usable: this is the wait that is applied
+        assert status == 429
+        assert told == 3  # 2.2 s
+        second.faults.append(second.error(429, "rate_limit", "slow down", retry_after="60"))
+        status, told = ask("both")
+        assert status == 429
+        assert 1 <= told <= 3  # the first target is free again long before the second
+
+
+def wait_until_asked(upstream: StrictUpstream, count: int, ask: Callable[[], tuple[int, int]]) -> None:
+    """Ask until the upstream was asked so often; what the last of these calls was told is what it then applies."""
+    deadline = time.monotonic() + 30
+    while len(upstream.received) < count:
+        assert time.monotonic() < deadline, "the key was not tried again within 30 s"
+        time.sleep(0.05)
+        told = ask()
+    assert told == (429, 3)

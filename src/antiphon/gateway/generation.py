@@ -35,6 +35,7 @@ from antiphon.gateway.skimmer import Skimmer
 from antiphon.gateway.upstream import StreamReply, Upstream, UpstreamFailed, WholeReply
 from antiphon.history.ids import new_id
 from antiphon.parts import Audio, Document, Image, Part
+from antiphon.providers.course import applied_wait
 from antiphon.providers.model_name import check_model_name
 from antiphon.providers.router import worth_asking
 from antiphon.providers.routes import Target
@@ -151,6 +152,7 @@ class Generation:
         """Ask the targets in order until one answers."""
         passage = self._passage
         is_rewritten = False
+        tried = targets
         while True:
             target, *others = targets
             prepared = (None if is_rewritten else self._untouched(target)) or await self._prepared(
@@ -177,7 +179,8 @@ class Generation:
                     continue
                 targets = worth_asking(failure.error, target, others)
                 if not targets:
-                    return self._told(passed_on(self._door.format, failure.error, target.provider))
+                    error = self._with_soonest_retry(failure.error, tried)
+                    return self._told(passed_on(self._door.format, error, target.provider))
             else:
                 passage.error = None
                 if isinstance(reply, StreamReply):
@@ -187,6 +190,14 @@ class Generation:
                 return await self._translated(reply, prepared)
             finally:
                 passage.waited += time.monotonic() - began
+
+    def _with_soonest_retry(self, error: ProviderError, targets: list[Target]) -> ProviderError:
+        """The error with the wait until the first of the targets can be asked again, where rate limits are the reason."""
+        if error.kind != "rate_limit" or error.retry_after is None:
+            return error
+        upstreams = self._running.upstreams
+        pools = [(pool, target.model) for target in targets if (pool := upstreams[target.provider].pool) is not None]
+        return structs.replace(error, retry_after=applied_wait(pools)) if pools else error
 
     def _is_refused_as_it_came(self, error: ProviderError, prepared: Prepared) -> bool:
         """Whether a body that passed untouched was refused for what writing it anew mends: looked at only then."""

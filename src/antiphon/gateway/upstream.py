@@ -19,7 +19,7 @@ from typing import Any, NoReturn, Protocol
 from msgspec import Struct, structs
 
 from antiphon.errors import TransportError
-from antiphon.providers.answer import AnswerReader, failure_of, refusal_of
+from antiphon.providers.answer import AnswerReader, failure_of, read_whole, refusal_of
 from antiphon.providers.call import Attempt
 from antiphon.providers.course import Course
 from antiphon.providers.credentials import CredentialPool, Lease
@@ -179,9 +179,8 @@ class Upstream:
                 if reply is not None:
                     return reply
             delay = course.next_delay(advice)
-            error = course.error or ProviderError("the provider gave no answer and no reason", "stream_cut")
             if delay is None:
-                raise UpstreamFailed(error)
+                raise UpstreamFailed(course.final_error())
             if delay:
                 await asyncio.sleep(delay)
 
@@ -284,8 +283,7 @@ class _Try:
         if data.strip() == b"{}":
             raise UpstreamFailed(_NOTHING)
         if data.lstrip()[:1] != b"{" or b'"error"' in data[:2048]:  # an answer begins otherwise: look closely
-            reader = AnswerReader(self._upstream.wire)
-            last = [*reader.feed(data), *reader.close()][-1]
+            last = read_whole(self._upstream.wire, data)[-1]
             if isinstance(last, Failed):
                 raise UpstreamFailed(last.error)
         return WholeReply(data, response.headers)

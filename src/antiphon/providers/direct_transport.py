@@ -78,14 +78,12 @@ class DirectTransport:
         if place is None or head is None or self._otherwise.proxy_for(request.url) is not None:
             return await self._otherwise.send(request)
         began = time.monotonic()
-        line = self._taken(place.key) or await self._connected(place.key, request)
-        reply = line.ask(head, request, began)
-        try:
-            while not reply.status:
-                await reply.more()
-        except BaseException:
-            line.cut()
-            raise
+        line = self._taken(place.key)
+        reply = await _begun(line, head, request, began) if line is not None else None
+        if reply is None:
+            line = await self._connected(place.key, request)
+            reply = await _begun(line, head, request, began, is_new=True)
+            assert reply is not None, "a new connection answers or fails"
         following = redirected(request, reply) if reply.status >= 300 else None
         if following is None:
             return reply
@@ -142,6 +140,26 @@ class DirectTransport:
         return f"<DirectTransport with {len(self._lines)} connections>"
 
 
+async def _begun(
+    line: _Line, head: bytes, request: HttpRequest, began: float, *, is_new: bool = False
+) -> _Reply | None:
+    """The reply once its head has come. None if the host closed a connection that had been idle, without a word: it may have
+    done so before the request came, so that is no failure of the host, and the request is sent once more on a new connection."""
+    reply = line.ask(head, request, began)
+    try:
+        while not reply.status:
+            await reply.more()
+    except TransportError as lost:
+        line.cut()
+        if is_new or lost.code != "connection_lost" or line.has_heard:
+            raise
+        return None
+    except BaseException:
+        line.cut()
+        raise
+    return reply
+
+
 def _head_of(place: _Place, request: HttpRequest) -> bytes | None:
     """The head of a request; None if it holds what no head can carry."""
     fields = "".join([f"{name}: {value}\r\n" for name, value in request.headers.items()])
@@ -195,10 +213,15 @@ class _Reply:
         self._size += len(piece)
         return self._size > _MOST_WAITING
 
-    def fail(self, code: str) -> None:
+    def fail(self, code: str, detail: str = "") -> None:
         """It is over before its end."""
+<<<<<<< HEAD
         if not self.is_over and self._failure is None:
             self._failure = code, self.status > 0
+=======
+        if not self.is_over and self._error is None:
+            self._error = trouble(code, self._request, detail, is_begun=self.status > 0)
+>>>>>>> w-prov
 
     def wake(self) -> None:
         """Let who waits look at what there is."""
@@ -231,6 +254,8 @@ class _Line(asyncio.Protocol):
         self._lines = lines
         self._idle = idle
         self._reply: _Reply | None = None
+        self.has_heard = False
+        """Whether the host said anything since the request was sent."""
         self._is_cut = False
         self._is_paused = False
         self._idle_since = 0.0
@@ -256,7 +281,11 @@ class _Line(asyncio.Protocol):
         reply, self._reply = self._reply, None
         if reply is not None:
             if self._body is not None and self._body.ends_with_connection and not self._is_cut:
-                reply.is_over = True
+                try:
+                    self._body.end()
+                    reply.is_over = True
+                except NotHttp as error:
+                    reply.fail("not_http", str(error))
             else:
                 reply.fail("connection_lost")
         self.cut()
@@ -278,6 +307,7 @@ class _Line(asyncio.Protocol):
         self._silent_since = self._loop.time()
         self._body = None
         self._unread = b""
+        self.has_heard = False
         if len(request.body) == 1 and len(request.body[0]) < _SMALL:
             self._transport.write(head + request.body[0])
         else:
@@ -336,10 +366,10 @@ class _Line(asyncio.Protocol):
         is_total = self._total_due is not None and now >= self._total_due
         self._fail("total_timeout" if is_total else "read_timeout")
 
-    def _fail(self, code: str) -> None:
+    def _fail(self, code: str, detail: str = "") -> None:
         reply, self._reply = self._reply, None
         if reply is not None:
-            reply.fail(code)
+            reply.fail(code, detail)
         self.cut()
         if reply is not None:
             reply.wake()
@@ -349,11 +379,15 @@ class _Line(asyncio.Protocol):
         if reply is None:
             self.cut()  # nothing was asked
             return
+<<<<<<< HEAD
         self._silent_since = self._loop.time()
+=======
+        self.has_heard = True
+>>>>>>> w-prov
         try:
             is_enough = self._read(reply, data)
-        except NotHttp:
-            self._fail("not_http")
+        except NotHttp as error:
+            self._fail("not_http", str(error))
             return
         if self._body is None:
             return

@@ -55,9 +55,6 @@ _thinks = re.compile(r"(?:^|[./])(?:gpt-(?!5-chat)(?:[5-9]|[1-9]\d)|o[1-9]|codex
 """Whether a model gives encrypted reasoning: others answer a request for it with an error."""
 
 
-_UNSAID = ProviderError("the provider gave no answer and no reason", "stream_cut")
-
-
 class _Call(Struct, kw_only=True):
     """One call while it is made."""
 
@@ -158,7 +155,7 @@ class HttpProviderClient(ProviderClient):
                 if call.is_shown:
                     return
             delay = course.next_delay(call.advice)
-            error = course.error or _UNSAID
+            error = course.final_error() if delay is None or course.error is None else course.error
             self._tell(call, error, delay)
             if delay is None:
                 yield Failed(error)

@@ -50,12 +50,12 @@ from antiphon.wire.gemini.plain_chunk import NOTHING, plain_chunk
 from antiphon.wire.gemini.response import output_part
 from antiphon.wire.gemini.spelling import FORMAT, extras_of, fields_of
 from antiphon.wire.gemini.usage import read_usage
-from antiphon.wire.output import MOST_CANDIDATES, ProviderError
+from antiphon.wire.output import MOST_CANDIDATES, NOT_AN_ANSWER, ProviderError
 from antiphon.wire.sse import SseOverflow
 
 _decode = msgspec.json.Decoder().decode
 _CUT = ProviderError("the stream ended before the answer did", "stream_cut")
-_MALFORMED = ProviderError("the stream holds something that is not JSON", "server")
+_MALFORMED = ProviderError("the stream holds something that is not JSON", "server", code=NOT_AN_ANSWER)
 
 
 class _Candidate(Struct):
