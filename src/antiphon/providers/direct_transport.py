@@ -180,7 +180,7 @@ class _Reply:
         self._request = request
         self._pieces: list[bytes] = []
         self._size = 0
-        self._failure: tuple[str, bool] | None = None  # its code, and whether the response had begun
+        self._failure: tuple[str, str, bool] | None = None  # its code, its details, and whether the response had begun
         self._waiter: Moment | None = None
 
     @property
@@ -215,13 +215,8 @@ class _Reply:
 
     def fail(self, code: str, detail: str = "") -> None:
         """It is over before its end."""
-<<<<<<< HEAD
         if not self.is_over and self._failure is None:
-            self._failure = code, self.status > 0
-=======
-        if not self.is_over and self._error is None:
-            self._error = trouble(code, self._request, detail, is_begun=self.status > 0)
->>>>>>> w-prov
+            self._failure = code, detail, self.status > 0
 
     def wake(self) -> None:
         """Let who waits look at what there is."""
@@ -242,8 +237,8 @@ class _Reply:
     def _trouble(self) -> TransportError:
         """What ended it. Made when it is raised: one that was kept would keep its traceback, and with that the request."""
         assert self._failure is not None
-        code, is_begun = self._failure
-        return trouble(code, self._request, is_begun=is_begun)
+        code, detail, is_begun = self._failure
+        return trouble(code, self._request, detail, is_begun=is_begun)
 
 
 class _Line(asyncio.Protocol):
@@ -379,11 +374,8 @@ class _Line(asyncio.Protocol):
         if reply is None:
             self.cut()  # nothing was asked
             return
-<<<<<<< HEAD
         self._silent_since = self._loop.time()
-=======
         self.has_heard = True
->>>>>>> w-prov
         try:
             is_enough = self._read(reply, data)
         except NotHttp as error:
