@@ -119,7 +119,79 @@ def _report(seed: int, has_keys: bool, failure: Failure) -> str:
     return f"seed {seed}, {'with' if has_keys else 'without'} client keys:\n{problems}\nafter\n[\n{steps}\n]"
 
 
-FOUND: dict[str, tuple[bool, list[Step]]] = {}
+FOUND: dict[str, tuple[bool, list[Step]]] = {
+    "foreign host": (False, [Foreign(how="host")]),
+    "foreign origin": (False, [Foreign(how="origin", path="/v1/models")]),
+    "cross-site": (False, [Foreign(how="cross-site", path="/status")]),
+    "text/plain": (False, [Foreign(how="text/plain")]),
+    "dot segments": (True, [Ask(model=BAD_NAMES["dots"], key="globbed")]),
+    "control characters": (True, [Ask(model=BAD_NAMES["control"]), Embed(model=BAD_NAMES["null"])]),
+    "overlong name": (True, [Ask(client="anthropic", model=BAD_NAMES["overlong"])]),
+    "unlisted model": (True, [Ask(client="gemini", model=BAD_NAMES["unlisted"])]),
+    "other clients' requests": (True, [Ask(), Read(path="/status?format=json", key="few")]),
+    "providers named to anybody": (True, [Read(path="/readyz", key="")]),
+    "body read before the key": (True, [HeadOnly(client="gemini")]),
+    "a key is given up after one 401": (
+        True,
+        [Ask(model="gpt-4-turbo", faults=(("chat", "401"), ("chat", "401"))), Ask(model="to-openai-chat")],
+    ),
+    "a reload does not clear a 401": (
+        True,
+        [Ask(model="to-gemini", faults=(("gemini", "401"),)), Reload(), Ask(model="to-gemini")],
+    ),
+    "a failed request keeps its body": (True, [Ask(streams=True, shape="large", faults=(("chat", "closed"),))]),
+    "an abandoned stream keeps its body": (
+        True,
+        [Ask(client="anthropic", model="to-gemini", streams=True, shape="large", leaves="in mid-stream")],
+    ),
+    "an unknown previous response keeps its body": (
+        True,
+        [Ask(client="openai-responses", shape="large", continues=True)],
+    ),
+    "header values in errors": (True, [Ask(faults=(("chat", "500 echo"),)), Ask(faults=(("chat", "400 echo"),))]),
+    "a stream without include_usage is not charged": (True, [Ask(key="thrifty", streams=True)] * 7),
+    "an abandoned stream is not charged": (True, [Ask(key="thrifty", streams=True, leaves="in mid-stream")]),
+    "no failover after an empty block": (
+        True,
+        [Ask(client="anthropic", model="pair", streams=True, faults=(("anthropic", "empty block"),))],
+    ),
+    "a stalled stream is not cut": (
+        True,
+        [Ask(client="openai-responses", model="pair", streams=True, faults=(("anthropic", "stall in half"),))],
+    ),
+    "a crash is recorded as 499": (
+        True,
+        [DamageState(), Ask(client="openai-responses", model="to-anthropic", streams=True, continues=True)],
+    ),
+    "an unparsable answer is asked for again": (
+        True,
+        [
+            Ask(model="to-openai-responses", streams=streams, faults=(("responses", "unparsable"),))
+            for streams in (True, False)
+        ],
+    ),
+    "a lost idle connection is a failure": (True, [Ask(), Ask(faults=(("chat", "lost idle connection"),))]),
+    "a new sibling revives a rejected key": (
+        True,
+        [Revoke(), Ask(), Ask(), Reload(change="add upstream key"), Ask(), Ask(), Ask()],
+    ),
+    "slow reading is overhead": (True, [Ask(streams=True, has_usage=True, reads_slowly=True, long_answer=True)]),
+    "the wait that is told is too short": (
+        True,
+        [
+            Ask(model="to-gemini", faults=(("gemini", "429 for 1 s"),)),
+            Pause(),
+            Ask(model="to-gemini", faults=(("gemini", "429 for 1 s"),)),
+        ],
+    ),
+    "embeddings are not recorded": (True, [Embed()]),
+    "embeddings do not fail over": (True, [Embed(faults=(("chat", "500"),))]),
+    "a second gzip member is lost": (
+        True,
+        [Ask(streams=streams, has_usage=True, faults=(("chat", "gzip in two members"),)) for streams in (True, False)],
+    ),
+    "usage that was not asked for": (True, [Ask(model="to-anthropic", streams=True)]),
+}
 """What the law has found, each with the fewest steps that showed it, and whether the gateway had client keys."""
 
 
