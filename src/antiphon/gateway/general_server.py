@@ -19,7 +19,7 @@ from antiphon.gateway.logs import name_request
 from antiphon.gateway.message import Answer, ClientRequest
 from antiphon.gateway.plain_line import LINGER_SECONDS
 from antiphon.gateway.refusal import refused
-from antiphon.gateway.server import KEEP_ALIVE_SECONDS, Listener, error_format_for_path
+from antiphon.gateway.server import Listener, error_format_for_path
 from antiphon.gateway.slow_clients import flush, wait_for_client
 from antiphon.wire.output import ProviderError
 
@@ -219,7 +219,7 @@ def _server_class() -> Any:
                 self._handle,
                 handler_cancellation=True,
                 access_log=None,
-                keepalive_timeout=KEEP_ALIVE_SECONDS,
+                keepalive_timeout=listener.keep_alive_seconds,
                 max_line_size=16 * 1024,
                 max_field_size=32 * 1024,
                 lingering_time=LINGER_SECONDS,

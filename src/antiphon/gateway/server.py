@@ -49,6 +49,8 @@ _given_id = re.compile(r"[!-~]{1,128}").fullmatch
 class Listener:
     """One port. `door` is its name in logs; `budget` is shared by the listeners of a process."""
 
+    keep_alive_seconds = KEEP_ALIVE_SECONDS
+
     def __init__(
         self,
         gateway: Answers,
@@ -131,7 +133,7 @@ class Listener:
         self._active_requests -= 1
         self._metrics.request_ended()
         if transport in self._until:
-            self._until[transport] = time.monotonic() + KEEP_ALIVE_SECONDS
+            self._until[transport] = time.monotonic() + self.keep_alive_seconds
 
     def build_request(
         self,
