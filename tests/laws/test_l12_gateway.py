@@ -18,6 +18,16 @@ from msgspec import Struct, structs
 
 from gateway.gateway_setup import gateway_process
 from gateway.gateway_steps import (
+    BAD_NAMES,
+    Ask,
+    DamageState,
+    Embed,
+    Foreign,
+    HeadOnly,
+    Pause,
+    Read,
+    Reload,
+    Revoke,
     Step,
     drawn,
 )
