@@ -108,9 +108,10 @@ class FaultUpstream(StrictUpstream):
         is_reused = received.connection in self._known
         self._known.add(received.connection)
         fault = self.queue.popleft() if self.queue else ""
-        if fault == "lost idle connection" and is_reused:
+        if fault in ("lost idle connection", "closed", "reset") and is_reused:
+            # The gateway cannot know whether the request was read: it is sent again on a new connection, and is no failure.
             self.lost += 1
-            return CLOSED
+            return Reply(status=0, is_reset=fault == "reset")
         reply = self._embedded(received) if received.target.endswith("/embeddings") else self._answered(received)
         streams = "stream" in received.target or b'"stream":true' in received.body.replace(b" ", b"")
         refusal = self.refused.pop() if self.refused else ""

@@ -163,15 +163,24 @@ class Generation:
             passage.repairs, passage.losses = prepared.repairs, prepared.losses
             if self._key.strict and (prepared.repairs or prepared.losses):
                 return self._too_strict(prepared)
-            began = time.monotonic()
             try:
-                reply = await prepared.upstream.ask(
-                    target.model,
-                    prepared.body,
-                    streams=passage.streams,
-                    headers=self._forwarded(prepared.upstream),
-                    attempts=passage.attempts,
-                )
+                began = time.monotonic()
+                try:
+                    reply = await prepared.upstream.ask(
+                        target.model,
+                        prepared.body,
+                        streams=passage.streams,
+                        headers=self._forwarded(prepared.upstream),
+                        attempts=passage.attempts,
+                    )
+                finally:  # what follows is our own time
+                    passage.waited += time.monotonic() - began
+                passage.error = None
+                if isinstance(reply, StreamReply):
+                    return self._streamed(reply, prepared)
+                if prepared.is_same:
+                    return self._passed(reply, prepared)
+                return await self._translated(reply, prepared)
             except UpstreamFailed as failure:
                 passage.error = failure.error
                 if self._is_refused_as_it_came(failure.error, prepared):
@@ -181,15 +190,6 @@ class Generation:
                 if not targets:
                     error = self._with_soonest_retry(failure.error, tried)
                     return self._told(passed_on(self._door.format, error, target.provider))
-            else:
-                passage.error = None
-                if isinstance(reply, StreamReply):
-                    return self._streamed(reply, prepared)
-                if prepared.is_same:
-                    return self._passed(reply, prepared)
-                return await self._translated(reply, prepared)
-            finally:
-                passage.waited += time.monotonic() - began
 
     def _with_soonest_retry(self, error: ProviderError, targets: list[Target]) -> ProviderError:
         """The error with the wait until the first of the targets can be asked again, where rate limits are the reason."""
@@ -272,20 +272,23 @@ class Generation:
         try:
             self._passage.usage = prepared.upstream.wire.read_usage(reply.body)
         except WireError as error:
-            return self._unreadable(error, prepared)
+            raise self._unreadable(error, prepared) from None
         return self._told(Answer(headers={"content-type": "application/json"}, body=reply.body))
 
-    def _unreadable(self, error: WireError, prepared: Prepared) -> Answer:
+    def _unreadable(self, error: WireError, prepared: Prepared) -> UpstreamFailed:
+        """The failure of a provider whose answer cannot be read: nothing was shown, so the next target may be asked."""
         message = f"the provider {prepared.target.provider} gave an answer that cannot be read: {error}"
-        self._passage.error = ProviderError(message, "server")
-        return self._told(refused(self._door.format, self._passage.error))
+        failed = ProviderError(message, "server")
+        attempts = self._passage.attempts
+        attempts[-1] = structs.replace(attempts[-1], error=failed)
+        return UpstreamFailed(failed)
 
     async def _translated(self, reply: WholeReply, prepared: Prepared) -> Answer:
         passage = self._passage
         try:
             output = prepared.upstream.wire.read_response(reply.body)
         except WireError as error:
-            return self._unreadable(error, prepared)
+            raise self._unreadable(error, prepared) from None
         passage.usage = output.usage
         neutral = self.neutral
         restored = structs.replace(Restorer(neutral).output(output), model=neutral.model, id=self._new_id(output.id))
