@@ -10,9 +10,29 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable
 from functools import lru_cache
 
+MAX_CACHED_LENGTH = 256
+"""Longer keys are not cached: clients choose them, and a cache that counts entries would keep any number of megabytes."""
+_MAX_CACHED = 4096
 _NOT_PLAIN = re.compile(r"[^a-zA-Z0-9_]+")
+
+
+class ShortKeyCache(dict[str, str]):
+    """What `compute` gives for short keys, at most 4096 of them. Look up with `cache[key]`; a long key is computed each time."""
+
+    def __init__(self, compute: Callable[[str], str]) -> None:
+        super().__init__()
+        self._compute = compute
+
+    def __missing__(self, key: str) -> str:
+        value = self._compute(key)
+        if len(key) <= MAX_CACHED_LENGTH:
+            if len(self) >= _MAX_CACHED:
+                self.clear()
+            self[key] = value
+        return value
 
 
 class IdRule:
@@ -22,7 +42,7 @@ class IdRule:
         self._is_legal = re.compile(pattern).fullmatch
         self._prefix = prefix
         self._length = length
-        self.legal = lru_cache(maxsize=4096)(self._map)
+        self.legal = ShortKeyCache(self._map).__getitem__
 
     def _map(self, call_id: str) -> str:
         if self._is_legal(call_id):
@@ -36,18 +56,24 @@ class NameRule:
     def __init__(self, pattern: str, longest: int = 64) -> None:
         self._is_legal = re.compile(pattern).fullmatch
         self._longest = longest
-        self.legal = lru_cache(maxsize=4096)(self._map)
+        self.legal = ShortKeyCache(self._map).__getitem__
 
     def _map(self, name: str) -> str:
         return name if self._is_legal(name) else legal_name(name, self._longest)
 
 
-@lru_cache(maxsize=4096)
 def legal_name(name: str, longest: int) -> str:
     """A stand-in of letters, digits and underscores that begins with a letter: readable, and never another name's."""
+    return (_cached_name if len(name) <= MAX_CACHED_LENGTH else _make_name)(name, longest)
+
+
+def _make_name(name: str, longest: int) -> str:
     plain = _NOT_PLAIN.sub("_", name).strip("_") or "tool"
     readable = plain if plain[0].isalpha() else f"t_{plain}"
     return f"{readable[: longest - 11]}_{_hash(name)[:10]}"
+
+
+_cached_name = lru_cache(maxsize=_MAX_CACHED)(_make_name)
 
 
 def _hash(text: str) -> str:
