@@ -51,6 +51,8 @@ class Ask(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     faults: tuple[tuple[str, str], ...] = ()
     """Provider and name of a fault, in the order in which each provider plays its own."""
     leaves: Literal["", "before the head", "in mid-stream"] = ""
+    is_kept: bool = False
+    """Whether the connection of the last such request is used again."""
     reads_slowly: bool = False
     long_answer: bool = False
     continues: bool = False
@@ -173,6 +175,7 @@ def _ask(random: Random) -> Ask:
         shape=random.choices(["small", "large", "tools", "broken"], [5, 2, 2, 2])[0],  # type: ignore[arg-type]
         faults=() if leaves else _faults(random, providers),
         leaves=leaves,  # type: ignore[arg-type]
+        is_kept=not long_answer and random.random() < 0.5,
         reads_slowly=long_answer and not leaves,
         long_answer=long_answer and not leaves,
         continues=client == "openai-responses" and random.random() < 0.15,

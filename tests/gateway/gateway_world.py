@@ -55,7 +55,7 @@ from gateway.gateway_steps import (
     targets_of,
 )
 from gateway.gateway_view import GatewayView
-from gateway.raw_client import Answer, exchange
+from gateway.raw_client import Answer, KeptConnection, exchange
 from gateway.rig import Got, path_of
 
 _SLOW_READING = 0.3
@@ -74,6 +74,7 @@ class World:
         self._state = folder / "responses.db"
         self._is_damaged = False
         self._number = 0
+        self._kept = KeptConnection()
         self.unjudged = 0
         """How many steps this machine was too slow for."""
         self.model = fresh_model(has_keys=has_keys)
@@ -84,6 +85,7 @@ class World:
         self._view = GatewayView(process, self.port)
 
     def close(self) -> None:
+        self._kept.close()
         self._process.stop()
 
     def take(self, step: Step) -> list[str]:
@@ -156,6 +158,7 @@ class World:
             leaves=step.leaves,
             pause=_SLOW_READING if step.reads_slowly else 0.0,
             patience=PATIENCE,
+            kept=self._kept if step.is_kept and not step.reads_slowly else None,
         )
         is_turned_away = got.status == 401 or (got.status == 429 and _AT_ITS_LIMIT in got.body)
         record = None if is_turned_away else self._view.record(request_id)
@@ -225,6 +228,9 @@ class World:
             self.model.note(attempt)
         if not attempts or attempts[-1].outcome == "authentication" or got.status not in (0, 200):
             return  # it had ended before the client could leave
+        if not attempts[-1].fault.startswith("stall"):  # another target answered, perhaps before the client left
+            yield from self._written_down(record, frozenset({200, 499}), name, (0, ANYTHING))
+            return
         is_shown = step.leaves == "in mid-stream"
         charge = (1, ANYTHING) if is_shown else (0, ANYTHING)
         if is_shown and not got.body:

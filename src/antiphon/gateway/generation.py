@@ -278,9 +278,9 @@ class Generation:
     def _unreadable(self, error: WireError, prepared: Prepared) -> UpstreamFailed:
         """The failure of a provider whose answer cannot be read: nothing was shown, so the next target may be asked."""
         message = f"the provider {prepared.target.provider} gave an answer that cannot be read: {error}"
-        failed = ProviderError(message, "server")
+        failed = prepared.upstream.scrubbed(ProviderError(message, "server"))
         attempts = self._passage.attempts
-        attempts[-1] = structs.replace(attempts[-1], error=failed)
+        attempts[-1:] = [structs.replace(attempt, error=failed) for attempt in attempts[-1:]]
         return UpstreamFailed(failed)
 
     async def _translated(self, reply: WholeReply, prepared: Prepared) -> Answer:
