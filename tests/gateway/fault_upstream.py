@@ -112,7 +112,7 @@ class FaultUpstream(StrictUpstream):
             # The gateway cannot know whether the request was read: it is sent again on a new connection, and is no failure.
             self.lost += 1
             return Reply(status=0, is_reset=fault == "reset")
-        reply = self._embedded(received) if received.target.endswith("/embeddings") else self._answered(received)
+        reply = self._answered(received)
         streams = "stream" in received.target or b'"stream":true' in received.body.replace(b" ", b"")
         refusal = self.refused.pop() if self.refused else ""
         if refusal:
@@ -136,13 +136,11 @@ class FaultUpstream(StrictUpstream):
         return reply
 
     def _embedded(self, received: Received) -> Reply:
-        header, scheme = self.credential
-        if self.keys and received.headers.get(header, "").removeprefix(scheme) not in self.keys:
-            return self._refusal(401, "authentication", "Incorrect API key provided")
+        reply = super()._embedded(received)
+        if reply.status != 200:
+            return reply
         usage = {"prompt_tokens": self.usage.prompt_tokens, "total_tokens": self.usage.prompt_tokens}
-        data = [{"object": "embedding", "index": 0, "embedding": [0.5, 0.25]}]
-        body = {"object": "list", "data": data, "model": _model(received), "usage": usage}
-        return Reply(body=msgspec.json.encode(body), content_type="application/json", has_length=True)
+        return structs.replace(reply, body=msgspec.json.encode({**msgspec.json.decode(reply.body), "usage": usage}))
 
 
 def _model(received: Received) -> str:

@@ -19,9 +19,11 @@ from msgspec import Struct
 from antiphon import __version__
 from antiphon.errors import InvalidModelName, UnknownResponse, WireError
 from antiphon.gateway.asked import Asked
+from antiphon.gateway.charging import charged_tokens
 from antiphon.gateway.client_keys import ClientKey, is_loopback
 from antiphon.gateway.config import Config
 from antiphon.gateway.door import Door, NoDoor, door_of, is_chat
+from antiphon.gateway.embeddings import embed
 from antiphon.gateway.generation import Generation
 from antiphon.gateway.limits import RateLimits
 from antiphon.gateway.logs import tell
@@ -167,10 +169,12 @@ class Gateway:
         try:
             if action == "generate":
                 return await Generation(asked, self._seen).answer()  # which is counted on its way
+            if action == "embed":
+                return await embed(asked, self._seen)
             answer = await SMALL[action](asked)
         except Exception as error:
             answer = self._failed(error, asked)
-            if action == "generate":
+            if action in ("generate", "embed"):
                 return answer
         self._count(door, answer, key.name, admission.began)
         return answer
@@ -270,8 +274,8 @@ class Gateway:
         )
         services.recent.add(RequestRecord.of(passage))
         services.spans.record(passage, asked.request.headers)
-        if passage.usage is not None and asked.key.is_limited:
-            services.limits.spend(asked.key, passage.usage.total)
+        if asked.key.is_limited:
+            services.limits.spend(asked.key, charged_tokens(passage))
         self._log(passage, seconds, overhead)
 
     def _log(self, passage: Passage, seconds: float, overhead: float) -> None:

@@ -23,7 +23,8 @@ from msgspec import Struct, structs
 
 from antiphon.errors import AntiphonError, InvalidModelName, RoutingError, UnknownResponse, WireError
 from antiphon.gateway.asked import Asked
-from antiphon.gateway.message import Answer
+from antiphon.gateway.charging import prompt_estimate
+from antiphon.gateway.message import Answer, header_text
 from antiphon.gateway.model_field import with_model
 from antiphon.gateway.models import listed_models, unknown_model
 from antiphon.gateway.offline import OfflineUpstream
@@ -32,10 +33,10 @@ from antiphon.gateway.refusal import passed_on, refused
 from antiphon.gateway.relay import ArrayVoice, KeepingVoice, SameVoice, TranslatedVoice, Voice, relayed
 from antiphon.gateway.response_state import refusal, wants_keeping
 from antiphon.gateway.skimmer import Skimmer
+from antiphon.gateway.stream_usage import UsageHidingVoice, asking_for_usage, asks_for_usage
 from antiphon.gateway.upstream import StreamReply, Upstream, UpstreamFailed, WholeReply
 from antiphon.history.ids import new_id
 from antiphon.parts import Audio, Document, Image, Part
-from antiphon.providers.course import applied_wait
 from antiphon.providers.model_name import check_model_name
 from antiphon.providers.router import worth_asking
 from antiphon.providers.routes import Target
@@ -45,7 +46,7 @@ from antiphon.repair.sequence import RULES, is_legal
 from antiphon.wire import formats
 from antiphon.wire.delta import is_visible
 from antiphon.wire.loss import Loss
-from antiphon.wire.output import ModelOutput, ProviderError
+from antiphon.wire.output import NOT_AN_ANSWER, ModelOutput, ProviderError
 from antiphon.wire.request import ModelRequest
 from antiphon.wire.restore import Restorer
 
@@ -80,6 +81,8 @@ class Prepared(Struct, frozen=True):
     is_untouched: bool
     repairs: list[Action]
     losses: list[Loss]
+    hides_usage: bool = False
+    """Whether the stream reports usage that the client did not ask for."""
 
 
 class Generation:
@@ -96,14 +99,22 @@ class Generation:
         self._wire = formats[door.format]
         self._outline: ModelRequest | None = None
         self._whole_request: ModelRequest | None = None
-        self._passage = Passage(request_id=request.request_id, client_format=door.format, key=key.name)
+        self._is_metered = key.tokens_per_minute is not None
+        self._may_ask_for_usage = True
+        self._passage = Passage(
+            request_id=request.request_id,
+            client_format=door.format,
+            key=key.name,
+            is_metered=self._is_metered,
+            prompt_estimate=prompt_estimate(request.body) if self._is_metered else 0,
+        )
 
     async def answer(self) -> Answer:
         """What the client gets."""
         try:
             answer = await self._answered()
         except BaseException as error:
-            self._end(self._status_of(error))
+            self._end(self._passage.status_after(error, self._request.deadline))
             raise
         if isinstance(answer.body, bytes):
             self._end(answer.status)
@@ -183,21 +194,16 @@ class Generation:
                 return await self._translated(reply, prepared)
             except UpstreamFailed as failure:
                 passage.error = failure.error
+                if prepared.hides_usage and _refuses_stream_options(failure.error):
+                    self._may_ask_for_usage = False
+                    continue
                 if self._is_refused_as_it_came(failure.error, prepared):
                     is_rewritten = True
                     continue
                 targets = worth_asking(failure.error, target, others)
                 if not targets:
-                    error = self._with_soonest_retry(failure.error, tried)
+                    error = self._running.with_applied_wait(failure.error, tried)
                     return self._told(passed_on(self._door.format, error, target.provider))
-
-    def _with_soonest_retry(self, error: ProviderError, targets: list[Target]) -> ProviderError:
-        """The error with the wait until the first of the targets can be asked again, where rate limits are the reason."""
-        if error.kind != "rate_limit" or error.retry_after is None:
-            return error
-        upstreams = self._running.upstreams
-        pools = [(pool, target.model) for target in targets if (pool := upstreams[target.provider].pool) is not None]
-        return structs.replace(error, retry_after=applied_wait(pools)) if pools else error
 
     def _is_refused_as_it_came(self, error: ProviderError, prepared: Prepared) -> bool:
         """Whether a body that passed untouched was refused for what writing it anew mends: looked at only then."""
@@ -221,7 +227,20 @@ class Generation:
             return None
         if self._running.config.gateway.repair and not is_legal(outline.messages, RULES[upstream.format]):
             return None
-        return Prepared(target, upstream, [self._request.body], True, True, [], [])
+        return self._as_it_came(target, upstream, self._request.body)
+
+    def _as_it_came(self, target: Target, upstream: AnyUpstream, body: bytes) -> Prepared:
+        """A body that needs no writing. Where tokens are charged, it asks for usage if the client did not."""
+        hides_usage = self._is_metered and self._lacks_usage(upstream)
+        body = asking_for_usage(body) if hides_usage else body
+        return Prepared(target, upstream, [body], True, True, [], [], hides_usage)
+
+    def _lacks_usage(self, upstream: AnyUpstream) -> bool:
+        """Whether the usage of a stream has to be asked for, can be, and the client did not."""
+        is_chat = self._door.format == upstream.format == "openai-chat" and self._passage.streams
+        if not is_chat or not self._may_ask_for_usage or not upstream.reports_stream_usage:
+            return False
+        return not asks_for_usage(self._request.body)
 
     async def _prepared(self, target: Target, *, is_rewritten: bool) -> Prepared:
         neutral, upstream = self.neutral, self._running.upstreams[target.provider]
@@ -238,10 +257,12 @@ class Generation:
             body = self._body_as_it_came(neutral, target)
             # made for one model, given to another: what the one takes the other may refuse
             if target.model == neutral.model or not self._is_mendable(upstream, body, target.model):
-                return Prepared(target, upstream, [body], True, True, [], [])
+                return self._as_it_came(target, upstream, body)
         named = structs.replace(mended, model=target.model)
         data, lost = upstream.wire.encode_request(named, **upstream.wire_options)
-        return Prepared(target, upstream, [data], is_same, False, repairs, losses + lost)
+        return Prepared(
+            target, upstream, [data], is_same, False, repairs, losses + lost, is_same and self._lacks_usage(upstream)
+        )
 
     async def _expanded(self, neutral: ModelRequest, upstream: AnyUpstream) -> ModelRequest:
         """The request with what it goes on from, where the upstream does not keep that itself."""
@@ -273,14 +294,14 @@ class Generation:
             self._passage.usage = prepared.upstream.wire.read_usage(reply.body)
         except WireError as error:
             raise self._unreadable(error, prepared) from None
+        self._passage.output_bytes = len(reply.body)
         return self._told(Answer(headers={"content-type": "application/json"}, body=reply.body))
 
     def _unreadable(self, error: WireError, prepared: Prepared) -> UpstreamFailed:
         """The failure of a provider whose answer cannot be read: nothing was shown, so the next target may be asked."""
         message = f"the provider {prepared.target.provider} gave an answer that cannot be read: {error}"
-        failed = prepared.upstream.scrubbed(ProviderError(message, "server"))
-        attempts = self._passage.attempts
-        attempts[-1:] = [structs.replace(attempt, error=failed) for attempt in attempts[-1:]]
+        failed = prepared.upstream.scrubbed(ProviderError(message, "server", code=NOT_AN_ANSWER))
+        self._passage.fail_attempt(failed)
         return UpstreamFailed(failed)
 
     async def _translated(self, reply: WholeReply, prepared: Prepared) -> Answer:
@@ -289,7 +310,7 @@ class Generation:
             output = prepared.upstream.wire.read_response(reply.body)
         except WireError as error:
             raise self._unreadable(error, prepared) from None
-        passage.usage = output.usage
+        passage.usage, passage.output_bytes = output.usage, len(reply.body)
         neutral = self.neutral
         restored = structs.replace(Restorer(neutral).output(output), model=neutral.model, id=self._new_id(output.id))
         body, losses = self._wire.encode_response(restored)
@@ -302,8 +323,8 @@ class Generation:
         asked = self._passage.asked
         voice: Voice
         if prepared.is_same and reply.is_events:
-            voice = SameVoice(self._wire, asked)
-            if any(map(is_visible, reply.deltas)):
+            voice = (UsageHidingVoice if prepared.hides_usage else SameVoice)(self._wire, asked)
+            if not self._is_metered and any(map(is_visible, reply.deltas)):
                 reply.reader = Skimmer.of(reply.reader, self._wire.name, b"".join(reply.held))
         else:
             voice = TranslatedVoice(self._wire, asked, Restorer(self.neutral), self._new_id)
@@ -332,7 +353,7 @@ class Generation:
             if keeping is not None and keeping.body:
                 await self._keep(self.neutral, Restorer(self.neutral).output(keeping.output), keeping.body)
         except BaseException as error:
-            status = self._status_of(error)
+            status = self._passage.status_after(error, self._request.deadline)
             raise
         finally:
             await pieces.aclose()
@@ -376,26 +397,20 @@ class Generation:
         if passage.losses:
             answer.headers["x-antiphon-losses"] = _listed([f"{loss.path} {loss.what}" for loss in passage.losses])
         if passage.provider:
-            answer.headers["x-antiphon-target"] = _ascii(f"{passage.provider}/{passage.model}")
+            answer.headers["x-antiphon-target"] = header_text(f"{passage.provider}/{passage.model}")
         return answer
-
-    def _status_of(self, error: BaseException) -> int:
-        """What is recorded for a request that `error` ended: the client left, the time is up, or a defect of ours."""
-        passage = self._passage
-        if isinstance(error, Exception):
-            passage.error = ProviderError(f"internal error: {type(error).__name__}", "server")
-            return 500
-        if time.monotonic() >= self._request.deadline:
-            passage.error = ProviderError("request timed out", "timeout")
-            return 504
-        passage.is_left = True
-        return 499
 
     def _end(self, status: int) -> None:
         passage = self._passage
         if passage.ended is None:
             passage.status, passage.ended = status, time.monotonic()
             self._finished(passage, self._asked_for)
+
+
+def _refuses_stream_options(error: ProviderError) -> bool:
+    """Whether a host does not know how to report the usage of a stream."""
+    told = f"{error.param} {error.message}"
+    return error.kind == "invalid_request" and ("stream_options" in told or "include_usage" in told)
 
 
 def _is_of_the_answer(loss: Loss) -> bool:
@@ -414,10 +429,4 @@ def _wants_inline(upstream: AnyUpstream) -> Callable[[Part], bool]:
 
 def _listed(told: list[str]) -> str:
     """How many, and which, as a header can say it."""
-    return _ascii(f"{len(told)}; {', '.join(dict.fromkeys(told))}")[:_MOST_TOLD]
-
-
-def _ascii(text: str) -> str:
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(letter if " " <= letter <= "~" else "?" for letter in text)
+    return header_text(f"{len(told)}; {', '.join(dict.fromkeys(told))}")[:_MOST_TOLD]

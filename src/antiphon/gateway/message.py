@@ -10,6 +10,13 @@ import msgspec
 from msgspec import Struct, field
 
 
+def header_text(text: str) -> str:
+    """Text as a header can carry it."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(letter if " " <= letter <= "~" else "?" for letter in text)
+
+
 class ClientRequest(Struct, kw_only=True):
     """A request of a client. Names of headers are in lower case. `door` is the listener it came through.
 

@@ -8,20 +8,24 @@ host keeps its state, and one that was rejected is probed by the next call.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain
+
+from msgspec import structs
 
 from antiphon.gateway.client_keys import ClientKeys
 from antiphon.gateway.config import Config, ProviderSettings
 from antiphon.gateway.offline import OfflineUpstream
 from antiphon.gateway.origin import OriginRules
 from antiphon.gateway.upstream import Upstream
+from antiphon.providers.course import applied_wait
 from antiphon.providers.credential_key import CredentialStatus
 from antiphon.providers.credentials import CredentialPool
 from antiphon.providers.presets import plain_base_url
 from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.routes import Route, RouteTable, Target
 from antiphon.providers.transport import Timeouts, Transport
+from antiphon.wire.output import ProviderError
 
 
 class Running:
@@ -52,6 +56,14 @@ class Running:
     def targets(self, model: str) -> list[Target]:
         """Whom to ask for `model`, in order. Raises `RoutingError`, and `InvalidModelName` for one that no model can have."""
         return self._table.resolve(model)
+
+    def with_applied_wait(self, error: ProviderError, targets: Sequence[Target]) -> ProviderError:
+        """The error with the wait until the first of the targets can be asked again, where rate limits are the reason."""
+        if error.kind != "rate_limit" or error.retry_after is None:
+            return error
+        pools = [(self.upstreams[target.provider].pool, target.model) for target in targets]
+        known = [(pool, model) for pool, model in pools if pool is not None]
+        return structs.replace(error, retry_after=applied_wait(known)) if known else error
 
     @property
     def credentials(self) -> dict[str, list[CredentialStatus]]:

@@ -30,6 +30,7 @@ from antiphon.providers.secret import read_headers, scrubbed
 from antiphon.providers.transport import HttpRequest, HttpResponse, Timeouts, Transport
 from antiphon.wire import formats
 from antiphon.wire.delta import Failed, ModelOutputDelta, is_visible
+from antiphon.wire.openai_chat.dialects import DIALECTS
 from antiphon.wire.output import ProviderError
 
 _NOTHING = ProviderError("the provider ended its answer without having said anything", "stream_cut")
@@ -125,7 +126,7 @@ class Upstream:
         }
         self._timeouts = timeouts
         self._retry = retry
-        self._api_version = api_version
+        self.api_version = api_version
         self._hold = hold
         self._address = lru_cache(maxsize=_MOST_ADDRESSES)(self._made_address)
 
@@ -136,6 +137,12 @@ class Upstream:
             return {"dialect": self.preset.dialect or "compatible"}
         version = self._headers.get("anthropic-version")
         return {"version": version} if self.format == "anthropic" and version else {}
+
+    @property
+    def reports_stream_usage(self) -> bool:
+        """Whether the usage of a stream can be asked for (`include_usage` of Chat Completions)."""
+        dialect = DIALECTS.get(self.preset.dialect or "compatible")
+        return self.format == "openai-chat" and dialect is not None and dialect.has_stream_options
 
     @property
     def takes_bodies_as_they_are(self) -> bool:
@@ -199,7 +206,7 @@ class Upstream:
         return self._hold
 
     def _made_address(self, model: str, streams: bool) -> str:
-        url = self.preset.address(self.base_url, model, self._api_version)
+        url = self.preset.address(self.base_url, model, self.api_version)
         if self.format == "gemini" and not streams:
             return url.replace(":streamGenerateContent?alt=sse", ":generateContent")
         return url
