@@ -204,20 +204,24 @@ class World:
     ) -> Iterator[str]:
         cost = self._upstreams["chat"].usage.total
         ending = self.model.ending(step.model, attempts, got.status, cost, begin)
+        reported = ending.charge
+        if ending.is_answer and self._is_usage_unknown(step, attempts[-1]):
+            reported = (0, cost)
         for problem in ending.problems:
             yield f"attempts: {problem}"
         if got.status not in ending.statuses:
             yield f"status: {got.status or got.trouble} instead of {sorted(ending.statuses)} after {_told(attempts)}"
         if got.status >= 400:
             yield from self._error_shape(got, step.client)
-        yield from self._written_down(record, ending.statuses, name, ending.charge, attempts=attempts)
+        charge = self._estimate(step) if ending.is_broken else ending.charge
+        yield from self._written_down(record, ending.statuses, name, charge, reported=reported, attempts=attempts)
         if record is not None and ending.is_broken and not record["error"]:
             yield "record: a stream that broke is recorded without an error"
         if record is not None and step.reads_slowly and record["seconds"] >= _SLOW_READING:
             ours = record["seconds"] - 0.9 * _SLOW_READING
             if record["overhead_seconds"] > ours:
                 yield f"record: the client's slow reading counts as overhead ({record['overhead_seconds']:.2f} s)"
-        yield from self._view.counted(got.status, name, ending.charge, len(attempts), ending.failed)
+        yield from self._view.counted(got.status, name, reported, len(attempts), ending.failed)
         if got.status == 429 and ending.last is not None:
             yield from self._view.waits_told(got, ending.last)
 
@@ -229,17 +233,28 @@ class World:
         if not attempts or attempts[-1].outcome == "authentication" or got.status not in (0, 200):
             return  # it had ended before the client could leave
         if not attempts[-1].fault.startswith("stall"):  # another target answered, perhaps before the client left
-            yield from self._written_down(record, frozenset({200, 499}), name, (0, ANYTHING))
+            charge = (0, self._estimate(step)[1])
+            yield from self._written_down(record, frozenset({200, 499}), name, charge, reported=(0, ANYTHING))
             return
         is_shown = step.leaves == "in mid-stream"
-        charge = (1, ANYTHING) if is_shown else (0, ANYTHING)
+        charge = self._estimate(step) if is_shown else (0, self._estimate(step)[1])
         if is_shown and not got.body:
             yield f"status: nothing of a stream came ({got.trouble})"
         upstream = self._upstreams[attempts[-1].provider]
         if not upstream.gone.wait(PATIENCE):
             yield "left: the upstream's connection is kept after the client left"
         known = attempts if is_shown else None  # an attempt that was given up before its answer came may be left out
-        yield from self._written_down(record, frozenset({499}), name, charge, attempts=known)
+        yield from self._written_down(record, frozenset({499}), name, charge, reported=(0, ANYTHING), attempts=known)
+
+    def _is_usage_unknown(self, step: Ask, last: Attempt) -> bool:
+        """Whether an upstream was not asked what its stream cost: the client did not, and is not limited by tokens."""
+        is_chat = step.streams and step.client == "openai-chat" and last.provider in ("chat", "spare")
+        client = self.model.clients.get(step.key) if self.model.has_keys else None
+        return is_chat and not step.has_usage and (client is None or client.tokens_per_minute is None)
+
+    def _estimate(self, step: Ask) -> tuple[int, int]:
+        """What a stream without an end may be charged: something, and no more than a token for each byte that passed."""
+        return 1, len(request_body(step, "mark")) + len(self._upstreams["chat"].text.encode()) + 100
 
     def _contents(self, step: Ask, got: Answer, mark: str, attempts: list[Attempt]) -> Iterator[str]:
         """Laws L3, L4 and L6: what the client said arrived, and what the upstream said arrived."""
@@ -477,10 +492,11 @@ class World:
         name: str,
         charge: tuple[int, int],
         *,
+        reported: tuple[int, int] | None = None,
         attempts: list[Attempt] | None = None,
     ) -> Iterator[str]:
-        """The request is recorded as it was, and its key is charged."""
-        yield from self._view.written_down(record, statuses, name, charge, attempts=attempts)
+        """The request is recorded as it was, and its key is charged; `reported` is what is known of its usage, if less."""
+        yield from self._view.written_down(record, statuses, name, reported or charge, attempts=attempts)
         if self.model.has_keys:
             self.model.charge(name, *charge)
 

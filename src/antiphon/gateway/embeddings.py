@@ -96,8 +96,7 @@ async def _answer(asked: Asked, passage: Passage) -> Answer:
             passage.error = failure.error
             able = worth_asking(failure.error, target, rest)
             if not able:
-                error = asked.running.with_applied_wait(failure.error, tried)
-                return passed_on(door, error, target.provider)
+                return passed_on(door, asked.running.with_applied_wait(failure.error, tried), target.provider)
         else:
             passage.error = None
             return Answer.json(reply.body, headers={"x-antiphon-target": header_text(str(target))})

@@ -327,7 +327,8 @@ class Generation:
             if not self._is_metered and any(map(is_visible, reply.deltas)):
                 reply.reader = Skimmer.of(reply.reader, self._wire.name, b"".join(reply.held))
         else:
-            voice = TranslatedVoice(self._wire, asked, Restorer(self.neutral), self._new_id)
+            hides_usage = self._door.format == "openai-chat" and not asks_for_usage(self._request.body)
+            voice = TranslatedVoice(self._wire, asked, Restorer(self.neutral), self._new_id, hides_usage=hides_usage)
         headers = _STREAM_HEADERS
         if self._door.format == "gemini" and self._request.query.get("alt") != "sse":
             voice, headers = ArrayVoice(voice), _ARRAY_HEADERS

@@ -22,7 +22,7 @@ from antiphon.gateway.passage import Passage
 from antiphon.gateway.skimmer import WholeEvents
 from antiphon.gateway.upstream import StreamReply
 from antiphon.wire import Format
-from antiphon.wire.delta import Assembler, Failed, ModelOutputDelta, Started
+from antiphon.wire.delta import Assembler, Failed, ModelOutputDelta, Started, UsageReported
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.restore import Restorer
@@ -74,8 +74,17 @@ class TranslatedVoice:
 
     comment = COMMENT
 
-    def __init__(self, wire: Format, asked: str, restorer: Restorer, id_of: Callable[[str], str]) -> None:
+    def __init__(
+        self,
+        wire: Format,
+        asked: str,
+        restorer: Restorer,
+        id_of: Callable[[str], str],
+        *,
+        hides_usage: bool = False,
+    ) -> None:
         self._writer = wire.stream_writer(asked)
+        self._hides_usage = hides_usage  # a chat client that did not ask for it may fail on a chunk without choices
         self._asked = asked
         self._restorer = restorer
         self._id_of = id_of
@@ -89,6 +98,8 @@ class TranslatedVoice:
         if deltas and isinstance(deltas[0], Started):
             started = structs.replace(deltas[0], id=self._id_of(deltas[0].id), model=self._asked)
             deltas = [started, *deltas[1:]]
+        if self._hides_usage:
+            deltas = [delta for delta in deltas if not isinstance(delta, UsageReported)]
         return b"".join([write(said) for delta in deltas for said in self._restorer.delta(delta)])
 
     def end(self, failed: Failed | None) -> bytes:

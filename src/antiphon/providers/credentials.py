@@ -101,9 +101,9 @@ class CredentialPool:
         environ: Mapping[str, str] | None = None,
         previous: CredentialPool | None = None,
     ) -> None:
-        self.clock = clock if previous is None else previous.clock
-        self.lock = threading.Lock() if previous is None else previous.lock
-        self._numbers = _CallNumbers() if previous is None else previous._numbers
+        self.clock: Callable[[], float] = clock if previous is None else previous.clock
+        self.lock: threading.Lock = threading.Lock() if previous is None else previous.lock
+        self._numbers: _CallNumbers = _CallNumbers() if previous is None else previous._numbers
         self._environ = environ
         self._keys: list[Key] = []
         self._reread_at = -inf
