@@ -39,7 +39,7 @@ CLIENTS = {
     "added": Client(name="added"),
 }
 ANSWER = "It rains in Oslo, es regnet, 在下雨. " * 12
-LONG_ANSWER = "A long answer of many words. " * 280_000
+LONG_ANSWER = "A long answer of many words. " * 180_000
 READ_SECONDS, KEEP_ALIVE_SECONDS = 0.6, 0.25
 PATIENCE = 8.0
 _WEATHER = ToolDefinition("weather", "The weather.", {"type": "object", "properties": {"city": {"type": "string"}}})

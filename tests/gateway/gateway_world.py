@@ -19,10 +19,11 @@ import msgspec
 from msgspec import structs
 
 from antiphon.history.usage import TokenUsage
-from antiphon.parts import Text, ToolCallRequest, text_of
+from antiphon.parts import Text, ToolCallRequest
 from antiphon.wire import formats
 from antiphon.wire.request import Message, ModelRequest
 from gateway.fault_upstream import Attempt, FaultUpstream
+from gateway.gateway_contents import content_problems, error_problems
 from gateway.gateway_model import ANYTHING
 from gateway.gateway_process import GatewayProcess
 from gateway.gateway_setup import (
@@ -56,7 +57,7 @@ from gateway.gateway_steps import (
 )
 from gateway.gateway_view import GatewayView
 from gateway.raw_client import Answer, KeptConnection, exchange
-from gateway.rig import Got, path_of
+from gateway.rig import path_of
 
 _SLOW_READING = 0.3
 _PAUSE = 1.3
@@ -176,7 +177,8 @@ class World:
             if not 400 <= got.status < 500:
                 yield f"names: {step.model[:40]!r} is answered with {got.status}"
             yield from self._refused_without(got, step.client)
-            yield from self._written_down(record, frozenset({got.status}), name, (0, 0))
+            if record is not None or step.client != "gemini":  # whose name is in the path, which may then lead nowhere
+                yield from self._written_down(record, frozenset({got.status}), name, (0, 0))
             return
         attempts = list(self._trace)
         if _is_too_slow(record, attempts):
@@ -184,7 +186,7 @@ class World:
             self.model.forget(name)
         elif step.leaves:
             yield from self._left(step, got, record, name, attempts)
-        elif step.continues and not targets_of(step.model)[0].startswith("responses/"):
+        elif step.continues and (self._is_store_asked(step) or (self._is_damaged and got.status >= 500)):
             # The gateway looks it up for upstreams that cannot: nobody has it, or its own store fails.
             if got.status not in (400, 404) and not (self._is_damaged and got.status >= 500):
                 yield f"status: {got.status} for a response that nobody has"
@@ -193,7 +195,7 @@ class World:
             yield from self._view.counted(got.status, name, (0, 0), 0, 0)
         else:
             yield from self._ended(step, got, record, name, attempts, begin)
-            yield from self._contents(step, got, mark, attempts)
+            yield from content_problems(step, got, mark, attempts, self._upstreams["chat"].text)
         if step.shape == "large":
             self._trace.clear()
             for by in self._process.held(mark)[:1]:
@@ -212,7 +214,7 @@ class World:
         if got.status not in ending.statuses:
             yield f"status: {got.status or got.trouble} instead of {sorted(ending.statuses)} after {_told(attempts)}"
         if got.status >= 400:
-            yield from self._error_shape(got, step.client)
+            yield from error_problems(got, step.client)
         charge = self._estimate(step) if ending.is_broken else ending.charge
         yield from self._written_down(record, ending.statuses, name, charge, reported=reported, attempts=attempts)
         if record is not None and ending.is_broken and not record["error"]:
@@ -246,6 +248,10 @@ class World:
         known = attempts if is_shown else None  # an attempt that was given up before its answer came may be left out
         yield from self._written_down(record, frozenset({499}), name, charge, reported=(0, ANYTHING), attempts=known)
 
+    def _is_store_asked(self, step: Ask) -> bool:
+        """Whether the gateway looks up itself what a request continues from: its first target cannot."""
+        return not targets_of(step.model)[0].startswith("responses/")
+
     def _is_usage_unknown(self, step: Ask, last: Attempt) -> bool:
         """Whether an upstream was not asked what its stream cost: the client did not, and is not limited by tokens."""
         is_chat = step.streams and step.client == "openai-chat" and last.provider in ("chat", "spare")
@@ -255,40 +261,6 @@ class World:
     def _estimate(self, step: Ask) -> tuple[int, int]:
         """What a stream without an end may be charged: something, and no more than a token for each byte that passed."""
         return 1, len(request_body(step, "mark")) + len(self._upstreams["chat"].text.encode()) + 100
-
-    def _contents(self, step: Ask, got: Answer, mark: str, attempts: list[Attempt]) -> Iterator[str]:
-        """Laws L3, L4 and L6: what the client said arrived, and what the upstream said arrived."""
-        for attempt in attempts:
-            if mark.encode() not in attempt.body:
-                yield f"L3: the words of the request did not reach {attempt.provider}"
-        if got.status != 200 or not attempts:
-            return
-        outcome = attempts[-1].outcome
-        answer = Got(got.status, got.headers, got.body)
-        if outcome == "answered":
-            if not got.is_whole:
-                yield f"L6: the answer was cut: {len(got.body)} bytes, {got.trouble}"
-                return
-            try:
-                output = answer.output(step.client, streams=step.streams)
-            except Exception as error:
-                yield f"L6: the answer cannot be read: {error!r}"[:300]
-                return
-            if text_of(output.parts) != self._upstreams["chat"].text:
-                yield f"L6: the answer differs: {text_of(output.parts)[:80]!r}… ({len(text_of(output.parts))} characters)"
-            calls = [part for part in output.parts if isinstance(part, ToolCallRequest)]
-            if (len(calls) == 1) != (step.shape == "tools"):
-                yield f"L6: {len(calls)} calls arrived"
-            if step.client == "openai-chat" and step.streams and not step.has_usage and b'"choices":[]' in got.body:
-                yield "L6: usage was sent to a client that did not ask for it"
-        else:
-            heard = answer.heard(step.client)
-            if heard.is_finished or heard.error is None:
-                yield f"L6: a stream that broke does not end with an error ({got.trouble or 'it ends as if it was whole'})"
-            if not self._upstreams["chat"].text.startswith(text_of(heard.output.parts)):
-                yield "L6: a stream that broke says something else than the upstream"
-        if step.shape == "broken" and "x-antiphon-repairs" not in got.headers:
-            yield "L3: a repair is not reported"
 
     # Other requests
 
@@ -474,16 +446,7 @@ class World:
         for attempt in self._trace:
             self.model.note(attempt)
         if got.status >= 400:
-            yield from self._error_shape(got, client)
-
-    def _error_shape(self, got: Answer, client: str) -> Iterator[str]:
-        try:
-            error = formats[client].read_error(got.body, got.status)
-        except Exception as trouble:
-            yield f"errors: a {client} client cannot read its error: {trouble!r}"
-            return
-        if not error.message or "application/json" not in got.headers.get("content-type", ""):
-            yield f"errors: not in the shape of {client}: {got.text[:200]}"
+            yield from error_problems(got, client)
 
     def _written_down(
         self,

@@ -33,7 +33,7 @@ from gateway.gateway_steps import (
 )
 from gateway.gateway_world import World, fresh_world
 
-WORLDS = 400 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 12
+WORLDS = 400 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 8
 STEPS = 40
 """So many in each world."""
 SHRINKING_SECONDS = 60.0
