@@ -329,20 +329,20 @@ class PlainLine(asyncio.Protocol):
         except asyncio.CancelledError:
             if not self._timed_out or self._transport.is_closing():
                 raise
-            self._close_after_response = True
-            if is_begun:
-                # The status is sent already: the client can only be told by a missing end.
-                logger.warning("request timed out; stream aborted")
-                self._transport.abort()
-            else:
-                self._write_whole(keeper.request_timeout(request.path, request.request_id))
+            logger.warning("request timed out")
+            self._fail(keeper.request_timeout(request.path, request.request_id), is_begun=is_begun)
         except Exception:
             logger.exception("internal error in the HTTP connection")
-            self._close_after_response = True
-            if is_begun:
-                self._transport.abort()
-            else:
-                self._write_whole(keeper.internal_error(request.request_id))
+            self._fail(keeper.internal_error(request.request_id), is_begun=is_begun)
+
+    def _fail(self, answer: Answer, *, is_begun: bool) -> None:
+        """Answer with an error instead; if the status has left already, a missing end is all that can tell the client."""
+        self._close_after_response = True
+        if is_begun and not self._write_batch:
+            self._transport.abort()
+        else:
+            self._write_batch = []
+            self._write_whole(answer)
 
     def _linger(self) -> None:
         """Say that nothing more comes, discard what the client still sends, then close."""
