@@ -50,6 +50,7 @@ FAULTS: dict[str, tuple[Outcome, Outcome]] = {
     "lost idle connection": ("answered", "answered"),
     "gzip in two members": ("answered", "answered"),
     "trickle": ("answered", "answered"),
+    "slow trickle": ("answered", "answered"),
     "empty block": ("stream_cut", "stream_cut"),
     "error in stream": ("overloaded", "overloaded"),
 }
@@ -214,6 +215,9 @@ DO: dict[str, Callable[[FaultUpstream, Received, Reply], Reply]] = {
     "gzip in two members": lambda upstream, received, reply: _two_members(reply),
     "trickle": lambda upstream, received, reply: structs.replace(
         reply, piece=max(97, len(reply.body) // 40), pause=0.001
+    ),
+    "slow trickle": lambda upstream, received, reply: structs.replace(
+        reply, piece=len(reply.body) // 20 + 1, pause=0.02
     ),
     "empty block": lambda upstream, received, reply: _empty_block(upstream, reply),
     "error in stream": lambda upstream, received, reply: (

@@ -108,6 +108,11 @@ class GatewayModel(Struct):
     keys: dict[tuple[str, str, str], KeyRecord] = field(default_factory=dict)
     rejections: dict[tuple[str, str], Rejections] = field(default_factory=dict)
 
+    @property
+    def has_rejections(self) -> bool:
+        """Whether a key is known to be rejected, so that a reload changes what it is used for."""
+        return any(known.models and not known.is_waived for known in self.rejections.values())
+
     def admitted(self, name: str, begin: float, end: float) -> bool | None:
         """Whether a client of that name is let in; None where time decides. Nothing is taken yet."""
         client = self.clients.get(name)

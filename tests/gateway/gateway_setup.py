@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import msgspec
+from msgspec import structs
 
 from antiphon.gateway.client_keys import hash_of
 from antiphon.parts import Text, ToolCallRequest, ToolCallResult
@@ -72,6 +73,23 @@ def fresh_model(*, has_keys: bool) -> GatewayModel:
         if count
     }
     return GatewayModel(clients, keys, has_keys)
+
+
+def change_model(model: GatewayModel, change: str) -> None:
+    """Make the change of a reload. A gateway without client keys has no clients to change."""
+    if change == "add client" and model.has_keys:
+        model.clients["added"] = CLIENTS["added"]
+    elif change == "remove client":
+        model.clients.pop("added" if "added" in model.clients else "globbed", None)
+    elif change == "halve limits":
+        few, thrifty = model.clients["few"], model.clients["thrifty"]
+        model.clients["few"] = structs.replace(few, requests_per_minute=max(1, (few.requests_per_minute or 0) // 2))
+        tokens = max(1, (thrifty.tokens_per_minute or 0) // 2)
+        model.clients["thrifty"] = structs.replace(thrifty, tokens_per_minute=tokens)
+    elif change == "add upstream key":
+        keys = model.upstream_keys["chat"]
+        if len(keys) < PROVIDERS["chat"][1]:
+            keys.append(upstream_key("chat", len(keys)))
 
 
 def config_text(model: GatewayModel, upstreams: Mapping[str, FaultUpstream], state: Path) -> str:

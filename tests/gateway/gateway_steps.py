@@ -51,6 +51,8 @@ class Ask(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     faults: tuple[tuple[str, str], ...] = ()
     """Provider and name of a fault, in the order in which each provider plays its own."""
     leaves: Literal["", "before the head", "in mid-stream"] = ""
+    is_reloaded: bool = False
+    """Whether the configuration is reloaded while the answer comes."""
     is_kept: bool = False
     """Whether the connection of the last such request is used again."""
     reads_slowly: bool = False
@@ -165,6 +167,7 @@ def _ask(random: Random) -> Ask:
     model = _model(random, random.choice(GOOD_NAMES))
     providers = [target.partition("/")[0] for target in targets_of(model)]
     long_answer = streams and random.random() < 0.025
+    is_reloaded = streams and random.random() < 0.04
     leaves = random.choice(["before the head", "in mid-stream"]) if streams and random.random() < 0.08 else ""
     return Ask(
         client=client,
@@ -173,7 +176,8 @@ def _ask(random: Random) -> Ask:
         streams=streams,
         has_usage=random.random() < 0.5,
         shape=random.choices(["small", "large", "tools", "broken"], [5, 2, 2, 2])[0],  # type: ignore[arg-type]
-        faults=() if leaves else _faults(random, providers),
+        faults=() if leaves or is_reloaded else _faults(random, providers),
+        is_reloaded=is_reloaded and not leaves,
         leaves=leaves,  # type: ignore[arg-type]
         is_kept=not long_answer and random.random() < 0.5,
         reads_slowly=long_answer and not leaves,

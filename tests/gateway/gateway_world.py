@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,12 +28,12 @@ from gateway.gateway_model import ANYTHING
 from gateway.gateway_process import GatewayProcess
 from gateway.gateway_setup import (
     ANSWER,
-    CLIENTS,
     LONG_ANSWER,
     NOTE,
     PATIENCE,
     PROVIDERS,
     READ_SECONDS,
+    change_model,
     config_text,
     credential,
     fresh_model,
@@ -59,6 +59,12 @@ from gateway.gateway_view import GatewayView
 from gateway.raw_client import Answer, KeptConnection, exchange
 from gateway.rig import path_of
 
+FOREIGN_HEADERS = {
+    "host": {"host": "evil.example:8000"},
+    "origin": {"origin": "https://evil.example"},
+    "cross-site": {"sec-fetch-site": "cross-site"},
+    "text/plain": {"content-type": "text/plain"},
+}
 _SLOW_READING = 0.3
 _PAUSE = 1.3
 _AT_ITS_LIMIT = b"limit for now"
@@ -75,6 +81,7 @@ class World:
         self._state = folder / "responses.db"
         self._is_damaged = False
         self._number = 0
+        self._reloads = 0.0
         self._kept = KeptConnection()
         self.unjudged = 0
         """How many steps this machine was too slow for."""
@@ -103,23 +110,22 @@ class World:
             upstream.usage = TokenUsage(
                 prompt_tokens=4 + self._number % 5, completion_tokens=3 + self._number % 7, total_tokens=0
             )
-        return [*self._taken(step), *self._view.end()]
+        problems = list(self._taken(step))
+        problems += self._awaited_reload()
+        return [*problems, *self._view.end()]
 
     def _taken(self, step: Step) -> Iterator[str]:
-        if isinstance(step, Ask):
-            yield from self._ask(step)
-        elif isinstance(step, Embed):
-            yield from self._embed(step)
-        elif isinstance(step, Count):
-            yield from self._count(step)
-        elif isinstance(step, Read):
-            yield from self._look(step)
-        elif isinstance(step, Foreign):
-            yield from self._foreign(step)
-        elif isinstance(step, HeadOnly):
-            yield from self._head_only(step)
-        elif isinstance(step, Reload):
-            yield from self._reload(step)
+        requests: dict[type, Callable[[Any], Iterator[str]]] = {
+            Ask: self._ask,
+            Embed: self._embed,
+            Count: self._count,
+            Read: self._look,
+            Foreign: self._foreign,
+            HeadOnly: self._head_only,
+            Reload: self._reload,
+        }
+        if type(step) in requests:
+            yield from requests[type(step)](step)
         elif isinstance(step, Revoke):
             keys = self._upstreams[step.provider].keys
             (keys.add if step.is_restored else keys.discard)(upstream_key(step.provider, 0))
@@ -133,8 +139,6 @@ class World:
                 database.commit()
             self._is_damaged = True
 
-    # A request for an answer
-
     def _ask(self, step: Ask) -> Iterator[str]:
         mark = self._new_mark()
         body = request_body(step, mark)
@@ -147,14 +151,15 @@ class World:
                 upstream.parts = (ToolCallRequest("weather", "call_1", '{"city": "Oslo"}'),)
             if step.long_answer:
                 upstream.text = LONG_ANSWER
+        if step.is_reloaded:
+            self._reload_meanwhile(first)
         path = path_of(step.client, quote(step.model, safe=""), streams=step.streams)
-        request_id = mark
         begin = time.monotonic()
         got = exchange(
             self.port,
             "POST",
             path,
-            {"content-type": "application/json", "x-request-id": request_id, **credential(step.client, step.key)},
+            {"content-type": "application/json", "x-request-id": mark, **credential(step.client, step.key)},
             body,
             leaves=step.leaves,
             pause=_SLOW_READING if step.reads_slowly else 0.0,
@@ -162,7 +167,7 @@ class World:
             kept=self._kept if step.is_kept and not step.reads_slowly else None,
         )
         is_turned_away = got.status == 401 or (got.status == 429 and _AT_ITS_LIMIT in got.body)
-        record = None if is_turned_away else self._view.record(request_id)
+        record = None if is_turned_away else self._view.record(mark)
         end = time.monotonic()
         yield from self._view.leaks("the answer", got.text)
         if step.leaves == "before the head" and (not self._trace or self.model.admitted(step.key, begin, end) is None):
@@ -200,6 +205,15 @@ class World:
             self._trace.clear()
             for by in self._process.held(mark)[:1]:
                 yield f"memory: after the request its body is still held: {by}"
+
+    def _reload_meanwhile(self, provider: str) -> None:
+        """Let the first answer take its time, and have the configuration read again while it comes."""
+        if self.model.has_rejections:
+            return  # nobody could say whether the request met them before or after the reload
+        if provider:
+            self._upstreams[provider].queue.append("slow trickle")
+        self._reloads = self._view.before.reloads + 1
+        self._process.hang_up()
 
     def _ended(
         self, step: Ask, got: Answer, record: dict[str, Any] | None, name: str, attempts: list[Attempt], begin: float
@@ -261,8 +275,6 @@ class World:
     def _estimate(self, step: Ask) -> tuple[int, int]:
         """What a stream without an end may be charged: something, and no more than a token for each byte that passed."""
         return 1, len(request_body(step, "mark")) + len(self._upstreams["chat"].text.encode()) + 100
-
-    # Other requests
 
     def _embed(self, step: Embed) -> Iterator[str]:
         self._queue(step.faults)
@@ -342,15 +354,7 @@ class World:
             yield f"status: {step.path} is {got.status}"
 
     def _foreign(self, step: Foreign) -> Iterator[str]:
-        headers = {"content-type": "application/json", **credential("openai-chat", "open")}
-        if step.how == "host":
-            headers["host"] = "evil.example:8000"
-        elif step.how == "origin":
-            headers["origin"] = "https://evil.example"
-        elif step.how == "cross-site":
-            headers["sec-fetch-site"] = "cross-site"
-        else:
-            headers["content-type"] = "text/plain"
+        headers = {"content-type": "application/json", **credential("openai-chat", "open"), **FOREIGN_HEADERS[step.how]}
         body = request_body(Ask(), "mark")
         if step.path == "generate":
             got = exchange(self.port, "POST", "/v1/chat/completions", headers, body, patience=PATIENCE)
@@ -376,42 +380,26 @@ class World:
         yield from self._view.leaks("the answer", got.text)
 
     def _reload(self, step: Reload) -> Iterator[str]:
-        model = self.model
-        if not model.has_keys and step.change in ("add client", "remove client", "halve limits"):
-            return
-        if step.change == "add client":
-            model.clients["added"] = CLIENTS["added"]
-        elif step.change == "remove client":
-            model.clients.pop("added" if "added" in model.clients else "globbed", None)
-        elif step.change == "halve limits":
-            for name in ("few", "thrifty"):
-                client = model.clients[name]
-                halves = {
-                    field: _half(getattr(client, field)) for field in ("requests_per_minute", "tokens_per_minute")
-                }
-                model.clients[name] = structs.replace(client, **halves)
-        elif step.change == "add upstream key":
-            keys = model.upstream_keys["chat"]
-            if len(keys) < PROVIDERS["chat"][1]:
-                keys.append(upstream_key("chat", len(keys)))
+        change_model(self.model, step.change)
         if step.change == "bad file":
-            yield from self._reloaded("[[models]\nname =", step)
-        yield from self._reloaded(self._config_text, step)
-        model.reloaded()
+            yield from self._reloaded("[[models]\nname =")
+        yield from self._reloaded(self._config_text)
+        self.model.reloaded()
 
-    def _reloaded(self, text: str, step: Reload) -> Iterator[str]:
+    def _reloaded(self, text: str) -> Iterator[str]:
         """Save a configuration and wait until it was read."""
-        before = self._view.counters().reloads
+        self._reloads = self._view.counters().reloads + 1
         self._config.write_text(text)
         self._process.hang_up()
+        yield from self._awaited_reload()
+
+    def _awaited_reload(self) -> Iterator[str]:
         until = time.monotonic() + PATIENCE
-        while self._view.counters().reloads == before:
+        while self._view.counters().reloads < self._reloads:
             if time.monotonic() > until:
-                yield f"reload: {step.change} is neither applied nor refused"
+                yield "reload: the configuration is neither applied nor refused"
                 return
             time.sleep(0.01)
-
-    # What is common to them
 
     def _gate(self, key: str, got: Answer, begin: float, end: float, *, name: str = "") -> Generator[str, None, bool]:
         """Whether the request was let in; and whether that was right."""
@@ -508,7 +496,3 @@ def _is_too_slow(record: dict[str, Any] | None, attempts: list[Attempt]) -> bool
 
 def _told(attempts: list[Attempt]) -> str:
     return ", ".join(f"{attempt.provider} ({attempt.fault or attempt.outcome})" for attempt in attempts) or "nobody"
-
-
-def _half(limit: int | None) -> int | None:
-    return None if limit is None else max(1, limit // 2)
