@@ -166,7 +166,7 @@ def _ask(random: Random) -> Ask:
     client, streams = random.choice(FORMATS), random.random() < 0.6
     model = _model(random, random.choice(GOOD_NAMES))
     providers = [target.partition("/")[0] for target in targets_of(model)]
-    long_answer = streams and random.random() < 0.025
+    long_answer = streams and random.random() < 0.012
     is_reloaded = streams and random.random() < 0.04
     leaves = random.choice(["before the head", "in mid-stream"]) if streams and random.random() < 0.08 else ""
     return Ask(
