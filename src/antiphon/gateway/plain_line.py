@@ -148,13 +148,14 @@ class PlainLine(asyncio.Protocol):
     def drain(self) -> None:
         """Take no new request: close now, or when the current response has left."""
         self._close_after_response = True
-        if not self._is_busy:
+        if not self._is_busy and self._transport.get_protocol() is self:  # else the general server closes it
             self._transport.close()
 
     async def abort(self, seconds: float) -> None:
         """Give up the current request, which gets `seconds` to end."""
         task = self._task
-        self._transport.abort()
+        if self._transport.get_protocol() is self:
+            self._transport.abort()
         if task is not None:
             task.cancel()
             with suppress(TimeoutError):
