@@ -338,17 +338,17 @@ def test_retry_after_is_the_wait_that_is_applied() -> None:
             got = client.ask("openai-chat", model, QUESTION, streams=False)
             return got.status, int(got.headers.get("retry-after", "0"))
 
-        upstream.faults.extend([upstream.error(429, "rate_limit", "slow down", retry_after="1.1")] * 2)
+        upstream.faults.extend([upstream.error(429, "rate_limit", "slow down", retry_after="1.9")] * 2)
         assert ask("to-anthropic") == (429, 2)
         wait_until_asked(upstream, 2, lambda: ask("to-anthropic"))
         assert len(upstream.received) == 2
         status, told = ask("to-anthropic")  # no key is usable: this is the wait that is applied
         assert status == 429
-        assert told == 3  # 2.2 s
+        assert 2 < told <= 4  # of 3.8 s; the provider said 1.9
         second.faults.append(second.error(429, "rate_limit", "slow down", retry_after="60"))
         status, told = ask("both")
         assert status == 429
-        assert 1 <= told <= 3  # the first target is free again long before the second
+        assert 1 <= told <= 4  # the first target is free again long before the second
 
 
 def wait_until_asked(upstream: StrictUpstream, count: int, ask: Callable[[], tuple[int, int]]) -> None:
@@ -358,4 +358,4 @@ def wait_until_asked(upstream: StrictUpstream, count: int, ask: Callable[[], tup
         assert time.monotonic() < deadline, "the key was not tried again within 30 s"
         time.sleep(0.05)
         told = ask()
-    assert told == (429, 3)
+    assert told == (429, 4)

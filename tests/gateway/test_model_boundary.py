@@ -18,6 +18,7 @@ from antiphon.providers.model_name import MAX_LENGTH, check_model_name
 from antiphon.providers.presets import PRESETS
 from antiphon.providers.router import ProviderRouter
 from antiphon.providers.routes import Route
+from antiphon.web.mount import models_of
 from antiphon.wire import FORMATS
 from antiphon.wire.request import Message, ModelRequest
 from gateway.rig import FAST, MODELS, Client, Rig, rig, serving
@@ -150,3 +151,23 @@ def test_without_models_every_model_of_the_providers_is_served() -> None:
             with pytest.raises(RoutingError, match="no route matches it"):
                 running.targets("openai/gpt-5")
             assert str(running.targets("mine")[0]) == "openai/gpt-4o"
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_the_chat_page_keeps_to_the_listed_models(is_open: bool) -> None:
+    config = Config(
+        gateway=structs.replace(FAST, serve_unlisted_models=is_open),
+        providers=(ProviderSettings(name="openai", keys=("env:K",)),),
+        models=(ModelSettings(name="mine", targets=("openai/gpt-4o",)),),
+    )
+    models = models_of(Running(config, AiohttpTransport({}), environ={"K": "sk-0123456789"}))
+    models.check("mine")
+    models.router.resolve("mine")
+    assert models.names[0] == "mine"
+    assert (len(models.names) > 1) is is_open
+    if is_open:
+        models.check("openai/gpt-5")
+        return
+    for resolve in (models.check, models.router.resolve):
+        with pytest.raises(RoutingError, match="no route matches it"):
+            resolve("openai/gpt-5")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from antiphon.cli import main
 from antiphon.gateway.client_keys import ClientKey, ClientKeys, hash_of
 from antiphon.gateway.config import ClientKeySettings, Config, GatewaySettings
 from antiphon.gateway.config_file import load_config
@@ -176,3 +177,10 @@ def applied(client: Client) -> int:
 def test_a_gateway_for_settings_has_no_admin_by_default() -> None:
     keys = ClientKeys(Config(gateway=GatewaySettings(client_keys=("env:K",))), {"K": "sk-anything"})
     assert [client.admin for client in keys.clients] == [False]
+
+
+def test_a_new_admin_key_is_printed_with_the_lines_that_let_it_in(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["key", "new", "--name", "operator", "--admin"]) == 0
+    key, *lines = capsys.readouterr().out.splitlines()
+    assert lines == ["[[keys]]", 'name = "operator"', f'key = "{hash_of(key)}"', "admin = true"]
+    assert main(["key", "new", "--admin"]) != 0
