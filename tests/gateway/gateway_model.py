@@ -140,7 +140,8 @@ class GatewayModel(Struct):
             bounds.take(0, ANYTHING)
         for provider, keys in self.upstream_keys.items():
             for key in keys:
-                self.rejections.setdefault((provider, key), Rejections()).count = 2
+                rejections = self.rejections.setdefault((provider, key), Rejections())
+                rejections.count, rejections.is_waived = 2, False
 
     def reloaded(self) -> None:
         """The configuration was read again: rejections are forgotten, cooldowns are not."""
@@ -149,10 +150,10 @@ class GatewayModel(Struct):
 
     def ending(self, model: str, attempts: Sequence[Attempt], status: int, cost: int, begin: float) -> Ending:
         """Follow the attempts of one request that was let in, for a model that its client may use."""
-        walk = _Walk(self, [target.partition("/")[::2] for target in targets_of(model)], status)
+        walk = _Walk(self, [target.partition("/")[::2] for target in targets_of(model)], status, begin)
         for attempt in attempts:
             walk.step(attempt)
-        return walk.end(cost, begin)
+        return walk.end(cost)
 
     def is_resting(self, attempt: Attempt) -> bool:
         """Whether a key may certainly not be used for a model."""
@@ -212,14 +213,16 @@ class GatewayModel(Struct):
 class _Walk:
     """One request on its way along its targets."""
 
-    def __init__(self, model: GatewayModel, targets: list[tuple[str, str]], status: int) -> None:
+    def __init__(self, model: GatewayModel, targets: list[tuple[str, str]], status: int, begin: float) -> None:
         self._model = model
         self._targets = targets
         self._status = status
+        self._begin = begin
         self._place = 0
         self._tried: set[str] = set()
         self._retries = RETRIES[targets[0][0]]
         self._last: Attempt | None = None
+        self._had_free_keys = True
         self._failed = 0
         self._problems: list[str] = []
 
@@ -234,6 +237,8 @@ class _Walk:
             self._move_on(attempt)
         elif last is not None:
             self._repeat(attempt, last)
+        if not self._tried:
+            self._had_free_keys = bool(self._model.free_keys(*self._target, self._begin))
         if self._model.is_resting(attempt):
             self._problems.append(f"used a key of {attempt.provider} for {attempt.model} that must rest")
         self._model.note(attempt)
@@ -241,11 +246,11 @@ class _Walk:
         self._failed += _outcome(attempt, is_last=False) not in ("answered", "broken")
         self._last = attempt
 
-    def end(self, cost: int, begin: float) -> Ending:
+    def end(self, cost: int) -> Ending:
         """The last attempt was made: was it right to stop, and what must follow?"""
         last = self._last
         if last is None:
-            return self._ending(NO_KEY_LEFT if self._next_usable(0, begin) is None else frozenset())
+            return self._ending(NO_KEY_LEFT if self._next_usable(0, self._begin) is None else frozenset())
         outcome = _outcome(last, is_last=self._status == 200)
         if outcome in ("answered", "broken"):
             self._failed -= last.outcome == "broken or stream_cut"
@@ -299,7 +304,8 @@ class _Walk:
         if last.outcome in ROTATED and last.key and free:
             return f"another key of {last.provider} was free"
         is_too_long = RETRY_AFTER.get(last.fault, 0.0) > 60
-        if self._retries > 0 and last.outcome in RETRIED and not is_too_long:
+        may_have_waited = not self._had_free_keys  # until a key could be used, which is a retry too
+        if self._retries > 0 and last.outcome in RETRIED and not is_too_long and not may_have_waited:
             return f"{last.provider} could be tried again"
         return ""
 

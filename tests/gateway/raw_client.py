@@ -81,7 +81,7 @@ def exchange(
 
 
 def _exchanged(sock: socket.socket, method: str, data: bytes, leaves: str, pause: float) -> Answer:
-    status, headers, got = 0, {}, b""
+    status, headers, got = 0, {}, bytearray()
     try:
         sock.sendall(data)
         if leaves == "before the head":
@@ -98,7 +98,7 @@ def _exchanged(sock: socket.socket, method: str, data: bytes, leaves: str, pause
         while piece := response.read1(262_144):
             got += piece
         is_cut = bool(response.length) or (response.chunked and response.chunk_left not in (None, 0))
-        return Answer(status=status, headers=headers, body=got, trouble="cut" if is_cut else "")
+        return Answer(status=status, headers=headers, body=bytes(got), trouble="cut" if is_cut else "")
     except (OSError, http.client.HTTPException) as error:
         trouble = "timed out" if isinstance(error, TimeoutError) else type(error).__name__
-        return Answer(status=status, headers=headers, body=got, trouble=trouble)
+        return Answer(status=status, headers=headers, body=bytes(got), trouble=trouble)

@@ -58,6 +58,8 @@ class Law:
         self._folder = folder
         self._world = world
         self.steps = 0
+        self.unjudged = 0
+        """How many of them this machine was too slow for."""
 
     def failure(self, steps: list[Step], *, has_keys: bool, rule: str = "") -> Failure | None:
         """The first step with a problem (of that rule), and what it took to get there."""
@@ -68,6 +70,7 @@ class Law:
                 problems = [problem for problem in world.take(step) if problem.startswith(rule)]
                 if problems:
                     return Failure(steps[:number], problems)
+            self.unjudged += world.unjudged
         return None
 
     def shrunk(self, failure: Failure, *, has_keys: bool) -> Failure:
@@ -120,7 +123,7 @@ def test_whatever_happens_the_gateway_does_what_the_model_says(
             least = law.shrunk(failure, has_keys=has_keys)
             pytest.fail(_report(seed, has_keys, least), pytrace=False)
     record_property("steps", law.steps - before)
-    print(f"{law.steps - before} steps in {WORLDS} worlds")
+    print(f"{law.steps - before} steps in {WORLDS} worlds, {law.unjudged} not judged because the machine was too slow")
 
 
 def _report(seed: int, has_keys: bool, failure: Failure) -> str:
