@@ -74,6 +74,11 @@ class StrictUpstream:
         return self._server.url + ("/v1" if self.format.startswith("openai") else "")
 
     @property
+    def credential(self) -> tuple[str, str]:
+        """The header that carries the key, and what stands before the key in it."""
+        return _CREDENTIALS[self.format]
+
+    @property
     def received(self) -> list[Received]:
         """Every request."""
         return self._server.received
@@ -139,7 +144,7 @@ class StrictUpstream:
         return self.spoken(output, streams=streams, has_usage=has_usage)
 
     def _wrong_key(self, received: Received) -> Reply | None:
-        header, scheme = _CREDENTIALS[self.format]
+        header, scheme = self.credential
         key = received.headers.get(header, "").removeprefix(scheme)
         if self.keys and key not in self.keys:
             return self._refusal(401, "authentication", _WRONG_KEY[self.format].format(key=key))

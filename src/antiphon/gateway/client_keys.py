@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from hashlib import sha256
 from hmac import compare_digest
 from ipaddress import IPv6Address, ip_address
@@ -111,6 +112,7 @@ def digest_of(written: str, environ: Mapping[str, str] | None = None) -> bytes:
     return _digest(Credential(secret=written).read(environ))
 
 
+@lru_cache(maxsize=1024)
 def is_loopback(peer: str) -> bool:
     """Whether an address is this machine's own, spoken to from within."""
     try:

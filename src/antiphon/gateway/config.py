@@ -55,15 +55,36 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     client_keys: Annotated[
         tuple[ClientSecret, ...], Meta(description="Keys of clients that may ask for everything. None: loopback only.")
     ] = ()
+    allowed_hosts: Annotated[
+        tuple[SomeText, ...],
+        Meta(
+            description="Without client keys: names besides localhost that requests may have in `Host`, without port."
+        ),
+    ] = ()
+    allowed_origins: Annotated[
+        tuple[SomeText, ...],
+        Meta(description='Origins of web pages, such as "http://localhost:3000", that may send requests.'),
+    ] = ()
     max_body_bytes: Annotated[
         int, Meta(ge=1024, le=1024 * _MEBIBYTE, description="A larger request is refused with 413.")
     ] = 64 * _MEBIBYTE
+    max_buffered_bytes: Annotated[
+        int,
+        Meta(
+            ge=1024,
+            le=1024 * 1024 * _MEBIBYTE,
+            description="Request bodies in memory, all requests together. Above it a request is refused with 503.",
+        ),
+    ] = 512 * _MEBIBYTE
     max_connections: Annotated[int, Meta(ge=1, le=1_000_000, description="How many connections are held at once.")] = (
         2000
     )
     header_seconds: Annotated[Seconds, Meta(description="How long the head of a request may take.")] = 10.0
     body_seconds: Annotated[Seconds, Meta(description="How long the body of a request may take.")] = 60.0
     request_seconds: Annotated[Seconds, Meta(description="How long a request may take altogether.")] = 900.0
+    write_seconds: Annotated[
+        Seconds, Meta(description="How long a client may take no byte of its response before it is disconnected.")
+    ] = 60.0
     hold_seconds: Annotated[
         float, Meta(ge=0, le=600, description="How long a stream waits for its first event before it is passed on.")
     ] = 10.0

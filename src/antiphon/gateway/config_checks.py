@@ -30,6 +30,7 @@ _HERE = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0", "::"})
 _is_variable = re.compile(r"[A-Za-z_][A-Za-z0-9_]*").fullmatch
 _is_provider_name = re.compile(r"[^/*?\[\]\s]+").fullmatch
 _is_host = re.compile(r"[A-Za-z0-9_.:%-]+").fullmatch
+_is_origin = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#\s]*").fullmatch
 _is_header = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+").fullmatch
 
 
@@ -52,6 +53,14 @@ def check_config(config: Config, environ: Mapping[str, str]) -> list[Finding]:
 def _gateway(gateway: GatewaySettings) -> Iterator[Finding]:
     if not _is_host(gateway.host):
         yield Finding(("gateway", "host"), "is no address: write an IP address or a name, without scheme and port")
+    for number, name in enumerate(gateway.allowed_hosts):
+        if not _is_host(name):
+            problem = "not a host name; write it without scheme, port and path"
+            yield Finding(("gateway", "allowed_hosts", number), problem)
+    for number, origin in enumerate(gateway.allowed_origins):
+        if not _is_origin(origin):
+            problem = 'not an origin; write scheme, host and port without a path, such as "http://localhost:3000"'
+            yield Finding(("gateway", "allowed_origins", number), problem)
     if gateway.port == gateway.format_port != 0:
         yield Finding(("gateway", "format_port"), "is the same as port; the two services need a port each")
 

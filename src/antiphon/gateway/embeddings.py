@@ -8,7 +8,6 @@ as for a generation: the next target is asked after a failure, and the request i
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -57,12 +56,12 @@ async def embed(asked: Asked, finished: Finished) -> Answer:
         operation="embeddings",
         prompt_estimate=prompt_estimate(asked.request.body) if asked.key.tokens_per_minute is not None else 0,
     )
-    status = 500
+    status = 0
     try:
         answer = await _answer(asked, passage)
         status = answer.status
-    except asyncio.CancelledError:
-        status, passage.is_left = 499, True
+    except BaseException as error:
+        status = passage.status_after(error, asked.request.deadline)
         raise
     finally:
         passage.status, passage.ended = status, time.monotonic()
@@ -122,7 +121,9 @@ async def _asked(asked: Asked, passage: Passage, target: Target, body: bytes) ->
         return reply, read_usage(msgspec.json.decode(reply.body, type=_Embedded).usage)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         message = f"invalid response from provider {target.provider}: no embeddings in it"
-        raise UpstreamFailed(ProviderError(message, "server", code=NOT_AN_ANSWER)) from None
+        failed = ProviderError(message, "server", code=NOT_AN_ANSWER)
+        passage.fail_attempt(failed)
+        raise UpstreamFailed(failed) from None
 
 
 def _address(upstream: Upstream | OfflineUpstream, model: str) -> str | None:

@@ -46,7 +46,7 @@ from antiphon.repair.sequence import RULES, is_legal
 from antiphon.wire import formats
 from antiphon.wire.delta import is_visible
 from antiphon.wire.loss import Loss
-from antiphon.wire.output import ModelOutput, ProviderError
+from antiphon.wire.output import NOT_AN_ANSWER, ModelOutput, ProviderError
 from antiphon.wire.request import ModelRequest
 from antiphon.wire.tool_calls import CallRestorer
 
@@ -113,9 +113,8 @@ class Generation:
         """What the client gets."""
         try:
             answer = await self._answered()
-        except BaseException:
-            self._passage.is_left = True
-            self._end(499)
+        except BaseException as error:
+            self._end(self._passage.status_after(error, self._request.deadline))
             raise
         if isinstance(answer.body, bytes):
             self._end(answer.status)
@@ -175,15 +174,24 @@ class Generation:
             passage.repairs, passage.losses = prepared.repairs, prepared.losses
             if self._key.strict and (prepared.repairs or prepared.losses):
                 return self._too_strict(prepared)
-            began = time.monotonic()
             try:
-                reply = await prepared.upstream.ask(
-                    target.model,
-                    prepared.body,
-                    streams=passage.streams,
-                    headers=self._forwarded(prepared.upstream),
-                    attempts=passage.attempts,
-                )
+                began = time.monotonic()
+                try:
+                    reply = await prepared.upstream.ask(
+                        target.model,
+                        prepared.body,
+                        streams=passage.streams,
+                        headers=self._forwarded(prepared.upstream),
+                        attempts=passage.attempts,
+                    )
+                finally:  # what follows is our own time
+                    passage.waited += time.monotonic() - began
+                passage.error = None
+                if isinstance(reply, StreamReply):
+                    return self._streamed(reply, prepared)
+                if prepared.is_same:
+                    return self._passed(reply, prepared)
+                return await self._translated(reply, prepared)
             except UpstreamFailed as failure:
                 passage.error = failure.error
                 if prepared.hides_usage and _refuses_stream_options(failure.error):
@@ -196,15 +204,6 @@ class Generation:
                 if not targets:
                     error = self._running.with_applied_wait(failure.error, tried)
                     return self._told(passed_on(self._door.format, error, target.provider))
-            else:
-                passage.error = None
-                if isinstance(reply, StreamReply):
-                    return self._streamed(reply, prepared)
-                if prepared.is_same:
-                    return self._passed(reply, prepared)
-                return await self._translated(reply, prepared)
-            finally:
-                passage.waited += time.monotonic() - began
 
     def _is_refused_as_it_came(self, error: ProviderError, prepared: Prepared) -> bool:
         """Whether a body that passed untouched was refused for what writing it anew mends: looked at only then."""
@@ -294,21 +293,23 @@ class Generation:
         try:
             self._passage.usage = prepared.upstream.wire.read_usage(reply.body)
         except WireError as error:
-            return self._unreadable(error, prepared)
+            raise self._unreadable(error, prepared) from None
         self._passage.output_bytes = len(reply.body)
         return self._told(Answer(headers={"content-type": "application/json"}, body=reply.body))
 
-    def _unreadable(self, error: WireError, prepared: Prepared) -> Answer:
+    def _unreadable(self, error: WireError, prepared: Prepared) -> UpstreamFailed:
+        """The failure of a provider whose answer cannot be read: nothing was shown, so the next target may be asked."""
         message = f"the provider {prepared.target.provider} gave an answer that cannot be read: {error}"
-        self._passage.error = ProviderError(message, "server")
-        return self._told(refused(self._door.format, self._passage.error))
+        failed = prepared.upstream.scrubbed(ProviderError(message, "server", code=NOT_AN_ANSWER))
+        self._passage.fail_attempt(failed)
+        return UpstreamFailed(failed)
 
     async def _translated(self, reply: WholeReply, prepared: Prepared) -> Answer:
         passage = self._passage
         try:
             output = prepared.upstream.wire.read_response(reply.body)
         except WireError as error:
-            return self._unreadable(error, prepared)
+            raise self._unreadable(error, prepared) from None
         passage.usage, passage.output_bytes = output.usage, len(reply.body)
         neutral = self.neutral
         restored = structs.replace(
@@ -328,11 +329,18 @@ class Generation:
             if not self._is_metered and any(map(is_visible, reply.deltas)):
                 reply.reader = Skimmer.of(reply.reader, self._wire.name, b"".join(reply.held))
         else:
-            voice = TranslatedVoice(self._wire, asked, CallRestorer(self.neutral), self._new_id)
+            hides_usage = self._door.format == "openai-chat" and not asks_for_usage(self._request.body)
+            voice = TranslatedVoice(
+                self._wire, asked, CallRestorer(self.neutral), self._new_id, hides_usage=hides_usage
+            )
         headers = _STREAM_HEADERS
         if self._door.format == "gemini" and self._request.query.get("alt") != "sse":
             voice, headers = ArrayVoice(voice), _ARRAY_HEADERS
-        return self._told(Answer(headers=dict(headers), body=self._relayed(reply, voice, prepared)))
+        prepared.body.clear()  # nothing is sent again from here on
+        if prepared.is_same:
+            self._outline = self._whole_request = None
+        pieces = self._relayed(reply, voice, prepared)
+        return self._told(Answer(headers=dict(headers), body=pieces, on_client_wait=self._passage.client_waited))
 
     async def _relayed(self, reply: StreamReply, voice: Voice, prepared: Prepared) -> AsyncGenerator[bytes, None]:
         keeping = KeepingVoice(voice) if self._keeps(prepared) else None
@@ -343,16 +351,17 @@ class Generation:
             scrub=prepared.upstream.scrubbed,
             keep_alive=self._running.config.gateway.keep_alive_seconds,
         )
-        status = 499
+        status = 200
         try:
             async for piece in pieces:
                 yield piece
-            status = 200
             if keeping is not None and keeping.body:
                 await self._keep(self.neutral, CallRestorer(self.neutral).output(keeping.output), keeping.body)
+        except BaseException as error:
+            status = self._passage.status_after(error, self._request.deadline)
+            raise
         finally:
             await pieces.aclose()
-            self._passage.is_left = status == 499
             self._passage.losses = [*self._passage.losses, *filter(_is_of_the_answer, voice.losses)]
             self._end(status)
 

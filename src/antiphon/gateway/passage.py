@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from antiphon.history.usage import TokenUsage
 from antiphon.providers.call import Attempt
@@ -44,6 +44,10 @@ class Passage(Struct, kw_only=True):
     prompt_estimate: int = 0
     output_bytes: int = 0
 
+    def client_waited(self, seconds: float) -> None:
+        """Note that the answer had to wait for the client to read."""
+        self.waited += seconds
+
     def hear(self, deltas: list[ModelOutputDelta]) -> None:
         """Note what an answer says of itself."""
         for delta in deltas:
@@ -55,6 +59,21 @@ class Passage(Struct, kw_only=True):
                 self.usage = delta.usage
             elif isinstance(delta, Failed):
                 self.error = delta.error
+
+    def fail_attempt(self, error: ProviderError) -> None:
+        """The last attempt brought an answer, but one that cannot be used."""
+        self.attempts[-1:] = [structs.replace(attempt, error=error) for attempt in self.attempts[-1:]]
+
+    def status_after(self, error: BaseException, deadline: float) -> int:
+        """The status of a request that `error` ended: a defect of ours, a timeout, or a client that left."""
+        if isinstance(error, Exception):
+            self.error = ProviderError(f"internal error: {type(error).__name__}", "server")
+            return 500
+        if time.monotonic() >= deadline:
+            self.error = ProviderError("request timed out", "timeout")
+            return 504
+        self.is_left = True
+        return 499
 
     @property
     def seconds(self) -> float:

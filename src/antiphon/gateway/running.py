@@ -16,6 +16,7 @@ from msgspec import structs
 from antiphon.gateway.client_keys import ClientKeys
 from antiphon.gateway.config import Config, ProviderSettings
 from antiphon.gateway.offline import OfflineUpstream
+from antiphon.gateway.origin import OriginRules
 from antiphon.gateway.upstream import Upstream
 from antiphon.providers.course import applied_wait
 from antiphon.providers.credential_key import CredentialStatus
@@ -41,6 +42,7 @@ class Running:
         self.config = config
         self.environ = os.environ if environ is None else environ
         self.keys = ClientKeys(config, self.environ)
+        self.origin_rules = OriginRules.of(config.gateway)
         self.upstreams: dict[str, Upstream | OfflineUpstream] = {
             settings.name: self._upstream(settings, transport, previous) for settings in config.providers
         }

@@ -180,7 +180,7 @@ class _Reply:
         self._request = request
         self._pieces: list[bytes] = []
         self._size = 0
-        self._error: TransportError | None = None
+        self._failure: tuple[str, str, bool] | None = None  # its code, its details, and whether the response had begun
         self._waiter: Moment | None = None
 
     @property
@@ -192,8 +192,8 @@ class _Reply:
 
     async def __anext__(self) -> bytes:
         while not self._pieces:
-            if self._error is not None:
-                raise self._error
+            if self._failure is not None:
+                raise self._trouble()
             if self.is_over:
                 raise StopAsyncIteration
             await self.more()
@@ -215,8 +215,8 @@ class _Reply:
 
     def fail(self, code: str, detail: str = "") -> None:
         """It is over before its end."""
-        if not self.is_over and self._error is None:
-            self._error = trouble(code, self._request, detail, is_begun=self.status > 0)
+        if not self.is_over and self._failure is None:
+            self._failure = code, detail, self.status > 0
 
     def wake(self) -> None:
         """Let who waits look at what there is."""
@@ -231,8 +231,14 @@ class _Reply:
         finally:
             self._waiter = None
             self._line.rest()
-        if self._error is not None and not self.status:
-            raise self._error
+        if self._failure is not None and not self.status:
+            raise self._trouble()
+
+    def _trouble(self) -> TransportError:
+        """What ended it. Made when it is raised: one that was kept would keep its traceback, and with that the request."""
+        assert self._failure is not None
+        code, detail, is_begun = self._failure
+        return trouble(code, self._request, detail, is_begun=is_begun)
 
 
 class _Line(asyncio.Protocol):
@@ -253,6 +259,7 @@ class _Line(asyncio.Protocol):
         self._keeps = False
         self._unread = b""  # of a head
         self._due = 0.0  # when what is waited for is late; 0: nothing is waited for
+        self._silent_since = 0.0  # the last byte, or when more was wanted again
         self._read_seconds: float | None = None
         self._total_due: float | None = None
 
@@ -292,6 +299,7 @@ class _Line(asyncio.Protocol):
         left = None if timeouts.total is None else timeouts.total - (time.monotonic() - began)
         self._total_due = None if left is None else self._loop.time() + left
         self._reply = _Reply(self, request)
+        self._silent_since = self._loop.time()
         self._body = None
         self._unread = b""
         self.has_heard = False
@@ -315,11 +323,14 @@ class _Line(asyncio.Protocol):
         """There is room again."""
         if self._is_paused:
             self._is_paused = False
+            self._silent_since = self._loop.time()
             self._transport.resume_reading()
 
     def watch(self) -> Moment:
-        """Somebody waits for the next bytes; the moment when they come, or are late."""
-        due = inf if self._read_seconds is None else self._loop.time() + self._read_seconds
+        """Somebody waits for the next bytes; the moment when they come, or are late.
+
+        They are late by the time since the last byte, however often the wait was given up and begun again."""
+        due = inf if self._read_seconds is None else self._silent_since + self._read_seconds
         if self._total_due is not None and self._total_due < due:
             due = self._total_due
         if due < inf:
@@ -363,6 +374,7 @@ class _Line(asyncio.Protocol):
         if reply is None:
             self.cut()  # nothing was asked
             return
+        self._silent_since = self._loop.time()
         self.has_heard = True
         try:
             is_enough = self._read(reply, data)

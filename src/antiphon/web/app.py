@@ -15,13 +15,14 @@ from typing import TypeAlias
 from antiphon import __version__
 from antiphon.conversation import Conversation
 from antiphon.errors import AntiphonError
-from antiphon.gateway.client_keys import ClientKeys
+from antiphon.gateway.client_keys import ClientKey, ClientKeys
 from antiphon.gateway.config import Config
 from antiphon.gateway.limits import RateLimits
 from antiphon.gateway.message import Answer, ClientRequest
+from antiphon.gateway.origin import OriginRules
 from antiphon.history import AgentHistory, HistoryStore
 from antiphon.tools.executor import ask_before_changes
-from antiphon.web.admission import READING, Admission
+from antiphon.web.admission import API, READING, Admission
 from antiphon.web.asked import Asked
 from antiphon.web.conversation_api import ConversationApi
 from antiphon.web.conversations import LiveConversations
@@ -37,7 +38,6 @@ logger = logging.getLogger("antiphon.web")
 Handler: TypeAlias = Callable[[Asked], Awaitable[Answer]]
 
 STREAM_SECONDS = 600.0
-_API = "/chat/api"
 _PAGE = "/chat/page/"
 _HEADERS = {
     "x-content-type-options": "nosniff",
@@ -53,9 +53,9 @@ class ChatApp:
     """The chat over a store of conversations.
 
     `models` says who can be talked to, now; `toolboxes` have the tools; `keys` are the clients' keys in force, without which only
-    this machine is served, under its own names and `host`; `limits` count what each key uses. `system` is the system instruction
-    of new conversations, `token_limit` where compaction is asked for. With `asks`, every call of a tool that changes something
-    needs approval. The caller closes what it gives, `toolboxes` apart.
+    this machine is served, under the names that `rules` allow; `limits` count what each key uses. `system` is the system
+    instruction of new conversations, `token_limit` where compaction is asked for. With `asks`, every call of a tool that changes
+    something needs approval. The caller closes what it gives, `toolboxes` apart.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class ChatApp:
         toolboxes: Toolboxes,
         *,
         keys: Callable[[], ClientKeys] = lambda: ClientKeys(Config()),
-        host: Callable[[], str] = lambda: "127.0.0.1",
+        rules: Callable[[], OriginRules] = OriginRules,
         limits: RateLimits | None = None,
         system: str = "",
         token_limit: int | None = None,
@@ -79,7 +79,7 @@ class ChatApp:
         self._choice = ModelChoice(models, self._limits)
         self._keys = keys
         self._toolboxes = toolboxes
-        self._admission = Admission(keys, host)
+        self._admission = Admission(keys, rules)
         self._token_limit = token_limit
         self._asks = asks
         self._page = page or PageFiles()
@@ -113,19 +113,24 @@ class ChatApp:
             }.items()
         ]
 
-    async def handle(self, request: ClientRequest) -> Answer:
+    def admit(self, request: ClientRequest) -> ClientKey | Answer:
+        """Whose request it is, decided without its body."""
+        return admit(self._admission, request)
+
+    async def handle(self, request: ClientRequest, admission: ClientKey | None = None) -> Answer:
         """Answer a request."""
-        is_api = request.path.startswith(f"{_API}/")
+        key = admission or self.admit(request)
+        if isinstance(key, Answer):
+            return key
         try:
-            self._admission.check_place(request)
-            answer = await self._called(request) if is_api else self._shown(request)
+            is_api = request.path.startswith(API)
+            answer = await self._called(request, key) if is_api else self._shown(request)
         except AntiphonError as error:
             answer = refusal(error)
         except Exception:
             logger.exception("a request failed inside the chat")
             answer = refusal(Refused(f"the chat failed; its log says more under {request.request_id}", 500, "failed"))
-        answer.headers = {**_HEADERS, **(_API_HEADERS if is_api else {}), **answer.headers}
-        return answer
+        return _protected(request, answer)
 
     async def aclose(self, grace: float = 0.0) -> None:
         """Let the watchers go and end the turns, which get `grace` seconds; let go of the tools."""
@@ -145,17 +150,16 @@ class ChatApp:
             return self._page.answer(request, request.path.removeprefix(_PAGE))
         raise Refused(f"there is nothing at {request.path[:200]}; the chat is at /chat/", 404, "not_found")
 
-    async def _called(self, request: ClientRequest) -> Answer:
+    async def _called(self, request: ClientRequest, key: ClientKey) -> Answer:
         if self._is_closing:  # a page that was let go of comes back at once
             raise Refused("the chat is stopping; come back when it is up again", 503, "stopping")
-        path = request.path.removeprefix(_API)
+        path = "/" + request.path.removeprefix(API)
         for pattern, handlers in self._doors:
             if found := pattern.fullmatch(path):
                 handler = handlers.get(request.method)
                 if handler is None:
                     told = ", ".join(handlers)
                     raise Refused(f"{request.path[:200]} takes {told}, not {request.method}", 405, "method", allow=told)
-                key = self._admission.check_caller(request)
                 return await handler(Asked(request, key, **found.groupdict()))
         raise Refused(f"there is nothing at {request.path[:200]}", 404, "not_found")
 
@@ -206,3 +210,18 @@ class ChatApp:
         key = next((client for client in self._keys().clients if client.name == owner), None)
         if key is not None:
             self._limits.spend(key, tokens)
+
+
+def admit(admission: Admission, request: ClientRequest) -> ClientKey | Answer:
+    """Whose request it is, or the answer that refuses it."""
+    try:
+        return admission.admit(request)
+    except Refused as error:
+        return _protected(request, refusal(error))
+
+
+def _protected(request: ClientRequest, answer: Answer) -> Answer:
+    """The answer with the headers that tell a browser what not to do with it."""
+    is_api = request.path.startswith(API)
+    answer.headers = {**_HEADERS, **(_API_HEADERS if is_api else {}), **answer.headers}
+    return answer

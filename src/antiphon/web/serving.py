@@ -13,6 +13,7 @@ from antiphon.errors import ServeRefused, StoreError
 from antiphon.gateway.client_keys import is_loopback
 from antiphon.gateway.config import GatewaySettings
 from antiphon.gateway.metrics import Metrics
+from antiphon.gateway.origin import OriginRules
 from antiphon.gateway.server import Listener, bound
 from antiphon.gateway.serving import stopped_by_signals
 from antiphon.history import HistoryStore
@@ -71,7 +72,7 @@ def serve_chat(
             conversations,
             lambda: models,
             toolboxes,
-            host=lambda: host,
+            rules=lambda: OriginRules(host),
             system=system or "",
             token_limit=token_limit,
             asks=asks,

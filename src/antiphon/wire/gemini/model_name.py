@@ -6,6 +6,8 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
+_MAX_NAME_LENGTH = 256
+"""No model has a longer name; what follows is not looked at, and not kept in a cache."""
 _NAME = re.compile(r"gemini-(\d{1,3})(?:\.(\d{1,3}))?-?([a-z-]*)")
 
 
@@ -44,9 +46,13 @@ class ModelTraits(NamedTuple):
         return self.version > (0, 0)
 
 
-@lru_cache(maxsize=256)
 def traits_of(model: str) -> ModelTraits:
     """The traits of a model by its name, with or without `models/` before it."""
+    return _cached_traits(model[:_MAX_NAME_LENGTH])
+
+
+@lru_cache(maxsize=256)
+def _cached_traits(model: str) -> ModelTraits:
     match = _NAME.search(model)
     if match is None:
         return ModelTraits()
