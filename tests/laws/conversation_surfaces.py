@@ -79,6 +79,8 @@ def check_end(world: World, loop: ToolLoop, events: Sequence[LoopEvent], play: P
         world.fault(
             f"L8: the model was asked {world.model_calls} times in a turn of at most {loop.bounds.max_rounds} rounds"
         )
+    if play.ending.kind in ENDINGS[:2] and (missing := world.ended_calls - world.measured_calls):
+        world.fault(f"on_call: nobody was told of {', '.join(sorted(missing))}")
     if play.ending.kind == "stops reading":
         return
     ends = [event for event in events if isinstance(event, LoopFinished)]
