@@ -11,6 +11,7 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import msgspec
@@ -280,7 +281,9 @@ class World:
             beginnings, before = self._rendered.get((log.id, name), (-1, []))
             stable = before[:-1]
             if beginnings == log.beginnings and messages[: len(stable)] != stable:
-                self.fault(f"L9: {name}: the request does not begin as the one before")
+                pairs = zip_longest(stable, messages[: len(stable)])
+                was, is_now = next((one, other) for one, other in pairs if one != other)
+                self.fault(f"L9: {name}: a message of the request before changed: {was} -> {is_now}")
             self._rendered[log.id, name] = log.beginnings, messages
 
     # What the application builds of it.
