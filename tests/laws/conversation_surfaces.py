@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -30,11 +30,15 @@ GRAPH_STEPS = 8
 
 
 class Ending(Struct, frozen=True):
-    """How a play ends: `kind` is one of ENDINGS; `after` counts steps, events or appends."""
+    """How a play ends: `kind` is one of ENDINGS; `after` counts steps, events or appends.
+
+    A crash comes after its entry is stored, or before; an interrupt cancels tools that run, or waits for them.
+    """
 
     kind: str = ENDINGS[0]
     after: int = 1
     is_stored: bool = False
+    on_interrupt: Literal["cancel", "await"] = "cancel"
 
 
 class Play(Struct, frozen=True):
@@ -79,6 +83,8 @@ def check_end(world: World, loop: ToolLoop, events: Sequence[LoopEvent], play: P
         world.fault(
             f"L8: the model was asked {world.model_calls} times in a turn of at most {loop.bounds.max_rounds} rounds"
         )
+    if play.ending.kind in ENDINGS[:2] and (missing := world.ended_calls - world.measured_calls):
+        world.fault(f"on_call: nobody was told of {', '.join(sorted(missing))}")
     if play.ending.kind == "stops reading":
         return
     ends = [event for event in events if isinstance(event, LoopFinished)]

@@ -11,6 +11,7 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import msgspec
@@ -92,7 +93,9 @@ class World:
         """Its history, as the surface that plays it has it; None where only the surface does."""
         self.script: deque[Answer] = deque()
         self.model_calls = 0
-        self.reported_calls: set[str] = set()
+        self.ended_calls: set[str] = set()
+        self.measured_calls: set[str] = set()
+        """The calls of this play whose tool came to its end, and those that `on_call` got."""
         self.executions: dict[str, list[Execution]] = {}
         self._rendered: dict[tuple[str, str], tuple[int, list[Any]]] = {}
 
@@ -104,6 +107,8 @@ class World:
         self.surface = surface
         self.script = deque(script)
         self.model_calls = 0
+        self.ended_calls = set()
+        self.measured_calls = set()
 
     # What the store says.
 
@@ -177,6 +182,7 @@ class World:
             set_ = self.history.set_memory_notebook if name == "remember" else self.history.set_system_instruction
             set_(f"{name} {text}")
         run.has_ended = True
+        self.ended_calls.add(context.tool_call_id)
         if name == "trip":
             raise ToolError("it tripped")
         return LONG_TEXT if name == "dump" else f"{name} did {context.tool_call_id}"
@@ -214,7 +220,7 @@ class World:
             self.fault(f"L11: {run.tool} ran with {text!r}, and allowed was {allowed!r}")
 
     def on_call(self, outcome: CallOutcome) -> None:
-        self.reported_calls.add(outcome.call.tool_call_id)
+        self.measured_calls.add(outcome.call.tool_call_id)
 
     # What models do.
 
@@ -275,7 +281,9 @@ class World:
             beginnings, before = self._rendered.get((log.id, name), (-1, []))
             stable = before[:-1]
             if beginnings == log.beginnings and messages[: len(stable)] != stable:
-                self.fault(f"L9: {name}: the request does not begin as the one before")
+                pairs = zip_longest(stable, messages[: len(stable)])
+                was, is_now = next((one, other) for one, other in pairs if one != other)
+                self.fault(f"L9: {name}: a message of the request before changed: {was} -> {is_now}")
             self._rendered[log.id, name] = log.beginnings, messages
 
     # What the application builds of it.

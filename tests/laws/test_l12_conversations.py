@@ -77,7 +77,13 @@ answers = st.builds(
     asides,
 )
 surfaces = st.builds(Surface, st.sampled_from([True, True, False]), st.booleans())
-endings = st.builds(Ending, st.sampled_from([ENDINGS[0], ENDINGS[0], *ENDINGS]), st.integers(1, 9), st.booleans())
+endings = st.builds(
+    Ending,
+    st.sampled_from([ENDINGS[0], ENDINGS[0], *ENDINGS]),
+    st.integers(1, 9),
+    st.booleans(),
+    st.sampled_from(["cancel", "await"]),
+)
 plays = st.builds(
     Play,
     surfaces,
@@ -140,8 +146,10 @@ class Conversations(RuleBasedStateMachine):
             self.chats[surface, self.model] = self.world.chat(surface, self.history, self.model, system)
         return self.chats[surface, self.model]
 
-    def loop(self, surface: Surface, bounds: Bounds | None = None) -> ToolLoop:
-        return ToolLoop(self.chat(surface), bounds=bounds, agents=agents(surface))
+    def loop(self, surface: Surface, play: Play | None = None) -> ToolLoop:
+        play = play or Play(surface)
+        how = play.ending.on_interrupt
+        return ToolLoop(self.chat(surface), bounds=play.bounds, agents=agents(surface), on_interrupt=how)
 
     def restart(self) -> None:
         """The process is gone; another one opens the conversation. Every acknowledged entry is there."""
@@ -171,7 +179,7 @@ class Conversations(RuleBasedStateMachine):
 
     @rule(play=plays)
     def play_loop(self, play: Play) -> None:
-        loop = self.loop(play.surface, play.bounds)
+        loop = self.loop(play.surface, play)
         with self.played(play) as play:
             events = asyncio.run(play_loop(loop, play))
             check_end(self.world, loop, events, play)
