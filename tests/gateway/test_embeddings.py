@@ -203,7 +203,7 @@ def test_embeddings_are_failed_over_and_skip_targets_that_make_none(gateway: Rig
         got = client.post("/v1/embeddings", {"model": "none", "input": "rain"})
         assert got.status == 404
         assert "These do: openai-chat, openai-responses." in got.json["error"]["message"]
-        failing.faults.append(failing.error(400, "invalid_request", "input is too long"))
+        failing.faults.append(failing.error(400, "invalid_request", "input must be text"))
         got = client.post("/v1/embeddings", {"model": "both", "input": "rain"})
         assert got.status == 400
         failing.faults.append(Reply(body=b'{"object": "list"}', content_type="application/json", has_length=True))

@@ -110,7 +110,7 @@ async def play_by_hand(chat: Conversation, play: Play) -> None:
     for _ in range(play.bounds.max_rounds):
         turn = chat.turn
         try:
-            if turn.open_calls and not turn.has_failed:
+            if turn.open_calls:
                 await chat.execute_tool_calls()
             elif turn.needs_model or turn.has_failed:  # an answer that was cut off is asked for again
                 await chat.call_model()
