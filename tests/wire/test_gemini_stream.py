@@ -29,7 +29,7 @@ from antiphon.wire.delta import (
 from antiphon.wire.gemini.calls import MINTED
 from antiphon.wire.gemini.partial_call import PartialCall
 from antiphon.wire.gemini.response import read_response
-from antiphon.wire.gemini.stream import StreamReader
+from antiphon.wire.gemini.stream_reader import StreamReader
 from antiphon.wire.gemini.stream_writer import StreamWriter
 from antiphon.wire.output import ModelOutput, ProviderError
 from gemini_bodies import as_array, as_events, camel, streams, values

@@ -1,4 +1,4 @@
-"""Requests of plain contents, read as they are decoded (see `wire.plain`).
+"""Requests of plain contents, read as they are decoded (see `codec.typed_reader`).
 
 Plain is: text, calls and results in words, a call with a signature or without, all of it in camelCase.
 """
@@ -10,12 +10,12 @@ from typing import Any, Literal
 from msgspec import UNSET, Struct, UnsetType
 
 from antiphon.parts import Part, Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
+from antiphon.wire.codec.typed_reader import PlainReader
 from antiphon.wire.gemini.calls import MINTED, CallIds, encode
 from antiphon.wire.gemini.request import request_of
 from antiphon.wire.gemini.results import MAY_BE_OBJECT, read_result
 from antiphon.wire.gemini.rules import PARAMETERS
 from antiphon.wire.gemini.spelling import FORMAT
-from antiphon.wire.plain import PlainReader
 from antiphon.wire.request import Message, ModelRequest
 
 _SUCCESS = ToolExecutionStatus.SUCCESS

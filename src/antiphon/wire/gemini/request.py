@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from antiphon.parts import Native, NativeExtras, Part, Refusal, Text, Thinking
+from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.gemini.calls import CallIds
 from antiphon.wire.gemini.content import PartWriter, read_part
 from antiphon.wire.gemini.generation import PREFIX, read_generation, write_generation
@@ -130,9 +131,9 @@ def _read_contents(contents: list[Any]) -> list[Message]:
     return messages
 
 
-def write_request(request: ModelRequest, losses: list[Loss], *, model: str = "", **_options: Any) -> dict[str, Any]:
-    """A body that Gemini accepts. `model` is the one that will be named in the URL, if it is not the request's own."""
-    traits = traits_of(model or request.model)
+def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptions = DEFAULT_OPTIONS) -> dict[str, Any]:
+    """A body that Gemini accepts. `options.model` is the one that will be named in the URL, if it is not the request's own."""
+    traits = traits_of(options.model or request.model)
     native = extras_of(request.native)
     writer = PartWriter(
         losses, is_request=True, signs_calls=traits.needs_signatures, takes_media=traits.takes_media_in_results
@@ -223,3 +224,20 @@ def _write_system(messages: Sequence[Message], writer: PartWriter) -> dict[str, 
         return None
     system["parts"] = parts
     return system
+
+
+def decode_request(data: bytes) -> ModelRequest | None:
+    """The same from bytes; None if the body must be read generically."""
+    from antiphon.wire.gemini.plain import read_plain
+
+    return read_plain(data)
+
+
+def scan_request(_data: bytes) -> ModelRequest | None:
+    """None: the body must be read whole."""
+    return None
+
+
+def needs_whole_request(request: ModelRequest, _new: Sequence[Message]) -> bool:
+    """Whether the body depends on the whole conversation."""
+    return request.output_format is not None and request.output_format.kind == "json_object"

@@ -15,6 +15,7 @@ from typing import Any
 from msgspec import structs
 
 from antiphon.history.ids import new_id
+from antiphon.history.usage import TokenUsage
 from antiphon.parts import Native, OutputPart, Part, Text, ToolCallRequest, ToolCallResult
 from antiphon.wire.gemini.calls import CallIds
 from antiphon.wire.gemini.candidate import (
@@ -174,3 +175,8 @@ def candidate_of(parts: list[Any], index: int, word: str | None, about: dict[str
     if candidate.get("finishReason", word) is None:
         candidate.pop("finishReason", None)
     return candidate
+
+
+def scan_usage(_data: bytes) -> TokenUsage | None:
+    """None: the response must be read whole."""
+    return None

@@ -17,6 +17,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.gemini.declarations import check_schema, check_tools, get, listed, snake, spelled, unknown_name
 from antiphon.wire.gemini.model_name import ModelTraits, traits_of
 from antiphon.wire.rules import Violation, name_list, name_set
@@ -47,11 +48,11 @@ class _Request(Struct):
         self.found.append(Violation(rule, path, message))
 
 
-def check_request(body: Any, *, model: str = "", advisories: bool = False) -> list[Violation]:
-    """The rules of generateContent that a request body breaks; `model` is the one named in the URL."""
+def check_request(body: Any, options: WriteOptions = DEFAULT_OPTIONS, *, advisories: bool = False) -> list[Violation]:
+    """The rules of generateContent that a request body breaks; `options.model` is the one named in the URL."""
     if not isinstance(body, dict):
         return [Violation("GM-01", "", "Invalid JSON payload received. The body is not an object.")]
-    request = _Request(body, traits_of(model))
+    request = _Request(body, traits_of(options.model))
     found = request.found
     for name in body:
         if name not in _PARAMETER_FORMS:

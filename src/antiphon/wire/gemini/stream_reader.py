@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from antiphon.parts import Native, NativeExtras, OutputPart, Text, Thinking, ToolCallRequest
+from antiphon.wire.codec.json_array import JsonStreamReader
 from antiphon.wire.delta import (
     Failed,
     Finished,
@@ -41,7 +42,6 @@ from antiphon.wire.gemini.candidate import (
     seconds_of,
     write_stop,
 )
-from antiphon.wire.gemini.chunks import ChunkReader
 from antiphon.wire.gemini.content import read_part
 from antiphon.wire.gemini.declarations import get
 from antiphon.wire.gemini.errors import read_error
@@ -99,7 +99,7 @@ class StreamReader:
     """Bytes in, deltas out, however the bytes are cut; both forms of a stream."""
 
     def __init__(self) -> None:
-        self._chunks = ChunkReader()
+        self._chunks = JsonStreamReader()
         self._deltas: list[ModelOutputDelta] = []
         self._has_ended = False
         self._malformed = _MALFORMED
@@ -365,7 +365,7 @@ class StreamReader:
         states = [self._candidates[number] for number in sorted(self._candidates)]
         blocked = is_blocked(self._about.get("promptFeedback"))
         is_finished = all(state.is_finished for state in states) if states else False
-        if not self._chunks.is_whole or not (is_finished or blocked):
+        if not self._chunks.is_complete or not (is_finished or blocked):
             self._fail(_CUT)
             return
         for state in states:
