@@ -1,0 +1,520 @@
+"""A call whose arguments arrive piece by piece (Vertex, `streamFunctionCallArguments`).
+
+Each piece names a place in the arguments by a JSON path (`$.recipe.steps[2]`) and gives a value for it; a string may go on in the
+next piece for the same place. The arguments are whole when the call no longer says `willContinue`.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct, structs
+
+from antiphon.parts import Native, NativeExtras, OutputPart, Text, Thinking, ToolCallRequest
+from antiphon.wire.delta import (
+    Failed,
+    Finished,
+    ModelOutputDelta,
+    PartDelta,
+    PartEnded,
+    PartExtended,
+    PartStarted,
+    Started,
+    UsageReported,
+)
+from antiphon.wire.gemini.chunks import ChunkReader
+from antiphon.wire.gemini.content import CallIdTracker, encode, read_part
+from antiphon.wire.gemini.errors import read_error
+from antiphon.wire.gemini.messages import CONTENT_FIELDS
+from antiphon.wire.gemini.response import (
+    CANDIDATE_FIELDS,
+    RESPONSE_FIELDS,
+    is_prompt_blocked,
+    output_extras,
+    output_part,
+    parse_time,
+    read_stop_reason,
+    read_usage,
+    write_stop_reason,
+)
+from antiphon.wire.output import MOST_CANDIDATES, ProviderError
+from antiphon.wire.sse import SseOverflow
+from antiphon.wire.vendors.google import FORMAT, as_list, gemini_extras, get_field, split_fields
+
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d{1,6})\]|\[(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\")\]", re.DOTALL)
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_MAX_GAP = 1_000
+
+
+class PartialCall(Struct):
+    """The arguments of one call as far as they are known."""
+
+    index: int
+    arguments: dict[str, Any] = {}
+    open_string_path: str | None = None  # the place of a string that the next piece continues
+
+    def add(self, call: dict[str, Any]) -> None:
+        """The next piece; what is not as it should be is passed over."""
+        args = call.get("args")
+        if isinstance(args, dict):
+            self.arguments.update(args)
+        for piece in as_list(get_field(call, "partialArgs")):
+            path = get_field(piece, "jsonPath") if isinstance(piece, dict) else None
+            if isinstance(path, str):
+                self._set(path, piece)
+
+    def _set(self, path: str, piece: dict[str, Any]) -> None:
+        steps = _parse_path(path)
+        has_value, value = _piece_value(piece)
+        if not steps or not has_value:
+            return
+        container: Any = self.arguments
+        for step, following in pairwise(steps):
+            container = _get_or_create(container, step, [] if isinstance(following, int) else {})
+            if container is None:
+                return
+        last = steps[-1]
+        existing = _get_item(container, last)
+        if isinstance(value, str) and isinstance(existing, str) and self.open_string_path == path:
+            value = existing + value
+        _set_item(container, last, value)
+        self.open_string_path = path if get_field(piece, "willContinue") is True else None
+
+
+def _parse_path(path: str) -> list[str | int]:
+    """The names and numbers of a JSON path; none if it is not one."""
+    position = 1
+    steps: list[str | int] = []
+    while path.startswith("$") and position < len(path):
+        match = _STEP.match(path, position)
+        if match is None:
+            return []
+        name, number, single, double = match.groups()
+        quoted = single if single is not None else double
+        if number is not None:
+            steps.append(int(number))
+        else:
+            steps.append(name if name is not None else _ESCAPE.sub(r"\1", quoted))
+        position = match.end()
+    return steps
+
+
+def _piece_value(piece: dict[str, Any]) -> tuple[bool, Any]:
+    """Whether the piece holds a value, and which."""
+    for name in ("stringValue", "numberValue", "boolValue", "nullValue"):
+        value = get_field(piece, name)
+        if value is not None:
+            if name == "nullValue":
+                return True, None
+            # All numbers are doubles here; a whole one is written without a point.
+            return True, int(value) if isinstance(value, float) and value.is_integer() else value
+    return "nullValue" in piece, None
+
+
+def _get_item(container: Any, step: str | int) -> Any:
+    if isinstance(container, list) and isinstance(step, int):
+        return container[step] if step < len(container) else None
+    return container.get(step) if isinstance(container, dict) else None
+
+
+def _set_item(container: Any, step: str | int, value: Any) -> bool:
+    if isinstance(container, list) and isinstance(step, int):
+        if step - len(container) > _MAX_GAP:
+            return False
+        container.extend([None] * (step + 1 - len(container)))
+        container[step] = value
+        return True
+    if isinstance(container, dict):
+        container[str(step)] = value
+        return True
+    return False
+
+
+def _get_or_create(container: Any, step: str | int, empty: Any) -> Any:
+    """The container at a step, made if it is not there; None if it cannot be."""
+    existing = _get_item(container, step)
+    if isinstance(existing, dict | list):
+        return existing
+    return empty if _set_item(container, step, empty) else None
+
+
+NO_USAGE = msgspec.Raw()
+"""The usage of a chunk that tells none."""
+
+
+class _TextPart(Struct, forbid_unknown_fields=True, gc=False):
+    """Words, or thoughts."""
+
+    text: str
+    thought: bool = False
+
+
+class _TextContent(Struct, forbid_unknown_fields=True, gc=False):
+    parts: tuple[_TextPart]
+    role: Literal["model"] = "model"
+
+
+class _TextCandidate(Struct, forbid_unknown_fields=True, gc=False):
+    content: _TextContent
+    index: Literal[0] = 0
+
+
+class _TextChunk(Struct, forbid_unknown_fields=True, gc=False, rename="camel"):
+    """More of the text of the only candidate, and the usage so far, which is not looked into: only the last one counts."""
+
+    candidates: tuple[_TextCandidate]
+    usage_metadata: msgspec.Raw = NO_USAGE
+    model_version: str = ""
+    response_id: str = ""
+
+
+_decode_text = msgspec.json.Decoder(_TextChunk).decode
+
+
+def decode_text_chunk(data: bytes) -> _TextChunk | None:
+    """The chunk, or None if it says anything else or is no JSON."""
+    try:
+        return _decode_text(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+
+
+_decode = msgspec.json.Decoder().decode
+STREAM_CUT = ProviderError("the stream ended before the answer did", "stream_cut")
+MALFORMED_STREAM = ProviderError("the stream holds something that is not JSON", "server")
+
+
+class _Candidate(Struct):
+    """One candidate while it is being said."""
+
+    number: int
+    text_index: int = -1  # the index of the text that may go on
+    is_thought: bool = False
+    signature: Any = None
+    call: PartialCall | None = None
+    has_calls: bool = False
+    finish_reason: Any = None
+    is_finished: bool = False
+    fields: dict[str, Any] = {}
+    unknown: dict[str, Any] = {}
+
+    def merge_fields(self, fields: dict[str, Any], unknown: dict[str, Any]) -> None:
+        """Remember what a chunk says about the candidate."""
+        for name, value in fields.items():
+            known = self.fields.get(name)
+            grows = name in ("groundingMetadata", "citationMetadata")
+            if grows and isinstance(known, dict) and isinstance(value, dict):
+                value = _append_citations(known, value) if name == "citationMetadata" else {**known, **value}
+            self.fields[name] = value
+        self.unknown.update(unknown)
+
+
+def _append_citations(known: dict[str, Any], later: dict[str, Any]) -> dict[str, Any]:
+    """Citations of one chunk after those of the chunks before it."""
+    result = dict(known)
+    for name, value in later.items():
+        known_value = result.get(name)
+        if isinstance(known_value, list) and isinstance(value, list):
+            result[name] = [*known_value, *(item for item in value if item not in known_value)]
+        else:
+            result[name] = value
+    return result
+
+
+class StreamReader:
+    """Bytes in, deltas out, however the bytes are cut; both forms of a stream."""
+
+    def __init__(self) -> None:
+        self._chunks = ChunkReader()
+        self._deltas: list[ModelOutputDelta] = []
+        self._has_ended = False
+        self._malformed = MALFORMED_STREAM
+        self._started: Started | None = None
+        self._calls = CallIdTracker()
+        self._candidates: dict[int, _Candidate] = {}
+        self._parts = 0
+        self._usage: Any = None  # as it was decoded, or its bytes
+        self._reported: dict[str, Any] | None = None
+        self._response_fields: dict[str, Any] = {}
+        self._text_candidate: _Candidate | None = None  # the only candidate, while it is saying text
+
+    def feed(self, data: bytes) -> list[ModelOutputDelta]:
+        """The deltas these bytes complete."""
+        if self._has_ended or not data:
+            return []
+        try:
+            self._read_all(self._chunks.feed(data))
+        except SseOverflow:
+            self._fail(MALFORMED_STREAM)
+        if self._chunks.is_broken:
+            self._fail(MALFORMED_STREAM)
+        return self._take_deltas()
+
+    def close(self) -> list[ModelOutputDelta]:
+        """The stream ended: the end of the answer, or why it has none."""
+        self._malformed = STREAM_CUT  # an event that cannot be read now is one that was cut
+        if not self._has_ended:
+            self._read_all(self._chunks.close())
+        if not self._has_ended:
+            self._end_of_stream()
+        return self._take_deltas()
+
+    def _take_deltas(self) -> list[ModelOutputDelta]:
+        deltas, self._deltas = self._deltas, []
+        return deltas
+
+    def _fail(self, error: ProviderError) -> None:
+        if not self._has_ended:
+            self._report_usage()
+            self._deltas.append(Failed(error))
+            self._has_ended = True
+
+    def _read_all(self, chunks: list[bytes]) -> None:
+        for data in chunks:
+            if self._text_candidate is not None and self._read_text_chunk(data, self._text_candidate):
+                continue
+            if data == b"[DONE]":  # what some proxies append
+                continue
+            try:
+                chunk = _decode(data)
+            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+                self._fail(self._malformed)
+                return
+            for item in chunk if type(chunk) is list else (chunk,):
+                if type(item) is not dict:
+                    self._fail(MALFORMED_STREAM)
+                else:
+                    self._read(item)
+                if self._has_ended:
+                    return
+            candidate = self._candidates.get(0) if len(self._candidates) == 1 else None
+            self._text_candidate = candidate if candidate is not None and candidate.text_index >= 0 else None
+
+    def _read_text_chunk(self, data: bytes, candidate: _Candidate) -> bool:
+        """Read a chunk that is more of the open text; False, and nothing done, if it is not that."""
+        chunk = decode_text_chunk(data)
+        if chunk is None:
+            return False
+        (part,) = chunk.candidates[0].content.parts
+        if part.thought is not candidate.is_thought:
+            return False
+        if chunk.usage_metadata is not NO_USAGE:
+            usage = bytes(chunk.usage_metadata)
+            if not usage.startswith(b"{") or self._reported is None:
+                return False
+            self._usage = usage
+        candidate.is_finished = False
+        if part.text:
+            self._deltas.append(PartDelta(candidate.text_index, part.text))
+        return True
+
+    def _read(self, chunk: dict[str, Any]) -> None:
+        if chunk.get("error") is not None:
+            self._fail(read_error(chunk))
+            return
+        candidates, usage = chunk.get("candidates"), chunk.get("usageMetadata")
+        known = (candidates is not None) + (usage is not None) + ("modelVersion" in chunk) + ("responseId" in chunk)
+        if len(chunk) != known or self._started is None:
+            fields, unknown = split_fields(chunk, RESPONSE_FIELDS)
+            candidates, usage = fields.pop("candidates", None), fields.pop("usageMetadata", None)
+            self._read_head(fields, unknown)
+        if type(usage) is dict:
+            self._usage = usage
+            if self._reported is None:
+                self._report_usage()
+        elif usage is not None:
+            self._response_fields["usageMetadata"] = usage
+        if candidates is None:
+            return
+        for position, candidate in enumerate(candidates if type(candidates) is list else (candidates,)):
+            self._read_candidate(candidate, position)
+
+    def _read_head(self, fields: dict[str, Any], unknown: dict[str, Any]) -> None:
+        for name in ("modelVersion", "responseId"):
+            if type(fields.get(name, "")) is not str:
+                unknown[name] = fields.pop(name)
+        model, response_id = fields.pop("modelVersion", ""), fields.pop("responseId", "")
+        if self._started is None:
+            time = fields.pop("createTime", None)
+            native = {FORMAT: {"createTime": time}} if time is not None else None
+            self._started = Started(response_id, model, parse_time(time), FORMAT, native)
+            self._calls = CallIdTracker(response_id)
+            self._deltas.append(self._started)
+        elif fields.get("createTime") == gemini_extras(self._started.native).get("createTime"):
+            fields.pop("createTime", None)
+        self._response_fields.update(fields)
+        self._response_fields.update(unknown)
+
+    def _report_usage(self) -> None:
+        if isinstance(self._usage, bytes):
+            try:
+                self._usage = _decode(self._usage)
+            except (msgspec.DecodeError, RecursionError):  # a number beyond all numbers: nobody can count with it
+                self._usage = None
+        if self._usage is not None and self._usage is not self._reported:
+            self._deltas.append(UsageReported(read_usage(self._usage)))
+            self._reported = self._usage
+
+    def _read_candidate(self, candidate: Any, position: int) -> None:
+        if type(candidate) is not dict:
+            self._emit_whole(self._candidate(position), Native(FORMAT, candidate))
+            return
+        index, content, finish_reason = candidate.get("index"), candidate.get("content"), candidate.get("finishReason")
+        number = index if type(index) is int and index >= 0 else position
+        if number >= MOST_CANDIDATES:
+            self._fail(ProviderError("an event is of a candidate beyond all that can be asked for", "server"))
+            return
+        state = self._candidate(number)
+        if len(candidate) != (index is not None) + (content is not None) + (finish_reason is not None):
+            fields, unknown = split_fields(candidate, CANDIDATE_FIELDS)
+            content, finish_reason = fields.pop("content", None), fields.pop("finishReason", None)
+            fields.pop("index", None)
+            state.merge_fields(fields, unknown)
+        if type(content) is dict:
+            parts = content.get("parts")
+            if len(content) != (parts is not None) + (content.get("role") == "model"):
+                parts = self._read_unusual_content(content, state)
+            if parts:
+                state.is_finished = False
+                for part in parts if type(parts) is list else (parts,):
+                    self._read_part(part, state)
+        elif content is not None:
+            state.fields["content"] = content
+        if finish_reason is not None:
+            state.finish_reason = finish_reason
+            state.is_finished = True
+
+    def _candidate(self, number: int) -> _Candidate:
+        state = self._candidates.get(number)
+        if state is None:
+            state = self._candidates[number] = _Candidate(number)
+        return state
+
+    def _read_unusual_content(self, content: dict[str, Any], state: _Candidate) -> Any:
+        fields, extras = split_fields(content, CONTENT_FIELDS)
+        if fields.get("role", "model") != "model":
+            extras["role"] = fields["role"]
+        if extras:
+            state.fields["content"] = extras
+        return fields.get("parts")
+
+    def _read_part(self, part: Any, state: _Candidate) -> None:
+        call = get_field(part, "functionCall") if type(part) is dict else None
+        if type(call) is dict and self._read_partial_call(part, call, state):
+            return
+        read = output_part(part, read_part(part, self._calls))
+        if isinstance(read, Text | Thinking):
+            self._append_text(state, read.text, isinstance(read, Thinking), read.native)
+        else:
+            self._emit_whole(state, read)
+
+    def _append_text(self, state: _Candidate, text: str, is_thought: bool, native: NativeExtras | None) -> None:
+        """More text: of the open part if it may be, else of a new one."""
+        extras = gemini_extras(native)
+        signature = extras.get("thoughtSignature")
+        is_other = bool(signature and state.signature and signature != state.signature)
+        if state.text_index >= 0 and state.is_thought is is_thought and not is_other:
+            if text:
+                self._deltas.append(PartDelta(state.text_index, text))
+            if extras:
+                self._deltas.append(PartExtended(state.text_index, {FORMAT: extras}))
+                state.signature = signature or state.signature
+            return
+        if not text and not extras:
+            return
+        self._end_part(state)
+        part: OutputPart = Thinking(native=native or {FORMAT: {}}) if is_thought else Text("", native=native)
+        state.text_index, state.is_thought, state.signature = self._start_part(state, part), is_thought, signature
+        if text:
+            self._deltas.append(PartDelta(state.text_index, text))
+
+    def _start_part(self, state: _Candidate, part: OutputPart) -> int:
+        index = self._parts
+        self._parts += 1
+        self._deltas.append(PartStarted(index, part, state.number))
+        return index
+
+    def _end_part(self, state: _Candidate) -> None:
+        if state.text_index >= 0:
+            self._deltas.append(PartEnded(state.text_index))
+            state.text_index = -1
+        if state.call is not None:
+            index, arguments = state.call.index, encode(state.call.arguments).decode()
+            self._deltas += (PartDelta(index, arguments), PartEnded(index))
+            state.call = None
+
+    def _emit_whole(self, state: _Candidate, part: OutputPart) -> None:
+        """A part that comes in one piece."""
+        self._end_part(state)
+        if not isinstance(part, ToolCallRequest):
+            self._deltas.append(PartEnded(self._start_part(state, part)))
+            return
+        state.has_calls = True
+        index = self._start_part(state, structs.replace(part, arguments=""))
+        self._deltas += (PartDelta(index, part.arguments), PartEnded(index))
+
+    def _read_partial_call(self, part: dict[str, Any], call: dict[str, Any], state: _Candidate) -> bool:
+        """A piece of a call; False if the call is whole."""
+        continues = get_field(call, "willContinue") is True
+        is_new = call.get("name") is not None or state.call is None
+        if is_new and not continues and get_field(call, "partialArgs") is None:
+            return False
+        extras = {name: value for name, value in part.items() if name not in ("functionCall", "function_call")}
+        if is_new:
+            self._end_part(state)
+            name, call_id = call.get("name"), call.get("id")
+            name = name if type(name) is str else ""
+            known_id = self._calls.add_call(name, call_id if type(call_id) is str else None)
+            native = {FORMAT: extras} if extras else None
+            state.has_calls = True
+            state.call = PartialCall(self._start_part(state, ToolCallRequest(name, known_id, "", native=native)))
+        elif extras and state.call is not None:
+            self._deltas.append(PartExtended(state.call.index, {FORMAT: extras}))
+        if state.call is not None:
+            state.call.add(call)
+        if not continues:
+            self._end_part(state)
+        return True
+
+    def _end_of_stream(self) -> None:
+        """The bytes have ended: was it the end of the answer?"""
+        rest = self._chunks.rest
+        if rest:  # a server that fails between events writes its error without `data:`
+            try:
+                body = _decode(rest)
+            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+                self._fail(STREAM_CUT)
+            else:
+                is_error = isinstance(body, dict) and body.get("error") is not None
+                self._fail(read_error(body) if is_error else MALFORMED_STREAM)
+            return
+        states = [self._candidates[number] for number in sorted(self._candidates)]
+        blocked = is_prompt_blocked(self._response_fields.get("promptFeedback"))
+        is_finished = all(state.is_finished for state in states) if states else False
+        if not self._chunks.is_whole or not (is_finished or blocked):
+            self._fail(STREAM_CUT)
+            return
+        for state in states:
+            self._end_part(state)
+        self._report_usage()
+        if not states:
+            native = output_extras(self._response_fields, {}, {}, has_candidates=False)
+            self._deltas.append(Finished("content_filter", native=native))
+        for index, state in enumerate(states):
+            self._deltas.append(self._finished(state, index, blocked))
+        self._has_ended = True
+
+    def _finished(self, state: _Candidate, index: int, blocked: bool) -> Finished:
+        stop = read_stop_reason(state.finish_reason, state.has_calls) or (
+            "content_filter" if blocked and index == 0 else ""
+        )
+        fields = state.fields
+        if state.finish_reason != write_stop_reason(stop):
+            fields["finishReason"] = state.finish_reason
+        if state.number != index:
+            fields["index"] = state.number
+        native = output_extras(self._response_fields if index == 0 else {}, fields, state.unknown, has_candidates=True)
+        return Finished(stop, candidate=state.number, native=native)
