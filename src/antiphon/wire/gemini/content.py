@@ -35,7 +35,7 @@ from antiphon.parts import (
 from antiphon.wire.gemini.media import read_file_data, read_inline_data, write_media
 from antiphon.wire.gemini.rules import DATA_FIELDS, FUNCTION_NAME, OTHER_PART_FIELDS
 from antiphon.wire.loss import Loss, lose_native, own_extras
-from antiphon.wire.tool_calls import NameMapper, raw_json_object
+from antiphon.wire.tool_calls import GENERATED_ID_PREFIX, CallIdTracker, NameMapper, raw_json_object
 from antiphon.wire.vendors.google import (
     FORMAT,
     field_spellings,
@@ -46,61 +46,16 @@ from antiphon.wire.vendors.google import (
     split_fields,
 )
 
-GENERATED_ID_PREFIX = "call_gm_"
 PLACEHOLDER_SIGNATURE = "skip_thought_signature_validator"
-"""What Gemini 3 takes in place of a signature, on a call that it did not make itself (GM-10)."""
+"""The signature Gemini 3 accepts on a call made by another model (GM-10)."""
 
 _CALL_FIELDS = field_spellings(("id", "name", "args"))
 
 encode = msgspec.json.Encoder().encode
 
 
-class CallIdTracker:
-    """The ids of the calls in one body, and which of them still lack a result."""
-
-    __slots__ = ("_count", "_pending", "_prefix")
-
-    def __init__(self, body_id: str = "") -> None:
-        digest = hashlib.sha256(body_id.encode("utf-8", "surrogatepass")).hexdigest()[:10] + "_" if body_id else ""
-        self._prefix = GENERATED_ID_PREFIX + digest
-        self._count = 0
-        self._pending: list[tuple[str, str | None, str]] = []
-
-    def start_step(self) -> None:
-        """The model speaks again: results from now on are for the calls from now on."""
-        if self._pending:
-            self._pending = []
-
-    def add_call(self, name: str, wire_id: str | None) -> str:
-        """The id of the next call; `wire_id` is the one that the body names."""
-        call_id = wire_id if wire_id and not wire_id.startswith(GENERATED_ID_PREFIX) else self._generate_id()
-        self._pending.append((call_id, wire_id, name))
-        return call_id
-
-    def match_next(self, name: str, wire_id: str | None) -> str | None:
-        """The id of the first call that lacks a result, if this one belongs to it by id and by name."""
-        pending = self._pending
-        if pending and pending[0][1] == wire_id and pending[0][2] == name:
-            return pending.pop(0)[0]
-        return None
-
-    def match_result(self, name: str, wire_id: str | None) -> tuple[str, str | None]:
-        """The id of the call that a result belongs to, and the id that the body gives that call."""
-        pending = self._pending
-        if not pending:
-            return (wire_id if wire_id and not wire_id.startswith(GENERATED_ID_PREFIX) else self._generate_id()), None
-        by_name = next((call for call in pending if call[2] == name), pending[0])
-        call = next((call for call in pending if wire_id and call[1] == wire_id), by_name)
-        pending.remove(call)
-        return call[0], call[1]
-
-    def _generate_id(self) -> str:
-        self._count += 1
-        return f"{self._prefix}{self._count - 1}"
-
-
 def read_call(call: Any, extras: dict[str, Any], calls: CallIdTracker) -> ToolCallRequest | None:
-    """A call; None if it is not what it should be."""
+    """A call; None if it is malformed."""
     if type(call) is not dict:
         return None
     fields, inner_extras = split_fields(call, _CALL_FIELDS)
@@ -123,7 +78,7 @@ class _FunctionCall(Struct, gc=False):
 
 
 class CallPart(Struct, gc=False, rename="camel"):
-    """A part that is a call, as most are: made and encoded in less time than a dictionary."""
+    """A call without extras. A struct is faster to build and encode than a dictionary."""
 
     function_call: _FunctionCall
     thought_signature: str | UnsetType
@@ -135,11 +90,11 @@ def is_call(part: Any) -> bool:
 
 
 def write_call(call: ToolCallRequest, name: str, losses: list[Loss], signature: str) -> CallPart | dict[str, Any]:
-    """A call as a part; `signature` is for one that has none. Paths of losses begin at the call."""
+    """A call as a part; `signature` is used if it has none. Paths of losses are relative to the call."""
     call_id, text = call.tool_call_id, call.arguments
     args: Any = {"input": text} if call.freeform else raw_json_object(text)
-    if args is None and text.strip():  # no object (GM-08)
-        losses.append(Loss(".arguments", "arguments", f"{FORMAT} takes an object; the text is in _raw"))
+    if args is None and text.strip():  # not an object (GM-08)
+        losses.append(Loss(".arguments", "arguments", 'arguments are not a JSON object; sent as {"_raw": text} (GM-08)'))
         args = {"_raw": text}
     elif args is None:
         args = {}
@@ -156,7 +111,7 @@ def write_call(call: ToolCallRequest, name: str, losses: list[Loss], signature: 
 
 
 def _merge_extras(part: dict[str, Any], field: str, native: NativeExtras) -> None:
-    """Add to a written part, and to the object in its `field`, what Gemini said beside them."""
+    """Add the native extras to a written part and to the object in its `field`."""
     for name, value in native.get(FORMAT, {}).items():
         if name == field and isinstance(value, dict):
             part[field].update(value)
@@ -174,13 +129,13 @@ _NO_ID = spelling_mark("no-id")
 _decode = msgspec.json.Decoder().decode
 _WHITESPACE = " \t\r\n"
 OBJECT_START = "{" + _WHITESPACE
-"""How a text begins that may be an object; an empty one is among them."""
+"""First characters of a text that may be a JSON object. The empty string is a substring, so empty text counts too."""
 SUCCESS = ToolExecutionStatus.SUCCESS
 FAILED = ToolExecutionStatus.FAILED
 
 
 def read_result(value: Any, extras: dict[str, Any], calls: CallIdTracker) -> ToolCallResult | None:
-    """A result; None if it is not what it should be."""
+    """A result; None if it is malformed."""
     if type(value) is not dict:
         return None
     fields, inner_extras = split_fields(value, _RESULT_FIELDS)
@@ -212,7 +167,7 @@ _EMPTY_RESPONSE: tuple[ToolExecutionStatus, str, NativeExtras | None] = (SUCCESS
 
 
 def read_response_object(response: dict[str, Any]) -> tuple[ToolExecutionStatus, str, NativeExtras | None]:
-    """How the call ended, in which words, and how they were wrapped, if the writer would wrap them otherwise."""
+    """The status, the text, and a mark of its wrapping if the writer would choose another one."""
     if len(response) == 1:
         ((key, value),) = response.items()
         if key in _WRAPPINGS:
@@ -226,7 +181,7 @@ def read_response_object(response: dict[str, Any]) -> tuple[ToolExecutionStatus,
 
 
 def parse_object(text: str) -> dict[str, Any] | None:
-    """The JSON object that a text is, if it is one."""
+    """The JSON object in `text`; None if it is anything else."""
     if text[:1] not in OBJECT_START or not text.lstrip(_WHITESPACE).startswith("{"):
         return None
     try:
@@ -257,7 +212,7 @@ class _FunctionResponse(Struct, gc=False):
 
 
 class TextResultPart(Struct, gc=False, rename="camel"):
-    """A part that is a result in words, as most are: made and encoded in less time than a dictionary."""
+    """A text result without extras; a struct like `CallPart`."""
 
     function_response: _FunctionResponse
 
@@ -268,7 +223,7 @@ def is_result(part: Any) -> bool:
 
 
 def write_text_result(result: ToolCallResult, name: str, text: str) -> TextResultPart:
-    """A result as a part that says `text`, and nothing beside it."""
+    """A result that is only `text`."""
     call_id = result.tool_call_id
     is_named = call_id and not call_id.startswith(GENERATED_ID_PREFIX)
     is_plain = result.status is SUCCESS and text[:1] not in OBJECT_START
@@ -284,7 +239,7 @@ def _response_object(result: ToolCallResult, text: str) -> Any:
 
 
 def _restore_spelling(function: dict[str, Any], result: ToolCallResult, text: str) -> None:
-    """The response as it was spelled, where the result says so and is still that result."""
+    """Restore the original spelling of the response from its marks, if the result still matches them."""
     for mark_name in list_marks(result.native):
         key, _, kind = mark_name.partition(":")
         if key in _WRAPPINGS:
@@ -303,7 +258,7 @@ def _restore_spelling(function: dict[str, Any], result: ToolCallResult, text: st
 WrittenPart: TypeAlias = dict[str, Any]
 
 NAMES = NameMapper(FUNCTION_NAME.pattern)
-"""Stand-ins keep to 64, which every model and host takes (GM-20)."""
+"""Mapped names have at most 64 characters, which every model and host accepts (GM-20)."""
 UNKNOWN_TOOL = "unknown_tool"
 
 _PART_FIELDS = field_spellings((*DATA_FIELDS, *OTHER_PART_FIELDS))
@@ -325,7 +280,7 @@ def read_part(part: Any, calls: CallIdTracker) -> Part:
 
 def _read_fields(part: WrittenPart, calls: CallIdTracker) -> Part | None:
     fields, extras = split_fields(part, _PART_FIELDS)
-    if extras.keys() & _PART_FIELDS.keys():  # the same field in both spellings: nothing is certain
+    if extras.keys() & _PART_FIELDS.keys():  # one field in both spellings: ambiguous
         return None
     data: str | None = None
     for name, value in fields.items():
@@ -352,7 +307,7 @@ def _read_text(text: Any, extras: dict[str, Any], _calls: CallIdTracker) -> Part
 
 
 def _read_bare(extras: dict[str, Any]) -> Part | None:
-    """A thought of which only the signature is told."""
+    """A thought that has only a signature."""
     if extras.get("thought") is not True or type(extras.get("thoughtSignature")) is not str:
         return None
     del extras["thought"]
@@ -437,7 +392,7 @@ class ContentWriter:
         return part
 
     def result(self, result: ToolCallResult, position: int) -> TextResultPart | WrittenPart:
-        """A result, named as its call is."""
+        """A result; without a name it gets the name of its call."""
         name = (
             self._name(result.tool_name)
             if result.tool_name
@@ -457,7 +412,7 @@ class ContentWriter:
         return part
 
     def _write_result(self, result: ToolCallResult, name: str) -> WrittenPart:
-        """A result as a part. Paths of losses begin at the result."""
+        """A result with media, extras or an error. Paths of losses are relative to the result."""
         text, media = self._split_content(result.content)
         call_id = result.tool_call_id
         function: dict[str, Any] = {"id": call_id} if call_id and not call_id.startswith(GENERATED_ID_PREFIX) else {}

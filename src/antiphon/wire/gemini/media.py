@@ -1,11 +1,10 @@
-"""Pictures, sound and files: `inlineData` (base64) and `fileData` (a URI), told apart by their mime type.
+"""Media parts: `inlineData` (base64) and `fileData` (a URI), distinguished by their MIME type.
 
-A video is a `Document`: there is no part of its own for it. A file's name is Vertex's `displayName`, which the Gemini API
-refuses, so only a name that came as one goes back as one (a mark tells, see `spelling`). Files uploaded elsewhere, by
-`file_id`, mean nothing here.
+A video is a `Document`, since there is no neutral part for it. A file name is Vertex's `displayName`, which the Gemini API
+rejects: it is written only if it was read as one (a mark, see `vendors.google`). Files by `file_id` belong to other providers.
 
-Google takes base64 in the alphabet of URLs too, and its own SDK sends it. Nobody else takes that: it is read into the standard
-one, and goes back as it came (another mark).
+Google also accepts URL-safe base64, and its SDK sends it. Other providers reject it: it is read into the standard alphabet and
+written back as it came (another mark).
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ DEFAULT_MEDIA_TYPES = {Image: "image/png", Audio: "audio/wav", Document: "applic
 
 
 def read_inline_data(value: Any, extras: dict[str, Any]) -> Media | None:
-    """Media given as base64; None if it is not what it should be."""
+    """Media as base64; None if it is malformed."""
     if type(value) is not dict:
         return None
     fields, inner_extras = split_fields(value, _INLINE_DATA_FIELDS)
@@ -56,7 +55,7 @@ def read_inline_data(value: Any, extras: dict[str, Any]) -> Media | None:
 
 
 def read_file_data(value: Any, extras: dict[str, Any]) -> Media | None:
-    """Media given by a URI; None if it is not what it should be."""
+    """Media by URI; None if it is malformed."""
     if type(value) is not dict:
         return None
     fields, inner_extras = split_fields(value, _FILE_DATA_FIELDS)
@@ -99,23 +98,24 @@ def _build_media(
 
 
 def write_media(part: Media, losses: list[Loss], path: str) -> dict[str, Any] | None:
-    """The part as Gemini takes it; None, and a loss, if there is nothing it could read."""
+    """The part for Gemini; None, and a loss, if it has no usable data."""
     extras = gemini_extras(part.native)
     if part.url and not part.url.startswith("data:"):
         written: dict[str, Any] = {"fileData": {**_file_data(part), **extras.get("fileData", {})}}
     else:
         inline_data = _inline_data(part)
         if inline_data is None:
-            reason = "its data is not base64" if part.data or part.url else "there is nothing in it"
+            kind = type(part).__name__.lower()
+            reason = "data is not base64; dropped" if part.data or part.url else f"empty {kind}; dropped"
             if part.file_id:
-                reason = "a file is bound to the provider it was uploaded to"
-            losses.append(Loss(path, type(part).__name__.lower(), reason))
+                reason = "file id belongs to another provider; dropped"
+            losses.append(Loss(path, kind, reason))
             return None
         written = {"inlineData": {**inline_data, **extras.get("inlineData", {})}}
     if isinstance(part, Document) and has_mark(part.native, "displayName"):
         next(iter(written.values()))["displayName"] = part.name
     elif isinstance(part, Document) and part.name:
-        losses.append(Loss(f"{path}.name", "name", f"{FORMAT} has no names for files"))
+        losses.append(Loss(f"{path}.name", "name", "Gemini does not support file names; dropped"))
     written.update((name, value) for name, value in extras.items() if name not in ("inlineData", "fileData"))
     return written
 
@@ -137,7 +137,7 @@ def _inline_data(part: Media) -> dict[str, Any] | None:
         if parsed is None or not parsed.is_base64:
             return None
         media_type, data = media_type or parsed.media_type, parsed.data
-    # An empty picture that came from here is Gemini's own business (L2); elsewhere it is nothing.
+    # Empty data with a media type came from a Gemini body and is sent back unchanged (L2).
     if not data.isascii() or (not data and (not media_type or part.file_id)):
         return None
     if not media_type:

@@ -1,11 +1,12 @@
-"""Messages of any origin as the turns that Gemini takes.
+"""The contents of a request, read and written.
 
-Gemini counts turns, not messages: adjacent contents of one role become one; the results of a step stand together, before
-whatever else the user says (GM-07); the history does not begin with a call (GM-05), and does not end with the model where
-that is refused (GM-16). The first call of each step carries a signature or its stand-in (GM-10). The stand-in goes to every
-step, not only to those of the current turn, so that a turn keeps its bytes when the next one begins (L9).
+Gemini counts turns, not messages: adjacent contents of one role are one turn; the results of a step stand together, before other
+user parts (GM-07); the history must not begin with a call (GM-05) and, for some models, not end with the model (GM-16). The
+first call of each step carries a signature or a placeholder (GM-10). Every step gets the placeholder, not only those of the
+current turn, so that a turn keeps its bytes when the next one begins (L9).
 
-Calls without ids are told apart by order and name: results of such calls come in the order of the calls.
+Results without ids are matched by order and name, so they are sorted by their calls. Contents of text, calls and text results
+in camelCase are decoded into structs (`TypedContent`); all others are read from dictionaries by `read_contents`.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ from antiphon.wire.vendors.google import (
 )
 
 PLACEHOLDER_FIRST_TURN = "(the conversation so far)"
-"""What the user is made to say where the history would begin with a call."""
+"""A user turn added where the history would begin with a call (GM-05)."""
 CONTINUE_TEXT = "(continue)"
-"""What the user is made to say where the model would have the last word, or nobody a word at all."""
+"""A user turn added where the contents would be empty or must not end with the model (GM-16)."""
 SYSTEM_NOTE_PREFIX = "[system note] "
 FUNCTION_ROLE = "function"
-"""The old role of contents that hold results; also the mark of a message that had it."""
+"""The former role of contents with results; also the mark of a message that had it."""
 
 CONTENT_FIELDS = field_spellings(("role", "parts"))
 
@@ -83,7 +84,7 @@ def read_contents(contents: list[Any]) -> list[Message]:
 def write_turns(
     messages: Sequence[Message], start: int, writer: ContentWriter, capabilities: Capabilities
 ) -> list[Any]:
-    """The contents for the messages from `start` on."""
+    """The contents of the messages from `start`."""
     contents_writer = _ContentsWriter(writer)
     for index in range(start, len(messages)):
         message = messages[index]
@@ -112,14 +113,14 @@ def _is_model(content: Any) -> bool:
 
 
 def report_message_extras(message: Message, index: int, losses: list[Loss]) -> None:
-    """Report what a message says of itself that Gemini cannot say."""
+    """Report the name and extras of a message that Gemini does not support."""
     if message.name is not None:
-        losses.append(Loss(f"messages[{index}].name", "name", f"{FORMAT} has no names for those who speak"))
+        losses.append(Loss(f"messages[{index}].name", "name", "Gemini does not support names of participants; dropped"))
     lose_native(losses, f"messages[{index}]", message.native, FORMAT)
 
 
 class _ContentsWriter:
-    """The contents so far. The last one is open: messages of its role are added to it."""
+    """Builds the contents. The last one is open: messages of the same role are added to it."""
 
     __slots__ = ("_calls", "_parts", "_results", "_writer", "contents", "role")
 
@@ -128,11 +129,11 @@ class _ContentsWriter:
         self._writer = writer
         self.role = ""
         self._parts: list[Any] = []
-        self._calls: list[ToolCallRequest] = []  # of the step that is being made or answered
-        self._results: list[ToolCallResult] = []  # in the open content, in their order
+        self._calls: list[ToolCallRequest] = []  # of the current step
+        self._results: list[ToolCallResult] = []  # in the open content
 
     def add(self, role: str, parts: tuple[Part, ...]) -> None:
-        """Parts that somebody says: more of the open content, or a new one."""
+        """Add parts to the open content, or start a new one for another role."""
         if role == self.role:
             written, results = self._write_parts(parts, self._calls)
             if written:
@@ -145,7 +146,7 @@ class _ContentsWriter:
             self._calls = calls
 
     def add_with_extras(self, message: Message, index: int, role: str | None) -> None:
-        """A message that says something of itself, or that neither the user nor the model says."""
+        """A message with a name, extras or another role."""
         report_message_extras(message, index, self._writer.losses)
         if role is None:
             self._add_other_role(message, index)
@@ -157,16 +158,16 @@ class _ContentsWriter:
             self.add(role, message.parts)
             return
         before, count = self.role, len(self.contents)
-        self.role = ""  # what is said of this content is not said of the one before
+        self.role = ""  # extras belong to this content only: not to the previous one,
         self.add(role, message.parts)
         if len(self.contents) == count:
             self.role = before
         else:
             self.contents[-1].update(extras)
-            self.role = ""  # nor of the next
+            self.role = ""  # nor to the next
 
     def _start_content(self, role: str, written: list[Any], results: list[ToolCallResult]) -> None:
-        """A new content, of another role than the one before it."""
+        """Start a content of another role."""
         if len(self._results) > 1:
             self.close()
         self.role = role
@@ -177,7 +178,7 @@ class _ContentsWriter:
     def _write_parts(
         self, parts: tuple[Part, ...], calls: list[ToolCallRequest]
     ) -> tuple[list[Any], list[ToolCallResult]]:
-        """Parts as they are written, and the results among them; the calls are added to those of the step."""
+        """The written parts and the results among them; calls are appended to `calls`."""
         writer = self._writer
         written: list[Any] = []
         results: list[ToolCallResult] = []
@@ -201,7 +202,7 @@ class _ContentsWriter:
         return written, results
 
     def _append(self, written: list[Any], results: list[ToolCallResult]) -> None:
-        """More parts for the open content; results go to the results."""
+        """Add to the open content; results stay together (GM-07)."""
         if results and not is_result(self._parts[-1]):
             end = max((place + 1 for place, part in enumerate(self._parts) if is_result(part)), default=0)
             self._parts[end:end] = [part for part in written if is_result(part)]
@@ -211,7 +212,7 @@ class _ContentsWriter:
         self._results += results
 
     def close(self) -> None:
-        """The open content is whole: see that the results in it can be told apart."""
+        """End the open content: put results without ids into the order of their calls."""
         results, self._results = self._results, []
         if (
             len(results) > 1
@@ -230,15 +231,16 @@ class _ContentsWriter:
                     self.role = ""
                 else:
                     losses.append(
-                        Loss(f"messages[{index}].parts[{position}]", "message", f"{FORMAT} has no such message")
+                        Loss(f"messages[{index}].parts[{position}]", "message", "message specific to another format; dropped")
                     )
             return
         written, results = self._write_parts(message.parts, self._calls)
         note: WrittenPart | None = next((part for part in written if isinstance(part, dict) and "text" in part), None)
-        if note is not None and message.role in ("system", "developer"):
+        is_system = message.role in ("system", "developer")
+        if note is not None and is_system:
             written[written.index(note)] = {**note, "text": SYSTEM_NOTE_PREFIX + note["text"]}
         losses.append(
-            Loss(f"messages[{index}].role", message.role, "after the beginning only the user and the model speak")
+            Loss(f"messages[{index}].role", message.role, "Gemini accepts system messages only at the start; sent as a user note" if is_system else f'unknown role "{message.role}"; sent as user')
         )
         if written and self.role == "user":
             self._append(written, results)
@@ -247,7 +249,7 @@ class _ContentsWriter:
 
 
 def _results_match_by_order(calls: list[ToolCallRequest], results: list[ToolCallResult]) -> bool:
-    """Whether a reader without ids would give each result to its call."""
+    """Whether a reader without ids would match each result to its call."""
     ids = CallIdTracker()
     call_ids = {ids.add_call(call.tool_name, None): call.tool_call_id for call in calls}
     return all(call_ids.get(ids.match_result(result.tool_name, None)[0]) == result.tool_call_id for result in results)
@@ -257,7 +259,7 @@ def _sort_results_by_call(parts: list[Any], calls: list[ToolCallRequest], result
     order = {call.tool_call_id: index for index, call in enumerate(calls)}
     indices = [index for index, part in enumerate(parts) if is_result(part)]
     if len(indices) != len(results):
-        return  # some came as Gemini's own and stay where they are
+        return  # some are native parts, which keep their position
     written = [parts[index] for index in indices]
     sorted_numbers = sorted(range(len(written)), key=lambda number: order.get(results[number].tool_call_id, len(order)))
     for index, number in zip(indices, sorted_numbers, strict=True):

@@ -1,4 +1,11 @@
-"""What a model's name tells of what the model takes. The name is in the URL; one that says nothing certain is taken as modern."""
+"""`generationConfig`, thinking, and what each model accepts.
+
+Fields that several formats have become fields of the request. All others, also malformed ones, stay in `native["gemini"]` under
+their full name (`generationConfig.responseModalities`), so that each is a separate loss elsewhere.
+
+Thinking is a budget in tokens (0: none, -1: dynamic) or, from Gemini 3, a level; never both (GM-14). The table of efforts and
+budgets converts one into the other. Capabilities come from the model name in the URL; unknown names count as current models.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +33,7 @@ _NAME = re.compile(r"gemini-(\d{1,3})(?:\.(\d{1,3}))?-?([a-z-]*)")
 
 
 class Capabilities(NamedTuple):
-    """The generation of a model, as far as its name tells; (0, 0) where it does not."""
+    """What a model accepts, by the version in its name; (0, 0) if unknown, which is treated as current."""
 
     version: tuple[int, int] = (0, 0)
     variant: str = ""
@@ -34,7 +41,7 @@ class Capabilities(NamedTuple):
 
     @property
     def needs_signatures(self) -> bool:
-        """Calls in the history carry a thought signature, or a stand-in for one (GM-10)."""
+        """Calls in the history carry a thought signature, or a placeholder (GM-10)."""
         return self.version >= (3, 0) and not self.makes_images
 
     @property
@@ -62,7 +69,7 @@ class Capabilities(NamedTuple):
 
 @lru_cache(maxsize=256)
 def capabilities_for(model: str) -> Capabilities:
-    """The traits of a model by its name, with or without `models/` before it."""
+    """The capabilities of a model by name, with or without the prefix `models/`."""
     match = _NAME.search(model)
     if match is None:
         return Capabilities()
@@ -79,7 +86,7 @@ THINKING_LEVELS = {
     "max": "HIGH",
 }
 MIN_BUDGET = 128
-"""What a model that always thinks takes in place of none."""
+"""Sent instead of 0 to a model that always thinks."""
 
 _DYNAMIC = -1
 _LEVEL_NAMES = frozenset({"minimal", "low", "medium", "high"})
@@ -88,14 +95,14 @@ _LOWERCASE_LEVEL = spelling_mark("level:small")
 
 
 def read_thinking(config: dict[str, Any]) -> Reasoning:
-    """What a `thinkingConfig` asks for."""
+    """The reasoning settings of a `thinkingConfig`."""
     fields, extras = split_fields(config, _THINKING_FIELDS)
     budget, level, include_thoughts = (
         fields.pop(name, None) for name in ("thinkingBudget", "thinkingLevel", "includeThoughts")
     )
     effort: str | None = None
     marks = None
-    # Level and budget together are refused (GM-14): the level then stays as it came.
+    # Level and budget together are rejected (GM-14); the level is then kept as an extra.
     if (
         type(level) is str
         and level.lower() in _LEVEL_NAMES
@@ -121,7 +128,7 @@ def read_thinking(config: dict[str, Any]) -> Reasoning:
 
 
 def write_thinking(reasoning: Reasoning, capabilities: Capabilities, losses: list[Loss]) -> dict[str, Any]:
-    """The `thinkingConfig`, as the model takes it."""
+    """The `thinkingConfig` for this model."""
     extras = own_extras(reasoning.native, losses, "reasoning", FORMAT)
     config = _write_amount(reasoning, capabilities, losses)
     if reasoning.shown is not None:
@@ -132,11 +139,11 @@ def write_thinking(reasoning: Reasoning, capabilities: Capabilities, losses: lis
 def _write_amount(reasoning: Reasoning, capabilities: Capabilities, losses: list[Loss]) -> dict[str, Any]:
     effort, budget = reasoning.effort, reasoning.budget_tokens
     if effort is not None and effort not in BUDGETS:
-        losses.append(Loss("reasoning.effort", "effort", f"{FORMAT} knows no effort named {effort[:40]}"))
+        losses.append(Loss("reasoning.effort", "effort", f'unknown effort "{effort[:40]}"; dropped'))
         effort = None
     if effort is not None and budget is not None:
         dropped = "budget_tokens" if capabilities.has_thinking_levels else "effort"
-        losses.append(Loss(f"reasoning.{dropped}", dropped, "a budget and an effort cannot both be given"))
+        losses.append(Loss(f"reasoning.{dropped}", dropped, "Gemini accepts either a budget or a level; dropped (GM-14)"))
     if effort is not None and (capabilities.has_thinking_levels or budget is None):
         cannot_stop = effort == "none" and (capabilities.always_thinks or not capabilities.is_known)
         if not capabilities.has_thinking_levels or cannot_stop:
@@ -152,7 +159,7 @@ def _write_amount(reasoning: Reasoning, capabilities: Capabilities, losses: list
 
 def _write_budget(budget: int, capabilities: Capabilities, losses: list[Loss]) -> dict[str, Any]:
     if budget == 0 and capabilities.always_thinks:
-        losses.append(Loss("reasoning", "no thinking", "this model always thinks; it is asked to think little"))
+        losses.append(Loss("reasoning", "no thinking", "thinking cannot be turned off for this model; sent the lowest level"))
         return {"thinkingLevel": "LOW"} if capabilities.version >= (3, 0) else {"thinkingBudget": MIN_BUDGET}
     return {"thinkingBudget": budget}
 
@@ -180,7 +187,7 @@ _INT32 = 2**31
 _OUTPUT_FIELDS = ("responseMimeType", "responseSchema", "responseJsonSchema")
 _MODALITIES = "responseModalities"
 _TEXT_ONLY = spelling_mark("text-only")
-"""An answer in text alone was asked for: what everybody else gives anyway."""
+"""The mark of `responseModalities: ["TEXT"]`, the default of every other format."""
 _GENERATION_FIELDS = field_spellings(
     (
         _MODALITIES,
@@ -225,7 +232,7 @@ def _is_integer(value: Any) -> bool:
 
 
 def _read_output_format(fields: dict[str, Any], values: dict[str, Any]) -> None:
-    """The shape of the answer, taken out of `fields` if it is one that other formats know."""
+    """The output format, removed from `fields` if other formats have it too."""
     media_type, gemini_schema, schema = (fields.get(name) for name in _OUTPUT_FIELDS)
     if media_type == "text/plain" and gemini_schema is None and schema is None:
         values["output_format"] = OutputFormat("text")
@@ -248,7 +255,7 @@ def _read_output_format(fields: dict[str, Any], values: dict[str, Any]) -> None:
 def write_generation(
     request: ModelRequest, native: dict[str, Any], capabilities: Capabilities, losses: list[Loss]
 ) -> dict[str, Any]:
-    """The `generationConfig`; empty if nothing was said."""
+    """The `generationConfig`; may be empty."""
     config: dict[str, Any] = {}
     for name, field in _FLOAT_FIELDS.items():
         number = getattr(request, field)
@@ -267,13 +274,13 @@ def write_generation(
             config[name] = count
     if request.seed is not None and not -_INT32 <= request.seed < _INT32:
         config["seed"] = request.seed % _INT32
-        losses.append(Loss("seed", "seed", "a seed has 31 bits here; the rest was cut off"))
+        losses.append(Loss("seed", "seed", "Gemini accepts 31 bits; the rest was cut off"))
     if request.logprobs is not None:
         config["responseLogprobs"] = request.logprobs
     if request.stop is not None:
         config["stopSequences"] = list(request.stop[:MAX_STOP_SEQUENCES])
         losses.extend(
-            Loss(f"stop[{index}]", "stop", f"{FORMAT} takes at most {MAX_STOP_SEQUENCES}")
+            Loss(f"stop[{index}]", "stop", f"Gemini accepts at most {MAX_STOP_SEQUENCES} stop sequences; sent the first {MAX_STOP_SEQUENCES} (GM-14)")
             for index in range(MAX_STOP_SEQUENCES, len(request.stop))
         )
     if request.output_format is not None:
@@ -293,7 +300,7 @@ def write_generation(
 def _write_output_format(output_format: OutputFormat, config: dict[str, Any], losses: list[Loss]) -> None:
     lose_native(losses, "output_format", output_format.native, FORMAT)
     losses.extend(
-        Loss(f"output_format.{name}", name, f"{FORMAT} has no {name} for the shape of an answer")
+        Loss(f"output_format.{name}", name, f"Gemini does not support {name} in an output format; dropped")
         for name in ("name", "description", "strict")
         if getattr(output_format, name) is not None
     )

@@ -1,13 +1,11 @@
 """Requests: a body of generateContent or streamGenerateContent, read and written.
 
-The model and whether to stream are in the URL, not in the body: a `model` in a body is read, but never written. The system
-prompt (`systemInstruction`) is a leading `system` message. A content is a message; a result is a part of a user's.
+The model and whether to stream are in the URL: a `model` in a body is read but never written. The system prompt
+(`systemInstruction`) is a leading `system` message. A content is a message; a result is a part of a user message.
 
-Writing the contents is the business of `turns`. What else Gemini cannot say is a loss.
-
-Normalised, beside what `content` and `tools` list: a missing role is `user`; one object stands for a list of one; adjacent
-contents of one role are merged, the results in them first; contents without parts are dropped; an empty `generationConfig`,
-`toolConfig`, `thinkingConfig` or `functionCallingConfig` is absent; `model` is not written.
+Normalised, beside what `content` and `tools` list: a missing role is `user`; one object counts as a list of one; adjacent
+contents of one role are merged, results first; contents without parts are dropped; an empty `generationConfig`, `toolConfig`,
+`thinkingConfig` or `functionCallingConfig` is absent.
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ _UNSUPPORTED_TIERS = frozenset({"auto", "scale"})
 
 
 def read_request(body: dict[str, Any]) -> ModelRequest:
-    """The request in neutral terms. Raises `WireError` if the contents are no list."""
+    """The request in neutral terms. Raises `WireError` if `contents` is not a list."""
     fields, native = split_fields(body, _BODY_FIELDS)
     contents = require_list(fields.pop("contents", None), "contents")
     return _build_request(read_contents(contents), fields, native)
@@ -83,7 +81,7 @@ def _build_request(messages: list[Message], fields: dict[str, Any], native: dict
             values["service_tier"] = value
         elif name == "store" and type(value) is bool:
             values["store"] = value
-        else:  # it is only Gemini's, or not what it should be
+        else:  # specific to Gemini, or malformed
             native[name] = value
     leading = () if system is None else (system,)
     return ModelRequest(messages=(*leading, *messages), native=native_extras(native, marks), **values)
@@ -102,7 +100,7 @@ def _read_tool_config(config: dict[str, Any], values: dict[str, Any], native: di
 
 
 def _read_system(system: Any, native: dict[str, Any]) -> Message | None:
-    """The system prompt; only its text is ours, for Gemini takes nothing else there (GM-15)."""
+    """The system prompt; other parts than text stay native, since Gemini rejects them there (GM-15)."""
     if type(system) is str:
         return Message("system", (Text(system),))
     if type(system) is not dict:
@@ -124,7 +122,7 @@ def _read_system(system: Any, native: dict[str, Any]) -> Message | None:
 
 
 def write_request(request: ModelRequest, losses: list[Loss], *, model: str = "", **_options: Any) -> dict[str, Any]:
-    """A body that Gemini accepts. `model` is the one that will be named in the URL, if it is not the request's own."""
+    """A body that Gemini accepts. `model` is the name in the URL, if it is not `request.model`."""
     capabilities = capabilities_for(model or request.model)
     native = gemini_extras(request.native)
     writer = ContentWriter(
@@ -172,16 +170,16 @@ def _write_other_fields(
     request: ModelRequest, native: dict[str, Any], body: dict[str, Any], losses: list[Loss]
 ) -> None:
     if request.parallel_tool_calls is False:
-        reason = f"{FORMAT} may always make several calls at once"
+        reason = "Gemini does not support disabling parallel tool calls; dropped"
         losses.append(Loss("parallel_tool_calls", "parallel_tool_calls", reason))
     losses.extend(
-        Loss(field, field, f"{FORMAT} cannot say it")
+        Loss(field, field, "Gemini has no such parameter; dropped")
         for field in _UNSUPPORTED_FIELDS
         if getattr(request, field) is not None
     )
     tier = request.service_tier
     if tier in _UNSUPPORTED_TIERS:
-        losses.append(Loss("service_tier", "service_tier", f"{FORMAT} has no tier named {tier}"))
+        losses.append(Loss("service_tier", "service_tier", f'Gemini has no service tier "{tier}"; dropped'))
     elif tier is not None:
         body["serviceTier"] = SERVICE_TIERS.get(tier, tier)
     if request.store is not None:
@@ -191,12 +189,12 @@ def _write_other_fields(
         if name.startswith((GENERATION_PREFIX, _TOOL_PREFIX)):
             continue
         if name in body:
-            losses.append(Loss(f"native.{name}", name, "the request says it in another way, too"))
+            losses.append(Loss(f"native.{name}", name, "overridden by another field of the request; dropped"))
         else:
             body[name] = value
     if body.get("cachedContent") and body.keys() & {"tools", "toolConfig", "systemInstruction"}:  # GM-19
         del body["cachedContent"]
-        reason = "it cannot be combined with tools or a system prompt"
+        reason = "cannot be combined with tools or a system prompt; dropped (GM-19)"
         losses.append(Loss("native.cachedContent", "cachedContent", reason))
 
 
@@ -217,7 +215,7 @@ def _write_system(messages: Sequence[Message], writer: ContentWriter) -> dict[st
                 if written is not None:
                     parts.append(written)
             else:
-                reason = "the system prompt is text only"
+                reason = "Gemini accepts only text in the system prompt; dropped (GM-15)"
                 writer.losses.append(Loss(writer.path(position), type(part).__name__.lower(), reason))
     if not parts and not system:
         return None

@@ -1,7 +1,12 @@
-"""What an answer cost: `usageMetadata` and `TokenUsage`.
+"""Responses: a GenerateContentResponse, read and written.
 
-Gemini counts apart what the neutral counts include: thoughts beside the candidates, the prompts of its own tools beside the
-prompt. Cached tokens are within the prompt for both.
+The first candidate is the answer, the rest are its `others`. A blocked prompt is an answer without parts, stopped by the content
+filter. Other fields of a candidate (grounding, citations, ...) and of the response (`promptFeedback`, `createTime`) are in
+`native["gemini"]` under their own names; unknown fields are in `response` and `candidate` there.
+
+Usage: Gemini counts thoughts and the prompts of its own tools separately; neutral counts include them.
+Normalised: null, an empty name or id, and `candidates: []` are absent; names become camelCase; `index` is the position of a
+candidate; the role of a content is `model`.
 """
 
 from __future__ import annotations
@@ -31,7 +36,7 @@ from antiphon.wire.vendors.google import (
 
 
 def read_usage(raw: dict[str, Any]) -> TokenUsage:
-    """The counts, and the object they came in."""
+    """The counts, with the original object in `raw`."""
     thoughts = _count(raw, "thoughtsTokenCount")
     return TokenUsage(
         _count(raw, "promptTokenCount") + _count(raw, "toolUsePromptTokenCount"),
@@ -57,7 +62,7 @@ def _count(raw: dict[str, Any], name: str) -> int:
 
 
 def write_usage(usage: TokenUsage, losses: list[Loss]) -> dict[str, Any]:
-    """The counts as Gemini gives them."""
+    """The counts as `usageMetadata`."""
     if usage.format == FORMAT and usage.raw is not None:
         return usage.raw
     written = {
@@ -70,7 +75,7 @@ def write_usage(usage: TokenUsage, losses: list[Loss]) -> dict[str, Any]:
     if usage.cached_tokens:
         written["cachedContentTokenCount"] = usage.cached_tokens
     if usage.cache_write_tokens:
-        losses.append(Loss("usage.cache_write_tokens", "cache_write_tokens", f"{FORMAT} does not count them apart"))
+        losses.append(Loss("usage.cache_write_tokens", "cache_write_tokens", "Gemini does not report cache writes; dropped"))
     return written
 
 
@@ -86,7 +91,7 @@ CANDIDATE_FIELDS = field_spellings(
 RESPONSE_EXTRAS = frozenset({"promptFeedback", "createTime", "modelStatus", "usageMetadata"})
 """Names in `native` that belong to the response, not to the candidate."""
 NO_CANDIDATES = "no-candidates"
-"""The mark of a response that had none."""
+"""The mark of a response without candidates."""
 
 STOP_REASONS: dict[str, StopReason] = {"STOP": "end", "MAX_TOKENS": "length", "CONTINUATION": "paused"}
 STOP_REASONS |= dict.fromkeys(
@@ -96,12 +101,12 @@ STOP_REASONS |= dict.fromkeys(
     name_set("SAFETY RECITATION BLOCKLIST PROHIBITED_CONTENT SPII MODEL_ARMOR"), "content_filter"
 )
 STOP_REASONS |= dict.fromkeys(name_set("IMAGE_SAFETY IMAGE_PROHIBITED_CONTENT IMAGE_RECITATION"), "content_filter")
-# As the Gemini API numbers them where enums are encoded as numbers.
+# The numbers of the enum, for clients that encode enums as numbers.
 FINISH_REASON_ENUM = (
     *("", "STOP", "MAX_TOKENS", "SAFETY", "RECITATION", "OTHER", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII"),
     *("MALFORMED_FUNCTION_CALL", "IMAGE_SAFETY"),
 )
-# A pause of another provider's is no CONTINUATION: on that word clients ask again by themselves.
+# Not CONTINUATION for "paused": clients would send another request on their own.
 FINISH_REASONS: dict[StopReason, str] = {
     "end": "STOP",
     "stop_sequence": "STOP",
@@ -116,7 +121,7 @@ FINISH_REASONS: dict[StopReason, str] = {
 
 
 def read_stop_reason(finish_reason: Any, has_calls: bool) -> StopReason:
-    """Why the candidate stopped. Gemini says STOP for calls, too: they are known by their presence."""
+    """The stop reason. Gemini reports STOP for calls too, so calls are recognised by their presence."""
     if finish_reason is None:
         return ""
     if type(finish_reason) is int and 0 < finish_reason < len(FINISH_REASON_ENUM):
@@ -126,14 +131,14 @@ def read_stop_reason(finish_reason: Any, has_calls: bool) -> StopReason:
 
 
 def write_stop_reason(stop: StopReason) -> str | None:
-    """Gemini's word for it; None where the answer has not stopped."""
+    """The `finishReason`; None if the answer has not stopped."""
     return FINISH_REASONS.get(stop)
 
 
 def output_extras(
     response: dict[str, Any], candidate: dict[str, Any], unknown: dict[str, Any], has_candidates: bool
 ) -> NativeExtras | None:
-    """What is said about an answer: of the response, of the candidate, and what of the candidate we do not know."""
+    """Native extras of an answer: fields of the response, fields of the candidate, and its unknown fields."""
     extras: dict[str, Any] = {}
     unknown_response: dict[str, Any] = {}
     for name, value in response.items():
@@ -150,7 +155,7 @@ def output_extras(
 
 
 def split_extras(native: NativeExtras | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The fields that `output_extras` put together: those of the response, and those of the candidate."""
+    """The reverse of `output_extras`: the fields of the response and of the candidate."""
     response: dict[str, Any] = {}
     candidate: dict[str, Any] = {}
     for name, value in (native or {}).get(FORMAT, {}).items():
@@ -162,7 +167,7 @@ def split_extras(native: NativeExtras | None) -> tuple[dict[str, Any], dict[str,
 
 
 def is_prompt_blocked(feedback: Any) -> bool:
-    """Whether the prompt itself was refused."""
+    """Whether the prompt itself was blocked."""
     return isinstance(feedback, dict) and bool(feedback.get("blockReason") or feedback.get("block_reason"))
 
 
@@ -186,11 +191,11 @@ def format_time(seconds: int) -> str | None:
 
 
 _RAW_CANDIDATE = "raw-candidate"
-"""The mark of a candidate that is none; it is kept as it came."""
+"""The mark of a candidate that is not an object; it is kept as one native part."""
 
 
 def read_response(body: dict[str, Any]) -> ModelOutput:
-    """The response in neutral terms. Raises `WireError` if the candidates are no list."""
+    """The response in neutral terms. Raises `WireError` if `candidates` is not a list."""
     fields, extras = split_fields(body, RESPONSE_FIELDS)
     candidates = require_list(fields.pop("candidates", None), "candidates")
     values: dict[str, Any] = {"format": FORMAT}
@@ -239,7 +244,7 @@ def _read_candidate(
 
 
 def _read_content(fields: dict[str, Any], calls: CallIdTracker) -> tuple[OutputPart, ...]:
-    """The parts of a candidate; what is odd about its content stays in `fields`."""
+    """The parts of a candidate; unusual fields of its content stay in `fields`."""
     content = fields.pop("content", None)
     if type(content) is not dict:
         if content is not None:
@@ -256,7 +261,7 @@ def _read_content(fields: dict[str, Any], calls: CallIdTracker) -> tuple[OutputP
 
 
 def output_part(part: Any, read: Part) -> OutputPart:
-    """What a model may say: a result is none of its business, and is kept as it came."""
+    """A part of an answer. Models do not return results, so a result stays native."""
     return Native(FORMAT, part) if isinstance(read, ToolCallResult) else read
 
 
@@ -276,7 +281,7 @@ def write_response(output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
 
 
 def response_head(response_id: str, model: str, created: int | None, is_same_format: bool) -> dict[str, Any]:
-    """Which response, of which model, when. What Gemini itself left out stays out; others' answers get an id."""
+    """Model, time and id of a response. Answers of other formats always get an id."""
     head: dict[str, Any] = {}
     if model:
         head["modelVersion"] = model
@@ -295,7 +300,7 @@ def _write_candidate(output: ModelOutput, index: int, losses: list[Loss]) -> Any
     if has_mark(output.native, _RAW_CANDIDATE) and len(output.parts) == 1 and isinstance(output.parts[0], Native):
         return output.parts[0].data
     if output.stop_sequence is not None:
-        losses.append(Loss(f"{path}stop_sequence", "stop_sequence", f"{FORMAT} does not say which it was"))
+        losses.append(Loss(f"{path}stop_sequence", "stop_sequence", "Gemini does not report the matched stop sequence; dropped"))
     candidate_fields = split_extras(output.native)[1]
     writer = ContentWriter(losses)
     first_loss = len(losses)
@@ -310,7 +315,7 @@ def _write_candidate(output: ModelOutput, index: int, losses: list[Loss]) -> Any
 
 
 def build_candidate(parts: list[Any], index: int, finish_reason: str | None, fields: dict[str, Any]) -> dict[str, Any]:
-    """A candidate with what is said about it."""
+    """A candidate with its fields."""
     content: Any = {"parts": parts, "role": "model"} if parts else {"role": "model"}
     raw_content = fields.get("content")
     if isinstance(raw_content, dict):

@@ -1,13 +1,11 @@
-"""The rules of Gemini's generateContent, told before the provider tells them.
+"""The rules of generateContent, checked before the request is sent.
 
-`check_request` reads a body front to back and returns what it breaks. The API parses JSON as proto3, and so does this: names in
-camelCase or snake_case, null as absent, one object where a list is expected, and an unknown name an error. `check_sequence`
-looks at nothing but the contents, so that a repair can ask it alone; adjacent contents of one role are one turn to it, as
-they are to the provider. Rule ids are those of the rule book, messages the provider's own words, and paths are spelled as the
-body spells them (`contents[1].parts[0].functionCall`).
+The API parses JSON as proto3, and so does this: camelCase or snake_case names, null as absent, one object for a list, unknown
+names as errors. Messages are the provider's own; paths use the spelling of the body (`contents[1].parts[0].functionCall`).
+`check_sequence` checks only the order of the contents; adjacent contents of one role are one turn.
 
-The model is named in the URL: what depends on it is checked only if the caller names it and its name says for certain which
-generation it is. Nothing here raises: a value of the wrong type is a violation, and is not looked into further.
+The model is in the URL: rules that depend on it apply only if the caller passes a name with a known version. Nothing here
+raises: a value of the wrong type is a violation and is not examined further.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ _STRUCTS = {"functionCall": "args", "functionResponse": "response"}
 
 
 class _RuleContext(Struct):
-    """A body under check: what the model's name tells for certain, and what was found so far."""
+    """A body under check: the capabilities of its model, and the violations so far."""
 
     body: dict[str, Any]
     model: Capabilities
@@ -98,7 +96,7 @@ def _check_content(context: _RuleContext, path: str, content: Any) -> None:
     parts = as_list(content.get("parts"))
     if not parts:
         message = f"* GenerateContentRequest.{path}.parts: contents.parts must not be empty."
-        # A model turn that said nothing, replayed without the name `parts`, was accepted twice (GM-03).
+        # An empty model turn, replayed without the key `parts`, was accepted twice (GM-03).
         is_empty_model_turn = role == "model" and "parts" not in content
         context.violations.append(Violation("GM-03", f"{path}.parts", message, advisory=is_empty_model_turn))
     for position, part in enumerate(parts):
@@ -134,7 +132,7 @@ def _check_part(context: _RuleContext, path: str, part: Any) -> None:
 
 
 def _data_violations(name: str, value: Any) -> Iterator[Violation]:
-    """What is wrong with the data of a part, seen from there; `{at}` in a message stands for where that is."""
+    """Violations in the data of a part, with relative paths; `{at}` in a message is replaced by the path of the data."""
     if name == "text":
         if not isinstance(value, str):
             yield Violation("GM-04", "", "Invalid value at '{at}' (TYPE_STRING)")
@@ -213,7 +211,7 @@ def _check_signatures(context: _RuleContext, contents: list[Any]) -> None:
 
 
 def _turn_start(contents: list[Any]) -> int:
-    """Where the current turn starts: behind the last content in which the user says something."""
+    """The start of the current turn: after the last user content that is not only results."""
     for index in range(len(contents) - 1, -1, -1):
         content = contents[index]
         if not _is_model(content) and any(not _has(part, "functionResponse") for part in _parts(content)):
@@ -336,7 +334,7 @@ class _Turn(Struct):
                 self.responses += 1
 
     def violations(self) -> Iterator[Violation]:
-        """What is wrong with this turn after the one before it."""
+        """The violations of this turn, given the calls of the previous one."""
         if self.start == 0 and self.calls:
             message = (
                 "Please ensure that function call turn comes immediately after a user turn or after a function "
@@ -354,7 +352,7 @@ class _Turn(Struct):
             yield Violation("GM-07", f"contents[{self.first_response if self.responses else self.start}]", message)
 
 
-# Names a tool has in other providers' formats; new tools of Gemini's own come often, so other names pass.
+# Fields of tools in other formats. Google adds tools often, so unknown names are accepted.
 FOREIGN_TOOL_FIELDS = frozenset({"type", "function", "name", "description", "parameters", "input_schema"})
 FUNCTION_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}\Z")
 MODES = ("MODE_UNSPECIFIED", "AUTO", "ANY", "NONE", "VALIDATED")
@@ -421,14 +419,14 @@ def _tool_config_violations(body: dict[str, Any], is_function_calling: bool, is_
     elif config is not None:
         path = f"{key}.{spelling_used(tool_config, 'functionCallingConfig')}"
         yield from _calling_violations(config, path)
-        # Beside a tool of Google's own it was accepted (GM-13).
+        # Accepted together with a tool of Google's own (GM-13).
         if not is_function_calling and not is_other:
             yield Violation("GM-13", path, "Function calling config is set without function_declarations")
 
 
 def _calling_violations(config: dict[str, Any], path: str) -> Iterator[Violation]:
     mode = config.get("mode")
-    # Numbers stand for modes where enums are encoded as numbers.
+    # Some clients encode enums as numbers.
     is_number = isinstance(mode, int) and not isinstance(mode, bool)
     if mode is not None and not is_number and not (isinstance(mode, str) and mode.upper() in MODES):
         yield Violation("GM-13", f"{path}.mode", f"Invalid value at '{path}.mode'")

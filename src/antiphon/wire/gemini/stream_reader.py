@@ -1,7 +1,12 @@
-"""A call whose arguments arrive piece by piece (Vertex, `streamFunctionCallArguments`).
+"""Streams of `streamGenerateContent`, read; `stream_writer` writes them.
 
-Each piece names a place in the arguments by a JSON path (`$.recipe.steps[2]`) and gives a value for it; a string may go on in the
-next piece for the same place. The arguments are whole when the call no longer says `willContinue`.
+Each chunk is a GenerateContentResponse with what is new. Text continues the open part with the same `thought` flag; a signature
+belongs to the part it comes with, and a different one starts a new part. Usage comes in every chunk and the last one counts; so
+does the last value of every field of a candidate, except citations, which are appended.
+
+A `finishReason` is not the end: with code execution the model continues after one. A candidate is finished if nothing follows
+its last `finishReason`, so `Finished` comes when the bytes end. A stream that ends otherwise, or with an error, has failed.
+Normalised: empty text without a signature is dropped.
 """
 
 from __future__ import annotations
@@ -25,6 +30,7 @@ from antiphon.wire.delta import (
     Started,
     UsageReported,
 )
+from antiphon.wire.gemini.partial_call import PartialCall
 from antiphon.wire.gemini.chunks import ChunkReader
 from antiphon.wire.gemini.content import CallIdTracker, encode, read_part
 from antiphon.wire.gemini.errors import read_error
@@ -44,110 +50,11 @@ from antiphon.wire.output import MOST_CANDIDATES, ProviderError
 from antiphon.wire.sse import SseOverflow
 from antiphon.wire.vendors.google import FORMAT, as_list, gemini_extras, get_field, split_fields
 
-_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d{1,6})\]|\[(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\")\]", re.DOTALL)
-_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
-_MAX_GAP = 1_000
-
-
-class PartialCall(Struct):
-    """The arguments of one call as far as they are known."""
-
-    index: int
-    arguments: dict[str, Any] = {}
-    open_string_path: str | None = None  # the place of a string that the next piece continues
-
-    def add(self, call: dict[str, Any]) -> None:
-        """The next piece; what is not as it should be is passed over."""
-        args = call.get("args")
-        if isinstance(args, dict):
-            self.arguments.update(args)
-        for piece in as_list(get_field(call, "partialArgs")):
-            path = get_field(piece, "jsonPath") if isinstance(piece, dict) else None
-            if isinstance(path, str):
-                self._set(path, piece)
-
-    def _set(self, path: str, piece: dict[str, Any]) -> None:
-        steps = _parse_path(path)
-        has_value, value = _piece_value(piece)
-        if not steps or not has_value:
-            return
-        container: Any = self.arguments
-        for step, following in pairwise(steps):
-            container = _get_or_create(container, step, [] if isinstance(following, int) else {})
-            if container is None:
-                return
-        last = steps[-1]
-        existing = _get_item(container, last)
-        if isinstance(value, str) and isinstance(existing, str) and self.open_string_path == path:
-            value = existing + value
-        _set_item(container, last, value)
-        self.open_string_path = path if get_field(piece, "willContinue") is True else None
-
-
-def _parse_path(path: str) -> list[str | int]:
-    """The names and numbers of a JSON path; none if it is not one."""
-    position = 1
-    steps: list[str | int] = []
-    while path.startswith("$") and position < len(path):
-        match = _STEP.match(path, position)
-        if match is None:
-            return []
-        name, number, single, double = match.groups()
-        quoted = single if single is not None else double
-        if number is not None:
-            steps.append(int(number))
-        else:
-            steps.append(name if name is not None else _ESCAPE.sub(r"\1", quoted))
-        position = match.end()
-    return steps
-
-
-def _piece_value(piece: dict[str, Any]) -> tuple[bool, Any]:
-    """Whether the piece holds a value, and which."""
-    for name in ("stringValue", "numberValue", "boolValue", "nullValue"):
-        value = get_field(piece, name)
-        if value is not None:
-            if name == "nullValue":
-                return True, None
-            # All numbers are doubles here; a whole one is written without a point.
-            return True, int(value) if isinstance(value, float) and value.is_integer() else value
-    return "nullValue" in piece, None
-
-
-def _get_item(container: Any, step: str | int) -> Any:
-    if isinstance(container, list) and isinstance(step, int):
-        return container[step] if step < len(container) else None
-    return container.get(step) if isinstance(container, dict) else None
-
-
-def _set_item(container: Any, step: str | int, value: Any) -> bool:
-    if isinstance(container, list) and isinstance(step, int):
-        if step - len(container) > _MAX_GAP:
-            return False
-        container.extend([None] * (step + 1 - len(container)))
-        container[step] = value
-        return True
-    if isinstance(container, dict):
-        container[str(step)] = value
-        return True
-    return False
-
-
-def _get_or_create(container: Any, step: str | int, empty: Any) -> Any:
-    """The container at a step, made if it is not there; None if it cannot be."""
-    existing = _get_item(container, step)
-    if isinstance(existing, dict | list):
-        return existing
-    return empty if _set_item(container, step, empty) else None
-
-
 NO_USAGE = msgspec.Raw()
-"""The usage of a chunk that tells none."""
+"""The usage of a chunk without usage."""
 
 
 class _TextPart(Struct, forbid_unknown_fields=True, gc=False):
-    """Words, or thoughts."""
-
     text: str
     thought: bool = False
 
@@ -163,7 +70,7 @@ class _TextCandidate(Struct, forbid_unknown_fields=True, gc=False):
 
 
 class _TextChunk(Struct, forbid_unknown_fields=True, gc=False, rename="camel"):
-    """More of the text of the only candidate, and the usage so far, which is not looked into: only the last one counts."""
+    """More text of the only candidate. The usage is not decoded: only the last one counts."""
 
     candidates: tuple[_TextCandidate]
     usage_metadata: msgspec.Raw = NO_USAGE
@@ -175,7 +82,7 @@ _decode_text = msgspec.json.Decoder(_TextChunk).decode
 
 
 def decode_text_chunk(data: bytes) -> _TextChunk | None:
-    """The chunk, or None if it says anything else or is no JSON."""
+    """The chunk if it is only more text; None otherwise."""
     try:
         return _decode_text(data)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -183,15 +90,15 @@ def decode_text_chunk(data: bytes) -> _TextChunk | None:
 
 
 _decode = msgspec.json.Decoder().decode
-STREAM_CUT = ProviderError("the stream ended before the answer did", "stream_cut")
-MALFORMED_STREAM = ProviderError("the stream holds something that is not JSON", "server")
+STREAM_CUT = ProviderError("stream ended before the response was complete", "stream_cut")
+MALFORMED_STREAM = ProviderError("invalid stream: not JSON", "server")
 
 
 class _Candidate(Struct):
-    """One candidate while it is being said."""
+    """The state of one candidate."""
 
     number: int
-    text_index: int = -1  # the index of the text that may go on
+    text_index: int = -1  # the open text part
     is_thought: bool = False
     signature: Any = None
     call: PartialCall | None = None
@@ -202,7 +109,7 @@ class _Candidate(Struct):
     unknown: dict[str, Any] = {}
 
     def merge_fields(self, fields: dict[str, Any], unknown: dict[str, Any]) -> None:
-        """Remember what a chunk says about the candidate."""
+        """Add the fields of a chunk to those of the candidate."""
         for name, value in fields.items():
             known = self.fields.get(name)
             grows = name in ("groundingMetadata", "citationMetadata")
@@ -213,7 +120,7 @@ class _Candidate(Struct):
 
 
 def _append_citations(known: dict[str, Any], later: dict[str, Any]) -> dict[str, Any]:
-    """Citations of one chunk after those of the chunks before it."""
+    """Append the citations of a chunk to the earlier ones."""
     result = dict(known)
     for name, value in later.items():
         known_value = result.get(name)
@@ -225,7 +132,7 @@ def _append_citations(known: dict[str, Any], later: dict[str, Any]) -> dict[str,
 
 
 class StreamReader:
-    """Bytes in, deltas out, however the bytes are cut; both forms of a stream."""
+    """Bytes in, deltas out, however the bytes are split; SSE or a JSON array."""
 
     def __init__(self) -> None:
         self._chunks = ChunkReader()
@@ -236,10 +143,10 @@ class StreamReader:
         self._calls = CallIdTracker()
         self._candidates: dict[int, _Candidate] = {}
         self._parts = 0
-        self._usage: Any = None  # as it was decoded, or its bytes
+        self._usage: Any = None  # decoded, or as bytes
         self._reported: dict[str, Any] | None = None
         self._response_fields: dict[str, Any] = {}
-        self._text_candidate: _Candidate | None = None  # the only candidate, while it is saying text
+        self._text_candidate: _Candidate | None = None  # the only candidate, while its text is open
 
     def feed(self, data: bytes) -> list[ModelOutputDelta]:
         """The deltas these bytes complete."""
@@ -254,8 +161,8 @@ class StreamReader:
         return self._take_deltas()
 
     def close(self) -> list[ModelOutputDelta]:
-        """The stream ended: the end of the answer, or why it has none."""
-        self._malformed = STREAM_CUT  # an event that cannot be read now is one that was cut
+        """End of the stream: the end of the answer, or a failure."""
+        self._malformed = STREAM_CUT  # an undecodable event now means a cut stream
         if not self._has_ended:
             self._read_all(self._chunks.close())
         if not self._has_ended:
@@ -276,7 +183,7 @@ class StreamReader:
         for data in chunks:
             if self._text_candidate is not None and self._read_text_chunk(data, self._text_candidate):
                 continue
-            if data == b"[DONE]":  # what some proxies append
+            if data == b"[DONE]":  # some proxies append it
                 continue
             try:
                 chunk = _decode(data)
@@ -294,7 +201,7 @@ class StreamReader:
             self._text_candidate = candidate if candidate is not None and candidate.text_index >= 0 else None
 
     def _read_text_chunk(self, data: bytes, candidate: _Candidate) -> bool:
-        """Read a chunk that is more of the open text; False, and nothing done, if it is not that."""
+        """Read a chunk that only continues the open text; False, without effect, for any other."""
         chunk = decode_text_chunk(data)
         if chunk is None:
             return False
@@ -352,7 +259,7 @@ class StreamReader:
         if isinstance(self._usage, bytes):
             try:
                 self._usage = _decode(self._usage)
-            except (msgspec.DecodeError, RecursionError):  # a number beyond all numbers: nobody can count with it
+            except (msgspec.DecodeError, RecursionError):  # a number out of range
                 self._usage = None
         if self._usage is not None and self._usage is not self._reported:
             self._deltas.append(UsageReported(read_usage(self._usage)))
@@ -365,7 +272,7 @@ class StreamReader:
         index, content, finish_reason = candidate.get("index"), candidate.get("content"), candidate.get("finishReason")
         number = index if type(index) is int and index >= 0 else position
         if number >= MOST_CANDIDATES:
-            self._fail(ProviderError("an event is of a candidate beyond all that can be asked for", "server"))
+            self._fail(ProviderError(f"invalid stream: candidate index {number} exceeds {MOST_CANDIDATES - 1}", "server"))
             return
         state = self._candidate(number)
         if len(candidate) != (index is not None) + (content is not None) + (finish_reason is not None):
@@ -412,7 +319,7 @@ class StreamReader:
             self._emit_whole(state, read)
 
     def _append_text(self, state: _Candidate, text: str, is_thought: bool, native: NativeExtras | None) -> None:
-        """More text: of the open part if it may be, else of a new one."""
+        """Continue the open part if flag and signature match, else start a new one."""
         extras = gemini_extras(native)
         signature = extras.get("thoughtSignature")
         is_other = bool(signature and state.signature and signature != state.signature)
@@ -447,7 +354,7 @@ class StreamReader:
             state.call = None
 
     def _emit_whole(self, state: _Candidate, part: OutputPart) -> None:
-        """A part that comes in one piece."""
+        """A complete part."""
         self._end_part(state)
         if not isinstance(part, ToolCallRequest):
             self._deltas.append(PartEnded(self._start_part(state, part)))
@@ -457,7 +364,7 @@ class StreamReader:
         self._deltas += (PartDelta(index, part.arguments), PartEnded(index))
 
     def _read_partial_call(self, part: dict[str, Any], call: dict[str, Any], state: _Candidate) -> bool:
-        """A piece of a call; False if the call is whole."""
+        """A piece of a call; False if the call is complete."""
         continues = get_field(call, "willContinue") is True
         is_new = call.get("name") is not None or state.call is None
         if is_new and not continues and get_field(call, "partialArgs") is None:
@@ -480,9 +387,9 @@ class StreamReader:
         return True
 
     def _end_of_stream(self) -> None:
-        """The bytes have ended: was it the end of the answer?"""
+        """Finish the candidates, or fail if the response is not complete."""
         rest = self._chunks.rest
-        if rest:  # a server that fails between events writes its error without `data:`
+        if rest:  # a server that fails between events sends its error without `data:`
             try:
                 body = _decode(rest)
             except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):

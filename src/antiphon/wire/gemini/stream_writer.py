@@ -1,12 +1,11 @@
-"""Deltas as the stream a Gemini client expects: `data:` lines, each a GenerateContentResponse with what is new.
+"""Streams for Gemini clients, written: `data:` lines, each a GenerateContentResponse with what is new.
 
-A client appends text to text, so parts must come one after the other: of each candidate the first open part speaks, and what the
-others say waits for its end. A call is written when its arguments are whole (Gemini has no fragments of them) and it is known
-what follows: calls side by side, and the finish behind them, are one chunk, for the chats of Google's SDKs keep each chunk as
-a turn of its own. Usage, and all that is said about the answer, comes with the finish reason, in the last chunk. If that has
-nothing else to say, it has an empty text, as Google's often has: those chats forget a whole answer over a chunk without parts.
+Clients append text to text, so parts are written one after the other: the first open part of a candidate is written at once, the
+others wait for its end. A call is written when its arguments are complete and the next delta is known: adjacent calls and the
+finish share one chunk, since the chats of Google's SDKs store each chunk as a turn. Usage and all other fields come with the
+finish reason in the last chunk. If that has no parts it gets an empty text: those chats drop an answer whose last chunk has none.
 
-Two texts side by side become one to whoever reads this, unless their signatures differ; text that says nothing is not written.
+Adjacent texts become one for the client unless their signatures differ; empty text is not written.
 """
 
 from __future__ import annotations
@@ -47,11 +46,11 @@ from antiphon.wire.output import ProviderError
 from antiphon.wire.vendors.google import FORMAT, has_mark
 
 _encode = msgspec.json.Encoder().encode
-_STREAM_CUT = ProviderError("the answer ended before it was complete", "stream_cut")
+_STREAM_CUT = ProviderError("stream ended before the response was complete", "stream_cut")
 
 
 class _OpenPart(Struct):
-    """A part that is being said: what of it was not yet written."""
+    """A part that has not ended, with what is not yet written of it."""
 
     index: int
     part: OutputPart
@@ -63,7 +62,7 @@ class _OpenPart(Struct):
 
 
 class StreamWriter:
-    """Deltas of any origin in, the bytes of a stream out. `model` is the name the client asked for."""
+    """Deltas of any format in, bytes of a stream out. `model` is the name the client asked for."""
 
     def __init__(self, model: str = "") -> None:
         self.losses: list[Loss] = []
@@ -77,7 +76,7 @@ class StreamWriter:
         self._has_ended = False
 
     def write(self, delta: ModelOutputDelta) -> bytes:
-        """The bytes that say it; none if it has to wait."""
+        """The bytes of a delta; empty if it has to wait."""
         if type(delta) is PartDelta:
             return self._write_delta(delta)
         if isinstance(delta, PartStarted):
@@ -103,7 +102,7 @@ class StreamWriter:
         return b""
 
     def close(self) -> bytes:
-        """The end of the stream; an error if the answer had none."""
+        """The end of the stream; an error if the answer is not complete."""
         return b"" if self._has_ended else self._write_failure(_STREAM_CUT)
 
     def _start(self, started: Started) -> None:
@@ -144,7 +143,7 @@ class StreamWriter:
         return self._chunk(parts, candidate) if parts else b""
 
     def _completed_parts(self, candidate: int, is_last: bool = False) -> list[Any]:
-        """What may be written now: of the first part, and of those behind it when it has ended."""
+        """The parts that can be written now: the first one, and the next ones once it has ended."""
         queue = self._queues.get(candidate)
         parts: list[Any] = []
         while queue:
@@ -180,7 +179,7 @@ class StreamWriter:
     def _write_finish(self, delta: Finished) -> bytes:
         lose_native(self.losses, "native", delta.native, FORMAT)
         if delta.stop_sequence is not None:
-            self.losses.append(Loss("stop_sequence", "stop_sequence", f"{FORMAT} does not say which it was"))
+            self.losses.append(Loss("stop_sequence", "stop_sequence", "Gemini does not report the matched stop sequence; dropped"))
         response, candidate_fields = split_extras(delta.native)
         parts = self._completed_parts(delta.candidate, is_last=True)
         if not parts and delta.candidate in self._candidates_with_output:
@@ -188,7 +187,7 @@ class StreamWriter:
         self._has_ended = True
         chunk: dict[str, Any] = {}
         if parts or not has_mark(delta.native, NO_CANDIDATES):
-            # A stream needs its finish reason, also where nobody said one.
+            # Clients need a finish reason, even where the answer has none.
             finish_reason = write_stop_reason(delta.stop_reason) or "OTHER"
             candidate = build_candidate(parts, delta.candidate, finish_reason, candidate_fields)
             chunk["candidates"] = [candidate]
@@ -213,6 +212,6 @@ class StreamWriter:
 
     def _event(self, chunk: dict[str, Any]) -> bytes:
         data = _encode(chunk)
-        if b"\n" in data or b"\r" in data:  # arguments go out as the model wrote them, but an event has one line
+        if b"\n" in data or b"\r" in data:  # arguments are sent as the model wrote them, but an event is one line
             data = msgspec.json.format(data, indent=-1)
         return b"data: " + data + b"\r\n\r\n"

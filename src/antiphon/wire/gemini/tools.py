@@ -1,12 +1,11 @@
 """Tools and the choice among them: `tools` and `toolConfig.functionCallingConfig`.
 
-A declaration gives its parameters as Gemini's own Schema (`parameters`) or as JSON Schema (`parametersJsonSchema`). We keep JSON
-Schema and write it as such, since the Schema subset refuses most of what other formats say (GM-12); what came as a Schema goes
-back as one, by a mark (see `spelling`) or, where that is not enough, from the original in `native`. Google's own tools
-(googleSearch, codeExecution, …) are `Native`.
+A declaration has its parameters as a Schema (`parameters`) or as JSON Schema (`parametersJsonSchema`). JSON Schema is written as
+such, since the Schema subset rejects most keywords (GM-12). A Schema is written back as a Schema, by a mark or, where that is
+not enough, from the original in `native`. Google's own tools (googleSearch, codeExecution, ...) are `Native`.
 
-Normalised: all function declarations stand in one entry of `tools`, where the first of them stood, and a tool of Google's
-in an entry of its own; empty `allowedFunctionNames` are absent.
+Normalised: all function declarations are in one entry of `tools`, at the position of the first; each of Google's tools has its
+own entry; empty `allowedFunctionNames` are absent.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from antiphon.wire.vendors.google import (
 
 
 def _encode_as_json_schema(schema: dict[str, Any]) -> tuple[bytes, str | None]:
-    """A Schema as JSON Schema, encoded, and the style it came in."""
+    """A Schema as encoded JSON Schema, and its style."""
     read, style = read_schema(schema)
     return msgspec.json.encode(read), style
 
@@ -56,7 +55,7 @@ _CALLING_FIELDS = field_spellings(("mode", "allowedFunctionNames"))
 
 
 def read_tools(tools: Any) -> tuple[ToolDefinition | Native, ...]:
-    """Every tool, one by one."""
+    """The tools, one entry per function."""
     read: list[ToolDefinition | Native] = []
     for tool in as_list(tools):
         if type(tool) is not dict:
@@ -85,7 +84,7 @@ def _read_declaration(declaration: Any) -> ToolDefinition | Native:
 
 
 def _read_parameters(fields: dict[str, Any]) -> tuple[dict[str, Any] | None, NativeExtras | None]:
-    """The parameters as JSON Schema, taken out of `fields` unless they must go back as they came."""
+    """The parameters as JSON Schema, removed from `fields` unless the original must be kept."""
     schema = fields.get("parametersJsonSchema")
     if schema is not None:
         if type(schema) is not dict:
@@ -98,7 +97,7 @@ def _read_parameters(fields: dict[str, Any]) -> tuple[dict[str, Any] | None, Nat
         return None, None
     try:
         encoded, style = _JSON_SCHEMAS(gemini_schema)
-    except (ValueError, RecursionError):  # it cannot be written down again
+    except (ValueError, RecursionError):  # it cannot be encoded
         return gemini_schema, None
     schema = msgspec.json.decode(encoded)
     if style is None:
@@ -119,11 +118,11 @@ def write_tools(tools: tuple[ToolDefinition | Native, ...], writer: ContentWrite
             if declaration is None:
                 continue
         elif tool.origin != FORMAT:
-            writer.losses.append(Loss(f"tools[{index}]", "tool", f"only {tool.origin} has it"))
+            writer.losses.append(Loss(f"tools[{index}]", "tool", f"tool specific to {tool.origin}; dropped"))
             continue
         else:
             match tool.data:
-                case {"functionDeclarations": [raw_declaration]} if len(tool.data) == 1:  # one that could not be read
+                case {"functionDeclarations": [raw_declaration]} if len(tool.data) == 1:  # a declaration kept unread
                     declaration = raw_declaration
                 case _:
                     written.append(tool.data)
@@ -140,12 +139,12 @@ def _write_declaration(
     losses = writer.losses
     name = NAMES.to_wire(tool.name)
     if name in names:  # GM-11
-        losses.append(Loss(path, "tool", f"a tool named {tool.name} is already there"))
+        losses.append(Loss(path, "tool", f"duplicate tool name {tool.name}; dropped (GM-11)"))
         return None
     names.add(name)
     extras = own_extras(tool.native, losses, path, FORMAT)
     if tool.strict:
-        losses.append(Loss(f"{path}.strict", "strict", f"{FORMAT} has no strict tools"))
+        losses.append(Loss(f"{path}.strict", "strict", "Gemini does not support strict tools; dropped"))
     written: dict[str, Any] = {"name": name}
     if tool.description is not None:
         written["description"] = tool.description
@@ -162,7 +161,7 @@ def _write_declaration(
 
 
 def read_tool_choice(config: Any) -> ToolChoice | None:
-    """The choice a `functionCallingConfig` makes; None if it makes none we know."""
+    """The choice in a `functionCallingConfig`; None if it is unknown."""
     if type(config) is not dict:
         return None
     fields, extras = split_fields(config, _CALLING_FIELDS)
@@ -193,16 +192,16 @@ def _choice(mode: str, names: tuple[str, ...]) -> ToolChoice | None:
 def _calling_mode(choice: ToolChoice) -> str:
     if choice.mode in ("required", "tool") or choice.must_call:
         return "ANY"
-    # Only with VALIDATED may names be given without forcing a call (GM-13).
+    # Only VALIDATED accepts names without forcing a call (GM-13).
     return {"none": "NONE", "allowed": "VALIDATED"}.get(choice.mode, "AUTO")
 
 
 def write_tool_choice(choice: ToolChoice, writer: ContentWriter, tools: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The `functionCallingConfig`, or None, and a loss, where there are no tools to choose from (GM-13)."""
+    """The `functionCallingConfig`; None, and a loss, without tools (GM-13)."""
     losses = writer.losses
     extras = own_extras(choice.native, losses, "tool_choice", FORMAT)
     if not tools:
-        losses.append(Loss("tool_choice", choice.mode, "there are no tools to choose from"))
+        losses.append(Loss("tool_choice", choice.mode, "requires tools; dropped (GM-13)"))
         return None
     written: dict[str, Any] = {"mode": _calling_mode(choice)}
     if choice.names and choice.mode in ("tool", "allowed"):

@@ -34,36 +34,36 @@ def to_snake_case(name: str) -> str:
 
 
 def get_field(fields: dict[str, Any], name: str) -> Any:
-    """A field by its camelCase name, however the body spells it; None where it is absent."""
+    """A field by its camelCase name, in either spelling; None if absent."""
     value = fields.get(name)
     return fields.get(to_snake_case(name)) if value is None else value
 
 
 def spelling_used(fields: dict[str, Any], name: str) -> str:
-    """A field's name as the body spells it."""
+    """The spelling of a field in this body."""
     return name if name in fields or to_snake_case(name) not in fields else to_snake_case(name)
 
 
 def as_list(value: Any) -> list[Any]:
-    """A repeated field: one object stands for a list of one."""
+    """A repeated field; one object counts as a list of one."""
     if isinstance(value, list):
         return value
     return [] if value is None else [value]
 
 
 def unknown_field(name: str, path: str) -> str:
-    """What the API says of a name it does not know."""
+    """The API's message for an unknown field."""
     location = f" at '{path}'" if path else ""
     return f'Invalid JSON payload received. Unknown name "{name[:80]}"{location}: Cannot find field.'
 
 
 def field_spellings(names: Iterable[str]) -> dict[str, str]:
-    """Every spelling of the names, with the name it stands for."""
+    """Both spellings of each name, mapped to the name."""
     return {form: name for name in names for form in (name, to_snake_case(name))}
 
 
 def split_fields(value: Mapping[str, Any], known: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The fields that `known` spells, by their names, and all others; without those that are null."""
+    """The fields in `known` by their camelCase names, and all others as spelled; null fields are left out."""
     fields: dict[str, Any] = {}
     extras: dict[str, Any] = {}
     for key, content in value.items():
@@ -78,38 +78,38 @@ def split_fields(value: Mapping[str, Any], known: Mapping[str, str]) -> tuple[di
 
 
 def require_list(value: Any, name: str) -> list[Any]:
-    """The list under a name; one object stands for a list of one. Raises `WireError` if it is neither."""
+    """A list, or one object as a list of one. Raises `WireError` for anything else."""
     if value is None or type(value) is dict:
         return [] if value is None else [value]
     if type(value) is not list:
-        raise WireError(f"{name}: an array is expected, not {type(value).__name__}")
+        raise WireError(f"{name}: expected an array, got {json_type_name(value)}")
     return value
 
 
 def spelling_mark(*words: str) -> NativeExtras:
-    """The native mapping that says how something was spelled."""
+    """A native mapping that records spellings."""
     return {_MARK + word: {} for word in words}
 
 
 def has_mark(native: NativeExtras | None, word: str) -> bool:
-    """Whether something was spelled that way."""
+    """Whether the native mapping has this mark."""
     return native is not None and _MARK + word in native
 
 
 def list_marks(native: NativeExtras | None) -> list[str]:
-    """The words of every mark."""
+    """The names of all marks."""
     return [origin[len(_MARK) :] for origin in native or () if origin.startswith(_MARK)]
 
 
 def native_extras(extras: dict[str, Any], marks: NativeExtras | None = None) -> NativeExtras | None:
-    """The native mapping for extras and marks; None where there is nothing to say."""
+    """The native mapping of extras and marks; None if both are empty."""
     if extras:
         return {FORMAT: extras, **marks} if marks else {FORMAT: extras}
     return marks or None
 
 
 def gemini_extras(native: NativeExtras | None) -> dict[str, Any]:
-    """What Gemini said beyond the neutral fields."""
+    """The extras of Gemini in a native mapping."""
     return native.get(FORMAT, {}) if native else {}
 
 
@@ -124,7 +124,7 @@ _SCHEMA_KEYWORDS = SchemaKeywords(("properties",), ("items", "anyOf", "any_of"))
 
 
 def check_schema(schema: Any, path: str) -> Iterator[Violation]:
-    """What in a Schema the API would not take."""
+    """Violations in a Schema (GM-12)."""
     for schema_path, node in walk_values(schema, _SCHEMA_KEYWORDS):
         if isinstance(node, dict):
             yield from _node_violations(node, path, schema_path)
@@ -153,12 +153,12 @@ def _node_violations(node: dict[str, Any], path: str, schema_path: SchemaPath) -
 
 
 def _type_name(kind: Any) -> str | None:
-    """The type in capitals, "" where none is given, None where it is no type."""
+    """The type in capitals; "" if absent, None if invalid."""
     if kind is None:
         return ""
     if isinstance(kind, str) and kind.upper() in TYPES:
         return kind.upper()
-    # Numbers stand for types where enums are encoded as numbers (GM-12, errata).
+    # Some clients encode enums as numbers (GM-12, errata).
     if isinstance(kind, int) and not isinstance(kind, bool) and 0 <= kind < len(TYPES):
         return TYPES[kind]
     return None
@@ -193,7 +193,7 @@ _LOWERCASE_TYPES = {name: name.lower() for name in TYPES[1:]} | {
 
 
 def read_schema(schema: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
-    """The Schema as JSON Schema, and the style it is written in; None if it cannot be written back from that."""
+    """The Schema as JSON Schema, and its style; None if the style cannot reproduce it."""
     try:
         json_schema = _to_json_schema(schema)
         style = _style(schema)
@@ -204,7 +204,7 @@ def read_schema(schema: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
 
 
 def write_schema(schema: dict[str, Any], style: str) -> dict[str, Any]:
-    """A Schema of JSON Schema, in the given style."""
+    """JSON Schema as a Schema in the given style."""
     return _to_gemini_schema(schema, style)
 
 
@@ -220,7 +220,7 @@ def _to_json_schema(node: dict[str, Any]) -> dict[str, Any]:
     for spelling, value in node.items():
         key = _KEYWORD_SPELLINGS.get(spelling, spelling)
         if key == "type":
-            # TYPE_UNSPECIFIED is no type of JSON Schema; `true` is equal to 1 and is no type at all.
+            # JSON Schema has no TYPE_UNSPECIFIED. `True` equals 1 but is not a type.
             is_name_or_number = type(value) is str or type(value) is int
             result[key] = _LOWERCASE_TYPES.get(value, value) if is_name_or_number else value
         elif key in _COUNT_KEYWORDS and type(value) is str and value.isdecimal():
@@ -245,7 +245,7 @@ def _with_camel_case_keywords(node: dict[str, Any]) -> dict[str, Any]:
 
 
 def _map_children(key: str, value: Any, change: Any) -> Any:
-    """The schemas under a keyword, changed; anything else as it is."""
+    """Apply `change` to the subschemas under a keyword; other values are returned unchanged."""
     if isinstance(value, dict):
         if key == "properties":
             return {name: change(child) if isinstance(child, dict) else child for name, child in value.items()}
@@ -281,5 +281,5 @@ def _spell_type(kind: str, style: str) -> Any:
 
 
 def schema_style(native: NativeExtras | None) -> str | None:
-    """The style in which a schema came as Gemini's own Schema."""
+    """The style of the Schema this was read from; None if it was JSON Schema."""
     return next((style for style in SCHEMA_STYLES if has_mark(native, f"schema:{style}")), None)
