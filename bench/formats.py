@@ -10,7 +10,7 @@ import msgspec
 from antiphon.parts import text_of
 from antiphon.repair import repair
 from antiphon.wire import Assembler, Message, ModelRequest, formats
-from antiphon.wire.growing import GrowingBody
+from antiphon.wire.codec.incremental import IncrementalRequestWriter
 from bench.conversation import MESSAGES, chat_request
 from bench.figures import Figure, Taken, compared
 from bench.streams import EVENTS, GEMINI_ARRAY, OBJECT_BORDER, WORDS, streams
@@ -87,7 +87,7 @@ def growing() -> Iterator[Figure]:
 
 def round_time(name: str, messages: tuple[Message, ...], more: tuple[Message, ...]) -> float:
     """The CPU time of a round (two messages) that continues a conversation."""
-    body = GrowingBody(formats[name])
+    body = IncrementalRequestWriter(formats[name])
     head = ModelRequest(model="m", messages=messages)
     body.write(head)
     body.write(msgspec.structs.replace(head, messages=messages + more[:1]))

@@ -25,7 +25,7 @@ from antiphon.parts import (
     ToolExecutionStatus,
 )
 from antiphon.wire.delta import Assembler, ModelOutputDelta
-from antiphon.wire.openai_chat.stream import StreamReader
+from antiphon.wire.openai_chat.stream_reader import StreamReader
 from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning, ToolChoice, ToolDefinition
 from corpus import CORPUS, client_requests, recorded
 

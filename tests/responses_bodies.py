@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from antiphon.wire.delta import Assembler, ModelOutputDelta
 from antiphon.wire.openai_responses.item_writer import CALL_ID
-from antiphon.wire.openai_responses.stream import StreamReader
+from antiphon.wire.openai_responses.stream_reader import StreamReader
 from antiphon.wire.openai_responses.vocabulary import ITEM_TYPES
 from antiphon.wire.tool_calls import safe_name
 from corpus import CORPUS, accepted_requests, client_requests, recorded

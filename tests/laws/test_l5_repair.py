@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from antiphon.parts import Image, Native, Part, Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.repair import repair
-from antiphon.repair.sequence import INTERRUPTED, RULES, is_legal
+from antiphon.repair.sequence import INTERRUPTED, is_legal
 from antiphon.wire import FORMATS, Message, ModelRequest, formats
 from antiphon.wire.request import ToolDefinition
 
@@ -93,7 +93,7 @@ def _written(part: object) -> object:
 def test_any_sequence_becomes_legal_and_keeps_its_content(name: str, sequence: tuple[Message, ...]) -> None:
     request = ModelRequest(messages=sequence)
     fixed, actions = repair(request, name)
-    rule = RULES[name]
+    rule = formats[name].module.sequence_rule
     assert is_legal(fixed.messages, rule)
     assert bool(actions) or fixed is request
 
@@ -169,7 +169,7 @@ def test_many_calls_that_wait_together_are_looked_at_once(name: str) -> None:
     size = 30_000
     called = [Message("assistant", (ToolCallRequest("weather", f"call_{number}"),)) for number in range(size)]
     answers = [Message("tool", (ToolCallResult("weather", f"call_{number}"),)) for number in range(size)]
-    assert is_legal([*called, *answers], RULES[name]) is (name != "openai-chat")
+    assert is_legal([*called, *answers], formats[name].module.sequence_rule) is (name != "openai-chat")
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -46,6 +46,7 @@ from antiphon.wire import (
 )
 from antiphon.wire.anthropic.request import read_request, write_request
 from antiphon.wire.anthropic.rules import check_request
+from antiphon.wire.format import WriteOptions
 from antiphon.wire.tool_calls import safe_name
 
 NEW = "2026-10-21"
@@ -69,7 +70,7 @@ def request(*messages: Message, model: str = "claude-sonnet-4-5", **fields: Any)
 def written(wanted: ModelRequest, **options: Any) -> tuple[dict[str, Any], list[str]]:
     """The body as it is sent, and where something was lost."""
     losses: list[Loss] = []
-    body = sent(write_request(wanted, losses, **options))
+    body = sent(write_request(wanted, losses, WriteOptions(**options)))
     return body, [loss.path for loss in losses]
 
 
@@ -113,9 +114,9 @@ def test_captured_requests_go_through_in_the_version_they_were_sent_with() -> No
         capture = json.loads(path.read_text(encoding="utf-8"))
         version = capture["headers"].get("anthropic-version", "2023-06-01")
         losses: list[Loss] = []
-        body = sent(write_request(read_request(capture["body"]), losses, version=version))
+        body = sent(write_request(read_request(capture["body"]), losses, WriteOptions(version=version)))
         assert losses == [], path.name
-        assert check_request(body, version=version) == [], path.name
+        assert check_request(body, WriteOptions(version=version)) == [], path.name
 
 
 def text(words: str, **fields: Any) -> dict[str, Any]:
@@ -621,7 +622,7 @@ def test_parameters_are_brought_into_range(
     body, losses = written(request(**fields), **options)
     assert {name: body.get(name) for name in expected} == expected
     assert losses == lost
-    assert check_request(body, **options) == []
+    assert check_request(body, WriteOptions(**options)) == []
 
 
 def test_some_of_the_tools_may_be_allowed() -> None:
@@ -873,7 +874,7 @@ def test_the_new_version_has_no_documents_in_answers_and_no_citations_of_users()
     wanted = request(user(cited), model(Document("text/plain", text="a"), Text("b")), ASK)
     body, losses = written(wanted, version=NEW)
     assert losses == ["messages[0].parts[0].citations", "messages[1].parts[0]"]
-    assert check_request(body, version=NEW) == []
+    assert check_request(body, WriteOptions(version=NEW)) == []
 
 
 def test_a_host_that_takes_no_urls() -> None:
@@ -1143,13 +1144,13 @@ requests = st.builds(
 def test_whatever_is_asked_the_body_is_legal(wanted: ModelRequest, version: str) -> None:
     before = repr(wanted)
     losses: list[Loss] = []
-    body = sent(write_request(wanted, losses, version=version))
-    assert check_request(body, version=version) == []
+    body = sent(write_request(wanted, losses, WriteOptions(version=version)))
+    assert check_request(body, WriteOptions(version=version)) == []
     assert repr(wanted) == before
     assert all(loss.path and loss.what and loss.why for loss in losses)
     # What was written is read and written again without another change.
     more: list[Loss] = []
-    again = sent(write_request(read_request(body), more, version=version))
+    again = sent(write_request(read_request(body), more, WriteOptions(version=version)))
     assert normalised(again) == normalised(body)
     assert more == []
 

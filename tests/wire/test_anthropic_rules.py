@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.wire.anthropic.rules import check_request, check_sequence
+from antiphon.wire.format import WriteOptions
 from antiphon.wire.rules import Violation
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
@@ -442,14 +443,14 @@ def label(case: Case) -> str:
 
 @pytest.mark.parametrize("case", CASES, ids=label)
 def test_a_broken_rule_is_found_and_nothing_else(case: Case) -> None:
-    found = check_request(case.broken, version=case.version)
+    found = check_request(case.broken, WriteOptions(version=case.version))
     assert [(violation.rule, violation.path) for violation in found] == [(case.rule, case.path)]
     assert case.words in found[0].message
 
 
 @pytest.mark.parametrize("case", CASES, ids=label)
 def test_the_nearest_lawful_body_is_clean(case: Case) -> None:
-    assert check_request(case.clean, version=case.version) == []
+    assert check_request(case.clean, WriteOptions(version=case.version)) == []
 
 
 @pytest.mark.parametrize("case", ADVICE, ids=label)
@@ -549,9 +550,9 @@ def mutated_bodies(draw: st.DrawFn) -> Any:
 def test_no_value_makes_it_raise_or_change(value: Any) -> None:
     before = repr(value)
     for version in ("2023-06-01", NEW):
-        found = check_request(value, version=version, advisories=True)
+        found = check_request(value, WriteOptions(version=version), advisories=True)
         assert all(isinstance(violation, Violation) for violation in found)
-        strictly = check_request(value, version=version)
+        strictly = check_request(value, WriteOptions(version=version))
         assert strictly == [violation for violation in found if not violation.advisory]
     if isinstance(value, list):
         check_sequence(value)
@@ -641,6 +642,8 @@ def test_no_captured_client_request_is_flagged() -> None:
     for name, capture in captures():
         if capture["kind"] != "count-tokens":
             checked += 1
-            assert check_request(capture["body"], version=capture["headers"]["anthropic-version"]) == [], name
+            assert (
+                check_request(capture["body"], WriteOptions(version=capture["headers"]["anthropic-version"])) == []
+            ), name
     sys.stdout.write(f"{checked} captured client requests checked\n")
     assert checked >= 37

@@ -18,7 +18,7 @@ from antiphon.history.usage import TokenUsage
 from antiphon.parts import Audio, Native, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire import Assembler, ModelOutput, ModelOutputDelta, ProviderError, formats
 from antiphon.wire.anthropic.response import read_response
-from antiphon.wire.anthropic.stream import StreamReader
+from antiphon.wire.anthropic.stream_reader import StreamReader
 from antiphon.wire.anthropic.stream_writer import StreamWriter
 from antiphon.wire.delta import (
     Failed,

@@ -24,12 +24,14 @@ from antiphon.parts import (
     ToolCallResult,
     ToolExecutionStatus,
 )
-from antiphon.wire.gemini.content import GENERATED_ID_PREFIX, PLACEHOLDER_SIGNATURE
+from antiphon.wire.format import WriteOptions
+from antiphon.wire.gemini.content import PLACEHOLDER_SIGNATURE
 from antiphon.wire.gemini.messages import CONTINUE_TEXT, PLACEHOLDER_FIRST_TURN, SYSTEM_NOTE_PREFIX
 from antiphon.wire.gemini.request import read_request, write_request
 from antiphon.wire.gemini.rules import check_request
 from antiphon.wire.loss import Loss
 from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning, ToolChoice, ToolDefinition
+from antiphon.wire.tool_calls import GENERATED_ID_PREFIX
 from gemini_bodies import accepted_requests, decoded, legal, normalised, request_bodies
 
 FAILED = ToolExecutionStatus.FAILED
@@ -37,7 +39,7 @@ FAILED = ToolExecutionStatus.FAILED
 
 def write(request: ModelRequest, **options: Any) -> tuple[dict[str, Any], list[Loss]]:
     losses: list[Loss] = []
-    return decoded(write_request(request, losses, **options)), losses
+    return decoded(write_request(request, losses, WriteOptions(**options))), losses
 
 
 def written(*messages: Message, **options: Any) -> list[Any]:
@@ -81,8 +83,10 @@ def test_every_accepted_request_comes_back(capsys: pytest.CaptureFixture[str]) -
 
 def test_what_was_accepted_breaks_no_rule_after_it() -> None:
     for name, model_name, body in accepted_requests():
-        if not check_request(body, model=model_name):
-            assert check_request(write(read_request(body), model=model_name)[0], model=model_name) == [], name
+        if not check_request(body, WriteOptions(model=model_name)):
+            assert (
+                check_request(write(read_request(body), model=model_name)[0], WriteOptions(model=model_name)) == []
+            ), name
 
 
 @given(request_bodies)
@@ -110,7 +114,7 @@ def without_additions(body: dict[str, Any], expected: dict[str, Any]) -> dict[st
 
 @pytest.mark.parametrize("contents", ["hello", 5, True])
 def test_contents_that_are_none_are_refused(contents: Any) -> None:
-    with pytest.raises(WireError, match="contents: an array is expected"):
+    with pytest.raises(WireError, match="contents: expected an array"):
         read_request({"contents": contents})
 
 
@@ -379,7 +383,7 @@ def test_thinking_both_ways(config: dict[str, Any], reasoning: Reasoning) -> Non
 def test_thinking_as_the_model_takes_it(reasoning: Reasoning, name: str, config: dict[str, Any]) -> None:
     body, _losses = write(ModelRequest(messages=(user("x"),), reasoning=reasoning), model=name)
     assert body["generationConfig"] == {"thinkingConfig": config}
-    assert check_request(body, model=name) == []
+    assert check_request(body, WriteOptions(model=name)) == []
 
 
 # From other formats
@@ -447,7 +451,7 @@ def test_the_first_call_of_each_step_is_signed_for_gemini_3() -> None:
         shorter = written(*messages[:length], model="models/gemini-3-flash-preview")
         assert contents[: len(shorter) - 1] == shorter[:-1]
     body = write(ModelRequest(messages=messages), model="gemini-3-flash-preview")[0]
-    assert check_request(body, model="gemini-3-flash-preview") == []
+    assert check_request(body, WriteOptions(model="gemini-3-flash-preview")) == []
 
 
 def test_a_signature_of_its_own_is_kept() -> None:
@@ -718,7 +722,7 @@ MODELS = ["", "gemini-2.5-flash", "gemini-2.5-pro", "gemini-3-pro-preview", "gem
 @given(legal_requests(), st.sampled_from(MODELS))
 def test_what_goes_out_is_accepted(request_: ModelRequest, model_name: str) -> None:
     body, _losses = write(request_, model=model_name)
-    assert check_request(body, model=model_name) == []
+    assert check_request(body, WriteOptions(model=model_name)) == []
 
 
 @given(legal_requests(), st.sampled_from(MODELS))

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from antiphon.errors import WireError
 from antiphon.history.usage import TokenUsage
 from antiphon.parts import Native, Refusal, Text, Thinking, ToolCallRequest, ToolCallResult
-from antiphon.wire.gemini.content import GENERATED_ID_PREFIX
 from antiphon.wire.gemini.errors import read_error, write_error
 from antiphon.wire.gemini.request import read_request
 from antiphon.wire.gemini.response import read_response, write_response
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ErrorKind, ModelOutput, ProviderError, StopReason
 from antiphon.wire.request import ToolDefinition
+from antiphon.wire.tool_calls import GENERATED_ID_PREFIX
 from gemini_bodies import answers, decoded, normalised_response, refusals, response_bodies, values
 from gemini_sdk import Server
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from antiphon.wire.format import WriteOptions
 from antiphon.wire.gemini.rules import check_request, check_sequence
 from antiphon.wire.rules import Violation
 
@@ -276,14 +277,14 @@ def label(case: Case) -> str:
 
 @pytest.mark.parametrize("case", CASES, ids=label)
 def test_a_broken_rule_is_found_and_nothing_else(case: Case) -> None:
-    found = check_request(case.broken, model=case.model)
+    found = check_request(case.broken, WriteOptions(model=case.model))
     assert [(violation.rule, violation.path) for violation in found] == [(case.rule, case.path)]
     assert case.words in found[0].message
 
 
 @pytest.mark.parametrize("case", CASES, ids=label)
 def test_the_nearest_lawful_body_is_clean(case: Case) -> None:
-    assert check_request(case.clean, model=case.model) == []
+    assert check_request(case.clean, WriteOptions(model=case.model)) == []
 
 
 @pytest.mark.parametrize("case", ADVICE, ids=label)
@@ -304,12 +305,12 @@ def test_every_rule_of_the_book_has_a_case() -> None:
 
 @pytest.mark.parametrize("name", ["", "gemini-2.5-flash", "gemini-3.5-flash", "a-model-we-do-not-know"])
 def test_a_model_turn_may_end_the_request_where_the_model_takes_it(name: str) -> None:
-    assert check_request(body(ASK, model(text())), model=name) == []
+    assert check_request(body(ASK, model(text())), WriteOptions(model=name)) == []
 
 
 @pytest.mark.parametrize("name", ["", "gemini-2.5-pro", "gemini-3-pro-image-preview"])
 def test_signatures_are_asked_for_only_where_the_model_asks(name: str) -> None:
-    assert check_request(body(*ROUND), model=name) == []
+    assert check_request(body(*ROUND), WriteOptions(model=name)) == []
 
 
 @pytest.mark.parametrize("case", CASES, ids=label)
@@ -378,9 +379,11 @@ def mutated_bodies(draw: st.DrawFn) -> Any:
 @settings(max_examples=400, deadline=None)
 def test_no_value_makes_it_raise_or_change(value: Any, name: str) -> None:
     before = repr(value)
-    found = check_request(value, model=name, advisories=True)
+    found = check_request(value, WriteOptions(model=name), advisories=True)
     assert all(isinstance(violation, Violation) for violation in found)
-    assert check_request(value, model=name) == [violation for violation in found if not violation.advisory]
+    assert check_request(value, WriteOptions(model=name)) == [
+        violation for violation in found if not violation.advisory
+    ]
     if isinstance(value, list):
         check_sequence(value)
     assert repr(value) == before
@@ -433,7 +436,9 @@ def test_no_accepted_request_is_flagged() -> None:
     for record in recorded():
         if 200 <= record["status"] < 300 and isinstance(record["request"], dict):
             checked += 1
-            found = check_request(record["request"], model=model_in(record["url_path"], record["model"] or ""))
+            found = check_request(
+                record["request"], WriteOptions(model=model_in(record["url_path"], record["model"] or ""))
+            )
             assert found == [], record["id"]
     sys.stdout.write(f"{checked} accepted requests checked\n")
     assert checked >= 595
@@ -449,7 +454,7 @@ def test_refused_requests_are_caught_in_the_words_of_the_provider() -> None:
         if "API key" in said:
             continue
         refused += 1
-        found = check_request(record["request"], model=model_in(record["url_path"]))
+        found = check_request(record["request"], WriteOptions(model=model_in(record["url_path"])))
         caught += any(violation.message in said for violation in found)
         assert bool(found) == any(violation.message in said for violation in found)
     sys.stdout.write(f"{caught} of {refused} refused requests caught\n")
@@ -468,7 +473,7 @@ INTERRUPTED = {
 def test_captured_client_requests_are_clean_but_for_one_interrupt() -> None:
     flagged = {}
     for name, capture in captures():
-        found = check_request(capture["body"], model=model_in(capture["path"]))
+        found = check_request(capture["body"], WriteOptions(model=model_in(capture["path"])))
         if found:
             flagged[name] = {violation.rule for violation in found}
     assert flagged == {name: {"GM-07"} for name in INTERRUPTED}

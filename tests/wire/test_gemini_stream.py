@@ -26,11 +26,12 @@ from antiphon.wire.delta import (
     Started,
     UsageReported,
 )
-from antiphon.wire.gemini.content import GENERATED_ID_PREFIX
+from antiphon.wire.gemini.partial_call import PartialCall
 from antiphon.wire.gemini.response import read_response
-from antiphon.wire.gemini.stream_reader import PartialCall, StreamReader
+from antiphon.wire.gemini.stream_reader import StreamReader
 from antiphon.wire.gemini.stream_writer import StreamWriter
 from antiphon.wire.output import ModelOutput, ProviderError
+from antiphon.wire.tool_calls import GENERATED_ID_PREFIX
 from gemini_bodies import as_array, as_events, camel, streams, values
 from gemini_sdk import Server
 

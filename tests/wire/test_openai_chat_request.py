@@ -28,6 +28,7 @@ from antiphon.parts import (
     ToolExecutionStatus,
 )
 from antiphon.wire import formats
+from antiphon.wire.format import WriteOptions
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_chat.content import read_part, stable_text
 from antiphon.wire.openai_chat.dialects import DIALECTS, Dialect
@@ -47,7 +48,7 @@ USER = Message("user", (Text("hi"),))
 
 def written(request: ModelRequest, dialect: str | Dialect = "openai") -> tuple[dict[str, Any], list[Loss]]:
     losses: list[Loss] = []
-    return encoded(write_request(request, losses, dialect)), losses
+    return encoded(write_request(request, losses, WriteOptions(dialect=dialect))), losses
 
 
 def messages_of(*messages: Message, dialect: str = "openai") -> tuple[list[Any], list[Loss]]:
@@ -727,7 +728,7 @@ def test_what_both_of_openais_formats_say_is_shared() -> None:
 
 def test_an_unknown_dialect_is_refused_by_name() -> None:
     with pytest.raises(WireError, match="no dialect of openai-chat is called 'acme'"):
-        write_request(ModelRequest(messages=(USER,)), [], "acme")
+        write_request(ModelRequest(messages=(USER,)), [], WriteOptions(dialect="acme"))
 
 
 def test_reasoning_switches_of_hosts_are_read_and_kept() -> None:

@@ -36,7 +36,7 @@ from antiphon.wire.delta import (
     UsageReported,
 )
 from antiphon.wire.openai_chat.response import read_response
-from antiphon.wire.openai_chat.stream import StreamReader
+from antiphon.wire.openai_chat.stream_reader import StreamReader
 from antiphon.wire.openai_chat.stream_writer import StreamWriter
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.rules import name_set

@@ -25,7 +25,7 @@ from antiphon.wire.delta import (
     UsageReported,
 )
 from antiphon.wire.openai_responses.response import read_response
-from antiphon.wire.openai_responses.stream import StreamReader
+from antiphon.wire.openai_responses.stream_reader import StreamReader
 from antiphon.wire.openai_responses.stream_writer import StreamWriter
 from antiphon.wire.output import ModelOutput, ProviderError
 from generated import output_parts, texts

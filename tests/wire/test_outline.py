@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from antiphon.errors import WireError
 from antiphon.parts import Audio, Document, Image, ToolCallRequest, ToolCallResult
-from antiphon.repair.sequence import RULES, is_legal
+from antiphon.repair.sequence import is_legal
 from antiphon.wire import ModelRequest, formats
 from corpus import accepted_requests, client_requests
 from wire.test_plain import PLAIN, odd_values, places
@@ -38,7 +38,7 @@ def order(request: ModelRequest) -> list[tuple[str, list[tuple[str, str]]]]:
 def check(name: str, body: Any) -> bool:
     """See that an outline is right; whether there is one."""
     data = msgspec.json.encode(body)
-    outline = formats[name].outline_request(data)
+    outline = formats[name].scan_request(data)
     if outline is None:
         return False
     try:
@@ -47,7 +47,9 @@ def check(name: str, body: Any) -> bool:
         return True  # it says so to whom it is passed on
     assert (outline.model, bool(outline.stream)) == (whole.model, bool(whole.stream))
     assert order(outline) == order(whole)
-    assert is_legal(outline.messages, RULES[name]) == is_legal(whole.messages, RULES[name])
+    assert is_legal(outline.messages, formats[name].module.sequence_rule) == is_legal(
+        whole.messages, formats[name].module.sequence_rule
+    )
     media = [part for message in whole.messages for part in message.parts if isinstance(part, Image | Audio | Document)]
     assert media == []
     return True
@@ -90,11 +92,11 @@ def test_a_body_with_something_odd_in_it_has_the_outline_of_the_whole_or_none(na
 )
 def test_the_usage_of_an_answer_is_that_of_the_whole(name: str, body: dict[str, Any]) -> None:
     wire = formats[name]
-    assert wire.read_usage(msgspec.json.encode(body)) == wire.read_response(body).usage
+    assert wire.scan_usage(msgspec.json.encode(body)) == wire.read_response(body).usage
 
 
 @pytest.mark.parametrize("name", OUTLINED)
 @pytest.mark.parametrize("body", [b"{}", b'{"usage": {}}', b"[]", b"hello"])
 def test_what_is_no_answer_has_no_usage(name: str, body: bytes) -> None:
     with pytest.raises(WireError):
-        formats[name].read_usage(body)
+        formats[name].scan_usage(body)

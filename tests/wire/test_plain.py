@@ -115,8 +115,8 @@ def read(name: str, body: Any) -> ModelRequest | str:
 
 
 def is_plain(name: str, data: bytes) -> bool:
-    module = import_module(f"antiphon.wire.{name.replace('-', '_')}.plain")
-    return module.read_plain(data) is not None
+    module = import_module(f"antiphon.wire.{name.replace('-', '_')}.request")
+    return module.decode_request(data) is not None
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -6,8 +6,8 @@ Repair happens here, once, and nowhere downstream (seed 001). Where the target s
 repaired, the body is sent as it came but for the model's name; otherwise it is written anew in the target's format, with a list
 of what could not be said. Targets are tried in order: what fails before anything was shown goes to the next, if that may help.
 
-Of a body that will be passed on as it came only an outline is read (`wire.outline`); the whole is read once somebody asks for
-it (`neutral`): because the outline is not legal, the target speaks another format, or the first one failed.
+Of a body that will be passed on as it came only the order is read (`Format.scan_request`); the whole is read once needed
+(`neutral`): because the outline is not legal, the target speaks another format, or the first one failed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from antiphon.providers.router import worth_asking
 from antiphon.providers.routes import Target
 from antiphon.repair import repair
 from antiphon.repair.action import Action
-from antiphon.repair.sequence import RULES, is_legal
+from antiphon.repair.sequence import is_legal
 from antiphon.wire import formats
 from antiphon.wire.delta import PartDelta, PartStarted
 from antiphon.wire.loss import Loss
@@ -112,7 +112,7 @@ class Generation:
         passage = self._passage
         try:
             if self._door.format in self._running.formats:
-                self._outline = self._wire.outline_request(self._request.body)
+                self._outline = self._wire.scan_request(self._request.body)
             seen = self._outline or self.neutral
             model = passage.asked = seen.model
             passage.streams = bool(seen.stream)
@@ -204,7 +204,7 @@ class Generation:
             return None
         if not upstream.takes_bodies_as_they_are:
             return None
-        if self._running.config.gateway.repair and not is_legal(outline.messages, RULES[upstream.format]):
+        if self._running.config.gateway.repair and not is_legal(outline.messages, upstream.wire.module.sequence_rule):
             return None
         return Prepared(target, upstream, [self._request.body], True, True, [], [])
 
@@ -255,7 +255,7 @@ class Generation:
     def _passed(self, reply: WholeReply, prepared: Prepared) -> Answer:
         """The upstream's own answer, of which only what it cost is read."""
         try:
-            self._passage.usage = prepared.upstream.wire.read_usage(reply.body)
+            self._passage.usage = prepared.upstream.wire.scan_usage(reply.body)
         except WireError as error:
             return self._unreadable(error, prepared)
         return self._told(Answer(headers={"content-type": "application/json"}, body=reply.body))

@@ -2,7 +2,7 @@
 
 A `ContextWriter` belongs to one conversation and one target. It remembers the entries it has seen, so that a round costs what
 was appended since the last one: entries become messages, only the new messages are looked through for broken sequences, and
-`GrowingBody` joins the bytes it kept. A context that does not continue the one before is written from the start.
+`IncrementalRequestWriter` joins the bytes it kept. A context that does not continue the one before is written from the start.
 
 Opaque reasoning (signatures, encrypted content, redacted blocks) is bound to the provider, the API *and* the model that made
 it. It goes back only where all three are the same; anywhere else the proofs are taken off, which is told as a loss, and what
@@ -23,9 +23,10 @@ from antiphon.parts import Native, NativeExtras, Part, Text, Thinking, ToolCallR
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.repair import repair
 from antiphon.repair.action import Action
-from antiphon.repair.sequence import RULES, is_legal
+from antiphon.repair.sequence import is_legal
 from antiphon.wire import formats
-from antiphon.wire.growing import GrowingBody
+from antiphon.wire.codec.incremental import IncrementalRequestWriter
+from antiphon.wire.format import WriteOptions
 from antiphon.wire.loss import Loss
 from antiphon.wire.request import Message, ModelRequest
 
@@ -82,8 +83,8 @@ class ContextWriter:
 
     def __init__(self, target: Origin, **wire_options: Any) -> None:
         self._target = target
-        self._rule = RULES[target.format]
-        self._body = GrowingBody(formats[target.format], **wire_options)
+        self._rule = formats[target.format].module.sequence_rule
+        self._body = IncrementalRequestWriter(formats[target.format], WriteOptions(**wire_options))
         self._forget()
 
     def _forget(self) -> None:

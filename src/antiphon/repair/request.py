@@ -16,7 +16,8 @@ from msgspec import structs
 from antiphon.errors import WireError
 from antiphon.repair.action import LEVELS, Action
 from antiphon.repair.foreign import recognised
-from antiphon.repair.sequence import RULES, is_legal, restore_order
+from antiphon.repair.sequence import is_legal, restore_order
+from antiphon.wire import formats
 from antiphon.wire.request import Message, ModelRequest
 
 logger = logging.getLogger("antiphon.repair")
@@ -31,8 +32,8 @@ class Repaired(NamedTuple):
 
 def repair(request: ModelRequest, format: str, *, request_id: str = "") -> Repaired:  # noqa: A002 - the design's word
     """Make the sequence of a request legal for a format. Never raises for a request; logs with `request_id`."""
-    if format not in RULES:
-        raise WireError(f"there is no format {format!r}; there are {', '.join(RULES)}")
+    if format not in formats:
+        raise WireError(f"unknown format {format!r}; expected one of: {', '.join(formats)}")
     try:
         messages, actions = _repaired(request.messages, format, is_continued=_is_continued(request, format))
     except Exception:
@@ -73,7 +74,7 @@ def _repaired(
     messages: Sequence[Message], format_name: str, *, is_continued: bool
 ) -> tuple[Sequence[Message], list[Action]]:
     actions: list[Action] = []
-    rule = RULES[format_name]
+    rule = formats[format_name].module.sequence_rule
     if is_legal(messages, rule, is_continued=is_continued):
         return messages, actions
     known = recognised(messages, actions)

@@ -19,32 +19,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from antiphon.parts import Part, Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.repair.action import Action
 from antiphon.repair.aliases import aliases_of_call, aliases_of_result
 from antiphon.repair.foreign import is_foreign
-from antiphon.wire.request import Message
+from antiphon.wire.request import Message, SequenceRule
 
 INTERRUPTED = "Error: this call was interrupted before it returned a result; it may or may not have run."
-
-
-class SequenceRule(Struct, frozen=True):
-    """What a format takes as a legal sequence."""
-
-    is_ordered: bool = True  # results stand behind their calls, before anything else
-    results_lead: bool = True  # in a message with results and other parts, results come first
-    assistants_merge: bool = False  # adjacent assistant messages count as one
-    ids_are_unique: bool = False  # over the whole request, not only among calls that stand together
-
-
-RULES = {
-    "openai-chat": SequenceRule(),
-    "openai-responses": SequenceRule(is_ordered=False),
-    "anthropic": SequenceRule(assistants_merge=True, ids_are_unique=True),
-    "gemini": SequenceRule(results_lead=False, assistants_merge=True),
-}
 
 
 def is_legal(messages: Sequence[Message], rule: SequenceRule, *, is_continued: bool = False) -> bool:
@@ -53,14 +36,14 @@ def is_legal(messages: Sequence[Message], rule: SequenceRule, *, is_continued: b
     One quick pass: most parts are text, and text is looked at once. `is_continued` means that the server knows earlier
     messages, so that a result may answer a call that is not here.
     """
-    if not rule.is_ordered:
+    if not rule.results_follow_calls:
         return _is_paired(messages, is_continued)
     waiting: set[str] = set()
     seen: set[str] = set()
     is_answering = False  # whether one of the calls that wait together has its result
     for message in messages:
         if message.role == "assistant":
-            if waiting and (is_answering or not rule.assistants_merge):
+            if waiting and (is_answering or not rule.merges_assistant_turns):
                 return False
             is_answering = False
             for part in message.parts:
@@ -70,7 +53,7 @@ def is_legal(messages: Sequence[Message], rule: SequenceRule, *, is_continued: b
                     if part.tool_call_id in waiting or part.tool_call_id in seen:
                         return False
                     waiting.add(part.tool_call_id)
-                    if rule.ids_are_unique:
+                    if rule.unique_ids:
                         seen.add(part.tool_call_id)
                 elif type(part) is ToolCallResult or is_foreign(part):
                     return False
@@ -92,7 +75,7 @@ def _answers(parts: tuple[Part, ...], waiting: set[str], rule: SequenceRule) -> 
     has_other = not parts
     for part in parts:
         if type(part) is ToolCallResult:
-            if part.tool_call_id not in waiting or (has_other and rule.results_lead):
+            if part.tool_call_id not in waiting or (has_other and rule.results_first):
                 return False
             waiting.discard(part.tool_call_id)
         elif type(part) is ToolCallRequest or is_foreign(part):
@@ -151,7 +134,7 @@ def restore_order(
     """The messages in a sequence that every format takes, with every piece of content kept."""
     messages = _with_assistants(messages, actions)
     calls, leftover, holders = _paired(messages, actions)
-    is_renamed = _make_unique(calls, everywhere=rule.ids_are_unique or not rule.is_ordered, actions=actions)
+    is_renamed = _make_unique(calls, everywhere=rule.unique_ids or not rule.results_follow_calls, actions=actions)
     return _written(messages, calls, leftover, holders, actions, is_renamed=is_renamed, keep_orphans=keep_orphans)
 
 

@@ -1,55 +1,88 @@
 """`Format`: one wire format with everything it can do, its modules loaded when they are first used.
 
-A format is a package of these modules, each of which reads and writes one thing; `plain` only reads it more quickly:
+A format is a package whose `__init__` declares `FORMAT_MODULE` and whose modules have the same names in every format:
 
-    request.py        read_request(body) -> ModelRequest         write_request(request, losses, **options) -> body
-    plain.py          read_plain(bytes) -> ModelRequest, the same as read_request would give, or None
-    rules.py          check_request(body) -> violations
-    response.py       read_response(body) -> ModelOutput         write_response(output, losses) -> body
-    errors.py         read_error(body, status) -> ProviderError  write_error(error) -> body
-    stream.py         StreamReader: feed(bytes), close() -> deltas
-    stream_writer.py  StreamWriter(model): write(delta), close() -> bytes
+    request.py        read_request, decode_request (from bytes), scan_request, write_request, needs_whole_request
+    rules.py          check_request
+    response.py       read_response, scan_usage, write_response
+    errors.py         read_error, write_error
+    stream_reader.py  StreamReader: feed(bytes), close() -> deltas
+    stream_writer.py  StreamWriter: write(delta), close() -> bytes
 
-Two of them can also tell in `outline.py` what is to be known of a body that is passed on as it is.
-
-Writers append to the list of losses they are given; strictness and decoding bytes are done here, once for all formats.
+A new format is such a package and its name in `FORMATS`. Decoding bytes and strict mode are here, once for all formats.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from functools import cached_property
 from importlib import import_module
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import msgspec
+from msgspec import Struct
 
 from antiphon.errors import WireError
 from antiphon.history.usage import TokenUsage
 from antiphon.wire.delta import ModelOutputDelta
 from antiphon.wire.loss import Loss, LossyTranslation
 from antiphon.wire.output import ModelOutput, ProviderError
-from antiphon.wire.request import ModelRequest
+from antiphon.wire.request import Message, ModelRequest, SequenceRule
 from antiphon.wire.rules import Violation
+
+if TYPE_CHECKING:
+    from antiphon.wire.openai_chat.dialects import Dialect
 
 
 class Written(NamedTuple):
-    """A body, and what could not be said in it."""
+    """A body, and what it could not express."""
 
     body: dict[str, Any]
     losses: list[Loss]
 
 
 class Encoded(NamedTuple):
-    """A body as bytes, and what could not be said in it."""
+    """A body as bytes, and what it could not express."""
 
     data: bytes
     losses: list[Loss]
 
 
-_BYTES = (bytes, bytearray, memoryview)
-_OUTLINED = ("openai-chat", "anthropic")
-_EMBEDDING = ("anthropic", "gemini")
-"""The formats that write a call's arguments as an object: composed bodies hold them as raw JSON, in structs."""
+class WriteOptions(Struct, frozen=True, kw_only=True):
+    """What a writer or checker must know about the target. A format rejects the options it does not have."""
+
+    model: str = ""
+    """The model named in the URL, if it is not the request's own (gemini)."""
+    dialect: str | Dialect = ""
+    """The host's variant of the format (openai-chat)."""
+    version: str = ""
+    """The `anthropic-version` header (anthropic)."""
+
+
+DEFAULT_OPTIONS = WriteOptions()
+
+
+class FormatSignature(Struct, frozen=True, kw_only=True):
+    """What identifies a request body, where several formats keep their messages under the same key."""
+
+    body_keys: frozenset[str] = frozenset()
+    tool_keys: frozenset[str] = frozenset()
+    message_keys: frozenset[str] = frozenset()
+    roles: frozenset[str] = frozenset()
+    block_types: frozenset[str] = frozenset()
+
+
+class FormatModule(Struct, frozen=True, kw_only=True):
+    """The facts a format package declares about itself."""
+
+    messages_key: str
+    sequence_rule: SequenceRule
+    signature: FormatSignature = FormatSignature()
+    options: frozenset[str] = frozenset()
+    """The fields of `WriteOptions` that it has."""
+    embeds_raw_json: bool = False
+    """Whether built bodies hold `msgspec.Raw` or structs: true where a call's arguments are an object."""
 
 
 class StreamReader(Protocol):
@@ -57,11 +90,11 @@ class StreamReader(Protocol):
 
     def feed(self, data: bytes) -> list[ModelOutputDelta]: ...
     def close(self) -> list[ModelOutputDelta]:
-        """The stream ended: what was held back, and `Failed` if it should not have ended here."""
+        """The stream ended: the deltas still pending, and `Failed` if it was not complete."""
 
 
 class StreamWriter(Protocol):
-    """Deltas in, the bytes of a stream out. `losses` grows with what the format cannot say."""
+    """Deltas in, the bytes of a stream out. `losses` grows with what the format cannot express."""
 
     losses: list[Loss]
 
@@ -70,52 +103,113 @@ class StreamWriter(Protocol):
         """The end of the stream; an error if no terminal delta was written."""
 
 
+class _RequestModule(Protocol):
+    def read_request(self, body: dict[str, Any]) -> ModelRequest: ...
+    def decode_request(self, data: bytes) -> ModelRequest | None: ...
+    def scan_request(self, data: bytes) -> ModelRequest | None: ...
+    def write_request(self, request: ModelRequest, losses: list[Loss], options: WriteOptions) -> dict[str, Any]: ...
+    def needs_whole_request(self, request: ModelRequest, new: Sequence[Message]) -> bool: ...
+
+
+class _ResponseModule(Protocol):
+    def read_response(self, body: dict[str, Any]) -> ModelOutput: ...
+    def scan_usage(self, data: bytes) -> TokenUsage | None: ...
+    def write_response(self, output: ModelOutput, losses: list[Loss]) -> dict[str, Any]: ...
+
+
+class _RulesModule(Protocol):
+    def check_request(self, body: Any, options: WriteOptions, *, advisories: bool) -> list[Violation]: ...
+
+
+class _ErrorsModule(Protocol):
+    def read_error(self, body: object, status: int | None) -> ProviderError: ...
+    def write_error(self, error: ProviderError) -> dict[str, Any]: ...
+
+
+_BYTES = (bytes, bytearray, memoryview)
+
+
 class Format:
-    """One wire format. Bodies may be given as bytes or as decoded JSON."""
+    """One wire format. Bodies may be bytes or decoded JSON."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._modules: dict[str, Any] = {}
+        self._package = f"antiphon.wire.{name.replace('-', '_')}"
+
+    @cached_property
+    def module(self) -> FormatModule:
+        """What the format declares about itself."""
+        return cast(FormatModule, import_module(self._package).FORMAT_MODULE)
 
     def read_request(self, body: dict[str, Any] | bytes) -> ModelRequest:
-        """A request body in neutral terms. Raises `WireError` if it is none of this format."""
-        plain = self._module("plain").read_plain(body) if isinstance(body, _BYTES) else None
-        request: ModelRequest = self._module("request").read_request(self._decoded(body)) if plain is None else plain
-        return request
+        """A request body in neutral terms. Raises `WireError` if it is not a request of this format."""
+        if isinstance(body, _BYTES):
+            request = self._request.decode_request(body)
+            if request is not None:
+                return request
+        return self._request.read_request(self._decode(body))
 
-    def outline_request(self, body: bytes) -> ModelRequest | None:
-        """The model, whether it streams, and the order of calls and results (see `wire.outline`); None: read it whole."""
-        outline: ModelRequest | None = self._module("outline").read_outline(body) if self.name in _OUTLINED else None
-        return outline
+    def scan_request(self, body: bytes) -> ModelRequest | None:
+        """Only what a proxy needs of a body it forwards unchanged; None if the body must be read whole.
 
-    def write_request(self, request: ModelRequest, *, strict: bool = False, **options: Any) -> Written:
+        The result has the model, `stream`, and the messages with the ids of their calls and results; texts are empty.
+        """
+        return self._request.scan_request(body)
+
+    outline_request = scan_request
+
+    def write_request(
+        self,
+        request: ModelRequest,
+        *,
+        strict: bool = False,
+        dialect: str | Dialect = "",
+        version: str = "",
+        model: str = "",
+    ) -> Written:
         """A body this format accepts, and the losses. With `strict`, a loss raises `LossyTranslation`."""
-        body, losses = self.compose_request(request, **options)
+        body, losses = self.build_request(request, WriteOptions(dialect=dialect, version=version, model=model))
         if strict and losses:
             raise LossyTranslation(losses)
-        return Written(_values(body) if self.name in _EMBEDDING else body, losses)
+        return Written(_to_plain_values(body) if self.module.embeds_raw_json else body, losses)
 
-    def encode_request(self, request: ModelRequest, *, strict: bool = False, **options: Any) -> Encoded:
-        """The same as bytes, which is the quicker way: a call's arguments are put in as they are, and not read."""
-        body, losses = self.compose_request(request, **options)
+    def encode_request(
+        self,
+        request: ModelRequest,
+        *,
+        strict: bool = False,
+        dialect: str | Dialect = "",
+        version: str = "",
+        model: str = "",
+    ) -> Encoded:
+        """The same as bytes, which is faster: a call's arguments are embedded without being parsed."""
+        body, losses = self.build_request(request, WriteOptions(dialect=dialect, version=version, model=model))
         if strict and losses:
             raise LossyTranslation(losses)
         return Encoded(msgspec.json.encode(body), losses)
 
-    def compose_request(self, request: ModelRequest, **options: Any) -> Written:
-        """A body for `msgspec.json.encode` alone: it may hold structs, and `msgspec.Raw` where JSON is put in as it is."""
+    def build_request(self, request: ModelRequest, options: WriteOptions = DEFAULT_OPTIONS) -> Written:
+        """A body for `msgspec.json.encode` only: it may hold structs and `msgspec.Raw`."""
+        self._check_options(options)
         losses: list[Loss] = []
-        return Written(self._module("request").write_request(request, losses, **options), losses)
+        return Written(self._request.write_request(request, losses, options), losses)
+
+    compose_request = build_request
+
+    def needs_whole_request(self, request: ModelRequest, new: Sequence[Message]) -> bool:
+        """Whether a body depends on the whole conversation, so that `new` messages cannot be written alone."""
+        return self._request.needs_whole_request(request, new)
 
     def read_response(self, body: dict[str, Any] | bytes) -> ModelOutput:
         """A response body in neutral terms."""
-        output: ModelOutput = self._module("response").read_response(self._decoded(body))
-        return output
+        return self._response.read_response(self._decode(body))
 
-    def read_usage(self, body: bytes) -> TokenUsage | None:
-        """What an answer cost, and little else of it is read. Raises `WireError` if it is none of this format."""
-        usage: TokenUsage | None = self._module("outline").read_usage_alone(body) if self.name in _OUTLINED else None
+    def scan_usage(self, body: bytes) -> TokenUsage | None:
+        """The usage of a response, reading little else of it. Raises `WireError` if it is not a response of this format."""
+        usage = self._response.scan_usage(body)
         return self.read_response(body).usage if usage is None else usage
+
+    read_usage = scan_usage
 
     def write_response(self, output: ModelOutput, *, strict: bool = False) -> Written:
         """A response body as this format's clients expect it, and the losses."""
@@ -125,74 +219,102 @@ class Format:
     def encode_response(self, output: ModelOutput, *, strict: bool = False) -> Encoded:
         """The same as bytes."""
         losses: list[Loss] = []
-        body = self._module("response").write_response(output, losses)
+        body = self._response.write_response(output, losses)
         if strict and losses:
             raise LossyTranslation(losses)
         return Encoded(msgspec.json.encode(body), losses)
 
     def read_error(self, body: Any, status: int | None = None) -> ProviderError:
-        """What an error body says; never raises, whatever the body is."""
-        error: ProviderError = self._module("errors").read_error(body, status)
-        return error
+        """The error in a body; never raises, whatever the body is."""
+        return self._errors.read_error(body, status)
 
     def write_error(self, error: ProviderError) -> dict[str, Any]:
-        """An error in this format's own shape."""
-        body: dict[str, Any] = self._module("errors").write_error(error)
-        return body
+        """An error body of this format."""
+        return self._errors.write_error(error)
 
     def stream_reader(self) -> StreamReader:
         """A new reader for one stream."""
-        reader: StreamReader = self._module("stream").StreamReader()
-        return reader
+        return cast(StreamReader, self._stream_reader.StreamReader())
 
     def stream_writer(self, model: str = "") -> StreamWriter:
         """A new writer for one stream; `model` is the name the client asked for."""
-        writer: StreamWriter = self._module("stream_writer").StreamWriter(model)
-        return writer
+        return cast(StreamWriter, self._stream_writer.StreamWriter(model))
 
-    def check_request(self, body: Any, *, advisories: bool = False, **options: Any) -> list[Violation]:
-        """The rules of the API that a body breaks; advisories on demand. Whatever the JSON is, it is looked at."""
+    def check_request(
+        self,
+        body: Any,
+        *,
+        advisories: bool = False,
+        dialect: str | Dialect = "",
+        version: str = "",
+        model: str = "",
+    ) -> list[Violation]:
+        """The rules of the API that a body breaks, whatever the JSON is; advisories on request."""
         if isinstance(body, _BYTES):
-            body = _json(body)
-        violations: list[Violation] = self._module("rules").check_request(body, advisories=advisories, **options)
-        return violations
+            body = _decode_json(body)
+        options = WriteOptions(dialect=dialect, version=version, model=model)
+        self._check_options(options)
+        return self._rules.check_request(body, options, advisories=advisories)
 
-    def _decoded(self, body: dict[str, Any] | bytes) -> dict[str, Any]:
+    def _check_options(self, options: WriteOptions) -> None:
+        if options != DEFAULT_OPTIONS:
+            for name in options.__struct_fields__:
+                if getattr(options, name) and name not in self.module.options:
+                    raise WireError(f"{self.name} has no option {name!r}")
+
+    def _decode(self, body: dict[str, Any] | bytes) -> dict[str, Any]:
         value: Any = body
         if isinstance(body, _BYTES):
-            value = _json(body)
+            value = _decode_json(body)
         if not isinstance(value, dict):
-            raise WireError(f"a body of {self.name} is an object, not {_kind(value)}")
+            raise WireError(f"{self.name}: expected a JSON object as the body, got {json_type_name(value)}")
         return value
 
-    def _module(self, name: str) -> Any:
-        """One of the format's modules."""
-        module = self._modules.get(name)
-        if module is None:
-            module = self._modules[name] = import_module(f"antiphon.wire.{self.name.replace('-', '_')}.{name}")
-        return module
+    @cached_property
+    def _request(self) -> _RequestModule:
+        return cast(_RequestModule, import_module(f"{self._package}.request"))
+
+    @cached_property
+    def _response(self) -> _ResponseModule:
+        return cast(_ResponseModule, import_module(f"{self._package}.response"))
+
+    @cached_property
+    def _rules(self) -> _RulesModule:
+        return cast(_RulesModule, import_module(f"{self._package}.rules"))
+
+    @cached_property
+    def _errors(self) -> _ErrorsModule:
+        return cast(_ErrorsModule, import_module(f"{self._package}.errors"))
+
+    @cached_property
+    def _stream_reader(self) -> Any:
+        return import_module(f"{self._package}.stream_reader")
+
+    @cached_property
+    def _stream_writer(self) -> Any:
+        return import_module(f"{self._package}.stream_writer")
 
     def __repr__(self) -> str:
         return f"<Format {self.name}>"
 
 
-def _values(body: dict[str, Any]) -> dict[str, Any]:
-    """A composed body as plain values."""
+def json_type_name(value: object) -> str:
+    """What JSON calls the type of a value."""
+    names = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
+def _to_plain_values(body: dict[str, Any]) -> dict[str, Any]:
     data = msgspec.json.encode(body)
     try:
         values: dict[str, Any] = msgspec.json.decode(data)
     except msgspec.DecodeError:
-        values = json.loads(data)  # a model may write a number that no float holds; it is sent as it is
+        values = json.loads(data)  # a model may write a number that no float holds; it is sent unchanged
     return values
 
 
-def _json(data: bytes | bytearray | memoryview) -> Any:
+def _decode_json(data: bytes | bytearray | memoryview) -> Any:
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise WireError(f"not JSON: {error}") from error
-
-
-def _kind(value: object) -> str:
-    names = {list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
-    return names.get(type(value), "a number")
+        raise WireError(f"not valid JSON: {error}") from error

@@ -27,6 +27,19 @@ from antiphon.parts import Native, NativeExtras, Part
 Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool"]
 
 
+class SequenceRule(Struct, frozen=True):
+    """The order of calls and results that a format accepts."""
+
+    results_follow_calls: bool = True
+    """Results come directly after the message with their calls."""
+    results_first: bool = True
+    """In a message with results and other parts, results come first."""
+    merges_assistant_turns: bool = False
+    """Adjacent assistant messages count as one."""
+    unique_ids: bool = False
+    """Call ids are unique in the whole request, not only in one turn."""
+
+
 class Message(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True, gc=False):
     """One message. `name` is who speaks, where a format can say that."""
 

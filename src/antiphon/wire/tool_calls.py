@@ -180,6 +180,13 @@ class CallIdTracker:
         if self._pending:
             self._pending = []
 
+    def snapshot(self) -> tuple[int, list[tuple[str, str | None, str]]]:
+        """The state, for `restore`."""
+        return self._count, self._pending[:]
+
+    def restore(self, snapshot: tuple[int, list[tuple[str, str | None, str]]]) -> None:
+        self._count, self._pending = snapshot
+
     def add_call(self, name: str, wire_id: str | None) -> str:
         """The id of the next call; `wire_id` is its id in the body, if any."""
         call_id = wire_id if wire_id and not wire_id.startswith(GENERATED_ID_PREFIX) else self._generate_id()

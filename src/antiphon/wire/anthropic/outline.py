@@ -1,4 +1,4 @@
-"""Outlines of requests and answers of the Messages API (see `wire.outline`)."""
+"""Outlines of requests and answers of the Messages API (see `codec.typed_reader`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from msgspec import Struct
 from antiphon.parts import Part, Thinking
 from antiphon.wire.anthropic.plain import Thought
 from antiphon.wire.anthropic.usage import read_usage
-from antiphon.wire.outline import WORDS, OutlineDecoder, UsageDecoder, Words, call_of, result_of
+from antiphon.wire.codec.typed_reader import (
+    ANY_TEXT,
+    OutlineDecoder,
+    TextBlock,
+    UsageScanner,
+    call_with_id,
+    result_with_id,
+)
 from antiphon.wire.request import Message, ModelRequest
 
 
@@ -23,22 +30,22 @@ class _Call(Struct, forbid_unknown_fields=True, gc=False, tag_field="type", tag=
 
 class _Result(Struct, forbid_unknown_fields=True, gc=False, tag_field="type", tag="tool_result"):
     tool_use_id: str
-    content: str | list[Words] | None = None
+    content: str | list[TextBlock] | None = None
     is_error: bool | None = None
     cache_control: Any = None
 
 
 class _Turn(Struct, forbid_unknown_fields=True, gc=False):
     role: Literal["user", "assistant"]
-    content: str | list[Words | Thought | _Call | _Result]
+    content: str | list[TextBlock | Thought | _Call | _Result]
 
 
 _REQUEST: OutlineDecoder[_Turn] = OutlineDecoder(_Turn)
-_ANSWER = UsageDecoder("content", "usage", read_usage)
-_SAID = {role: Message(role, WORDS) for role in ("user", "assistant")}
+_ANSWER = UsageScanner("content", "usage", read_usage)
+_SAID = {role: Message(role, ANY_TEXT) for role in ("user", "assistant")}
 _THOUGHT = Thinking("")
 
-read_usage_alone = _ANSWER.decode
+scan_usage = _ANSWER.scan
 
 
 def read_outline(data: bytes) -> ModelRequest | None:
@@ -53,9 +60,9 @@ def read_outline(data: bytes) -> ModelRequest | None:
     return ModelRequest(messages=tuple(messages), model=decoded[1], stream=decoded[2])
 
 
-def _part(block: Words | Thought | _Call | _Result) -> Part:
+def _part(block: TextBlock | Thought | _Call | _Result) -> Part:
     if type(block) is _Call:
-        return call_of(block.id)
+        return call_with_id(block.id)
     if type(block) is _Result:
-        return result_of(block.tool_use_id)
-    return WORDS[0] if type(block) is Words else _THOUGHT
+        return result_with_id(block.tool_use_id)
+    return ANY_TEXT[0] if type(block) is TextBlock else _THOUGHT

@@ -1,4 +1,4 @@
-"""Requests of the Messages API with plain messages, read as they are decoded (see `wire.plain`).
+"""Requests of the Messages API with plain messages, read as they are decoded (see `codec.typed_reader`).
 
 Plain is: text, thinking, calls and results, each with a cache mark or without. What is in a result is read block by block.
 """
@@ -15,7 +15,7 @@ from antiphon.wire.anthropic.content import FAILED, SUCCESS, read_result_part
 from antiphon.wire.anthropic.native import FORMAT
 from antiphon.wire.anthropic.parameters import HOST_PARAMETERS
 from antiphon.wire.anthropic.request import request_of
-from antiphon.wire.plain import PlainReader
+from antiphon.wire.codec.typed_reader import PlainReader
 from antiphon.wire.request import Message, ModelRequest
 
 

@@ -22,6 +22,7 @@ Added without being a loss: `max_tokens` (4096, more if the thinking budget need
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import structs
@@ -38,6 +39,7 @@ from antiphon.wire.anthropic.reasoning import DEFAULT_MAX_TOKENS, may_think, rea
 from antiphon.wire.anthropic.schema import answer_schema
 from antiphon.wire.anthropic.target import VERSION, Target, target_of
 from antiphon.wire.anthropic.tools import read_choice, read_tool, write_choice, write_tools
+from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning
 
@@ -179,10 +181,10 @@ _PLAIN: dict[str, tuple[str, tuple[type, ...]]] = {
 }
 
 
-def write_request(request: ModelRequest, losses: list[Loss], *, version: str = VERSION) -> dict[str, Any]:
-    """A body of the Messages API; `version` is the `anthropic-version` it will be sent with."""
+def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptions = DEFAULT_OPTIONS) -> dict[str, Any]:
+    """A body of the Messages API; `options.version` is the `anthropic-version` it will be sent with."""
     own = request.native.get(FORMAT, {}) if request.native else {}
-    target = target_of(request.model, version, own.get("anthropic_version"))
+    target = target_of(request.model, options.version or VERSION, own.get("anthropic_version"))
     body: dict[str, Any] = {"model": request.model} if request.model else {}
     limit = request.max_output_tokens
     body["max_tokens"] = DEFAULT_MAX_TOKENS if limit is None else max(0, limit)
@@ -302,3 +304,27 @@ def _write_labels(request: ModelRequest, body: dict[str, Any], losses: list[Loss
             body["service_tier"] = _TIERS[request.service_tier]
         else:
             losses.append(Loss("service_tier", "service_tier", f"{request.service_tier!r} is not a tier of this API"))
+
+
+def decode_request(data: bytes) -> ModelRequest | None:
+    """The same from bytes; None if the body must be read generically."""
+    from antiphon.wire.anthropic.plain import read_plain
+
+    return read_plain(data)
+
+
+def scan_request(data: bytes) -> ModelRequest | None:
+    """The order of calls and results; None if the body must be read whole."""
+    from antiphon.wire.anthropic.outline import read_outline
+
+    return read_outline(data)
+
+
+def needs_whole_request(request: ModelRequest, new: Sequence[Message]) -> bool:
+    """Whether the body depends on the whole conversation."""
+    if request.reasoning is not None:
+        return True
+    if request.output_format is not None and request.output_format.kind == "json_object":
+        return True
+    natives = (getattr(part, "native", None) or {} for message in new for part in message.parts)
+    return any("cache_control" in extras for native in natives for extras in native.values())

@@ -17,6 +17,7 @@ from typing import Any
 
 from antiphon.errors import WireError
 from antiphon.history.ids import new_id
+from antiphon.history.usage import TokenUsage
 from antiphon.parts import Native, OutputPart, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire.anthropic.content import IDS, mended_input, plain_input, read_output_block
 from antiphon.wire.anthropic.errors import read_error
@@ -173,3 +174,10 @@ def _block(part: OutputPart, is_native: bool, path: str, losses: list[Loss]) -> 
         case _:
             losses.append(Loss(path, type(part).__name__.lower(), "an answer is text, thinking and calls here"))
     return None
+
+
+def scan_usage(data: bytes) -> TokenUsage | None:
+    """The usage alone; None if the response must be read whole."""
+    from antiphon.wire.anthropic.outline import scan_usage as scan
+
+    return scan(data)

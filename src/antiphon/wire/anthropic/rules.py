@@ -18,6 +18,7 @@ from msgspec import Struct
 from antiphon.wire.anthropic.blocks import EXTRA, LIST, OBJECT, REQUIRED, SHAPE, check_block, extras, kind_of, located
 from antiphon.wire.anthropic.parameters import PARAMETER_CHECKS, Request
 from antiphon.wire.anthropic.target import VERSION, target_of
+from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.rules import Violation
 
 MESSAGE_FIELDS = frozenset({"role", "content"})
@@ -30,11 +31,11 @@ THINKING = ("thinking", "redacted_thinking")
 _STRING_CONTENT = [{"type": "text"}]
 
 
-def check_request(body: Any, *, version: str = VERSION, advisories: bool = False) -> list[Violation]:
-    """The rules of the Messages API that a request body breaks; `version` is the `anthropic-version` header."""
+def check_request(body: Any, options: WriteOptions = DEFAULT_OPTIONS, *, advisories: bool = False) -> list[Violation]:
+    """The rules of the Messages API that a request body breaks; `options.version` is the `anthropic-version` header."""
     if not isinstance(body, dict):
         return [Violation("AN-01", "", OBJECT)]
-    request = Request(body, target_of(body.get("model"), version, body.get("anthropic_version")))
+    request = Request(body, target_of(body.get("model"), options.version or VERSION, body.get("anthropic_version")))
     for check in PARAMETER_CHECKS:
         check(request)
     _check_messages(request)

@@ -1,1 +1,11 @@
-"""Google's Gemini generateContent API: requests, responses, streams and rules."""
+"""Google's Gemini generateContent API."""
+
+from antiphon.wire.format import FormatModule
+from antiphon.wire.request import SequenceRule
+
+FORMAT_MODULE = FormatModule(
+    messages_key="contents",
+    sequence_rule=SequenceRule(results_first=False, merges_assistant_turns=True),
+    options=frozenset({"model"}),
+    embeds_raw_json=True,
+)

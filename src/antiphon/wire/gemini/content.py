@@ -12,7 +12,6 @@ Normalised: names become camelCase, null and `thought: false` are absent, absent
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeAlias
@@ -94,7 +93,9 @@ def write_call(call: ToolCallRequest, name: str, losses: list[Loss], signature: 
     call_id, text = call.tool_call_id, call.arguments
     args: Any = {"input": text} if call.freeform else raw_json_object(text)
     if args is None and text.strip():  # not an object (GM-08)
-        losses.append(Loss(".arguments", "arguments", 'arguments are not a JSON object; sent as {"_raw": text} (GM-08)'))
+        losses.append(
+            Loss(".arguments", "arguments", 'arguments are not a JSON object; sent as {"_raw": text} (GM-08)')
+        )
         args = {"_raw": text}
     elif args is None:
         args = {}
@@ -146,6 +147,19 @@ def read_result(value: Any, extras: dict[str, Any], calls: CallIdTracker) -> Too
     if type(parts) is not tuple and (type(parts) is not list or not parts):
         return None
     media = tuple(_read_result_media(part) for part in parts)
+    return build_result(name, raw_id, response, calls, media, extras, inner_extras)
+
+
+def build_result(
+    name: str,
+    raw_id: Any,
+    response: dict[str, Any] | None,
+    calls: CallIdTracker,
+    media: tuple[ResultPart, ...],
+    extras: dict[str, Any],
+    inner_extras: dict[str, Any],
+) -> ToolCallResult:
+    """The result of its fields; `inner_extras` are those inside `functionResponse`."""
     wire_id = raw_id if type(raw_id) is str and raw_id else None
     call_id, called_as = calls.match_result(name, wire_id)
     marks: NativeExtras = {}

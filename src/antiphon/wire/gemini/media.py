@@ -20,7 +20,6 @@ from antiphon.parts import (
 from antiphon.wire.loss import Loss
 from antiphon.wire.media import media_type_of_url, parse_data_url, sniff_base64
 from antiphon.wire.vendors.google import (
-    FORMAT,
     field_spellings,
     gemini_extras,
     has_mark,

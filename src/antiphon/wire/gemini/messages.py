@@ -18,20 +18,19 @@ from msgspec import UNSET, Struct, UnsetType
 
 from antiphon.parts import Native, Part, Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.wire.gemini.content import (
-    GENERATED_ID_PREFIX,
     OBJECT_START,
-    CallIdTracker,
     ContentWriter,
     WrittenPart,
+    build_result,
     encode,
     is_call,
     is_result,
     read_part,
-    read_result,
 )
 from antiphon.wire.gemini.parameters import Capabilities
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.request import Message
+from antiphon.wire.tool_calls import GENERATED_ID_PREFIX, CallIdTracker
 from antiphon.wire.vendors.google import (
     FORMAT,
     field_spellings,
@@ -57,16 +56,47 @@ _FUNCTION_ROLE_MARK = spelling_mark(FUNCTION_ROLE)
 _WIRE_ROLES = {"user": "user", "tool": "user", "assistant": "model"}
 
 
-def read_contents(contents: list[Any]) -> list[Message]:
-    messages: list[Message] = []
-    calls = CallIdTracker()
-    previous_role = ""
-    for content in contents:
+class _TypedCall(Struct, forbid_unknown_fields=True, gc=False):
+    name: str
+    args: dict[str, Any]
+    id: str | None = None
+
+
+class _TypedResult(Struct, forbid_unknown_fields=True, gc=False):
+    name: str
+    response: dict[str, Any]
+    id: str | None = None
+
+
+class _TypedPart(Struct, forbid_unknown_fields=True, gc=False, rename="camel"):
+    text: str | UnsetType = UNSET
+    function_call: _TypedCall | UnsetType = UNSET
+    function_response: _TypedResult | UnsetType = UNSET
+    thought_signature: str | UnsetType = UNSET
+
+
+class TypedContent(Struct, forbid_unknown_fields=True, gc=False):
+    """A content of text, calls and results in camelCase, as nearly all are."""
+
+    role: Literal["user", "model"]
+    parts: list[_TypedPart]
+
+
+class ContentReader:
+    """Reads the contents of one request in order: typed ones with `add_typed`, all others with `add`."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self._calls = CallIdTracker()
+        self._previous_role = ""
+
+    def add(self, content: Any) -> None:
+        """Add a content of plain JSON values."""
         raw_role = content.get("role") if type(content) is dict else 0
         role = _ROLES.get(raw_role) if raw_role is None or type(raw_role) is str else None
         if role is None:
-            messages.append(Message("unknown", (Native(FORMAT, content),)))
-            continue
+            self.messages.append(Message("unknown", (Native(FORMAT, content),)))
+            return
         parts = content.get("parts")
         native = None
         if raw_role is None or parts is None or len(content) != 2 or role == "tool":
@@ -74,11 +104,64 @@ def read_contents(contents: list[Any]) -> list[Message]:
             native = native_extras(extras, _FUNCTION_ROLE_MARK if role == "tool" else None)
         if type(parts) is not list:
             parts = [] if parts is None else [parts]
-        if role == "assistant" and previous_role != "assistant":
-            calls.start_step()
-        previous_role = role
-        messages.append(Message(role, tuple([read_part(part, calls) for part in parts]), None, native))
-    return messages
+        self._start_message(role)
+        self.messages.append(Message(role, tuple([read_part(part, self._calls) for part in parts]), None, native))
+
+    def add_typed(self, content: TypedContent) -> bool:
+        """Add a typed content; False, and nothing is added, if it must be read by `add`."""
+        calls = self._calls
+        if content.role == "user":
+            role = self._previous_role = "user"
+        else:
+            role = "assistant"
+            self._start_message(role)
+        snapshot = calls.snapshot() if len(content.parts) > 1 else None
+        parts: list[Part] = []
+        for part in content.parts:
+            text, call, result = part.text, part.function_call, part.function_response
+            signature = part.thought_signature
+            read: Part | None = None
+            if result is not UNSET:
+                if text is UNSET and call is UNSET and signature is UNSET:
+                    read = _read_typed_result(result, calls)
+            elif call is not UNSET:
+                if text is UNSET:
+                    read = _read_typed_call(call, signature, calls)
+            elif text is not UNSET and signature is UNSET:
+                read = Text(text)
+            if read is None:
+                if snapshot is not None:
+                    calls.restore(snapshot)
+                return False
+            parts.append(read)
+        self.messages.append(Message(role, tuple(parts)))
+        return True
+
+    def _start_message(self, role: str) -> None:
+        if role == "assistant" and self._previous_role != "assistant":
+            self._calls.start_step()
+        self._previous_role = role
+
+
+def _read_typed_call(call: _TypedCall, signature: str | UnsetType, calls: CallIdTracker) -> ToolCallRequest | None:
+    name, wire_id = call.name, call.id
+    if not name or (wire_id is not None and (not wire_id or wire_id.startswith(GENERATED_ID_PREFIX))):
+        return None
+    native = None if signature is UNSET else {FORMAT: {"thoughtSignature": signature}}
+    return ToolCallRequest(name, calls.add_call(name, wire_id), encode(call.args).decode(), native=native)
+
+
+def _read_typed_result(result: _TypedResult, calls: CallIdTracker) -> ToolCallResult | None:
+    name, wire_id, response = result.name, result.id, result.response
+    if not name or (wire_id is not None and (not wire_id or wire_id.startswith(GENERATED_ID_PREFIX))):
+        return None
+    if len(response) == 1:
+        output = response.get("output")
+        if type(output) is str and output[:1] not in OBJECT_START:
+            call_id = calls.match_next(name, wire_id)
+            if call_id is not None:
+                return ToolCallResult(name, call_id, SUCCESS, (Text(output),))
+    return build_result(name, wire_id, response, calls, (), {}, {})
 
 
 def write_turns(
@@ -231,7 +314,11 @@ class _ContentsWriter:
                     self.role = ""
                 else:
                     losses.append(
-                        Loss(f"messages[{index}].parts[{position}]", "message", "message specific to another format; dropped")
+                        Loss(
+                            f"messages[{index}].parts[{position}]",
+                            "message",
+                            "message specific to another format; dropped",
+                        )
                     )
             return
         written, results = self._write_parts(message.parts, self._calls)
@@ -240,7 +327,13 @@ class _ContentsWriter:
         if note is not None and is_system:
             written[written.index(note)] = {**note, "text": SYSTEM_NOTE_PREFIX + note["text"]}
         losses.append(
-            Loss(f"messages[{index}].role", message.role, "Gemini accepts system messages only at the start; sent as a user note" if is_system else f'unknown role "{message.role}"; sent as user')
+            Loss(
+                f"messages[{index}].role",
+                message.role,
+                "Gemini accepts system messages only at the start; sent as a user note"
+                if is_system
+                else f'unknown role "{message.role}"; sent as user',
+            )
         )
         if written and self.role == "user":
             self._append(written, results)
@@ -267,77 +360,3 @@ def _sort_results_by_call(parts: list[Any], calls: list[ToolCallRequest], result
 
 
 SUCCESS = ToolExecutionStatus.SUCCESS
-
-
-class _TypedCall(Struct, forbid_unknown_fields=True, gc=False):
-    name: str
-    args: dict[str, Any]
-    id: str | None = None
-
-
-class _TypedResult(Struct, forbid_unknown_fields=True, gc=False):
-    name: str
-    response: dict[str, Any]
-    id: str | None = None
-
-
-class _TypedPart(Struct, forbid_unknown_fields=True, gc=False, rename="camel"):
-    text: str | UnsetType = UNSET
-    function_call: _TypedCall | UnsetType = UNSET
-    function_response: _TypedResult | UnsetType = UNSET
-    thought_signature: str | UnsetType = UNSET
-
-
-class TypedContent(Struct, forbid_unknown_fields=True, gc=False):
-    role: Literal["user", "model"]
-    parts: list[_TypedPart]
-
-
-def read_typed_contents(contents: list[TypedContent]) -> list[Message] | None:
-    messages: list[Message] = []
-    calls = CallIdTracker()
-    previous_role = ""
-    for content in contents:
-        role = "user" if content.role == "user" else "assistant"
-        if role == "assistant" and previous_role != "assistant":
-            calls.start_step()
-        previous_role = role
-        parts: list[Part] = []
-        for part in content.parts:
-            text, call, result = part.text, part.function_call, part.function_response
-            signature = part.thought_signature
-            read: Part | None = None
-            if result is not UNSET:
-                if text is UNSET and call is UNSET and signature is UNSET:
-                    read = _read_typed_result(result, calls)
-            elif call is not UNSET:
-                if text is UNSET:
-                    read = _read_typed_call(call, signature, calls)
-            elif text is not UNSET and signature is UNSET:
-                read = Text(text)
-            if read is None:
-                return None
-            parts.append(read)
-        messages.append(Message(role, tuple(parts)))
-    return messages
-
-
-def _read_typed_call(call: _TypedCall, signature: str | UnsetType, calls: CallIdTracker) -> ToolCallRequest | None:
-    name, wire_id = call.name, call.id
-    if not name or (wire_id is not None and (not wire_id or wire_id.startswith(GENERATED_ID_PREFIX))):
-        return None
-    native = None if signature is UNSET else {FORMAT: {"thoughtSignature": signature}}
-    return ToolCallRequest(name, calls.add_call(name, wire_id), encode(call.args).decode(), native=native)
-
-
-def _read_typed_result(result: _TypedResult, calls: CallIdTracker) -> ToolCallResult | None:
-    name, wire_id, response = result.name, result.id, result.response
-    if not name or (wire_id is not None and (not wire_id or wire_id.startswith(GENERATED_ID_PREFIX))):
-        return None
-    if len(response) == 1:
-        output = response.get("output")
-        if type(output) is str and output[:1] not in OBJECT_START:
-            call_id = calls.match_next(name, wire_id)
-            if call_id is not None:
-                return ToolCallResult(name, call_id, SUCCESS, (Text(output),))
-    return read_result({"id": wire_id, "name": name, "response": response}, {}, calls)

@@ -143,7 +143,9 @@ def _write_amount(reasoning: Reasoning, capabilities: Capabilities, losses: list
         effort = None
     if effort is not None and budget is not None:
         dropped = "budget_tokens" if capabilities.has_thinking_levels else "effort"
-        losses.append(Loss(f"reasoning.{dropped}", dropped, "Gemini accepts either a budget or a level; dropped (GM-14)"))
+        losses.append(
+            Loss(f"reasoning.{dropped}", dropped, "Gemini accepts either a budget or a level; dropped (GM-14)")
+        )
     if effort is not None and (capabilities.has_thinking_levels or budget is None):
         cannot_stop = effort == "none" and (capabilities.always_thinks or not capabilities.is_known)
         if not capabilities.has_thinking_levels or cannot_stop:
@@ -159,7 +161,9 @@ def _write_amount(reasoning: Reasoning, capabilities: Capabilities, losses: list
 
 def _write_budget(budget: int, capabilities: Capabilities, losses: list[Loss]) -> dict[str, Any]:
     if budget == 0 and capabilities.always_thinks:
-        losses.append(Loss("reasoning", "no thinking", "thinking cannot be turned off for this model; sent the lowest level"))
+        losses.append(
+            Loss("reasoning", "no thinking", "thinking cannot be turned off for this model; sent the lowest level")
+        )
         return {"thinkingLevel": "LOW"} if capabilities.version >= (3, 0) else {"thinkingBudget": MIN_BUDGET}
     return {"thinkingBudget": budget}
 
@@ -280,7 +284,11 @@ def write_generation(
     if request.stop is not None:
         config["stopSequences"] = list(request.stop[:MAX_STOP_SEQUENCES])
         losses.extend(
-            Loss(f"stop[{index}]", "stop", f"Gemini accepts at most {MAX_STOP_SEQUENCES} stop sequences; sent the first {MAX_STOP_SEQUENCES} (GM-14)")
+            Loss(
+                f"stop[{index}]",
+                "stop",
+                f"Gemini accepts at most {MAX_STOP_SEQUENCES} stop sequences; sent the first {MAX_STOP_SEQUENCES} (GM-14)",
+            )
             for index in range(MAX_STOP_SEQUENCES, len(request.stop))
         )
     if request.output_format is not None:

@@ -14,12 +14,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from antiphon.parts import Native, NativeExtras, Part, Refusal, Text, Thinking
-from antiphon.wire.gemini.content import CallIdTracker, ContentWriter, read_part
+from antiphon.wire.codec.typed_reader import TypedReader
+from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
+from antiphon.wire.gemini.content import ContentWriter, read_part
 from antiphon.wire.gemini.messages import (
     CONTENT_FIELDS,
+    ContentReader,
     TypedContent,
-    read_contents,
-    read_typed_contents,
     report_message_extras,
     write_turns,
 )
@@ -27,8 +28,8 @@ from antiphon.wire.gemini.parameters import GENERATION_PREFIX, capabilities_for,
 from antiphon.wire.gemini.rules import PARAMETERS
 from antiphon.wire.gemini.tools import read_tool_choice, read_tools, write_tool_choice, write_tools
 from antiphon.wire.loss import Loss, lose_native
-from antiphon.wire.plain import PlainReader
 from antiphon.wire.request import Message, ModelRequest
+from antiphon.wire.tool_calls import CallIdTracker
 from antiphon.wire.vendors.google import (
     FORMAT,
     field_spellings,
@@ -53,15 +54,31 @@ def read_request(body: dict[str, Any]) -> ModelRequest:
     """The request in neutral terms. Raises `WireError` if `contents` is not a list."""
     fields, native = split_fields(body, _BODY_FIELDS)
     contents = require_list(fields.pop("contents", None), "contents")
-    return _build_request(read_contents(contents), fields, native)
+    reader = ContentReader()
+    for content in contents:
+        reader.add(content)
+    return _build_request(reader.messages, fields, native)
 
 
-def _read_typed(contents: list[TypedContent], rest: dict[str, Any]) -> ModelRequest | None:
-    messages = read_typed_contents(contents)
-    return None if messages is None else _build_request(messages, *split_fields(rest, _BODY_FIELDS))
+class _ContentList:
+    """The messages of one request, read content by content."""
+
+    def __init__(self, unread: dict[str, Any]) -> None:
+        self._unread = unread
+        self._reader = ContentReader()
+        self.add = self._reader.add_typed
+        self.add_generic = self._reader.add
+
+    def finish(self) -> ModelRequest:
+        return _build_request(self._reader.messages, *split_fields(self._unread, _BODY_FIELDS))
 
 
-read_plain = PlainReader("contents", TypedContent, PARAMETERS, _read_typed).read
+decode_request = TypedReader("contents", TypedContent, PARAMETERS, _ContentList).read
+
+
+def scan_request(_data: bytes) -> ModelRequest | None:
+    """None: ids of calls may be missing, so the body must be read whole."""
+    return None
 
 
 def _build_request(messages: list[Message], fields: dict[str, Any], native: dict[str, Any]) -> ModelRequest:
@@ -121,9 +138,9 @@ def _read_system(system: Any, native: dict[str, Any]) -> Message | None:
     return Message("system", tuple(kept), native=native_extras(extras, marks))
 
 
-def write_request(request: ModelRequest, losses: list[Loss], *, model: str = "", **_options: Any) -> dict[str, Any]:
-    """A body that Gemini accepts. `model` is the name in the URL, if it is not `request.model`."""
-    capabilities = capabilities_for(model or request.model)
+def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptions = DEFAULT_OPTIONS) -> dict[str, Any]:
+    """A body that Gemini accepts. `options.model` is the name in the URL, if it is not `request.model`."""
+    capabilities = capabilities_for(options.model or request.model)
     native = gemini_extras(request.native)
     writer = ContentWriter(
         losses,
@@ -221,3 +238,8 @@ def _write_system(messages: Sequence[Message], writer: ContentWriter) -> dict[st
         return None
     system["parts"] = parts
     return system
+
+
+def needs_whole_request(request: ModelRequest, _new: Sequence[Message]) -> bool:
+    """Whether the body depends on the whole conversation."""
+    return request.output_format is not None and request.output_format.kind == "json_object"

@@ -19,11 +19,12 @@ from msgspec import structs
 from antiphon.history.ids import new_id
 from antiphon.history.usage import TokenUsage
 from antiphon.parts import Native, NativeExtras, OutputPart, Part, ToolCallRequest, ToolCallResult
-from antiphon.wire.gemini.content import CallIdTracker, ContentWriter, read_part
+from antiphon.wire.gemini.content import ContentWriter, read_part
 from antiphon.wire.gemini.messages import CONTENT_FIELDS
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.output import ModelOutput, StopReason
 from antiphon.wire.rules import name_set
+from antiphon.wire.tool_calls import CallIdTracker
 from antiphon.wire.vendors.google import (
     FORMAT,
     field_spellings,
@@ -75,7 +76,9 @@ def write_usage(usage: TokenUsage, losses: list[Loss]) -> dict[str, Any]:
     if usage.cached_tokens:
         written["cachedContentTokenCount"] = usage.cached_tokens
     if usage.cache_write_tokens:
-        losses.append(Loss("usage.cache_write_tokens", "cache_write_tokens", "Gemini does not report cache writes; dropped"))
+        losses.append(
+            Loss("usage.cache_write_tokens", "cache_write_tokens", "Gemini does not report cache writes; dropped")
+        )
     return written
 
 
@@ -300,7 +303,9 @@ def _write_candidate(output: ModelOutput, index: int, losses: list[Loss]) -> Any
     if has_mark(output.native, _RAW_CANDIDATE) and len(output.parts) == 1 and isinstance(output.parts[0], Native):
         return output.parts[0].data
     if output.stop_sequence is not None:
-        losses.append(Loss(f"{path}stop_sequence", "stop_sequence", "Gemini does not report the matched stop sequence; dropped"))
+        losses.append(
+            Loss(f"{path}stop_sequence", "stop_sequence", "Gemini does not report the matched stop sequence; dropped")
+        )
     candidate_fields = split_extras(output.native)[1]
     writer = ContentWriter(losses)
     first_loss = len(losses)
@@ -330,3 +335,8 @@ def build_candidate(parts: list[Any], index: int, finish_reason: str | None, fie
     if candidate.get("finishReason", finish_reason) is None:
         candidate.pop("finishReason", None)
     return candidate
+
+
+def scan_usage(_data: bytes) -> TokenUsage | None:
+    """None: the response must be read whole."""
+    return None

@@ -16,6 +16,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.gemini.parameters import MAX_STOP_SEQUENCES, MAXIMUMS, Capabilities, capabilities_for
 from antiphon.wire.rules import Violation, name_list, name_set
 from antiphon.wire.vendors.google import as_list, check_schema, get_field, spelling_used, to_snake_case, unknown_field
@@ -46,11 +47,11 @@ class _RuleContext(Struct):
         self.violations.append(Violation(rule, path, message))
 
 
-def check_request(body: Any, *, model: str = "", advisories: bool = False) -> list[Violation]:
-    """The rules of generateContent that a request body breaks; `model` is the one named in the URL."""
+def check_request(body: Any, options: WriteOptions = DEFAULT_OPTIONS, *, advisories: bool = False) -> list[Violation]:
+    """The rules of generateContent that a request body breaks; `options.model` is the name in the URL."""
     if not isinstance(body, dict):
         return [Violation("GM-01", "", "Invalid JSON payload received. The body is not an object.")]
-    context = _RuleContext(body, capabilities_for(model))
+    context = _RuleContext(body, capabilities_for(options.model))
     violations = context.violations
     for name in body:
         if name not in _PARAMETER_FORMS:

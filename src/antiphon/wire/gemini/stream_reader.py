@@ -11,14 +11,13 @@ Normalised: empty text without a signature is dropped.
 
 from __future__ import annotations
 
-import re
-from itertools import pairwise
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct, structs
 
 from antiphon.parts import Native, NativeExtras, OutputPart, Text, Thinking, ToolCallRequest
+from antiphon.wire.codec.json_array import JsonStreamReader
 from antiphon.wire.delta import (
     Failed,
     Finished,
@@ -30,11 +29,10 @@ from antiphon.wire.delta import (
     Started,
     UsageReported,
 )
-from antiphon.wire.gemini.partial_call import PartialCall
-from antiphon.wire.gemini.chunks import ChunkReader
-from antiphon.wire.gemini.content import CallIdTracker, encode, read_part
+from antiphon.wire.gemini.content import encode, read_part
 from antiphon.wire.gemini.errors import read_error
 from antiphon.wire.gemini.messages import CONTENT_FIELDS
+from antiphon.wire.gemini.partial_call import PartialCall
 from antiphon.wire.gemini.response import (
     CANDIDATE_FIELDS,
     RESPONSE_FIELDS,
@@ -48,7 +46,8 @@ from antiphon.wire.gemini.response import (
 )
 from antiphon.wire.output import MOST_CANDIDATES, ProviderError
 from antiphon.wire.sse import SseOverflow
-from antiphon.wire.vendors.google import FORMAT, as_list, gemini_extras, get_field, split_fields
+from antiphon.wire.tool_calls import CallIdTracker
+from antiphon.wire.vendors.google import FORMAT, gemini_extras, get_field, split_fields
 
 NO_USAGE = msgspec.Raw()
 """The usage of a chunk without usage."""
@@ -135,7 +134,7 @@ class StreamReader:
     """Bytes in, deltas out, however the bytes are split; SSE or a JSON array."""
 
     def __init__(self) -> None:
-        self._chunks = ChunkReader()
+        self._chunks = JsonStreamReader()
         self._deltas: list[ModelOutputDelta] = []
         self._has_ended = False
         self._malformed = MALFORMED_STREAM
@@ -272,7 +271,9 @@ class StreamReader:
         index, content, finish_reason = candidate.get("index"), candidate.get("content"), candidate.get("finishReason")
         number = index if type(index) is int and index >= 0 else position
         if number >= MOST_CANDIDATES:
-            self._fail(ProviderError(f"invalid stream: candidate index {number} exceeds {MOST_CANDIDATES - 1}", "server"))
+            self._fail(
+                ProviderError(f"invalid stream: candidate index {number} exceeds {MOST_CANDIDATES - 1}", "server")
+            )
             return
         state = self._candidate(number)
         if len(candidate) != (index is not None) + (content is not None) + (finish_reason is not None):
@@ -401,7 +402,7 @@ class StreamReader:
         states = [self._candidates[number] for number in sorted(self._candidates)]
         blocked = is_prompt_blocked(self._response_fields.get("promptFeedback"))
         is_finished = all(state.is_finished for state in states) if states else False
-        if not self._chunks.is_whole or not (is_finished or blocked):
+        if not self._chunks.is_complete or not (is_finished or blocked):
             self._fail(STREAM_CUT)
             return
         for state in states:

@@ -179,7 +179,9 @@ class StreamWriter:
     def _write_finish(self, delta: Finished) -> bytes:
         lose_native(self.losses, "native", delta.native, FORMAT)
         if delta.stop_sequence is not None:
-            self.losses.append(Loss("stop_sequence", "stop_sequence", "Gemini does not report the matched stop sequence; dropped"))
+            self.losses.append(
+                Loss("stop_sequence", "stop_sequence", "Gemini does not report the matched stop sequence; dropped")
+            )
         response, candidate_fields = split_extras(delta.native)
         parts = self._completed_parts(delta.candidate, is_last=True)
         if not parts and delta.candidate in self._candidates_with_output:

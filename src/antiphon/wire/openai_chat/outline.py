@@ -1,4 +1,4 @@
-"""Outlines of Chat Completions requests and answers (see `wire.outline`)."""
+"""Outlines of Chat Completions requests and answers (see `codec.typed_reader`)."""
 
 from __future__ import annotations
 
@@ -6,25 +6,32 @@ from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
+from antiphon.wire.codec.typed_reader import (
+    ANY_TEXT,
+    OutlineDecoder,
+    TextBlock,
+    UsageScanner,
+    call_with_id,
+    result_with_id,
+)
 from antiphon.wire.openai_chat.plain import Call
 from antiphon.wire.openai_chat.usage import read_usage
-from antiphon.wire.outline import WORDS, OutlineDecoder, UsageDecoder, Words, call_of, result_of
 from antiphon.wire.request import Message, ModelRequest
 
 
 class _Entry(Struct, forbid_unknown_fields=True, gc=False):
     role: Literal["user", "assistant", "tool", "system", "developer"]
-    content: str | list[Words] | None = None
+    content: str | list[TextBlock] | None = None
     tool_calls: list[Call] | UnsetType = UNSET
     tool_call_id: str | UnsetType = UNSET
     name: str | UnsetType = UNSET
 
 
 _REQUEST: OutlineDecoder[_Entry] = OutlineDecoder(_Entry)
-_ANSWER = UsageDecoder("choices", "usage", read_usage)
-_SAID = {role: Message(role, WORDS) for role in ("user", "assistant", "system", "developer")}
+_ANSWER = UsageScanner("choices", "usage", read_usage)
+_SAID = {role: Message(role, ANY_TEXT) for role in ("user", "assistant", "system", "developer")}
 
-read_usage_alone = _ANSWER.decode
+scan_usage = _ANSWER.scan
 
 
 def read_outline(data: bytes) -> ModelRequest | None:
@@ -43,9 +50,9 @@ def read_outline(data: bytes) -> ModelRequest | None:
         elif role == "tool":
             if call_id is UNSET or calls is not UNSET or entry.content is None:
                 return None
-            add(Message("tool", (result_of(call_id),)))
+            add(Message("tool", (result_with_id(call_id),)))
         elif role == "assistant" and calls is not UNSET and calls and call_id is UNSET and entry.name is UNSET:
-            add(Message("assistant", tuple([call_of(call.id) for call in calls])))
+            add(Message("assistant", tuple([call_with_id(call.id) for call in calls])))
         else:
             return None
     return ModelRequest(messages=tuple(messages), model=decoded[1], stream=decoded[2])

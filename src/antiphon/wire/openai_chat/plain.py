@@ -1,4 +1,4 @@
-"""Chat Completions requests of plain messages, read as they are decoded (see `wire.plain`).
+"""Chat Completions requests of plain messages, read as they are decoded (see `codec.typed_reader`).
 
 Plain is: words, calls of functions and results in words, with no other field. A message of content parts is read part by part.
 """
@@ -10,10 +10,10 @@ from typing import Any, Literal
 from msgspec import UNSET, Struct, UnsetType
 
 from antiphon.parts import Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
+from antiphon.wire.codec.typed_reader import PlainReader
 from antiphon.wire.openai_chat.content import read_content
 from antiphon.wire.openai_chat.request import request_of
 from antiphon.wire.openai_chat.rules import ARGUMENTS
-from antiphon.wire.plain import PlainReader
 from antiphon.wire.request import Message, ModelRequest
 
 _SUCCESS = ToolExecutionStatus.SUCCESS

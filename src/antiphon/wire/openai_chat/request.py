@@ -8,12 +8,14 @@ always gives the same bytes, and asks the dialect where hosts differ.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from antiphon.errors import WireError
+from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_chat.content import FORMAT, SHARED
-from antiphon.wire.openai_chat.dialects import Dialect, dialect_named
+from antiphon.wire.openai_chat.dialects import dialect_named
 from antiphon.wire.openai_chat.message_writer import MessageWriter
 from antiphon.wire.openai_chat.messages import read_messages
 from antiphon.wire.openai_chat.parameters import asks_to_think, finish_parameters, read_parameters, write_parameters
@@ -67,9 +69,9 @@ def _read_tools(fields: dict[str, Any], native: dict[str, Any]) -> None:
             del native["function_call"]
 
 
-def write_request(request: ModelRequest, losses: list[Loss], dialect: str | Dialect = "openai") -> dict[str, Any]:
+def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptions = DEFAULT_OPTIONS) -> dict[str, Any]:
     """A body that the host takes; what it cannot say is appended to `losses`."""
-    host = dialect_named(dialect)
+    host = dialect_named(options.dialect or "openai")
     body: dict[str, Any] = {}
     if request.model:
         body["model"] = request.model
@@ -93,3 +95,22 @@ def _opens_with_json(messages: list[Any]) -> bool:
     roles = [message.get("role") if type(message) is dict else None for message in messages]
     first = roles.index("user") + 1 if "user" in roles else len(messages)
     return any(map(openai.mentions_json, texts_of(messages[:first])))
+
+
+def decode_request(data: bytes) -> ModelRequest | None:
+    """The same from bytes; None if the body must be read generically."""
+    from antiphon.wire.openai_chat.plain import read_plain
+
+    return read_plain(data)
+
+
+def scan_request(data: bytes) -> ModelRequest | None:
+    """The order of calls and results; None if the body must be read whole."""
+    from antiphon.wire.openai_chat.outline import read_outline
+
+    return read_outline(data)
+
+
+def needs_whole_request(request: ModelRequest, _new: Sequence[Message]) -> bool:
+    """Whether the body depends on the whole conversation."""
+    return request.output_format is not None and request.output_format.kind == "json_object"

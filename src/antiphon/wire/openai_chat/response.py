@@ -22,6 +22,7 @@ from msgspec import structs
 
 from antiphon.errors import WireError
 from antiphon.history.ids import new_id
+from antiphon.history.usage import TokenUsage
 from antiphon.parts import (
     Audio,
     Document,
@@ -325,3 +326,10 @@ def _joined(content: list[Any]) -> Any:
     if all(openai.is_plain_text(piece, "text") for piece in content):
         return "".join(piece["text"] for piece in content)
     return content
+
+
+def scan_usage(data: bytes) -> TokenUsage | None:
+    """The usage alone; None if the response must be read whole."""
+    from antiphon.wire.openai_chat.outline import scan_usage as scan
+
+    return scan(data)

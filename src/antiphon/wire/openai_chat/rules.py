@@ -15,6 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.openai_chat.advice import HOST_ARGUMENTS, advise
 from antiphon.wire.rules import Violation, name_set
 from antiphon.wire.tool_calls import NameMapper
@@ -66,7 +67,7 @@ MODEL_LIMITS = (
 SPEAKERS = NameMapper(r"[^\s<|\\/>]{1,64}")
 
 
-def check_request(body: Any, *, advisories: bool = False) -> list[Violation]:
+def check_request(body: Any, _options: WriteOptions = DEFAULT_OPTIONS, *, advisories: bool = False) -> list[Violation]:
     """Say which rules of Chat Completions a request body breaks, before OpenAI does.
 
     Advisories (what only some models or hosts refuse) follow the errors, on demand.

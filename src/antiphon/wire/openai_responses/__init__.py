@@ -1,1 +1,6 @@
 """OpenAI Responses."""
+
+from antiphon.wire.format import FormatModule
+from antiphon.wire.request import SequenceRule
+
+FORMAT_MODULE = FormatModule(messages_key="input", sequence_rule=SequenceRule(results_follow_calls=False))

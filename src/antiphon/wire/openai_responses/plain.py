@@ -1,4 +1,4 @@
-"""Responses requests of plain items, read as they are decoded (see `wire.plain`).
+"""Responses requests of plain items, read as they are decoded (see `codec.typed_reader`).
 
 Plain is: messages, calls of functions and their outputs, with no other field. Items need not say what they are, so all kinds are
 decoded as one; a field that belongs to another kind makes an item odd.
@@ -11,11 +11,11 @@ from typing import Any, Literal
 from msgspec import UNSET, Struct, UnsetType
 
 from antiphon.parts import InputPart, Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
+from antiphon.wire.codec.typed_reader import PlainReader
 from antiphon.wire.openai_responses.content import FORMAT, read_input
 from antiphon.wire.openai_responses.items import read_said
 from antiphon.wire.openai_responses.request import instructions_of, request_of
 from antiphon.wire.openai_responses.vocabulary import PARAMETERS
-from antiphon.wire.plain import PlainReader
 from antiphon.wire.request import Message, ModelRequest
 
 _SUCCESS = ToolExecutionStatus.SUCCESS

@@ -17,10 +17,12 @@ What OpenAI would refuse is made legal and reported (ids, ranges, open strict sc
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from antiphon.errors import WireError
 from antiphon.parts import Text
+from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.json_schema import is_object_schema
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.openai_parameters import FIELDS, SHARED_PARAMETERS, TIERS, Fields, read_fields
@@ -131,7 +133,7 @@ def _read_format(wanted: Body) -> OutputFormat | None:
     return OutputFormat("json_schema", **fields, native=extras_of(wanted, ("type", *types)))
 
 
-def write_request(request: ModelRequest, losses: list[Loss], **_options: Any) -> Body:
+def write_request(request: ModelRequest, losses: list[Loss], _options: WriteOptions = DEFAULT_OPTIONS) -> Body:
     """A body that OpenAI Responses accepts."""
     native = request.native or {}
     body: Body = {"model": request.model} if request.model else {}
@@ -316,3 +318,20 @@ def _write_format(wanted: OutputFormat, losses: list[Loss]) -> Body:
             body["strict"] = wanted.strict and may_be_object and closed(wanted.schema, losses, f"{path}.strict")
     body.update(own_extras(wanted.native, losses, path, SHARED, FORMAT))
     return body
+
+
+def decode_request(data: bytes) -> ModelRequest | None:
+    """The same from bytes; None if the body must be read generically."""
+    from antiphon.wire.openai_responses.plain import read_plain
+
+    return read_plain(data)
+
+
+def scan_request(_data: bytes) -> ModelRequest | None:
+    """None: the body must be read whole."""
+    return None
+
+
+def needs_whole_request(request: ModelRequest, _new: Sequence[Message]) -> bool:
+    """Whether the body depends on the whole conversation."""
+    return request.output_format is not None and request.output_format.kind == "json_object"

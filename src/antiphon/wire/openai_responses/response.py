@@ -207,3 +207,8 @@ def response_body(output: ModelOutput, items: list[Any], losses: list[Loss]) -> 
     if output.stop_reason in _UNSAYABLE and "status" not in native.get(FORMAT, {}):
         losses.append(Loss("stop_reason", output.stop_reason, _UNSAYABLE[output.stop_reason]))
     return body
+
+
+def scan_usage(_data: bytes) -> TokenUsage | None:
+    """None: the response must be read whole."""
+    return None

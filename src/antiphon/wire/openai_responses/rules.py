@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.media import parse_data_url
 from antiphon.wire.openai_responses.advice import advise
 from antiphon.wire.openai_responses.content import is_recording, texts_of
@@ -59,7 +60,7 @@ _of_id_letters = re.compile(r"[a-zA-Z0-9_-]+").fullmatch
 _is_o_series = openai.model_family("o1|o3|o3-mini|o4-mini")
 
 
-def check_request(body: Any, *, advisories: bool = False) -> list[Violation]:
+def check_request(body: Any, _options: WriteOptions = DEFAULT_OPTIONS, *, advisories: bool = False) -> list[Violation]:
     """Say which rules of Responses a request body breaks, before OpenAI does.
 
     Advisories (what only some models or hosts refuse) follow the errors, on demand.

@@ -18,6 +18,7 @@ from typing import Any
 
 from antiphon.errors import WireError
 from antiphon.parts import NativeExtras
+from antiphon.wire.format import json_type_name
 from antiphon.wire.json_schema import SchemaKeywords, SchemaPath, format_path, walk_values
 from antiphon.wire.rules import Violation, name_set
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from antiphon.parts import Text, ToolCallRequest, ToolCallResult
 from antiphon.repair import repair
 from antiphon.wire import FORMATS, Message, ModelRequest, formats
-from antiphon.wire.growing import GrowingBody
+from antiphon.wire.codec.incremental import IncrementalRequestWriter
 from corpus import accepted_requests, client_requests
 
 said = st.sampled_from(["hi", "bye ", " ", "", "\n", "yo"])
@@ -33,7 +33,7 @@ def test_a_joined_body_is_the_whole_body(source: str, target: str) -> None:
     for body in islice(long, 120):
         request = formats[source].read_request(body)
         fixed, _ = repair(msgspec.structs.replace(request, model=MODELS[target]), target)
-        growing = GrowingBody(wire)
+        growing = IncrementalRequestWriter(wire)
         for end in range(1, len(fixed.messages) + 1):
             shorter = msgspec.structs.replace(fixed, messages=fixed.messages[:end])
             joined = growing.write(shorter)
@@ -67,7 +67,7 @@ def test_blank_turns_and_empty_answers_change_nothing(target: str, turns: list[M
         else:
             messages += [Message("assistant", (turn,)), Message("tool", (ToolCallResult.of(turn, "rain"),))]
     fixed, _ = repair(ModelRequest(model=MODELS[target], messages=tuple(messages)), target)
-    growing = GrowingBody(formats[target])
+    growing = IncrementalRequestWriter(formats[target])
     for end in range(len(fixed.messages) + 1):
         shorter = msgspec.structs.replace(fixed, messages=fixed.messages[:end])
         joined = growing.write(shorter)
@@ -75,7 +75,7 @@ def test_blank_turns_and_empty_answers_change_nothing(target: str, turns: list[M
 
 
 def test_another_conversation_is_not_mixed_up() -> None:
-    growing = GrowingBody(formats["openai-chat"])
+    growing = IncrementalRequestWriter(formats["openai-chat"])
     for name in ("first", "second"):
         turns = [
             {"role": "user", "content": f"{name} question"},

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.wire.gemini.chunks import ChunkReader
+from antiphon.wire.codec.json_array import JsonStreamReader
 
 words = st.sampled_from(["rain", "}", "{", "\n}", '"', "\\", 'a}\n,{"b":1}', "é", "", "]"])
 values = st.recursive(
@@ -23,8 +23,8 @@ borders = st.sampled_from([",", ",\r\n", "\n,\r\n", " , "])
 sizes = st.lists(st.sampled_from([1, 3, 17, 60, 5_000]), min_size=1, max_size=8)
 
 
-def read(data: bytes, cuts: list[int]) -> tuple[list[Any], ChunkReader]:
-    reader, found, at = ChunkReader(), [], 0
+def read(data: bytes, cuts: list[int]) -> tuple[list[Any], JsonStreamReader]:
+    reader, found, at = JsonStreamReader(), [], 0
     while at < len(data):
         size = cuts[at % len(cuts)]
         found += reader.feed(data[at : at + size])
@@ -41,12 +41,12 @@ def test_an_array_in_any_layout_and_any_cut(
     data = f"[{border.join(lines)}\n]".encode()
     found, reader = read(data, cuts)
     assert found == given_objects
-    assert reader.is_whole
+    assert reader.is_complete
     assert not reader.is_broken
     started = data[: 1 + end % (len(data) - 1)]
     found, reader = read(started, cuts)
     assert found == given_objects[: len(found)]
-    assert reader.is_whole is (started == data)
+    assert reader.is_complete is (started == data)
 
 
 def test_an_object_that_is_deeper_than_usual_is_read_behind_one_on_several_lines() -> None:
@@ -54,4 +54,4 @@ def test_an_object_that_is_deeper_than_usual_is_read_behind_one_on_several_lines
     data = f"[{json.dumps({'a': 1}, indent=2)},{json.dumps({'deep': deep})}]".encode()
     found, reader = read(data, [5_000])
     assert found == [{"a": 1}, {"deep": deep}]
-    assert reader.is_whole
+    assert reader.is_complete

@@ -1,11 +1,11 @@
-"""The JSON objects of a stream, out of bytes that may be cut anywhere.
+"""The JSON objects of a stream, from bytes that may be cut anywhere.
 
-With `alt=sse` a stream is server-sent events; without it, one JSON array that grows. The first byte that is not white space
-tells which: `[` or `{` begins JSON, anything else events. In the array, an object ends where its braces close. One written on
-several lines is told by its last line, one that is there from end to end by one match, and any other is followed string by
-string; no byte is looked at more than a few times. An array that was not closed was cut.
+With `alt=sse` a stream is server-sent events; without it, one growing JSON array. The first byte that is not white space
+decides: `[` or `{` starts JSON, anything else events. In the array an object ends where its braces close: an object on
+several lines is found by its last line, a complete one by one match, any other string by string. No byte is scanned more
+than a few times. An array without its closing bracket was cut.
 
-Between events a server that fails writes its error as bare JSON, without `data:`; `rest` gives what followed the last event.
+Between events a failing server writes its error as bare JSON, without `data:`; `rest` is what followed the last event.
 """
 
 from __future__ import annotations
@@ -20,40 +20,40 @@ _BOM = b"\xef\xbb\xbf"
 _SPACE = b" \t\r\n"
 _BETWEEN = re.compile(rb"[\s,]*+")
 _TO_BRACE = re.compile(rb'[^"{}]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"{}]*+)*+', re.DOTALL)
-_DEEPEST = 8  # of the objects that are passed over in one match: chunks of text have four levels
+_MAX_DEPTH = 8  # levels of an object skipped in one match; text chunks have four
 
 
 def _object_pattern(levels: int) -> bytes:
-    """An object with at most so many levels of objects in it. Nothing is tried twice, so what does not match costs no more."""
+    """An object with at most so many levels of objects in it; possessive, so that a mismatch is linear too."""
     inner = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"' + (b"|" + _object_pattern(levels - 1) if levels else b"")
     return rb'\{[^"{}]*+(?:(?:' + inner + rb')[^"{}]*+)*+\}'
 
 
 _LAST_LINE = b"\n}"
 _BEFORE = b" \t\r\n,"
-_pass_over = msgspec.json.Decoder(msgspec.Raw).decode
-_OBJECT = re.compile(_object_pattern(_DEEPEST), re.DOTALL)
+_skip_value = msgspec.json.Decoder(msgspec.Raw).decode
+_OBJECT = re.compile(_object_pattern(_MAX_DEPTH), re.DOTALL)
 _TO_QUOTE = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _MARGIN = 8  # bytes before a chunk that tell whether it begins a line
 _OPEN, _CLOSE, _QUOTE, _ARRAY, _ARRAY_END = b'{}"[]'
 
 
-class ChunkReader:
+class JsonStreamReader:
     """Feed bytes, get the bytes of the JSON objects they complete."""
 
     def __init__(self) -> None:
         self._kind: SseReader | _ArrayReader | None = None
         self._held = b""
-        self._behind: list[bytes] = [b"\n"]
+        self._after_event: list[bytes] = [b"\n"]
         self._tail = b"\n"
         self._is_between = False
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Raises `SseOverflow` if an object grows past all bounds."""
+        """Raises `SseOverflow` if an object exceeds the limit."""
         if self._is_between:
             event = _single_event(data)
             if event is not None:
-                self._behind = [data]
+                self._after_event = [data]
                 self._tail = b"\n"
                 return [event]
         reader = self._kind
@@ -70,38 +70,38 @@ class ChunkReader:
             return reader.feed(data)
         events = reader.feed(data)
         if events:
-            self._behind = [self._tail]
-        self._behind.append(data)
+            self._after_event = [self._tail]
+        self._after_event.append(data)
         self._tail = data[-_MARGIN:] if len(data) >= _MARGIN else (self._tail + data)[-_MARGIN:]
         self._is_between = self._tail.endswith((b"\n\n", b"\n\r\n"))
         return [event.data for event in events]
 
     def close(self) -> list[bytes]:
-        """What a missing line kept back."""
+        """The objects that waited for a missing line end."""
         if isinstance(self._kind, SseReader):
             return [event.data for event in self._kind.close()]
         return [] if self._kind is None else self._kind.feed(b"", is_last=True)
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the stream ended where it may end."""
-        return self._kind.is_whole if isinstance(self._kind, _ArrayReader) else True
+        return self._kind.is_complete if isinstance(self._kind, _ArrayReader) else True
 
     @property
     def is_broken(self) -> bool:
-        """Whether something stands where an object should, so that nothing more can be read."""
+        """Whether the array holds something else than objects, so that nothing more can be read."""
         return isinstance(self._kind, _ArrayReader) and self._kind.is_broken
 
     @property
     def rest(self) -> bytes:
-        """What stands behind the last event, and is none."""
-        behind = b"".join(self._behind).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        start = behind.rfind(b"\n{")
-        return behind[start + 1 :] if start >= 0 and behind.rfind(b"\ndata:") < start else b""
+        """The bare JSON after the last event."""
+        after = b"".join(self._after_event).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        start = after.rfind(b"\n{")
+        return after[start + 1 :] if start >= 0 and after.rfind(b"\ndata:") < start else b""
 
 
 def _single_event(data: bytes) -> bytes | None:
-    """The event that `data` is, if it is one and no more, as servers send them: nothing to put together."""
+    """The data of the event, if `data` is exactly one."""
     if data[:6] == b"data: ":
         line = data.find(b"\n")
         if line == len(data) - 3 and data.endswith(b"\r\n\r\n") and data.find(b"\r") == line - 1:
@@ -112,7 +112,7 @@ def _single_event(data: bytes) -> bytes | None:
 
 
 class _ArrayReader:
-    """The objects of a JSON array, or one that stands alone."""
+    """The objects of a JSON array, or a single object."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -124,7 +124,7 @@ class _ArrayReader:
         self.is_broken = False
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         return self._depth == 0 and (self._is_closed or not self._is_array)
 
     def feed(self, data: bytes, *, is_last: bool = False) -> list[bytes]:
@@ -135,12 +135,12 @@ class _ArrayReader:
             self._at = 1 if self._is_array else 0
         found: list[bytes] = []
         start = 0
-        has_lines = False if is_last else None  # None: it is not known yet
+        has_lines = False if is_last else None  # None: not known yet
         while self._depth or self._next_object():
             if not self._depth:
                 start = self._at
                 if has_lines is None:
-                    has_lines = self._take_lines(found)
+                    has_lines = self._split_by_lines(found)
                     if self._at > start:
                         start = self._at
                         continue
@@ -150,8 +150,8 @@ class _ArrayReader:
                     start = self._at = whole.end()
                     continue
                 if has_lines:
-                    break  # the last line of this one is still to come, and will tell where it ends
-            if not self._to_end():
+                    break  # the last line of this object is still missing
+            if not self._scan_to_end():
                 break
             found.append(bytes(buffer[start : self._at]))
             start = self._at
@@ -161,17 +161,16 @@ class _ArrayReader:
             raise SseOverflow
         return found
 
-    def _take_lines(self, found: list[bytes]) -> bool:
-        """Take the objects that are written on several lines, as Google writes them: the last line is a brace alone.
+    def _split_by_lines(self, found: list[bytes]) -> bool:
+        """Take the objects written on several lines, as Google does: the last line is a single brace.
 
-        That it is the last is a guess until the text is known to be JSON; a beginning of an object never is. Returns whether
-        there were some, and nothing else.
+        It is the last line only if the text up to it is valid JSON. Returns whether there were only such objects.
         """
         *pieces, _ = bytes(self._buffer[self._at :]).split(_LAST_LINE)
         for piece in pieces:
             whole = piece.lstrip(_BEFORE) + _LAST_LINE
             try:
-                _pass_over(whole)
+                _skip_value(whole)
             except (msgspec.DecodeError, RecursionError):
                 return False
             found.append(whole)
@@ -179,7 +178,7 @@ class _ArrayReader:
         return bool(pieces)
 
     def _next_object(self) -> bool:
-        """Go to the next object; False if it is not there yet."""
+        """Move to the next object; False if it has not arrived."""
         buffer = self._buffer
         match = _BETWEEN.match(buffer, self._at)
         at = self._at = match.end() if match else self._at
@@ -192,14 +191,14 @@ class _ArrayReader:
         self.is_broken = buffer[at] != _OPEN
         return not self.is_broken
 
-    def _to_end(self) -> bool:
-        """Go behind the brace that closes the object; False if it is not there yet."""
+    def _scan_to_end(self) -> bool:
+        """Move past the brace that closes the object; False if it has not arrived."""
         buffer, at, size = self._buffer, self._at, len(self._buffer)
         while at < size:
             if self._is_in_string:
                 at = _end(_TO_QUOTE, buffer, at)
                 if at == size or buffer[at] != _QUOTE:
-                    break  # the string goes on, or an escape was cut
+                    break  # the string or an escape was cut
                 at += 1
                 self._is_in_string = False
             at = _end(_TO_BRACE, buffer, at)

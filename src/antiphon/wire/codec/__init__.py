@@ -1,0 +1,1 @@
+"""How bodies and streams are decoded and encoded, for every format."""
