@@ -33,9 +33,9 @@ PACKED = gzip.compress(WORDS)
 
 
 class Host:
-    """A host that says the next of its answers for each request, in pieces, and then waits or closes."""
+    """A host that says the next of its answers for each request, in pieces, and then waits or closes. None: it closes."""
 
-    def __init__(self, *answers: Sequence[bytes], closes: bool = False) -> None:
+    def __init__(self, *answers: Sequence[bytes] | None, closes: bool = False) -> None:
         self.asked: list[bytes] = []
         self.connections = 0
         self.gone = asyncio.Event()
@@ -46,12 +46,13 @@ class Host:
         self.connections += 1
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
-                length = int(head.partition(b"content-length: ")[2].split(b"\r\n")[0])
+                length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
                 self.asked.append(head + await reader.readexactly(length))
-                for piece in self._answers.pop(0) if self._answers else ():
+                answer = self._answers.pop(0) if self._answers else ()
+                for piece in answer or ():
                     writer.write(piece)
                     await asyncio.sleep(0)
-                if self._closes:
+                if self._closes or answer is None:
                     break
         except asyncio.IncompleteReadError:
             self.gone.set()
@@ -140,6 +141,12 @@ MALFORMED = {
     "a chunk that goes on": CHUNKED + b"2\r\nhello\r\n0\r\n\r\n",
     "not packed": OK + b"content-encoding: gzip\r\n" + LENGTH + b"\r\n" + WORDS,
     "a head without end": OK + b"x-a: " + b"a" * 70_000,
+    "a space before the colon": OK + b"Content-Length : 2\r\n\r\n{}",
+    "packed and cut": OK + b"content-encoding: gzip\r\ncontent-length: 20\r\n\r\n" + PACKED[:20],
+    "packed and damaged behind": OK
+    + b"content-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % (len(PACKED) + 4)
+    + PACKED
+    + b"more",
 }
 
 

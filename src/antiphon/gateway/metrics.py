@@ -289,6 +289,6 @@ class Metrics:
 
 def _state(status: CredentialStatus) -> KeyState:
     """A key that is healthy but rests for some model counts as cooling: it is what an alarm wants to know."""
-    if status.state == "healthy" and any(model.state == "cooling" for model in status.models.values()):
+    if status.state == "healthy" and any(model.state != "half_open" for model in status.models.values()):
         return "cooling"
     return status.state

@@ -31,6 +31,7 @@ class OfflineUpstream:
     format = "openai-chat"
     wire = formats["openai-chat"]
     takes_bodies_as_they_are = True
+    reports_stream_usage = False
     wire_options: Mapping[str, Any] = {}
 
     def __init__(self, name: str = "offline") -> None:

@@ -3,6 +3,7 @@
 from antiphon.history.agent_history import AgentHistory, Journal
 from antiphon.history.codec import SCHEMA, decode_entry, encode_entry
 from antiphon.history.entries import (
+    ApprovalRequestedEntry,
     CompactionEntry,
     ContextEntry,
     ContextEntryRole,
@@ -36,6 +37,7 @@ __all__ = [
     "SCHEMA",
     "AgentHistory",
     "AgentHistorySnapshot",
+    "ApprovalRequestedEntry",
     "CompactionEntry",
     "ContextEntry",
     "ContextEntryRole",

@@ -142,9 +142,12 @@ class AgentHistory:
         """Append a summary that stands for the entries up to `up_to` from here on."""
         return self.append(CompactionEntry(summary, up_to))
 
-    def rollback(self, to: int, reason: str = "") -> RollbackEntry:
-        """Append a rollback: the effective view is again what it was at version `to`. A later rollback can undo it."""
-        return self.append(RollbackEntry(to, reason))
+    def rollback(self, to: int, reason: str = "", *, kept: Iterable[int] = ()) -> RollbackEntry:
+        """Append a rollback: the effective view is again what it was at version `to`. A later rollback can undo it.
+
+        Effective entries after `to` whose sequence numbers are in `kept` stay effective.
+        """
+        return self.append(RollbackEntry(to, reason, tuple(kept)))
 
     def refresh(self) -> Sequence[HistoryEntry]:
         """Take in what other writers appended to the stored conversation since; returns it."""
@@ -196,8 +199,20 @@ class AgentHistory:
         self._check_sequence(entry)
         if isinstance(entry, RollbackEntry) and not 0 <= entry.to <= self.version:
             raise OutOfSequence(f"cannot roll {self._name} back to {entry.to}: it has the versions 0 to {self.version}")
+        if isinstance(entry, RollbackEntry) and entry.kept:
+            self._check_kept(entry)
         if isinstance(entry, CompactionEntry) and not 0 <= entry.up_to <= self.version:
             raise OutOfSequence(f"cannot compact {self._name} up to {entry.up_to}: it has {self.version} entries")
+
+    def _check_kept(self, entry: RollbackEntry) -> None:
+        """Refuse to keep what does not count now, or is out of order: a rollback takes back and brings nothing back."""
+        effective = {known.sequence_number for known in self.effective}
+        for before, number in zip((entry.to, *entry.kept), entry.kept, strict=False):
+            if number <= before or number not in effective:
+                raise OutOfSequence(
+                    f"a rollback of {self._name} to {entry.to} cannot keep entry {number}; expected effective entries after "
+                    f"{entry.to} in ascending order"
+                )
 
     def _check_sequence(self, entry: HistoryEntry) -> None:
         if entry.sequence_number != len(self._log) + 1:
@@ -215,7 +230,7 @@ class AgentHistory:
                     f"entry {entry.sequence_number} ({entry.kind}) of {self._name} stands where entry {number} belongs"
                 )
             if type(entry) is RollbackEntry:
-                self._spans.roll_back(number, entry.to)
+                self._spans.roll_back(number, entry.to, entry.kept)
                 self._effective = None
             elif type(entry) in SETTING:
                 self._in_force = self._in_force.after(entry)
@@ -223,7 +238,7 @@ class AgentHistory:
     def _add(self, entry: HistoryEntry) -> None:
         self._log.append(entry)
         if type(entry) is RollbackEntry:
-            self._spans.roll_back(entry.sequence_number, entry.to)
+            self._spans.roll_back(entry.sequence_number, entry.to, entry.kept)
             self._effective = None
         elif self._effective is not None:
             if self._effective is not self._log:

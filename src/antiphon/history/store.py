@@ -128,8 +128,11 @@ class HistoryStore(ABC):
         """How many conversations there are."""
 
     @abstractmethod
-    def search(self, query: str, *, limit: int = 20) -> Sequence[SearchHit]:
-        """Entries that say all the words of `query`, the best first. Words in double quotes must follow each other."""
+    def search(self, query: str, *, limit: int = 20, tag: str | None = None) -> Sequence[SearchHit]:
+        """Entries that say all the words of `query`, the best first. Words in double quotes must follow each other.
+
+        With a `tag`, only in conversations that have it.
+        """
 
     @abstractmethod
     def describe(

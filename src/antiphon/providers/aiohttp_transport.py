@@ -27,6 +27,7 @@ from msgspec import structs
 
 from antiphon import __version__
 from antiphon.errors import ProviderSetupError, TransportError
+from antiphon.providers.decompress import Decompressor, MalformedBody
 from antiphon.providers.transport import HttpRequest, HttpResponse, Timeouts, trouble
 
 if TYPE_CHECKING:
@@ -46,7 +47,9 @@ class _Held(NamedTuple):
     """What belongs to one event loop."""
 
     session: aiohttp.ClientSession
-    generator: AsyncGenerator[aiohttp.ClientSession, None]
+    fresh: aiohttp.ClientSession
+    """Uses every connection once."""
+    generator: AsyncGenerator[tuple[aiohttp.ClientSession, aiohttp.ClientSession], None]
     running: WeakSet[aiohttp.ClientResponse]
     """Responses that may still be read: closing a session does not wake those who wait for their next byte."""
 
@@ -84,33 +87,47 @@ class AiohttpTransport:
         self._let_go_of_the_dead()
 
     async def _ask(self, held: _Held, request: HttpRequest) -> HttpResponse:
-        headers = dict(request.headers)
+        connection = _Connection()
         try:
-            response = await held.session.request(
-                request.method,
-                request.url,
-                data=_data(request.body, headers),
-                headers=headers,
-                proxy=self.proxy_for(request.url),
-                ssl=self.certificates if request.url.startswith("https:") else True,
-                allow_redirects=False,
-                timeout=_patience(request.timeouts),
-            )
+            try:
+                response = await self._sent(held.session, request, connection)
+            except _troubles() as error:
+                if not connection.is_reused or not _is_lost(error):
+                    raise
+                # The host closed an idle connection, perhaps before the request came: no failure of the host.
+                response = await self._sent(held.fresh, request, connection)
         except _troubles() as error:
             raise _failure(error, request) from None
         held.running.add(response)
         return _Response(response, request)
 
+    async def _sent(
+        self, session: aiohttp.ClientSession, request: HttpRequest, connection: _Connection
+    ) -> aiohttp.ClientResponse:
+        headers = dict(request.headers)
+        return await session.request(
+            request.method,
+            request.url,
+            data=_data(request.body, headers),
+            headers=headers,
+            proxy=self.proxy_for(request.url),
+            ssl=self.certificates if request.url.startswith("https:") else True,
+            allow_redirects=False,
+            timeout=_patience(request.timeouts),
+            trace_request_ctx=connection,
+        )
+
     async def _begin(self) -> _Held:
         self._let_go_of_the_dead()
         running: WeakSet[aiohttp.ClientResponse] = WeakSet()
         generator = self._session_of_a_loop(running)
-        held = self._sessions[asyncio.get_running_loop()] = _Held(await anext(generator), generator, running)
+        session, fresh = await anext(generator)
+        held = self._sessions[asyncio.get_running_loop()] = _Held(session, fresh, generator, running)
         return held
 
     async def _session_of_a_loop(
         self, running: WeakSet[aiohttp.ClientResponse]
-    ) -> AsyncGenerator[aiohttp.ClientSession, None]:
+    ) -> AsyncGenerator[tuple[aiohttp.ClientSession, aiohttp.ClientSession], None]:
         try:
             import aiohttp
         except ImportError:
@@ -118,19 +135,30 @@ class AiohttpTransport:
                 "speaking to a provider over HTTP needs aiohttp; install it with: pip install aiohttp"
             ) from None
         loop = asyncio.get_running_loop()
-        session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEPT_ALIVE),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            headers={"User-Agent": f"antiphon/{__version__}"},
+        tracing = aiohttp.TraceConfig()
+        tracing.on_connection_reuseconn.append(_note_reuse)
+        session, fresh = (
+            aiohttp.ClientSession(
+                connector=connector,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers={"User-Agent": f"antiphon/{__version__}", "Accept-Encoding": "identity"},
+                auto_decompress=False,  # that is bounded here
+                trace_configs=[tracing],
+            )
+            for connector in (
+                aiohttp.TCPConnector(limit=0, keepalive_timeout=KEPT_ALIVE),
+                aiohttp.TCPConnector(limit=0, force_close=True),
+            )
         )
         try:
             while True:
-                yield session
+                yield session, fresh
         finally:
             self._sessions.pop(loop, None)
             for response in list(running):
                 response.close()
             await session.close()
+            await fresh.close()
 
     @cached_property
     def certificates(self) -> ssl.SSLContext | bool:
@@ -146,7 +174,9 @@ class AiohttpTransport:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
             for loop in dead:
-                self._sessions.pop(loop).session.detach()
+                held = self._sessions.pop(loop)
+                held.session.detach()
+                held.fresh.detach()
             gc.collect()
 
     def proxy_for(self, url: str) -> str | None:
@@ -177,6 +207,11 @@ class _Response:
         self.headers: Mapping[str, str] = {name.lower(): value for name, value in response.headers.items()}
         self._response = response
         self._request = request
+        try:
+            self._decompressor = Decompressor(self.headers.get("content-encoding", "").lower())
+        except MalformedBody as error:
+            response.close()
+            raise trouble("not_http", request, str(error)) from None
 
     @property
     def body(self) -> AsyncIterator[bytes]:
@@ -190,12 +225,36 @@ class _Response:
             data = await self._response.content.readany()
         except _troubles() as error:
             raise _failure(error, self._request, is_begun=True) from None
-        if not data:
-            raise StopAsyncIteration
-        return data
+        try:
+            if not data:
+                self._decompressor.close()
+                raise StopAsyncIteration
+            return self._decompressor.feed(data)
+        except MalformedBody as error:
+            self._response.close()
+            raise trouble("not_http", self._request, str(error)) from None
 
     async def aclose(self) -> None:
         self._response.close()
+
+
+class _Connection:
+    """What is known of the connection of a request."""
+
+    is_reused = False
+
+
+async def _note_reuse(_: Any, context: Any, __: Any) -> None:
+    if isinstance(context.trace_request_ctx, _Connection):
+        context.trace_request_ctx.is_reused = True
+
+
+def _is_lost(error: Exception) -> bool:
+    """Whether the host closed the connection without a word."""
+    import aiohttp
+
+    is_reset = isinstance(error, aiohttp.ClientOSError) and not isinstance(error, aiohttp.ClientConnectorError)
+    return is_reset or isinstance(error, aiohttp.ServerDisconnectedError)
 
 
 @cache
@@ -317,6 +376,8 @@ def _failure(error: Exception, request: HttpRequest, *, is_begun: bool = False) 
         code = "proxy_failed"
     elif isinstance(error, aiohttp.ClientConnectorError):
         code, detail = "connection_failed", error.os_error.strerror or "refused"
+    elif isinstance(error, aiohttp.ClientResponseError):
+        code, detail = "not_http", "its head is invalid"
     elif isinstance(error, ValueError) and not isinstance(error, OSError):
         code = "invalid_url"
     return trouble(code, request, detail, is_begun=is_begun)

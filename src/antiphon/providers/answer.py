@@ -17,7 +17,7 @@ from antiphon.wire import Format
 from antiphon.wire.delta import Failed, Finished, ModelOutputDelta
 from antiphon.wire.format import StreamReader
 from antiphon.wire.html_text import MAX_PAGE, page_text, page_title
-from antiphon.wire.output import ErrorKind, ProviderError
+from antiphon.wire.output import NOT_AN_ANSWER, ErrorKind, ProviderError
 
 MOST_WHOLE = 64 * 1024 * 1024
 """A body that is not streamed and longer than this is no answer."""
@@ -46,13 +46,15 @@ class AnswerReader:
         self._whole.append(data)
         self._size += len(data)
         if self._size > MOST_WHOLE:
-            return self._noted([Failed(ProviderError("the answer is longer than any answer may be", "server"))])
+            return self._noted(
+                [Failed(ProviderError("the answer is longer than any answer may be", "server", code=NOT_AN_ANSWER))]
+            )
         first = self._whole[0].lstrip(_BLANK)[:1]
         if not first:
             self._whole = [b"".join(self._whole)]
             first = self._whole[0].lstrip(_BLANK)[:1]
-        self.is_events = first not in (b"{", b"[", b"<")
-        if not first or first == b"<" or (first in b"{[" and self._wire.name not in _STREAMS_JSON):
+        self.is_events = first not in (b"{", b"[", b"<", b'"')
+        if not first or first in b'<"' or (first in b"{[" and self._wire.name not in _STREAMS_JSON):
             return []
         self._stream = self._wire.stream_reader()
         gathered, self._whole = b"".join(self._whole), []
@@ -60,7 +62,7 @@ class AnswerReader:
 
     def close(self, trouble: TransportError | None = None) -> list[ModelOutputDelta]:
         """The body ended, or `trouble` ended it: what was held back, and the terminal delta."""
-        deltas = self._stream.close() if self._stream is not None else self._read_whole(b"".join(self._whole))
+        deltas = self._stream.close() if self._stream is not None else read_whole(self._wire, b"".join(self._whole))
         if not deltas or not isinstance(deltas[-1], Finished | Failed):
             deltas.append(Failed(_CUT))
         if trouble is not None and isinstance(deltas[-1], Failed):
@@ -72,27 +74,33 @@ class AnswerReader:
             self.is_over = True
         return deltas
 
-    def _read_whole(self, data: bytes) -> list[ModelOutputDelta]:
-        data = data.strip(_BLANK)
-        if not data:
-            return [Failed(_CUT)]
-        if data.startswith(b"<"):
-            return [Failed(ProviderError(page_words(data, None), "server", code="not_an_answer"))]
-        try:
-            body = msgspec.json.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return [Failed(ProviderError("the answer is not JSON", "server", code="not_an_answer"))]
-        if isinstance(body, dict) and not body.get("error"):
-            try:
-                return unfolded(self._wire.read_response(body))
-            except WireError:
-                pass
-        return [Failed(self._error(body))]
 
-    def _error(self, body: Any) -> ProviderError:
-        """The error in a body that came with a status of success."""
-        error = self._wire.read_error(body)
-        return msgspec.structs.replace(error, kind="server") if error.kind == "unknown" else error
+def read_whole(wire: Format, data: bytes) -> list[ModelOutputDelta]:
+    """The deltas of a body that is all there, the last of them terminal."""
+    data = data.strip(_BLANK)
+    if not data:
+        return [Failed(_CUT)]
+    if data.startswith(b"<"):
+        return [Failed(ProviderError(page_words(data, None), "server", code=NOT_AN_ANSWER))]
+    try:
+        body = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return [Failed(ProviderError("the answer is not JSON", "server", code=NOT_AN_ANSWER))]
+    if isinstance(body, dict) and not body.get("error"):
+        try:
+            return unfolded(wire.read_response(body))
+        except WireError:
+            pass
+    return [Failed(_error_in(wire, body))]
+
+
+def _error_in(wire: Format, body: Any) -> ProviderError:
+    """The error in a body that came with a status of success."""
+    error = wire.read_error(body)
+    if error.kind != "unknown":
+        return error
+    is_error = isinstance(body, dict) and bool(body.get("error"))
+    return msgspec.structs.replace(error, kind="server", code=error.code if is_error else NOT_AN_ANSWER)
 
 
 def failure_of(trouble: TransportError, otherwise: ErrorKind = "server") -> ProviderError:

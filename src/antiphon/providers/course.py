@@ -6,13 +6,24 @@ where the call has one: a try gets what is left, and a wait that would pass it i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from math import inf
 from typing import cast
+
+from msgspec import structs
 
 from antiphon.errors import NoUsableCredential
 from antiphon.providers.credentials import CredentialPool, Lease
 from antiphon.providers.retry import REACTIONS, RetryPolicy, may_retry
 from antiphon.wire.output import ErrorKind, ProviderError
+
+_NO_REASON = ProviderError("the provider gave no answer and no reason", "stream_cut")
+
+
+def applied_wait(keys: Iterable[tuple[CredentialPool, str]]) -> float | None:
+    """In how many seconds the first of these pools has a key for its model; None if one has it now, or waiting does not help."""
+    soonest = min((pool.retry_after(model) for pool, model in keys), default=0.0)
+    return soonest if 0.0 < soonest < inf else None
 
 
 class Course:
@@ -80,6 +91,13 @@ class Course:
             return None
         self._retries += 1
         return delay
+
+    def final_error(self) -> ProviderError:
+        """The error once there is no other try. Where keys are rate limited, its `retry_after` is how long they really are."""
+        error = self.error or _NO_REASON
+        if error.kind != "rate_limit" or self._pool is None:
+            return error
+        return structs.replace(error, retry_after=applied_wait([(self._pool, self._model)]))
 
     def _may_rotate(self, error: ProviderError) -> bool:
         is_refused = self.lease is not None and REACTIONS[error.kind].rotates

@@ -1,34 +1,34 @@
-"""One key's state machine: what is held against a key, for how long, and how it comes back.
+"""One key's state machine: what is held against a key, for how long, and how it recovers.
 
-The machine. A key is healthy, `exhausted`, `invalid` or `disabled`; and for each model it is healthy or `cooling`. What rests
-(an exhausted key, a cooling model) has a deadline; past it, it is half-open: one call at a time may try it, the probe.
+A key has a state for the whole key (healthy, exhausted, rejected) and one for each model (healthy, cooling, rejected). Each has a
+deadline; after it the state is half-open: one call at a time may probe it. `tests/providers/test_credential_states.py` has the
+transitions as a table.
 
-    what happens                     to what            what follows
+    event                            what it concerns   what follows
     rate_limit, permission           the key's model    cooling until now + wait
     billing (quota, balance)         the key            exhausted until now + wait
-    authentication                   the key            invalid, for every model
-    anything else                    nothing            not the key's fault; a probe it was gives its place to the next
-    success of a probe               what it probed     healthy, unless its deadline has moved beyond now
-    success of another call          nothing            it may have begun before the rest did
+    authentication                   the key's model    rejected until now + wait
+    authentication, second model     the key            rejected until now + wait, unless a call succeeded in between
+    anything else                    nothing            not the key's fault; a probe gives its place to the next call
+    success of a probe               what it probed     healthy, unless a longer deadline became known meanwhile
+    configuration reloaded           what is rejected   half-open: the next call probes it
     disable / enable                 the key            disabled / healthy, with nothing held against it
-    word of another process          what it says       the longer rest of the two; healthy, where it was healed since
+    state from another process       what it names      the later deadline; healthy, if it recovered since
 
 Invariants.
-- A deadline only moves forward: max(old, new).
-- A wait is what the provider asked for, or a first guess. A call that began after the rest and failed again doubles the wait
-  before it, up to a bound; of many calls that fail together only the first counts, for the others began before the rest.
-- A rate limit on one model says nothing of another; a refused key is refused for all.
-- A refusal that was seen here lasts until the secret is replaced, the key is enabled, or another process finds that it works. One
-  that others tell of lasts `Waits.refused` seconds: then the key is tried, so that one bad moment does not end it everywhere.
+- A deadline only moves forward: max(old, new). A reload waives a deadline; it does not change it, so another process that still
+  waits for it cannot bring it back.
+- A wait is what the provider asked for, or a first guess. A call that began after the wait and failed again doubles it, up to a
+  bound; of many calls that fail together only the first counts, because the others began before it.
+- A failure for one model says nothing of another; a second rejected model rejects the key.
 
-What other processes are told, and how it is put together, is `credential_standing`'s. Calls are told apart by their numbers,
-which grow; time is told from outside. Nothing here locks: the pool does.
+What other processes learn, and how it is merged, is `credential_standing`'s. Calls are distinguished by their numbers, which
+grow; time is given by the caller. Nothing here locks: the pool does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import inf
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -39,14 +39,18 @@ from antiphon.providers.credential_standing import (
     REFUSED,
     Standing,
     cooling_for,
+    is_rejection,
     is_sharable,
     model_of,
+    rejected_for,
 )
 from antiphon.providers.secret import Credential, masked
 from antiphon.wire.output import ErrorKind, ProviderError
 
 KeyState: TypeAlias = Literal["healthy", "cooling", "exhausted", "half_open", "invalid", "disabled"]
 
+_CLOCK_STEP = 0.001
+"""Deadlines that another process sends back are rounded to this many seconds."""
 _MOST_RESTS = 256
 """More rests than this of one key are looked through for those that are over; of more recoveries the oldest is forgotten."""
 
@@ -63,8 +67,9 @@ class Waits(Struct, frozen=True, kw_only=True):
     """A provider that asks for more is not believed."""
     probe: float = 600.0
     """A probe that reports nothing for so long is lost, and another may be made."""
-    refused: float = 3600.0
-    """For so long other processes take this one's word that a key was refused."""
+    rejected: float = 120.0
+    """For a key that a provider does not accept (401)."""
+    longest_rejected: float = 3600.0
 
 
 class ModelStatus(Struct, frozen=True):
@@ -82,7 +87,7 @@ class CredentialStatus(Struct, frozen=True, kw_only=True):
     state: KeyState
     weight: int
     seconds: float = 0.0
-    """How long an exhausted key rests yet."""
+    """How long an exhausted or rejected key rests yet."""
     models: Mapping[str, ModelStatus] = {}
     calls: int = 0
     successes: int = 0
@@ -100,10 +105,17 @@ class Rest(Struct):
     probe: int = 0
     """The number of the call that tries it; 0: none does."""
     lost_at: float = 0.0
+    waived: float = 0.0
+    """Deadlines up to this one do not count any more: the configuration was reloaded."""
+
+    @property
+    def deadline(self) -> float:
+        """When it ends; 0 if its deadline was waived."""
+        return self.until if self.until > self.waived else 0.0
 
     def free_at(self) -> float:
         """From when on a call may try it."""
-        return max(self.until, self.lost_at) if self.probe else self.until
+        return max(self.deadline, self.lost_at) if self.probe else self.deadline
 
     def prolong(self, number: int, latest: int, now: float, asked: float, longest: float) -> None:
         """A call failed, and `asked` is the wait that follows from that alone."""
@@ -124,10 +136,10 @@ class Rest(Struct):
         if self.probe != number:
             return False
         self.probe = 0
-        return self.until <= now
+        return self.deadline <= now
 
     def state(self, now: float, word: KeyState) -> KeyState:
-        return word if now < self.until else "half_open"
+        return word if now < self.deadline else "half_open"
 
 
 class Key:
@@ -143,21 +155,21 @@ class Key:
         self.last_error: ProviderError | None = None
         self._waits = waits
         self._generation = 0
-        self._refused_at = 0.0
+        self._rejected_models: set[str] = set()
+        """Models it was rejected for since a call last succeeded; two are enough to reject the key."""
         self._rests: dict[str, Rest] = {}
         self._healed: dict[str, float] = {}
 
     @property
     def is_refused(self) -> bool:
-        """Whether the provider does not know it, as far as anybody has seen."""
-        return REFUSED in self._rests
+        """Whether the provider rejected it, for every model or for one."""
+        return bool(self._rests) and any(map(is_rejection, self._rests))
 
     def free_at(self, model: str) -> float | None:
         """From when on it may be used for the model; None: not by waiting."""
         if self.is_disabled:
             return None
-        at = max((rest.free_at() for rest in self._met(model).values()), default=0.0)
-        return None if at == inf else at
+        return max((rest.free_at() for rest in self._met(model).values()), default=0.0)
 
     def is_free(self, model: str, now: float) -> bool:
         """Whether it may be used for the model now."""
@@ -176,10 +188,12 @@ class Key:
 
     def on_success(self, model: str, number: int, now: float) -> None:
         self.successes += 1
+        self._rejected_models.clear()
         for facet, rest in self._met(model).items():
             if rest.is_healed_by(number, now):
                 del self._rests[facet]
-                self._heal(facet, now)
+                # Others may still wait for a deadline that was waived here: they learn that it is over.
+                self._heal(facet, max(now, rest.until))
 
     def on_failure(self, model: str, number: int, latest: int, now: float, error: ProviderError) -> None:
         self.failures += 1
@@ -187,8 +201,8 @@ class Key:
         self.on_release(model, number)
         waits = self._waits
         if error.kind == "authentication":
-            self._rests[REFUSED] = Rest(latest, until=inf)
-            self._refused_at = now
+            facet = self._rejected(model)
+            self._rest(facet, latest, now).prolong(number, latest, now, waits.rejected, waits.longest_rejected)
         elif error.kind == "billing":
             asked = self._asked(error, waits.exhausted)
             self._rest(EXHAUSTED, latest, now).prolong(number, latest, now, asked, waits.longest_exhausted)
@@ -211,6 +225,13 @@ class Key:
         self._forget()
         self._generation += 1
 
+    def reload(self) -> None:
+        """The configuration was reloaded: what was rejected is probed by the next call."""
+        for facet, rest in self._rests.items():
+            if is_rejection(facet):
+                rest.waived = rest.until + _CLOCK_STEP
+                rest.probe = 0
+
     def replace(self, secret: str, name: str) -> None:
         """Another secret is in its place, of which nobody knows anything."""
         self.secret, self.name = secret, name
@@ -225,9 +246,7 @@ class Key:
             generation=self._generation,
             is_disabled=self.is_disabled,
             until={
-                facet: until
-                for facet, rest in self._rests.items()
-                if (until := self._told(facet, rest)) > since and is_sharable(facet)
+                facet: rest.until for facet, rest in self._rests.items() if rest.until > since and is_sharable(facet)
             },
             healed={facet: at for facet, at in self._healed.items() if is_sharable(facet)},
         )
@@ -243,54 +262,63 @@ class Key:
         for facet, at in told.healed.items():
             self._heal(facet, at)
             rest = self._rests.get(facet)
-            if rest is not None and self._told(facet, rest) <= at:
+            if rest is not None and rest.until <= at:
                 del self._rests[facet]
         for facet, until in told.resting.items():
             rest = self._rests.get(facet)
-            if until > self._healed.get(facet, 0.0) and (rest is None or until > self._told(facet, rest)):
+            if until > self._healed.get(facet, 0.0) and (rest is None or until > rest.until):
                 self._rest(facet, latest, now).hear(latest, now, until)
-                if facet == REFUSED:  # if it was refused here too, others hear the later of the two from here
-                    self._refused_at = until - self._waits.refused
+                if is_rejection(facet) and (model := model_of(facet)) is not None:
+                    self._note_rejected(model)
 
-    def kind(self) -> ErrorKind:
-        """What a call says that found this key unusable."""
+    def kind(self, model: str) -> ErrorKind:
+        """What a call for the model reports that found this key unusable."""
         if self.is_disabled:
             return "permission"
-        if self.is_refused:
+        rests = self._met(model)
+        if any(map(is_rejection, rests)):
             return "authentication"
-        return "billing" if EXHAUSTED in self._rests else "rate_limit"
+        return "billing" if EXHAUSTED in rests else "rate_limit"
 
     def trouble(self, model: str, now: float) -> str:
         """Why it cannot be used now, in words."""
         if self.is_disabled:
             return "is disabled"
         rests = self._met(model)
-        until = max((rest.until for rest in rests.values()), default=0.0)
+        until = max((rest.deadline for rest in rests.values()), default=0.0)
         if until <= now:
             return "is being tried by another call"
-        if REFUSED in rests and now < rests[REFUSED].until:
-            return "was refused"
+        if any(is_rejection(facet) and now < rest.deadline for facet, rest in rests.items()):
+            return f"was rejected and is tried again in {until - now:.1f} s"
         return f"{'is exhausted' if EXHAUSTED in rests else 'cools down'} for {until - now:.1f} s"
 
     def status(self, now: float) -> CredentialStatus:
         """What may be shown of it."""
-        exhausted = self._rests.get(EXHAUSTED)
+        whole = [rest.deadline for facet, rest in self._rests.items() if model_of(facet) is None]
         return CredentialStatus(
             name=self.name,
             masked=masked(self.secret),
             state=self._state(now),
             weight=self.credential.weight,
-            seconds=max(0.0, exhausted.until - now) if exhausted is not None else 0.0,
-            models={
-                model: ModelStatus(rest.state(now, "cooling"), max(0.0, rest.until - now))
-                for facet, rest in self._rests.items()
-                if (model := model_of(facet)) is not None
-            },
+            seconds=max(0.0, max(whole, default=0.0) - now),
+            models=self._model_statuses(now),
             calls=self.calls,
             successes=self.successes,
             failures=self.failures,
             last_error=self.last_error,
         )
+
+    def _model_statuses(self, now: float) -> dict[str, ModelStatus]:
+        """The models it is not healthy for. One that is rejected and cools is shown by the longer of the two."""
+        found: dict[str, ModelStatus] = {}
+        for facet, rest in self._rests.items():
+            model = model_of(facet)
+            if model is not None:
+                state = rest.state(now, "invalid" if is_rejection(facet) else "cooling")
+                status = ModelStatus(state, max(0.0, rest.deadline - now))
+                if model not in found or found[model].seconds < status.seconds:
+                    found[model] = status
+        return found
 
     def _state(self, now: float) -> KeyState:
         if self.is_disabled:
@@ -305,7 +333,7 @@ class Key:
         """What a call for the model meets."""
         if not self._rests:
             return {}
-        facets = (REFUSED, EXHAUSTED, cooling_for(model))
+        facets = (REFUSED, EXHAUSTED, cooling_for(model), rejected_for(model))
         return {facet: self._rests[facet] for facet in facets if facet in self._rests}
 
     def _rest(self, facet: str, latest: int, now: float) -> Rest:
@@ -314,9 +342,15 @@ class Key:
             self._rests = {name: rest for name, rest in self._rests.items() if rest.free_at() > now}
         return self._rests.setdefault(facet, Rest(latest))
 
-    def _told(self, facet: str, rest: Rest) -> float:
-        """The deadline that others are told."""
-        return self._refused_at + self._waits.refused if rest.until == inf and facet == REFUSED else rest.until
+    def _rejected(self, model: str) -> str:
+        """What an authentication error for the model rejects: the model, or the key if it is the second one."""
+        self._note_rejected(model)
+        is_whole = REFUSED in self._rests or len(self._rejected_models) > 1
+        return REFUSED if is_whole else rejected_for(model)
+
+    def _note_rejected(self, model: str) -> None:
+        if len(self._rejected_models) < 2:
+            self._rejected_models.add(model)
 
     def _heal(self, facet: str, at: float) -> None:
         if facet not in self._healed and len(self._healed) >= _MOST_RESTS:
@@ -327,6 +361,7 @@ class Key:
         self.is_disabled = False
         self._rests.clear()
         self._healed.clear()
+        self._rejected_models.clear()
 
     def _asked(self, error: ProviderError, first: float) -> float:
         return first if error.retry_after is None else min(error.retry_after, self._waits.longest_asked)

@@ -11,12 +11,12 @@ whatever the order, however often a message is repeated, and however late it com
 `max` and `or` are commutative, associative and idempotent, so is a map of them, and so is the choice of the highest generation
 with the join of everything in it.
 
-What it means. A facet (the key was refused, is exhausted, cools for one model) rests until its deadline, and is half-open from
-then on, unless `healed` is not before `until`. A probe is made only after the deadline it knows, so its success forgives exactly
-the deadlines that are not later than it: a longer rest that somebody else has learnt of meanwhile stands, and nothing is ever
-un-cooled by word of mouth. An operator who enables a key means all of it, whatever its deadlines: that is a new generation, in
-which nothing is held against the key. So is disabling, with everything kept: of two operators who disagree at the same moment,
-the one who disables is heard.
+What it means. A facet (the key was rejected, is exhausted, cools or was rejected for one model) rests until its deadline, and is
+half-open from then on, unless `healed` is not before `until`. A probe is made only after the deadline it knows, or after a reload
+that waived it, so its success forgives exactly the deadlines it knew of: a longer rest that somebody else has learnt of meanwhile
+stands, and nothing is ever un-cooled by word of mouth. An operator who enables a key means all of it, whatever its deadlines:
+that is a new generation, in which nothing is held against the key. So is disabling, with everything kept: of two operators who
+disagree at the same moment, the one who disables is heard.
 
 Times are seconds on a clock that the parties agree on, to the millisecond: converting between clocks must give back what came.
 What was over `MEMORY` seconds ago is of no use to anybody and is left out.
@@ -31,7 +31,7 @@ from msgspec import Struct
 
 MEMORY = 3600.0
 REFUSED, EXHAUSTED = "refused", "exhausted"
-_COOLING = "model "
+_COOLING, _REJECTED = "model ", "refused "
 _LONGEST_NAME = 200
 _NOTHING: Mapping[str, float] = MappingProxyType({})
 
@@ -79,9 +79,22 @@ def cooling_for(model: str) -> str:
     return _COOLING + model
 
 
+def rejected_for(model: str) -> str:
+    """The facet of a key that a provider rejected for one model."""
+    return _REJECTED + model
+
+
+def is_rejection(facet: str) -> bool:
+    """Whether a facet says that a provider rejected the key, for every model or for one."""
+    return facet == REFUSED or facet.startswith(_REJECTED)
+
+
 def model_of(facet: str) -> str | None:
     """The model that a facet is about; None if it is about the key."""
-    return facet.removeprefix(_COOLING) if facet.startswith(_COOLING) else None
+    for prefix in (_COOLING, _REJECTED):
+        if facet.startswith(prefix):
+            return facet.removeprefix(prefix)
+    return None
 
 
 def is_sharable(facet: str) -> bool:

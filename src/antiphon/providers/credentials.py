@@ -4,7 +4,8 @@ What is held against a key, and when it may be tried again, is the state machine
 exhausted, invalid, disabled, and half-open with one probe at a time; by key, and by key and model. The pool chooses:
 
 - Among the usable keys the choice is smooth weighted round robin: in any stretch of calls each has its share.
-- Where none is usable, the secrets of refused keys are read again: one that was replaced where it comes from is a new key.
+- The secrets of rejected keys are read again, once a second and whenever no key is usable: one that was replaced where it comes
+  from is a new key.
 - Where still none is, the error says why for each, and when the soonest may be tried.
 
 Time comes from the clock that was given, secrets leave only in a `Lease`, and every method may be called from any thread.
@@ -14,8 +15,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from itertools import count
+from math import inf
 
 from antiphon.errors import CredentialError, NoUsableCredential
 from antiphon.providers.credential_key import CredentialStatus, Key, Waits
@@ -23,7 +26,21 @@ from antiphon.providers.credential_standing import NOTHING_HELD, Standing
 from antiphon.providers.secret import Credential, masked, scrubbed
 from antiphon.wire.output import ErrorKind, ProviderError
 
+_REREAD_SECONDS = 1.0
+_MOST_RETIRED = 16
+"""Secrets that were replaced. Calls that began with one may still bring an error that repeats it."""
 _MOST_HOPEFUL: tuple[ErrorKind, ...] = ("rate_limit", "billing", "authentication", "permission")
+
+
+class _CallNumbers:
+    """Numbers of calls, which grow; shared by a pool and the one that replaces it."""
+
+    def __init__(self) -> None:
+        self.latest = 0
+
+    def next(self) -> int:
+        self.latest += 1
+        return self.latest
 
 
 class Lease:
@@ -69,7 +86,11 @@ class Lease:
 
 
 class CredentialPool:
-    """Keys of one provider, taken in turn. `keys` are secrets (literal, `env:NAME`, `file:PATH`) or `Credential`s."""
+    """Keys of one provider, taken in turn. `keys` are secrets (literal, `env:NAME`, `file:PATH`) or `Credential`s.
+
+    `previous` is the pool that this one replaces after a reload: a key that is in both keeps its state, except that what was
+    rejected is probed by the next call. A key with a new secret is a new key.
+    """
 
     def __init__(
         self,
@@ -78,18 +99,28 @@ class CredentialPool:
         waits: Waits | None = None,
         clock: Callable[[], float] = time.monotonic,
         environ: Mapping[str, str] | None = None,
+        previous: CredentialPool | None = None,
     ) -> None:
-        self.clock = clock
-        self.lock = threading.Lock()
-        self.latest = 0
-        """The number of the latest call."""
+        self.clock: Callable[[], float] = clock if previous is None else previous.clock
+        self.lock: threading.Lock = threading.Lock() if previous is None else previous.lock
+        self._numbers: _CallNumbers = _CallNumbers() if previous is None else previous._numbers
         self._environ = environ
         self._keys: list[Key] = []
-        for given in keys:
-            credential = Credential(secret=given) if isinstance(given, str) else given
-            secret = credential.read(environ)
-            name = self._free_name(credential.name or masked(secret))
-            self._keys.append(Key(credential, secret, name, waits or Waits()))
+        self._reread_at = -inf
+        self._retired: deque[str] = deque(maxlen=_MOST_RETIRED)
+        known = {key.secret: key for key in previous._keys} if previous is not None else {}
+        with self.lock:
+            for given in keys:
+                credential = Credential(secret=given) if isinstance(given, str) else given
+                secret = credential.read(environ)
+                name = self._free_name(credential.name or masked(secret))
+                key = known.pop(secret, None)
+                if key is None:
+                    key = Key(credential, secret, name, waits or Waits())
+                else:
+                    key.credential, key.name = credential, name
+                    key.reload()
+                self._keys.append(key)
         if not self._keys:
             raise CredentialError("a pool needs at least one key; for a provider without keys, give no pool")
         self.secrets = self._every_secret()
@@ -101,19 +132,31 @@ class CredentialPool:
     def __repr__(self) -> str:
         return f"CredentialPool({', '.join(key.name for key in self._keys)})"
 
+    @property
+    def latest(self) -> int:
+        """The number of the latest call."""
+        return self._numbers.latest
+
     def acquire(self, model: str = "") -> Lease:
         """The next usable key for `model`. Raises `NoUsableCredential`, which says when one will be."""
         with self.lock:
             now = self.clock()
             usable = self._usable(model, now)
-            if not usable and self._read_again():
+            if (not usable or self._has_rejected()) and self._read_again(now, is_needed=not usable):
                 usable = self._usable(model, now)
             if not usable:
                 raise self._none_usable(model, now)
             key = _next_in_turn(usable)
-            self.latest += 1
-            is_probe = key.lend(model, self.latest, now)
-            return Lease(self, key, model, self.latest, is_probe=is_probe)
+            number = self._numbers.next()
+            is_probe = key.lend(model, number, now)
+            return Lease(self, key, model, number, is_probe=is_probe)
+
+    def retry_after(self, model: str = "") -> float:
+        """In how many seconds a call for the model finds a usable key: 0 now, infinity if waiting does not help."""
+        with self.lock:
+            now = self.clock()
+            times = [at for key in self._keys if (at := key.free_at(model)) is not None]
+            return max(0.0, min(times) - now) if times else inf
 
     def disable(self, name: str) -> None:
         """Use the key of that name no more."""
@@ -152,8 +195,14 @@ class CredentialPool:
     def _usable(self, model: str, now: float) -> list[Key]:
         return [key for key in self._keys if key.is_free(model, now)]
 
-    def _read_again(self) -> bool:
-        """Look whether refused keys were replaced where they come from; whether any was."""
+    def _has_rejected(self) -> bool:
+        return any(key.is_refused for key in self._keys)
+
+    def _read_again(self, now: float, *, is_needed: bool) -> bool:
+        """Look whether rejected keys were replaced where they come from; whether any was. Once a second, unless needed."""
+        if not is_needed and now < self._reread_at + _REREAD_SECONDS:
+            return False
+        self._reread_at = now
         is_any = False
         for key in self._keys:
             if key.is_refused and not key.is_disabled and key.credential.is_elsewhere:
@@ -162,6 +211,7 @@ class CredentialPool:
                 except CredentialError:
                     continue
                 if secret != key.secret:
+                    self._retired.append(key.secret)
                     key.replace(secret, key.credential.name or self._free_name(masked(secret)))
                     self.secrets = self._every_secret()
                     is_any = True
@@ -172,7 +222,7 @@ class CredentialPool:
         times = [at for key in self._keys if (at := key.free_at(model)) is not None]
         soonest = max(0.0, min(times) - now) if times else None
         ahead = "replace a key, or enable it again" if soonest is None else f"the soonest is free in {soonest:.1f} s"
-        kinds = {key.kind() for key in self._keys}
+        kinds = {key.kind(model) for key in self._keys}
         return NoUsableCredential(
             f"no key can be used{f' for {model}' if model else ''}: {told}; {ahead}",
             soonest,
@@ -180,7 +230,7 @@ class CredentialPool:
         )
 
     def _every_secret(self) -> tuple[str, ...]:
-        return tuple(key.secret for key in self._keys)
+        return (*(key.secret for key in self._keys), *self._retired)
 
     def _named(self, name: str) -> Key:
         for key in self._keys:

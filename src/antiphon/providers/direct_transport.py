@@ -78,14 +78,12 @@ class DirectTransport:
         if place is None or head is None or self._otherwise.proxy_for(request.url) is not None:
             return await self._otherwise.send(request)
         began = time.monotonic()
-        line = self._taken(place.key) or await self._connected(place.key, request)
-        reply = line.ask(head, request, began)
-        try:
-            while not reply.status:
-                await reply.more()
-        except BaseException:
-            line.cut()
-            raise
+        line = self._taken(place.key)
+        reply = await _begun(line, head, request, began) if line is not None else None
+        if reply is None:
+            line = await self._connected(place.key, request)
+            reply = await _begun(line, head, request, began, is_new=True)
+            assert reply is not None, "a new connection answers or fails"
         following = redirected(request, reply) if reply.status >= 300 else None
         if following is None:
             return reply
@@ -142,6 +140,26 @@ class DirectTransport:
         return f"<DirectTransport with {len(self._lines)} connections>"
 
 
+async def _begun(
+    line: _Line, head: bytes, request: HttpRequest, began: float, *, is_new: bool = False
+) -> _Reply | None:
+    """The reply once its head has come. None if the host closed a connection that had been idle, without a word: it may have
+    done so before the request came, so that is no failure of the host, and the request is sent once more on a new connection."""
+    reply = line.ask(head, request, began)
+    try:
+        while not reply.status:
+            await reply.more()
+    except TransportError as lost:
+        line.cut()
+        if is_new or lost.code != "connection_lost" or line.has_heard:
+            raise
+        return None
+    except BaseException:
+        line.cut()
+        raise
+    return reply
+
+
 def _head_of(place: _Place, request: HttpRequest) -> bytes | None:
     """The head of a request; None if it holds what no head can carry."""
     fields = "".join([f"{name}: {value}\r\n" for name, value in request.headers.items()])
@@ -162,7 +180,7 @@ class _Reply:
         self._request = request
         self._pieces: list[bytes] = []
         self._size = 0
-        self._error: TransportError | None = None
+        self._failure: tuple[str, str, bool] | None = None  # its code, its details, and whether the response had begun
         self._waiter: Moment | None = None
 
     @property
@@ -174,8 +192,8 @@ class _Reply:
 
     async def __anext__(self) -> bytes:
         while not self._pieces:
-            if self._error is not None:
-                raise self._error
+            if self._failure is not None:
+                raise self._trouble()
             if self.is_over:
                 raise StopAsyncIteration
             await self.more()
@@ -195,10 +213,10 @@ class _Reply:
         self._size += len(piece)
         return self._size > _MOST_WAITING
 
-    def fail(self, code: str) -> None:
+    def fail(self, code: str, detail: str = "") -> None:
         """It is over before its end."""
-        if not self.is_over and self._error is None:
-            self._error = trouble(code, self._request, is_begun=self.status > 0)
+        if not self.is_over and self._failure is None:
+            self._failure = code, detail, self.status > 0
 
     def wake(self) -> None:
         """Let who waits look at what there is."""
@@ -213,8 +231,14 @@ class _Reply:
         finally:
             self._waiter = None
             self._line.rest()
-        if self._error is not None and not self.status:
-            raise self._error
+        if self._failure is not None and not self.status:
+            raise self._trouble()
+
+    def _trouble(self) -> TransportError:
+        """What ended it. Made when it is raised: one that was kept would keep its traceback, and with that the request."""
+        assert self._failure is not None
+        code, detail, is_begun = self._failure
+        return trouble(code, self._request, detail, is_begun=is_begun)
 
 
 class _Line(asyncio.Protocol):
@@ -225,6 +249,8 @@ class _Line(asyncio.Protocol):
         self._lines = lines
         self._idle = idle
         self._reply: _Reply | None = None
+        self.has_heard = False
+        """Whether the host said anything since the request was sent."""
         self._is_cut = False
         self._is_paused = False
         self._idle_since = 0.0
@@ -233,6 +259,7 @@ class _Line(asyncio.Protocol):
         self._keeps = False
         self._unread = b""  # of a head
         self._due = 0.0  # when what is waited for is late; 0: nothing is waited for
+        self._silent_since = 0.0  # the last byte, or when more was wanted again
         self._read_seconds: float | None = None
         self._total_due: float | None = None
 
@@ -249,7 +276,11 @@ class _Line(asyncio.Protocol):
         reply, self._reply = self._reply, None
         if reply is not None:
             if self._body is not None and self._body.ends_with_connection and not self._is_cut:
-                reply.is_over = True
+                try:
+                    self._body.end()
+                    reply.is_over = True
+                except NotHttp as error:
+                    reply.fail("not_http", str(error))
             else:
                 reply.fail("connection_lost")
         self.cut()
@@ -268,8 +299,10 @@ class _Line(asyncio.Protocol):
         left = None if timeouts.total is None else timeouts.total - (time.monotonic() - began)
         self._total_due = None if left is None else self._loop.time() + left
         self._reply = _Reply(self, request)
+        self._silent_since = self._loop.time()
         self._body = None
         self._unread = b""
+        self.has_heard = False
         if len(request.body) == 1 and len(request.body[0]) < _SMALL:
             self._transport.write(head + request.body[0])
         else:
@@ -290,11 +323,14 @@ class _Line(asyncio.Protocol):
         """There is room again."""
         if self._is_paused:
             self._is_paused = False
+            self._silent_since = self._loop.time()
             self._transport.resume_reading()
 
     def watch(self) -> Moment:
-        """Somebody waits for the next bytes; the moment when they come, or are late."""
-        due = inf if self._read_seconds is None else self._loop.time() + self._read_seconds
+        """Somebody waits for the next bytes; the moment when they come, or are late.
+
+        They are late by the time since the last byte, however often the wait was given up and begun again."""
+        due = inf if self._read_seconds is None else self._silent_since + self._read_seconds
         if self._total_due is not None and self._total_due < due:
             due = self._total_due
         if due < inf:
@@ -325,10 +361,10 @@ class _Line(asyncio.Protocol):
         is_total = self._total_due is not None and now >= self._total_due
         self._fail("total_timeout" if is_total else "read_timeout")
 
-    def _fail(self, code: str) -> None:
+    def _fail(self, code: str, detail: str = "") -> None:
         reply, self._reply = self._reply, None
         if reply is not None:
-            reply.fail(code)
+            reply.fail(code, detail)
         self.cut()
         if reply is not None:
             reply.wake()
@@ -338,10 +374,12 @@ class _Line(asyncio.Protocol):
         if reply is None:
             self.cut()  # nothing was asked
             return
+        self._silent_since = self._loop.time()
+        self.has_heard = True
         try:
             is_enough = self._read(reply, data)
-        except NotHttp:
-            self._fail("not_http")
+        except NotHttp as error:
+            self._fail("not_http", str(error))
             return
         if self._body is None:
             return

@@ -158,6 +158,9 @@ class Errand(Struct, eq=False, weakref=True):
             self.error = raised
             self._end()
             self._tell_of(raised)
+            # This frame, the first of the traceback, refers to the errand, and the errand to the error: without it
+            # there is no cycle, and what the coroutine's frames hold is freed with the errand.
+            raised.__traceback__ = raised.__traceback__ and raised.__traceback__.tb_next
         else:
             self._wait_for(awaited)
         finally:
@@ -170,12 +173,13 @@ class Errand(Struct, eq=False, weakref=True):
         self._callbacks = []
 
     def _tell_of(self, error: BaseException) -> None:
-        """What is to be done with an error that was not caught: nobody waits for the errand."""
-        if isinstance(error, asyncio.CancelledError):
-            return
-        if not isinstance(error, Exception):
+        """Report an error that was not caught: nobody waits for the errand. Nobody needs its traceback afterwards, and the
+        frames in it may refer to the errand."""
+        if isinstance(error, Exception):
+            self._loop.call_exception_handler({"message": f"{self.get_name()} failed", "exception": error})
+        elif not isinstance(error, asyncio.CancelledError):
             raise error
-        self._loop.call_exception_handler({"message": f"{self.get_name()} failed", "exception": error})
+        error.__traceback__ = error.__context__ = error.__cause__ = None
 
     def _wait_for(self, awaited: Any) -> None:
         if type(awaited) is Moment:

@@ -27,7 +27,6 @@ from msgspec import Struct, structs
 
 from antiphon.errors import ProviderSetupError
 from antiphon.history import ContextEntry, Origin
-from antiphon.parts import Refusal, Text, Thinking
 from antiphon.providers.aiohttp_transport import AiohttpTransport
 from antiphon.providers.call import Attempt, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
@@ -37,10 +36,10 @@ from antiphon.providers.exchange import Exchange
 from antiphon.providers.presets import Preset, first_set, plain_base_url, preset_named
 from antiphon.providers.rendering import render_call
 from antiphon.providers.retry import RetryPolicy
-from antiphon.providers.secret import Credential, holds_secret, scrubbed
+from antiphon.providers.secret import Credential, read_headers, scrubbed
 from antiphon.providers.transport import HttpRequest, Timeouts, Transport
 from antiphon.wire import formats
-from antiphon.wire.delta import Failed, ModelOutputDelta, PartEnded, PartStarted, Started, UsageReported
+from antiphon.wire.delta import Failed, ModelOutputDelta, is_visible
 from antiphon.wire.output import ProviderError
 from antiphon.wire.request import ModelRequest
 from antiphon.wire.tool_calls import CallRestorer
@@ -54,10 +53,6 @@ _RESPONSES = "openai-responses"
 _ENCRYPTED = "reasoning.encrypted_content"
 _thinks = re.compile(r"(?:^|[./])(?:gpt-(?!5-chat)(?:[5-9]|[1-9]\d)|o[1-9]|codex|grok-[4-9])").search
 """Whether a model gives encrypted reasoning: others answer a request for it with an error."""
-
-
-_SILENT = (Started, UsageReported, PartEnded, Failed)
-_UNSAID = ProviderError("the provider gave no answer and no reason", "stream_cut")
 
 
 class _Call(Struct, kw_only=True):
@@ -76,8 +71,9 @@ class HttpProviderClient(ProviderClient):
     """A provider that is spoken to over HTTP.
 
     `preset` is a row of `PRESETS`, or its name; what is given beside it takes the place of what it says. `keys` are secrets
-    (literal, `env:NAME`, `file:PATH`), `Credential`s, or a `CredentialPool` that may be shared. `sleep`, `clock` and `fraction`
-    (of the jitter) are there to be replaced in tests.
+    (literal, `env:NAME`, `file:PATH`), `Credential`s, or a `CredentialPool` that may be shared. Values of `headers` may be read
+    from the same places (`environ`, by default that of the process); such a value is masked wherever a provider repeats it.
+    `sleep`, `clock` and `fraction` (of the jitter) are there to be replaced in tests.
     """
 
     def __init__(
@@ -95,6 +91,7 @@ class HttpProviderClient(ProviderClient):
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
         fraction: Callable[[], float] = any_fraction,
+        environ: Mapping[str, str] | None = None,
     ) -> None:
         self.preset = preset_named(preset) if isinstance(preset, str) else preset
         self.name = name or self.preset.name
@@ -114,14 +111,14 @@ class HttpProviderClient(ProviderClient):
         self._retry = retry or RetryPolicy()
         self._transport = transport or AiohttpTransport()
         self._sleep, self._clock, self._fraction = sleep, clock, fraction
-        given = {"content-type": "application/json", "accept": "application/json", **dict(self.preset.headers)}
-        self._headers = {header.lower(): value for header, value in (*given.items(), *(headers or {}).items())}
+        own = {"content-type": "application/json", "accept": "application/json", **dict(self.preset.headers)}
+        values, self._header_secrets = read_headers(headers or {}, environ)
+        self._headers = {**{header.lower(): value for header, value in own.items()}, **values}
         for header, value in self._headers.items():
             if not (header + value).isprintable() or not header.isascii():
                 raise ProviderSetupError(
                     f"{self.name}: the header {header!r} holds what no header can carry; leave it out"
                 )
-        self._header_secrets = tuple(value for header, value in self._headers.items() if holds_secret(header))
         self._wire_options = self._options_of_the_format()
         self._idle_tools: tuple[object, ...] = ()  # tools whose names every provider takes as they are
 
@@ -158,7 +155,7 @@ class HttpProviderClient(ProviderClient):
                 if call.is_shown:
                     return
             delay = course.next_delay(call.advice)
-            error = course.error or _UNSAID
+            error = course.final_error() if delay is None or course.error is None else course.error
             self._tell(call, error, delay)
             if delay is None:
                 yield Failed(error)
@@ -192,13 +189,20 @@ class HttpProviderClient(ProviderClient):
                         batch = [said for delta in batch for said in call.restorer.delta(delta)]
                     if not call.is_shown:
                         held += batch
-                        if all(map(_shows_nothing, batch)):
+                        if not any(map(is_visible, batch)):
                             continue
                         call.is_shown = True
                         batch = held
                         if lease is not None and course.error is None:
                             lease.succeeded()
                     yield batch
+            if (
+                not call.is_shown and course.error is None
+            ):  # an empty answer, and no reason why: it is passed on as it came
+                call.is_shown = True
+                if lease is not None:
+                    lease.succeeded()
+                yield held
         finally:
             if lease is not None:
                 lease.release()
@@ -300,13 +304,9 @@ def provider(preset_name: str, /, *, environ: Mapping[str, str] | None = None, *
         overrides["base_url"] = environ[variable]
     if not overrides.get("api_version") and (variable := first_set(preset.api_version_variables, environ)):
         overrides["api_version"] = environ[variable]
-    told = {header: environ[variable] for header, variable in preset.header_variables if environ.get(variable)}
-    overrides["headers"] = {**told, **(overrides.get("headers") or {})}
+    own = {
+        header: f"env:{variable}" for header, variable in preset.header_variables if environ.get(variable, "").strip()
+    }
+    overrides["headers"] = {**own, **(overrides.get("headers") or {})}
+    overrides.setdefault("environ", environ)
     return HttpProviderClient(preset, **overrides)
-
-
-def _shows_nothing(delta: ModelOutputDelta) -> bool:
-    """Whether nobody would miss a delta if the call was made again: that a text begins is not yet text."""
-    if isinstance(delta, PartStarted):
-        return isinstance(delta.part, Text | Thinking | Refusal) and not delta.part.text
-    return type(delta) in _SILENT

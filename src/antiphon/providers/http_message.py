@@ -8,21 +8,21 @@ next one. A body that is compressed is unpacked, as far as is reasonable. Nothin
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Mapping
 
 from msgspec import Struct
 
+from antiphon.providers.decompress import Decompressor, MalformedBody
+
 LONGEST_HEAD = 64 * 1024
-_MOST_UNPACKED = 64 * 1024 * 1024
-"""What one piece of a compressed body may grow to."""
 _LONGEST_SIZE = 1024
 _status = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: [^\r\n]*)?\r\n").match
+_is_name = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+").fullmatch
 _chunk = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r\n").match
 
 
 class NotHttp(Exception):
-    """The bytes are no well-formed answer."""
+    """The bytes are not a well-formed answer. The message says what is wrong, without quoting them."""
 
 
 class Head(Struct, frozen=True):
@@ -42,11 +42,11 @@ def read_head(data: bytes) -> Head | None:
         end = data.find(b"\r\n\r\n", start, start + LONGEST_HEAD + 4)
         if end < 0:
             if len(data) - start > LONGEST_HEAD:
-                raise NotHttp
+                raise NotHttp("the headers are too long")
             return None
         found = _status(data, start)
         if found is None:
-            raise NotHttp
+            raise NotHttp("the status line is invalid")
         version, status = found.groups()
         if status >= b"200":
             break
@@ -55,8 +55,8 @@ def read_head(data: bytes) -> Head | None:
     if found.end() < end:
         for line in data[found.end() : end].decode("utf-8", "surrogateescape").split("\r\n"):
             name, colon, value = line.partition(":")
-            if not colon or line[0] in ": \t":
-                raise NotHttp
+            if not colon or not _is_name(name):
+                raise NotHttp("a header has an invalid name")
             name = name.lower()
             headers[name] = f"{headers[name]}, {value.strip()}" if name in headers else value.strip()
     wish = headers.get("connection", "").lower()
@@ -70,22 +70,25 @@ class MessageBody:
         headers = head.headers
         coding, length = headers.get("transfer-encoding"), headers.get("content-length")
         self.is_over = self.is_overfull = self.ends_with_connection = False
-        self._unpack: zlib._Decompress | None = None
+        self._decompressor: Decompressor | None = None
         self._is_chunked = False
         self._left = 0  # of the body, or of a chunk
         self._is_between = False  # behind a chunk, where a line ends
         self._rest = b""  # what cannot be read yet
-        if packing := headers.get("content-encoding"):
-            self._unpack = _unpacker(packing.lower())
+        if (coding_name := headers.get("content-encoding", "").lower()) not in ("", "identity"):
+            try:
+                self._decompressor = Decompressor(coding_name)
+            except MalformedBody as error:
+                raise NotHttp(str(error)) from None
         if head.status in (204, 304):
             self.is_over = True
         elif coding is not None:
             if coding.lower() != "chunked" or length is not None:
-                raise NotHttp
+                raise NotHttp("the transfer encoding is not understood")
             self._is_chunked = True
         elif length is not None:
             if not (length.isascii() and length.isdecimal()) or len(length) > 15:
-                raise NotHttp
+                raise NotHttp("the content length is invalid")
             self._left = int(length)
             self.is_over = not self._left
         else:
@@ -103,15 +106,23 @@ class MessageBody:
                 data, self.is_overfull = data[: self._left], True
             self._left -= len(data)
             self.is_over = not self._left
-        return data if self._unpack is None or not data else self._unpacked(data, self._unpack)
+        return data if self._decompressor is None else self._decompressed(data, self._decompressor)
 
-    def _unpacked(self, data: bytes, unpack: zlib._Decompress) -> bytes:
+    def end(self) -> None:
+        """The last byte was read, or the connection that ends the body ended. Raises `NotHttp`."""
+        if self._decompressor is not None:
+            try:
+                self._decompressor.close()
+            except MalformedBody as error:
+                raise NotHttp(str(error)) from None
+
+    def _decompressed(self, data: bytes, decompressor: Decompressor) -> bytes:
         try:
-            data = unpack.decompress(data, _MOST_UNPACKED)
-        except zlib.error:
-            raise NotHttp from None
-        if unpack.unconsumed_tail:
-            raise NotHttp
+            data = decompressor.feed(data)
+        except MalformedBody as error:
+            raise NotHttp(str(error)) from None
+        if self.is_over:
+            self.end()
         return data
 
     def _dechunked(self, data: bytes) -> bytes:
@@ -131,13 +142,13 @@ class MessageBody:
                 if size - at < 2:
                     break
                 if data[at : at + 2] != b"\r\n":
-                    raise NotHttp
+                    raise NotHttp("a chunk does not end where it should")
                 at += 2
                 self._is_between = False
             found = _chunk(data, at)
             if found is None:
                 if size - at > _LONGEST_SIZE or data.find(b"\n", at) >= 0:
-                    raise NotHttp
+                    raise NotHttp("the size of a chunk is invalid")
                 break
             left = int(found[1], 16)
             if not left:
@@ -153,15 +164,7 @@ class MessageBody:
         end = behind if data.startswith(b"\r\n", behind) else data.find(b"\r\n\r\n", behind) + 2
         if end < behind:
             if len(data) - at > LONGEST_HEAD:
-                raise NotHttp
+                raise NotHttp("the trailers are too long")
             return at
         self.is_over, self.is_overfull = True, end + 2 < len(data)
         return len(data)
-
-
-def _unpacker(packing: str) -> zlib._Decompress | None:
-    if packing in ("gzip", "x-gzip", "deflate"):
-        return zlib.decompressobj(wbits=47)
-    if packing == "identity":
-        return None
-    raise NotHttp

@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from antiphon.wire.output import ErrorKind, ProviderError
+from antiphon.wire.output import NOT_AN_ANSWER, ErrorKind, ProviderError
 
 
 class Reaction(Struct, frozen=True, kw_only=True):
@@ -53,6 +53,8 @@ REACTIONS: Mapping[ErrorKind, Reaction] = MappingProxyType(
 
 _LASTING = frozenset({"tls_failed", "redirected", "redirect_loop", "invalid_url", "total_timeout"})
 """Codes of errors that the next moment will not change."""
+_MALFORMED = frozenset({NOT_AN_ANSWER, "not_http"})
+"""Codes of answers that cannot be read. They may be billed, so the same target is not asked again, whatever it advises."""
 
 
 class RetryPolicy(Struct, frozen=True, kw_only=True):
@@ -77,6 +79,8 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
 
 def may_retry(error: ProviderError, advice: str | None = None) -> bool:
     """Whether the same request may fare better later. `advice` is the provider's `x-should-retry`."""
+    if error.code in _MALFORMED:
+        return False
     if advice in ("true", "false"):
         return advice == "true"
     return REACTIONS[error.kind].retries and error.code not in _LASTING

@@ -80,6 +80,25 @@ def holds_secret(name: str) -> bool:
     return _holds_secret(name) is not None
 
 
+def read_headers(
+    headers: Mapping[str, str], environ: Mapping[str, str] | None = None
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Headers with lower-case names and their `env:` and `file:` values read, and the values that must never be shown.
+
+    Secret is every value that is read from somewhere, whatever its header is called, and every one whose header sounds secret.
+    Of a value with a scheme (`Bearer …`) the credential alone is secret too: that is what a provider repeats.
+    """
+    values: dict[str, str] = {}
+    secrets: list[str] = []
+    for header, written in headers.items():
+        credential = Credential(secret=written)
+        value = values[header.lower()] = credential.read(environ) if credential.is_elsewhere else written
+        if credential.is_elsewhere or holds_secret(header):
+            scheme, space, rest = value.partition(" ")
+            secrets += [value, rest.strip()] if space and scheme.isalpha() else [value]
+    return values, tuple(secrets)
+
+
 def masked(secret: str) -> str:
     """A secret as it may be shown: `sk-…wxyz`, and nothing at all of a short one."""
     if len(secret) < _LONG_ENOUGH:
@@ -89,7 +108,8 @@ def masked(secret: str) -> str:
 
 def scrubbed(error: ProviderError, secrets: Iterable[str]) -> ProviderError:
     """The error without the secrets; the same object where there are none in it."""
-    found = [secret for secret in secrets if len(secret) >= _SHORTEST_SCRUBBED]
+    # The longest first: where one secret begins another, masking the short one would leave the rest of the long one.
+    found = sorted((secret for secret in secrets if len(secret) >= _SHORTEST_SCRUBBED), key=len, reverse=True)
     if not found:
         return error
     text = msgspec.json.encode(error).decode()

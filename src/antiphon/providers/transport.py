@@ -61,7 +61,7 @@ def trouble(code: str, request: HttpRequest, detail: str = "", *, is_begun: bool
             "connection_failed": f"cannot connect to {host}: {detail}",
             "invalid_url": f"the address at {host} is no URL; check the base URL",
             "redirect_loop": f"{host} redirects in a circle; check the base URL",
-            "not_http": f"{host} gave an answer that is not well-formed HTTP; check the base URL",
+            "not_http": f"malformed HTTP response from {host}: {detail or 'it cannot be read'}; check the base URL",
         }[code]
     return TransportError(told, code)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import operator
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -35,8 +36,27 @@ GENERATED_ID_PREFIX = "call_gm_"
 """Ids generated for calls of a format that has none begin with this; they are never written back to it."""
 _NAME_LENGTHS = (64, 128)
 """The longest tool name of each format: a replacement was made for one of these lengths."""
+MAX_CACHED_LENGTH = 256
+"""Longer keys are not cached: clients choose them, and a cache that counts entries would keep any number of megabytes."""
+_MAX_CACHED = 4096
 _UNSAFE = re.compile(r"[^a-zA-Z0-9_]+")
 _skip_value = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+class ShortKeyCache(dict[str, str]):
+    """Caches `compute` for short keys, at most 4096 of them. Look up with `cache[key]`; long keys are computed each time."""
+
+    def __init__(self, compute: Callable[[str], str]) -> None:
+        super().__init__()
+        self._compute = compute
+
+    def __missing__(self, key: str) -> str:
+        value = self._compute(key)
+        if len(key) <= MAX_CACHED_LENGTH:
+            if len(self) >= _MAX_CACHED:
+                self.clear()
+            self[key] = value
+        return value
 
 
 class IdMapper:
@@ -46,7 +66,7 @@ class IdMapper:
         self._is_legal = re.compile(pattern).fullmatch
         self._prefix = prefix
         self._length = length
-        self.to_wire = lru_cache(maxsize=4096)(self._map)
+        self.to_wire = ShortKeyCache(self._map).__getitem__
 
     def _map(self, call_id: str) -> str:
         if self._is_legal(call_id):
@@ -60,18 +80,24 @@ class NameMapper:
     def __init__(self, pattern: str, max_length: int = 64) -> None:
         self._is_legal = re.compile(pattern).fullmatch
         self._max_length = max_length
-        self.to_wire = lru_cache(maxsize=4096)(self._map)
+        self.to_wire = ShortKeyCache(self._map).__getitem__
 
     def _map(self, name: str) -> str:
         return name if self._is_legal(name) else safe_name(name, self._max_length)
 
 
-@lru_cache(maxsize=4096)
 def safe_name(name: str, max_length: int) -> str:
     """A readable replacement of letters, digits and underscores that begins with a letter and is unique to `name`."""
+    return (_cached_name if len(name) <= MAX_CACHED_LENGTH else _make_name)(name, max_length)
+
+
+def _make_name(name: str, max_length: int) -> str:
     plain = _UNSAFE.sub("_", name).strip("_") or "tool"
     readable = plain if plain[0].isalpha() else f"t_{plain}"
     return f"{readable[: max_length - 11]}_{_hash(name)[:10]}"
+
+
+_cached_name = lru_cache(maxsize=_MAX_CACHED)(_make_name)
 
 
 def _hash(text: str) -> str:

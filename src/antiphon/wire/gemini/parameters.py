@@ -29,6 +29,8 @@ from antiphon.wire.vendors.google import (
     write_schema,
 )
 
+_MAX_NAME_LENGTH = 256
+"""No model has a longer name; the rest is ignored and not kept in a cache."""
 _NAME = re.compile(r"gemini-(\d{1,3})(?:\.(\d{1,3}))?-?([a-z-]*)")
 
 
@@ -67,9 +69,13 @@ class Capabilities(NamedTuple):
         return self.version > (0, 0)
 
 
-@lru_cache(maxsize=256)
 def capabilities_for(model: str) -> Capabilities:
     """The capabilities of a model by name, with or without the prefix `models/`."""
+    return _parse_name(model[:_MAX_NAME_LENGTH])
+
+
+@lru_cache(maxsize=256)
+def _parse_name(model: str) -> Capabilities:
     match = _NAME.search(model)
     if match is None:
         return Capabilities()

@@ -44,7 +44,7 @@ from antiphon.wire.gemini.response import (
     read_usage,
     write_stop_reason,
 )
-from antiphon.wire.output import MOST_CANDIDATES, ProviderError
+from antiphon.wire.output import MOST_CANDIDATES, NOT_AN_ANSWER, ProviderError
 from antiphon.wire.sse import SseOverflow
 from antiphon.wire.tool_calls import CallIdTracker
 from antiphon.wire.vendors.google import FORMAT, gemini_extras, get_field, split_fields
@@ -90,7 +90,7 @@ def decode_text_chunk(data: bytes) -> _TextChunk | None:
 
 _decode = msgspec.json.Decoder().decode
 STREAM_CUT = ProviderError("stream ended before the response was complete", "stream_cut")
-MALFORMED_STREAM = ProviderError("invalid stream: not JSON", "server")
+MALFORMED_STREAM = ProviderError("invalid stream: not JSON", "server", code=NOT_AN_ANSWER)
 
 
 class _Candidate(Struct):

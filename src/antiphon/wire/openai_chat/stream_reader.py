@@ -26,7 +26,7 @@ from antiphon.wire.openai_chat.candidate import Candidate
 from antiphon.wire.openai_chat.content import FORMAT
 from antiphon.wire.openai_chat.errors import read_error
 from antiphon.wire.openai_chat.usage import read_usage
-from antiphon.wire.output import MOST_CANDIDATES, ProviderError
+from antiphon.wire.output import MOST_CANDIDATES, NOT_AN_ANSWER, ProviderError
 from antiphon.wire.sse import SseEvent, SseOverflow, SseReader
 
 _KNOWN = frozenset(("id", "object", "created", "model", "choices", "usage", "obfuscation", "p"))
@@ -87,7 +87,7 @@ class StreamReader:
         try:
             events = self._sse.feed(data)
         except SseOverflow:
-            self._fail(out, ProviderError("an event of the stream is too long", "server"))
+            self._fail(out, ProviderError("an event of the stream is too long", "server", code=NOT_AN_ANSWER))
             return out
         for event in events:
             if self._speaker is not None and not event.event:
@@ -138,7 +138,7 @@ class StreamReader:
             if data.strip() == b"[DONE]":
                 self._finish(out)
             elif data.strip() and not is_last:  # the last event may be cut; the end of the bytes decides
-                self._fail(out, ProviderError("an event of the stream is not JSON", "server"))
+                self._fail(out, ProviderError("an event of the stream is not JSON", "server", code=NOT_AN_ANSWER))
             return
         if type(chunk) is dict and "error" not in chunk and "choices" in chunk and not event.event:
             self._read_chunk(chunk, out)
@@ -147,7 +147,7 @@ class StreamReader:
         elif type(chunk) is list:
             self._fail(out, read_error(chunk))
         elif type(chunk) is not dict:
-            self._fail(out, ProviderError("an event is no object", "server"))
+            self._fail(out, ProviderError("an event is not an object", "server", code=NOT_AN_ANSWER))
         elif chunk.get("error") or event.event == b"error" or _is_error(chunk):
             self._fail(out, read_error(chunk))
         else:
