@@ -6,10 +6,10 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 
 import pytest
+from antiphon.wire.gemini.model_name import traits_of
 
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.anthropic.target import target_of
-from antiphon.wire.gemini.model_name import traits_of
 from antiphon.wire.tool_calls import IdMapper, NameMapper, safe_name
 
 SIZE, COUNT = 200_000, 60
