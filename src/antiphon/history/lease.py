@@ -1,8 +1,8 @@
 """`Lease`: the right to be the only writer of a conversation for a while; `LeaseKeeper` and `hold_lease` renew it.
 
 A lease is two columns of the conversation's row: until when it is held, and an epoch that grows with every claim. A holder
-appends with its epoch, and the statement that writes the entry also checks that no later claim was made. A process that was paused or cut
-off may wake up and try to write, and nothing of it arrives.
+appends with its epoch, and the statement that writes the entry also checks that no later claim was made. A process that was
+paused or cut off may wake up and try to write, and nothing of it arrives.
 
 Time decides who may claim, never who may write: a holder whose lease expired still writes until another one claims. A writer
 without a lease (a person at a terminal, a decision) writes while no lease is held.
