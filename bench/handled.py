@@ -23,7 +23,7 @@ from antiphon.gateway.http.messages import ClientRequest
 from antiphon.gateway.observe.metrics import Metrics
 from antiphon.gateway.observe.recent import RecentRequests
 from antiphon.gateway.observe.tracing import started_spans
-from antiphon.providers.transport import HttpRequest
+from antiphon.providers.transport.request import HttpRequest
 from bench.streams import streams, words_of
 
 MODEL = "gpt-4o"

@@ -19,8 +19,8 @@ from antiphon.gateway.config.checks import covers, spelled
 from antiphon.gateway.config.file import load_config, offered, read_config
 from antiphon.gateway.config.settings import Config, ConfigRefused, Place, ProviderSettings, config_schema
 from antiphon.gateway.config.toml_lines import places_of
+from antiphon.providers.credentials.secret import read_headers
 from antiphon.providers.presets import PRESETS
-from antiphon.providers.secret import read_headers
 
 ROOT = Path(__file__).parent.parent.parent
 KEY = "sk-a-real-secret-that-nobody-may-see"

@@ -18,11 +18,11 @@ from antiphon.gateway.endpoints.embeddings import embeddings_address, no_embeddi
 from antiphon.gateway.generate.prepare import read_model, with_model
 from antiphon.gateway.generate.upstream import Upstream, UpstreamFailed, WholeReply
 from antiphon.gateway.http.errors import passed_on, refused
-from antiphon.providers.aiohttp_transport import AiohttpTransport
-from antiphon.providers.credentials import CredentialPool
+from antiphon.providers.credentials.pool import CredentialPool
 from antiphon.providers.presets import PRESETS
 from antiphon.providers.retry import RetryPolicy
-from antiphon.providers.transport import Timeouts
+from antiphon.providers.transport.aiohttp_transport import AiohttpTransport
+from antiphon.providers.transport.request import Timeouts
 from gateway.rig import FAST, Rig, rig, serving
 from local_server import LocalServer
 from providers.scripted_server import Reply, ScriptedServer

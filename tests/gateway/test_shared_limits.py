@@ -13,7 +13,7 @@ from antiphon.errors import SharedStoreAway
 from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.cluster.redis_store import SharedStore, address_of
 from antiphon.gateway.cluster.shared_limits import TELL_SECONDS, SharedLimits
-from antiphon.providers.secret import Credential
+from antiphon.providers.credentials.secret import Credential
 from valkey_server import Line, ValkeyServer, running
 
 SMALL = ClientKey(name="small", requests_per_minute=10)

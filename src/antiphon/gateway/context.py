@@ -15,7 +15,7 @@ from antiphon.gateway.observe.metrics import Metrics
 from antiphon.gateway.observe.recent import RecentRequests
 from antiphon.gateway.observe.tracing import Spans
 from antiphon.gateway.routes import Door
-from antiphon.providers.transport import Transport
+from antiphon.providers.transport.request import Transport
 
 
 class Services(Struct, kw_only=True):

@@ -35,8 +35,8 @@ from antiphon.gateway.observe.logs import configure_logs
 from antiphon.gateway.observe.metrics import Metrics
 from antiphon.gateway.observe.recent import RecentRequests
 from antiphon.gateway.observe.tracing import started_spans
-from antiphon.providers.aiohttp_transport import AiohttpTransport
-from antiphon.providers.direct_transport import DirectTransport
+from antiphon.providers.transport.aiohttp_transport import AiohttpTransport
+from antiphon.providers.transport.client import DirectTransport
 
 logger = logging.getLogger("antiphon.gateway")
 

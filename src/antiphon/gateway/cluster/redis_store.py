@@ -25,7 +25,7 @@ from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 from msgspec import Struct
 
 from antiphon.errors import AntiphonError, CredentialError, SharedStoreAway
-from antiphon.providers.secret import HIDDEN, Credential
+from antiphon.providers.credentials.secret import HIDDEN, Credential
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis

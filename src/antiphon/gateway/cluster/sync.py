@@ -19,8 +19,8 @@ from antiphon.gateway.cluster.redis_store import SharedStatus, SharedStore, addr
 from antiphon.gateway.cluster.shared_health import SharedStandings
 from antiphon.gateway.cluster.shared_limits import TELL_SECONDS, SharedLimits
 from antiphon.gateway.config.settings import GatewaySettings
-from antiphon.providers.credentials import CredentialPool
-from antiphon.providers.secret import Credential
+from antiphon.providers.credentials.pool import CredentialPool
+from antiphon.providers.credentials.secret import Credential
 
 logger = logging.getLogger("antiphon.gateway")
 

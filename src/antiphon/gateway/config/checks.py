@@ -18,9 +18,9 @@ from antiphon.gateway.access.client_keys import HASH_PREFIX, digest_of
 from antiphon.gateway.cluster.redis_store import HOW_TO_INSTALL, NoAddress, address_of, is_installed
 from antiphon.gateway.config.schema import Finding, meant
 from antiphon.gateway.config.settings import OFFLINE, Config, GatewaySettings, Place, ProviderSettings
+from antiphon.providers.credentials.secret import Credential, holds_secret
 from antiphon.providers.model_name import check_model_name
 from antiphon.providers.presets import PRESETS, Preset, plain_base_url
-from antiphon.providers.secret import Credential, holds_secret
 from antiphon.wire.openai_chat.dialects import DIALECTS
 
 _ELSEWHERE = 'put it into an environment variable and write "env:NAME", or into a file and write "file:PATH"'

@@ -32,7 +32,7 @@ from antiphon.gateway.config.settings import (
     ProviderSettings,
 )
 from antiphon.gateway.config.toml_lines import places_of
-from antiphon.providers.choice import MODEL_VARIABLE, default_model
+from antiphon.providers.default_model import MODEL_VARIABLE, default_model
 from antiphon.providers.presets import PRESETS, Preset, first_set
 
 _LONGEST = 8 * 1024 * 1024

@@ -34,7 +34,7 @@ from antiphon.gateway.http.messages import Answer, ClientRequest
 from antiphon.gateway.http.request_head import PlainHead, read_head
 from antiphon.gateway.http.slow_clients import flush, wait_for_client
 from antiphon.gateway.observe.logs import name_request
-from antiphon.providers.errand import Errand
+from antiphon.providers.transport.errand import Errand
 
 logger = logging.getLogger("antiphon.gateway")
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from antiphon.gateway.cluster.redis_store import SharedStatus
 from antiphon.gateway.observe.recent import Minute, RequestRecord, Seen, percentile
-from antiphon.providers.credential_key import CredentialStatus
+from antiphon.providers.credentials.health import CredentialStatus
 
 
 class Reload(Struct, frozen=True, kw_only=True):
