@@ -457,7 +457,7 @@ class Conversation:
 
             self._own_client = ProviderRouter.from_environment()
         if not asked:
-            from antiphon.providers.choice import default_model
+            from antiphon.providers.default_model import default_model
 
             asked = self._asked = default_model(os.environ).model
         return self._own_client, asked
