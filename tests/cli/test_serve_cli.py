@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from antiphon.cli import main
-from antiphon.gateway.access.client_keys import hash_of
+from antiphon.gateway.access.client_keys import hash_key
 from providers.scripted_server import Reply, ScriptedServer
 
 ROOT = Path(__file__).parent.parent.parent
@@ -180,12 +180,12 @@ def test_a_new_key_and_the_lines_that_let_it_in(run: Run, tmp_path: Path) -> Non
     code, out, err = run("key", "new")
     key, *lines = out.splitlines()
     assert code == 0
-    assert tomllib.loads("\n".join(lines)) == {"client_keys": [hash_of(key)]}
+    assert tomllib.loads("\n".join(lines)) == {"client_keys": [hash_key(key)]}
     assert key not in err
     _, out, _ = run("key", "new", "--name", 'Zoë\'s "laptop" \\')
     key, *lines = out.splitlines()
     (tmp_path / "antiphon.toml").write_text("\n".join(lines))
-    assert tomllib.loads("\n".join(lines)) == {"keys": [{"name": 'Zoë\'s "laptop" \\', "key": hash_of(key)}]}
+    assert tomllib.loads("\n".join(lines)) == {"keys": [{"name": 'Zoë\'s "laptop" \\', "key": hash_key(key)}]}
     assert run("serve", "--check", "--config", "antiphon.toml")[0] == 0
     for name in ("", " ", "a\nb"):
         assert run("key", "new", "--name", name)[0] == 1

@@ -11,12 +11,12 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from antiphon.gateway.access.client_keys import hash_of
+from antiphon.gateway.access.client_keys import hash_key
 from antiphon.gateway.config.settings import ClientKeySettings
 from antiphon.gateway.generate.charging import charged_tokens, prompt_estimate
 from antiphon.gateway.generate.encoders import without_usage
-from antiphon.gateway.generate.prepare import asking_for_usage, asks_for_usage
-from antiphon.gateway.observe.request_trace import Passage
+from antiphon.gateway.generate.prepare import requests_usage, with_usage_requested
+from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.history.usage import TokenUsage
 from antiphon.parts import Text, text_of
 from antiphon.wire import FORMATS, formats
@@ -35,8 +35,8 @@ LONG = "One more word, ein Wort, 一个字. " * 20
 @pytest.fixture
 def gateway() -> Iterator[Rig]:
     keys = [
-        ClientKeySettings(name="operator", key=hash_of("sk-operator"), admin=True),
-        ClientKeySettings(name="tight", key=hash_of("sk-tight"), tokens_per_minute=LIMIT),
+        ClientKeySettings(name="operator", key=hash_key("sk-operator"), admin=True),
+        ClientKeySettings(name="tight", key=hash_key("sk-tight"), tokens_per_minute=LIMIT),
     ]
     with rig(keys=keys) as running:
         yield running
@@ -152,23 +152,23 @@ def test_what_nobody_answered_is_not_charged(gateway: Rig, streams: bool) -> Non
         assert client.ask("anthropic", "to-anthropic", QUESTION, streams=streams).status == 200
 
 
-def passage(**fields: Any) -> Passage:
-    return Passage(request_id="r", client_format="anthropic", **{"status": 200, "provider": "p", **fields})
+def trace(**fields: Any) -> RequestTrace:
+    return RequestTrace(request_id="r", client_format="anthropic", **{"status": 200, "provider": "p", **fields})
 
 
 @pytest.mark.parametrize(
     ("given", "tokens"),
     [
-        (passage(usage=TokenUsage(10, 5, total_tokens=15), prompt_estimate=99, output_bytes=99), 15),
-        (passage(prompt_estimate=10, output_bytes=41), 21),
-        (passage(status=499, is_left=True, prompt_estimate=10), 10),
-        (passage(status=499, is_left=True, provider="", prompt_estimate=10), 0),
-        (passage(status=499, is_left=True, usage=TokenUsage(30, 1), prompt_estimate=10, output_bytes=40), 40),
-        (passage(error=ProviderError("cut"), first_token=1.0, prompt_estimate=10, output_bytes=40), 20),
-        (passage(status=502, error=ProviderError("no"), prompt_estimate=10), 0),
+        (trace(usage=TokenUsage(10, 5, total_tokens=15), prompt_estimate=99, output_bytes=99), 15),
+        (trace(prompt_estimate=10, output_bytes=41), 21),
+        (trace(status=499, client_disconnected=True, prompt_estimate=10), 10),
+        (trace(status=499, client_disconnected=True, provider="", prompt_estimate=10), 0),
+        (trace(status=499, client_disconnected=True, usage=TokenUsage(30, 1), prompt_estimate=10, output_bytes=40), 40),
+        (trace(error=ProviderError("cut"), first_token=1.0, prompt_estimate=10, output_bytes=40), 20),
+        (trace(status=502, error=ProviderError("no"), prompt_estimate=10), 0),
     ],
 )
-def test_what_is_charged(given: Passage, tokens: int) -> None:
+def test_what_is_charged(given: RequestTrace, tokens: int) -> None:
     assert charged_tokens(given) == tokens
 
 
@@ -181,9 +181,9 @@ def test_media_in_a_body_is_not_counted_by_its_bytes() -> None:
 
 def test_asking_for_usage_changes_nothing_else() -> None:
     body = b'{"model": "m", "stream_options": {"include_obfuscation": false}, "x": {"a" : 1.0}}'
-    asked = asking_for_usage(body)
-    assert not asks_for_usage(body)
-    assert asks_for_usage(asked)
+    asked = with_usage_requested(body)
+    assert not requests_usage(body)
+    assert requests_usage(asked)
     assert b'"x":{"a" : 1.0}' in asked
     assert b'"include_obfuscation":false' in asked
 

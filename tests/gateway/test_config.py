@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.gateway.config.checks import covers, spelled
-from antiphon.gateway.config.file import load_config, offered, read_config
-from antiphon.gateway.config.settings import Config, ConfigRefused, Place, ProviderSettings, config_schema
-from antiphon.gateway.config.toml_lines import places_of
+from antiphon.gateway.config.checks import format_path, glob_covers
+from antiphon.gateway.config.file import config_from_environment, load_config, read_config
+from antiphon.gateway.config.settings import Config, ConfigError, ConfigPath, ProviderSettings, config_schema
+from antiphon.gateway.config.toml_lines import line_numbers
 from antiphon.providers.credentials.secret import read_headers
 from antiphon.providers.presets import PRESETS
 
@@ -53,7 +53,7 @@ def file(tmp_path: Path) -> Path:
 def problems(file: Path, text: str | bytes, environ: dict[str, str] | None = None) -> list[tuple[int, str, str]]:
     """Everything that is wrong with a text: line, key, reason."""
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(ConfigRefused) as refused:
+    with pytest.raises(ConfigError) as refused:
         load_config(file, ENVIRON if environ is None else environ)
     assert KEY not in str(refused.value)
     return [(problem.line, problem.key, problem.reason) for problem in refused.value.problems]
@@ -66,7 +66,7 @@ def test_a_good_file(file: Path) -> None:
     assert config.gateway.port == 8000
     assert openai.keys == ("env:OPENAI_API_KEY", f"file:{file.parent / 'second'}")
     assert anthropic.keys == ("env:ANTHROPIC_API_KEY",)
-    assert (anthropic.row.format, anthropic.row.auth) == ("anthropic", "x-api-key")
+    assert (anthropic.effective_preset.format, anthropic.effective_preset.auth) == ("anthropic", "x-api-key")
     assert read_config(file, ENVIRON).secret_files == (file.parent / "second",)
     assert KEY not in repr(config)
 
@@ -304,9 +304,9 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 @given(st.dictionaries(NAMES, VALUES, max_size=4))
 def test_no_table_is_a_traceback_and_what_is_accepted_fits_the_types(tables: dict[str, Any]) -> None:
     from antiphon.gateway.config.checks import check_config
-    from antiphon.gateway.config.schema import shaped
+    from antiphon.gateway.config.schema import check_types
 
-    config, findings = shaped(Config, tables)
+    config, findings = check_types(Config, tables)
     check_config(config, {})
     try:
         msgspec.convert(tables, Config)
@@ -365,7 +365,7 @@ def documents(draw: st.DrawFn) -> str:
     return draw(st.sampled_from(["\n", "\r\n"])).join(lines)
 
 
-def places(value: Any, place: Place = ()) -> Iterator[Place]:
+def places(value: Any, place: ConfigPath = ()) -> Iterator[ConfigPath]:
     steps: Iterable[tuple[Any, Any]] = ()
     if isinstance(value, dict):
         steps = value.items()
@@ -382,7 +382,7 @@ def test_the_scanner_finds_exactly_the_places_that_tomllib_reads(text: str) -> N
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError:
         return  # a key twice, or a value opened again: refused before anybody scans
-    assert set(places_of(text)) == set(places(tables))
+    assert set(line_numbers(text)) == set(places(tables))
 
 
 @given(st.data())
@@ -393,7 +393,7 @@ def test_the_scanner_tells_the_line_that_a_key_was_written_on(data: st.DataObjec
     for number in range(data.draw(st.integers(1, 5))):
         text += data.draw(st.sampled_from(["", "\n", "# [x]\n", "\t\n\n"]))
         is_item = data.draw(st.booleans())
-        place: Place = (f"t{number}",)
+        place: ConfigPath = (f"t{number}",)
         text += f"[t{number}]\n"
         if is_item:
             text = text.removesuffix(f"[t{number}]\n") + "[[items]]\n"
@@ -410,13 +410,13 @@ def test_the_scanner_tells_the_line_that_a_key_was_written_on(data: st.DataObjec
             expected[(*place, f"k{index}", "in", 1)] = (text + before + first).count("\n") + 2
             text += f"{before}{first},\n  7]\n"
     tomllib.loads(text)
-    lines = places_of(text)
+    lines = line_numbers(text)
     assert {place: lines[place] for place in expected} == expected
 
 
 def test_places_are_spelled_as_people_write_them() -> None:
-    assert spelled(("providers", 0, "headers", "X-A")) == "providers[0].headers.X-A"
-    assert spelled(("a\x1b", "b c")) == "'a\\x1b'.'b c'"
+    assert format_path(("providers", 0, "headers", "X-A")) == "providers[0].headers.X-A"
+    assert format_path(("a\x1b", "b c")) == "'a\\x1b'.'b c'"
 
 
 # Globs.
@@ -427,7 +427,7 @@ WORDS = ["".join(letters) for length in range(6) for letters in product("abc", r
 
 @given(PATTERNS, PATTERNS)
 def test_what_is_said_to_be_covered_is(wide: str, narrow: str) -> None:
-    if covers(wide, narrow):
+    if glob_covers(wide, narrow):
         assert not [word for word in WORDS if fnmatchcase(word, narrow) and not fnmatchcase(word, wide)]
 
 
@@ -446,16 +446,16 @@ def test_what_is_said_to_be_covered_is(wide: str, narrow: str) -> None:
     ],
 )
 def test_covers(wide: str, narrow: str, is_covered: bool) -> None:
-    assert covers(wide, narrow) == is_covered
+    assert glob_covers(wide, narrow) == is_covered
 
 
 # Without a file.
 
 
 def test_nothing_in_the_environment_is_the_offline_provider() -> None:
-    offer = offered({})
-    assert offer.told.startswith("no configuration file: serving offline/plain: not a language model")
-    assert "\n" not in offer.told
+    offer = config_from_environment({})
+    assert offer.summary.startswith("no configuration file: serving offline/plain: not a language model")
+    assert "\n" not in offer.summary
     assert [provider.is_offline for provider in offer.config.providers] == [True]
     assert offer.config.models[-1].targets == ("offline/plain",)
     assert offer.config.gateway.client_keys == ()
@@ -468,7 +468,7 @@ def test_the_environment_offers_what_its_keys_open() -> None:
         "OLLAMA_HOST": "127.0.0.1:11434",
         "ANTIPHON_MODEL": "anthropic/claude-x",
     }
-    offer = offered(environ, overrides={"port": 9000})
+    offer = config_from_environment(environ, overrides={"port": 9000})
     by_name = {provider.name: provider for provider in offer.config.providers}
     assert list(by_name) == ["openai", "openai-responses", "anthropic", "ollama"]
     assert by_name["openai"].keys == ("env:OPENAI_API_KEY",)
@@ -484,20 +484,22 @@ def test_the_environment_offers_what_its_keys_open() -> None:
 
 
 def test_a_bearer_token_is_sent_as_one() -> None:
-    (provider,) = offered({"ANTHROPIC_AUTH_TOKEN": "t"}).config.providers
-    assert (provider.keys, provider.row.auth) == (("env:ANTHROPIC_AUTH_TOKEN",), "bearer")
+    (provider,) = config_from_environment({"ANTHROPIC_AUTH_TOKEN": "t"}).config.providers
+    assert (provider.keys, provider.effective_preset.auth) == (("env:ANTHROPIC_AUTH_TOKEN",), "bearer")
 
 
 def test_an_environment_that_cannot_be_served_is_refused() -> None:
-    with pytest.raises(ConfigRefused, match=r"the environment: providers\[0\].base_url is this gateway itself"):
-        offered({"VLLM_BASE_URL": "http://localhost:8000/v1"})
-    assert offered({"VLLM_BASE_URL": "http://localhost:8000/v1"}, overrides={"port": 9000}).config.providers
+    with pytest.raises(ConfigError, match=r"the environment: providers\[0\].base_url is this gateway itself"):
+        config_from_environment({"VLLM_BASE_URL": "http://localhost:8000/v1"})
+    assert config_from_environment(
+        {"VLLM_BASE_URL": "http://localhost:8000/v1"}, overrides={"port": 9000}
+    ).config.providers
 
 
 def test_a_key_of_the_environment_goes_to_no_other_host(file: Path) -> None:
     file.write_text('[[providers]]\nname = "openai"\nbase_url = "http://127.0.0.1:9/v1"\n')
     (provider,) = load_config(file, ENVIRON).providers
-    assert (provider.keys, provider.row.auth) == ((), "none")
+    assert (provider.keys, provider.effective_preset.auth) == ((), "none")
 
 
 @pytest.mark.parametrize(
@@ -552,4 +554,4 @@ def test_every_preset_can_be_configured(file: Path) -> None:
     for name in PRESETS:
         text = f'[gateway]\nport = 7999\n[[providers]]\nname = "{name}"\nkeys = ["env:OPENAI_API_KEY"]\nbase_url = "https://host/v1"\n'
         file.write_text(text)
-        assert load_config(file, ENVIRON).providers[0].row.format == PRESETS[name].format
+        assert load_config(file, ENVIRON).providers[0].effective_preset.format == PRESETS[name].format

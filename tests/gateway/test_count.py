@@ -9,12 +9,12 @@ import pytest
 
 from antiphon.errors import WireError
 from antiphon.gateway.endpoints.tokens import (
-    ESTIMATE,
-    count_address,
+    ESTIMATE_HEADER,
     count_here,
-    counted_body,
-    read_counted,
+    count_url,
+    read_count_request,
     request_tokens,
+    rewrite_count_body,
 )
 from antiphon.providers.presets import PRESETS
 from gemini_sdk import Server
@@ -30,7 +30,7 @@ CONTENTS = [{"role": "user", "parts": [{"text": "Is it raining in Oslo?"}]}]
 
 
 def tokens(body: dict[str, Any], format_name: str = "anthropic") -> int:
-    return request_tokens(read_counted(format_name, msgspec.json.encode(body)))
+    return request_tokens(read_count_request(format_name, msgspec.json.encode(body)))
 
 
 def test_what_is_put_before_the_model_is_counted() -> None:
@@ -80,7 +80,7 @@ def test_a_body_that_is_none_is_refused(format_name: str, body: bytes) -> None:
 
 def test_the_answer_says_that_it_is_an_estimate() -> None:
     answer = count_here("anthropic", msgspec.json.encode(HELLO))
-    assert answer.headers[ESTIMATE] == "1"
+    assert answer.headers[ESTIMATE_HEADER] == "1"
     assert answer.status == 200
 
 
@@ -92,7 +92,9 @@ def test_anthropic_reads_it() -> None:
         server.answer(200, "application/json", answer.body)
         counted = client.messages.count_tokens(**HELLO)
         assert counted.input_tokens == tokens(HELLO)
-        assert read_counted("anthropic", server.received) == read_counted("anthropic", msgspec.json.encode(HELLO))
+        assert read_count_request("anthropic", server.received) == read_count_request(
+            "anthropic", msgspec.json.encode(HELLO)
+        )
 
 
 def test_gemini_reads_it() -> None:
@@ -117,7 +119,7 @@ def test_gemini_reads_it() -> None:
     ],
 )
 def test_where_an_upstream_counts(preset: str, base_url: str, address: str | None) -> None:
-    assert count_address(PRESETS[preset], base_url, "some-model") == address
+    assert count_url(PRESETS[preset], base_url, "some-model") == address
 
 
 @pytest.mark.parametrize(
@@ -135,4 +137,4 @@ def test_where_an_upstream_counts(preset: str, base_url: str, address: str | Non
     ],
 )
 def test_what_an_upstream_is_sent(format_name: str, body: bytes, sent: bytes) -> None:
-    assert counted_body(format_name, body, "b") == sent
+    assert rewrite_count_body(format_name, body, "b") == sent

@@ -12,12 +12,12 @@ import msgspec
 import pytest
 
 from antiphon.errors import WireError
-from antiphon.gateway.access.client_keys import hash_of
+from antiphon.gateway.access.client_keys import hash_key
 from antiphon.gateway.config.settings import ClientKeySettings, Config, ModelSettings, ProviderSettings
-from antiphon.gateway.endpoints.embeddings import embeddings_address, no_embeddings
-from antiphon.gateway.generate.prepare import read_model, with_model
+from antiphon.gateway.endpoints.embeddings import embeddings_unsupported, embeddings_url
+from antiphon.gateway.generate.prepare import read_model_name, replace_model
 from antiphon.gateway.generate.upstream import Upstream, UpstreamFailed, WholeReply
-from antiphon.gateway.http.errors import passed_on, refused
+from antiphon.gateway.http.errors import error_response, provider_error_response
 from antiphon.providers.credentials.pool import CredentialPool
 from antiphon.providers.presets import PRESETS
 from antiphon.providers.retry import RetryPolicy
@@ -48,12 +48,12 @@ SECRET = "sk-a-secret-of-the-gateway"
     ],
 )
 def test_where_embeddings_are_made(preset: str, base_url: str, address: str | None) -> None:
-    assert embeddings_address(PRESETS[preset], base_url, "small") == address
+    assert embeddings_url(PRESETS[preset], base_url, "small") == address
 
 
 @pytest.mark.parametrize("name", [name for name, preset in PRESETS.items() if preset.format.startswith("openai")])
 def test_every_provider_of_openais_formats_has_an_address(name: str) -> None:
-    address = embeddings_address(PRESETS[name], "https://host", "small")
+    address = embeddings_url(PRESETS[name], "https://host", "small")
     assert address is not None
     assert "/embeddings" in address
     assert "chat" not in address
@@ -61,8 +61,8 @@ def test_every_provider_of_openais_formats_has_an_address(name: str) -> None:
 
 def test_everything_but_the_model_is_passed_on_as_it_was_written() -> None:
     body = b'{"input": ["\\u00e9", [1, 2]], "model": "mine", "dimensions": 1e2, "later": {"a" : null}}'
-    assert read_model(body) == "mine"
-    sent = with_model(body, "theirs")
+    assert read_model_name(body) == "mine"
+    sent = replace_model(body, "theirs")
     assert sent == b'{"input":["\\u00e9", [1, 2]],"model":"theirs","dimensions":1e2,"later":{"a" : null}}'
 
 
@@ -71,19 +71,19 @@ def test_everything_but_the_model_is_passed_on_as_it_was_written() -> None:
 )
 def test_a_body_without_a_model_is_refused(body: bytes) -> None:
     with pytest.raises(WireError):
-        read_model(body)
+        read_model_name(body)
 
 
 def test_who_makes_none_names_those_who_do() -> None:
     openai = pytest.importorskip("openai")
-    answer = refused("openai-chat", no_embeddings("claude-5", "anthropic", ["openai", "ollama"]))
+    answer = error_response("openai-chat", embeddings_unsupported("claude-5", "anthropic", ["openai", "ollama"]))
     assert isinstance(answer.body, bytes)
     with LocalServer() as server, openai.OpenAI(api_key="none", base_url=server.url, max_retries=0) as client:
         server.answer(answer.status, "application/json", answer.body)
         with pytest.raises(openai.NotFoundError, match="These do: openai, ollama") as told:
             client.embeddings.create(model="claude-5", input="x")
     assert (told.value.code, told.value.param) == ("embeddings_not_supported", "model")
-    assert "No provider of this gateway does" in no_embeddings("claude-5", "anthropic", []).message
+    assert "No provider of this gateway does" in embeddings_unsupported("claude-5", "anthropic", []).message
 
 
 def upstream(url: str) -> Upstream:
@@ -105,11 +105,11 @@ def embed(url: str, body: bytes) -> WholeReply:
         try:
             reply = await provider.ask(
                 "theirs",
-                [with_model(body, "theirs")],
+                [replace_model(body, "theirs")],
                 streams=False,
                 headers={},
                 attempts=[],
-                address=embeddings_address(provider.preset, provider.base_url, "theirs"),
+                address=embeddings_url(provider.preset, provider.base_url, "theirs"),
             )
         finally:
             await provider.transport.aclose()
@@ -148,7 +148,7 @@ def test_an_error_of_the_provider_is_told_in_openais_shape_without_the_key() -> 
     reply = Reply(status=400, body=msgspec.json.encode(said), content_type="application/json")
     with ScriptedServer(reply) as provider, pytest.raises(UpstreamFailed) as failed:
         embed(provider.url, b'{"model": "mine", "input": []}')
-    answer = passed_on("openai-chat", failed.value.error, "openai")
+    answer = provider_error_response("openai-chat", failed.value.error, "openai")
     assert answer.status == 400
     assert isinstance(answer.body, bytes)
     error = msgspec.json.decode(answer.body)["error"]
@@ -162,8 +162,8 @@ def test_an_error_of_the_provider_is_told_in_openais_shape_without_the_key() -> 
 @pytest.fixture(scope="module")
 def gateway() -> Iterator[Rig]:
     keys = [
-        ClientKeySettings(name="operator", key=hash_of("sk-operator"), admin=True),
-        ClientKeySettings(name="tight", key=hash_of("sk-tight"), tokens_per_minute=5),
+        ClientKeySettings(name="operator", key=hash_key("sk-operator"), admin=True),
+        ClientKeySettings(name="tight", key=hash_key("sk-tight"), tokens_per_minute=5),
     ]
     models = {
         "small": ["openai-chat/embed-small"],

@@ -84,7 +84,7 @@ def test_a_defect_before_the_answer_is_a_500(
 def test_a_defect_in_a_stream_is_a_500(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], shape: str
 ) -> None:
-    monkeypatch.setattr(encoders.TranslatedVoice, "end", broken)
+    monkeypatch.setattr(encoders.TranslatingEncoder, "finish", broken)
     with rig() as gateway:
         with ask(gateway, SHAPES[shape]) as raw:
             came = b""

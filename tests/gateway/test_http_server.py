@@ -21,10 +21,10 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from antiphon.gateway.access.client_keys import hash_of
+from antiphon.gateway.access.client_keys import hash_key
 from antiphon.gateway.config.settings import ClientKeySettings
-from antiphon.gateway.http.listener import Listener, bound
-from antiphon.gateway.http.messages import Answer, ClientRequest
+from antiphon.gateway.http.listener import Listener, bind_socket
+from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.http.slow_clients import StallTimer, unsent_bytes
 from antiphon.gateway.observe.metrics import Metrics
 from gateway.rig import FAST, Rig, rig
@@ -32,7 +32,7 @@ from gateway.strict_upstream import hang, says
 
 PATIENCE = 30.0
 MIB = 1024 * 1024
-KEYS = (ClientKeySettings(name="one", key=hash_of("sk-one")),)
+KEYS = (ClientKeySettings(name="one", key=hash_key("sk-one")),)
 BODY = b'{"model":"to-openai-chat","messages":[{"role":"user","content":"hi"}]}'
 LINE = b"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
 
@@ -209,14 +209,14 @@ class Hello:
     def admit(self, request: ClientRequest) -> None:
         del request
 
-    async def handle(self, request: ClientRequest, admission: object = None) -> Answer:
+    async def handle(self, request: ClientRequest, admission: object = None) -> Response:
         del request, admission
-        return Answer.json({})
+        return Response.json({})
 
 
 def test_accepted_sockets_have_no_nagle_delay(shape: Shape) -> None:
     async def run() -> int:
-        plain = bound("127.0.0.1", 0)
+        plain = bind_socket("127.0.0.1", 0)
         port = plain.getsockname()[1]
         sock = Recording(plain.family, plain.type, plain.proto, fileno=plain.detach())
         sock.setblocking(False)

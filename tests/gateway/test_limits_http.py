@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from antiphon.gateway.access.client_keys import hash_of
+from antiphon.gateway.access.client_keys import hash_key
 from antiphon.gateway.config.settings import ClientKeySettings
 from antiphon.parts import Text, text_of
 from antiphon.wire import FORMATS, formats
@@ -196,9 +196,9 @@ def test_a_request_id_is_taken_if_it_can_be(client: Client, given: str, is_taken
 
 def test_keys_models_and_limits() -> None:
     keys = [
-        ClientKeySettings(name="narrow", key=hash_of("sk-narrow"), models=("to-gemini",)),
-        ClientKeySettings(name="slow", key=hash_of("sk-slow"), requests_per_minute=2),
-        ClientKeySettings(name="small", key=hash_of("sk-small"), tokens_per_minute=5),
+        ClientKeySettings(name="narrow", key=hash_key("sk-narrow"), models=("to-gemini",)),
+        ClientKeySettings(name="slow", key=hash_key("sk-slow"), requests_per_minute=2),
+        ClientKeySettings(name="small", key=hash_key("sk-small"), tokens_per_minute=5),
     ]
     with rig(keys=keys) as gateway:
         answers = []

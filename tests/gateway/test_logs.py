@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.errors import AntiphonError
-from antiphon.gateway.observe.logs import LogFormat, LogHandler, configure_logs, request_named, tell
+from antiphon.gateway.observe.logs import LogFormat, LogHandler, configure_logs, log_request, request_id_scope
 from antiphon.repair import repair
 from antiphon.wire import formats
 
@@ -75,7 +75,7 @@ def test_a_json_line_has_all_fields() -> None:
 
 
 def test_a_console_line_is_aligned_and_plain() -> None:
-    with request_named("01abc"):
+    with request_id_scope("01abc"):
         first = logged("console", "hello", extra={"status": 200, "model": "m"})
         second = logged("console", "careful", level=logging.WARNING, name="antiphon.providers")
     assert first.index("hello") == second.index("careful")
@@ -104,7 +104,7 @@ def test_every_line_of_a_request_has_its_id() -> None:
     body = {"model": "m", "messages": [{"role": "user", "content": "2+2?"}, orphan]}
 
     async def one(request_id: str) -> None:
-        with request_named(request_id):
+        with request_id_scope(request_id):
             await asyncio.sleep(0)
             repair(formats["openai-chat"].read_request(body), "openai-chat", request_id=request_id)
             await asyncio.to_thread(logging.getLogger("antiphon.providers").info, "from a thread of %s", request_id)
@@ -129,7 +129,7 @@ def test_every_line_of_a_request_has_its_id() -> None:
 )
 def test_nobody_can_write_a_line_of_ours(log_format: LogFormat, text: str, name: str) -> None:
     evil = f"{text}\r\n\x1b[31m\u2028\x85\u202e{{}}\ud800 2025 ERROR forged"
-    with request_named(evil):
+    with request_id_scope(evil):
         line = logged(log_format, "%s", evil, extra={name: {evil: [evil]}})
     assert line.count("\n") == 1
     assert line.endswith("\n")
@@ -265,7 +265,7 @@ def test_a_line_that_is_told_is_the_line_that_would_be_logged(log_format: LogFor
         logger.setLevel("INFO")
         try:
             if way == "told":
-                tell(logger, logging.INFO, message, dict(extra))
+                log_request(logger, logging.INFO, message, dict(extra))
             else:
                 logger.info(message, extra=dict(extra))
         finally:

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.errors import MediaRefused
+from antiphon.errors import MediaFetchError
 from antiphon.gateway.generate.address_guard import AddressGuard, IpAddress, is_public
-from antiphon.gateway.generate.media import Fetched, MediaFetcher, MediaLimits
+from antiphon.gateway.generate.media import FetchedMedia, MediaFetcher, MediaLimits
 from antiphon.parts import Audio, Document, Image, Native, Part, Text, ToolCallResult
 from antiphon.wire.loss import Loss
 from antiphon.wire.media import sniff_bytes
@@ -58,12 +58,12 @@ class Names:
         return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
 
 
-def fetch(fetcher: MediaFetcher, url: str) -> Fetched:
+def fetch(fetcher: MediaFetcher, url: str) -> FetchedMedia:
     return asyncio.run(fetcher.fetch(url))
 
 
 def refused(fetcher: MediaFetcher, url: str) -> str:
-    with pytest.raises(MediaRefused) as told:
+    with pytest.raises(MediaFetchError) as told:
         fetch(fetcher, url)
     return str(told.value)
 
@@ -231,7 +231,7 @@ def redirect(location: str, status: int = 302) -> Reply:
 def test_a_redirect_is_followed_with_nothing_of_ours(status: int) -> None:
     cookie = Reply(status=status, headers={"location": "/b.png", "set-cookie": "a=b"}, content_type="text/plain")
     with ScriptedServer(cookie, PICTURE) as server:
-        assert fetch(fetcher(), f"{server.url}/a.png") == Fetched("image/png", PNG)
+        assert fetch(fetcher(), f"{server.url}/a.png") == FetchedMedia("image/png", PNG)
         assert [received.target for received in server.received] == ["/a.png", "/b.png"]
         for received in server.received:
             assert received.method == "GET"
@@ -360,7 +360,7 @@ def request_of(*parts: Part) -> ModelRequest:
 
 
 def inlined(request: ModelRequest, fetcher: MediaFetcher, wants: Any = always) -> tuple[ModelRequest, list[Loss]]:
-    return asyncio.run(fetcher.inline(request, wants))
+    return asyncio.run(fetcher.inline_media(request, wants))
 
 
 def test_parts_become_what_they_point_to() -> None:
@@ -465,7 +465,7 @@ def test_many_are_fetched_at_once_and_no_more_than_allowed() -> None:
 
 def test_what_was_fetched_is_kept_for_a_while_and_not_for_ever() -> None:
     now = 0.0
-    limits = MediaLimits(kept_seconds=60, kept_bytes=2 * len(PNG))
+    limits = MediaLimits(kept_seconds=60, cache_bytes=2 * len(PNG))
     with ScriptedServer(PICTURE) as server:
         keeping = fetcher(limits, clock=lambda: now)
         request = request_of(Image(url=f"{server.url}/a.png"))
@@ -487,7 +487,7 @@ def test_a_client_that_leaves_ends_the_fetching() -> None:
     with ScriptedServer(Reply(hangs=True, status=0)) as server:
 
         async def leave() -> None:
-            task = asyncio.create_task(fetcher().inline(request_of(Image(url=f"{server.url}/a.png")), always))
+            task = asyncio.create_task(fetcher().inline_media(request_of(Image(url=f"{server.url}/a.png")), always))
             while not server.received:
                 await asyncio.sleep(0.01)
             task.cancel()

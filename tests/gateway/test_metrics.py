@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from antiphon.gateway.cluster.worker_snapshots import WorkerFiles, keep_sharing
+from antiphon.gateway.cluster.worker_snapshots import WorkerSnapshots, publish_forever
 from antiphon.gateway.observe.instruments import Counter, Gauge, Histogram
 from antiphon.gateway.observe.metrics import STATES, Metrics
 from antiphon.history.usage import TokenUsage
@@ -191,12 +191,12 @@ def test_rows_beyond_the_limit_are_counted_together() -> None:
 
 
 def test_any_worker_tells_the_sum(tmp_path: Path) -> None:
-    workers = [Metrics(["claude-*"], files=WorkerFiles(tmp_path)) for _ in range(3)]
+    workers = [Metrics(["claude-*"], snapshots=WorkerSnapshots(tmp_path)) for _ in range(3)]
     for number, metrics in enumerate(workers):
         for _ in range(number + 1):
             count_one(metrics)
         metrics.request_began()
-        metrics.see_credentials({"anthropic": [status("healthy")]})
+        metrics.set_credentials({"anthropic": [status("healthy")]})
         metrics.share()
     for metrics in workers:
         text = metrics.render()
@@ -208,7 +208,7 @@ def test_any_worker_tells_the_sum(tmp_path: Path) -> None:
 
 
 def test_counters_never_go_back_whoever_is_asked(tmp_path: Path) -> None:
-    one, other = (Metrics(files=WorkerFiles(tmp_path)) for _ in range(2))
+    one, other = (Metrics(snapshots=WorkerSnapshots(tmp_path)) for _ in range(2))
     seen = []
     for metrics in (one, other):
         metrics.request()
@@ -223,7 +223,7 @@ def test_counters_never_go_back_whoever_is_asked(tmp_path: Path) -> None:
 
 def test_of_the_dead_the_counts_stay_and_the_gauges_go(tmp_path: Path) -> None:
     now = [1000.0]
-    alive, ended, crashed = (Metrics(files=WorkerFiles(tmp_path), clock=lambda: now[0]) for _ in range(3))
+    alive, ended, crashed = (Metrics(snapshots=WorkerSnapshots(tmp_path), clock=lambda: now[0]) for _ in range(3))
     for metrics in (alive, ended, crashed):
         metrics.request()
         metrics.request_began()
@@ -239,13 +239,13 @@ def test_of_the_dead_the_counts_stay_and_the_gauges_go(tmp_path: Path) -> None:
 def test_a_folder_that_is_gone_or_damaged_costs_only_the_others(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    metrics = Metrics(files=WorkerFiles(tmp_path / "gone"))
+    metrics = Metrics(snapshots=WorkerSnapshots(tmp_path / "gone"))
     metrics.request()
     assert value(metrics.render(), "antiphon_requests_total") == 1
     metrics.render()
     assert caplog.text.count("cannot share") == 1
     (tmp_path / "metrics-x").write_bytes(b'{"time": 1, "has_en')
-    assert value(Metrics(files=WorkerFiles(tmp_path)).render(), "antiphon_workers") == 1
+    assert value(Metrics(snapshots=WorkerSnapshots(tmp_path)).render(), "antiphon_workers") == 1
 
 
 def test_sharing_goes_on_until_it_is_cancelled(tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ def test_sharing_goes_on_until_it_is_cancelled(tmp_path: Path) -> None:
             if calls == 2:
                 is_enough.set()
 
-        task = asyncio.create_task(keep_sharing([share], 0.001))
+        task = asyncio.create_task(publish_forever([share], 0.001))
         await asyncio.wait_for(is_enough.wait(), 10)
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):

@@ -9,8 +9,8 @@ import pytest
 from msgspec import structs
 
 from antiphon.errors import InvalidModelName, RoutingError
-from antiphon.gateway.access.client_keys import hash_of
-from antiphon.gateway.config.loaded import Running
+from antiphon.gateway.access.client_keys import hash_key
+from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.config.settings import ClientKeySettings, Config, ModelSettings, ProviderSettings
 from antiphon.parts import Text
 from antiphon.providers.model_name import MAX_LENGTH, check_model_name
@@ -74,7 +74,7 @@ def azure() -> Iterator[tuple[ScriptedServer, int]]:
                 ),
             ),
             models=(ModelSettings(name="*", targets=("azure/*",)),),
-            keys=(ClientKeySettings(name="limited", key=hash_of("sk-limited"), models=("gpt-4-*",)),),
+            keys=(ClientKeySettings(name="limited", key=hash_key("sk-limited"), models=("gpt-4-*",)),),
         )
         with serving(config, {"K": "sk-0123456789abcdef"}) as (port, _):
             yield server, port
@@ -144,13 +144,13 @@ def test_without_models_every_model_of_the_providers_is_served() -> None:
         (Config(providers=(provider,)), True),
         (Config(providers=(provider,), models=models), False),
     ]:
-        running = Running(config, AiohttpTransport({}), environ={"K": "sk-0123456789"})
+        running = LoadedConfig(config, AiohttpTransport({}), environ={"K": "sk-0123456789"})
         if is_open:
-            assert str(running.targets("openai/gpt-5")[0]) == "openai/gpt-5"
+            assert str(running.resolve("openai/gpt-5")[0]) == "openai/gpt-5"
         else:
             with pytest.raises(RoutingError, match="no route matches it"):
-                running.targets("openai/gpt-5")
-            assert str(running.targets("mine")[0]) == "openai/gpt-4o"
+                running.resolve("openai/gpt-5")
+            assert str(running.resolve("mine")[0]) == "openai/gpt-4o"
 
 
 @pytest.mark.parametrize("is_open", [False, True])
@@ -160,7 +160,7 @@ def test_the_chat_page_keeps_to_the_listed_models(is_open: bool) -> None:
         providers=(ProviderSettings(name="openai", keys=("env:K",)),),
         models=(ModelSettings(name="mine", targets=("openai/gpt-4o",)),),
     )
-    models = models_of(Running(config, AiohttpTransport({}), environ={"K": "sk-0123456789"}))
+    models = models_of(LoadedConfig(config, AiohttpTransport({}), environ={"K": "sk-0123456789"}))
     models.check("mine")
     models.router.resolve("mine")
     assert models.names[0] == "mine"

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from antiphon.errors import WireError
-from antiphon.gateway.endpoints.models import ListedModel, get_model, list_models, listed_models, unknown_model
-from antiphon.gateway.http.errors import refused
-from antiphon.gateway.routes import Door, door_of
+from antiphon.gateway.endpoints.models import ModelEntry, get_model, list_models, unknown_model_error, visible_models
+from antiphon.gateway.http.errors import error_response
+from antiphon.gateway.routes import Endpoint, match_route
 from antiphon.providers.routes import Route
 from providers.scripted_server import Received, Reply, ScriptedServer
 
@@ -25,7 +25,7 @@ ROUTES = [
     Route("o[13]", ["openai/other-name"]),
     Route("fast", ["openai/never"]),
 ]
-MANY = tuple(ListedModel(f"model-{number:02d}", "some") for number in range(53))
+MANY = tuple(ModelEntry(f"model-{number:02d}", "some") for number in range(53))
 
 
 @pytest.mark.parametrize(
@@ -42,11 +42,11 @@ MANY = tuple(ListedModel(f"model-{number:02d}", "some") for number in range(53))
     ],
 )
 def test_what_is_listed(routes: list[Route], names: list[str]) -> None:
-    assert [model.name for model in listed_models(routes)] == names
+    assert [model.name for model in visible_models(routes)] == names
 
 
 def test_a_client_sees_what_it_may_use() -> None:
-    assert listed_models(ROUTES, lambda name: name == "fast") == (ListedModel("fast", "groq"),)
+    assert visible_models(ROUTES, lambda name: name == "fast") == (ModelEntry("fast", "groq"),)
 
 
 def names_of(body: dict[str, Any]) -> list[str]:
@@ -112,40 +112,40 @@ def test_an_empty_list_has_every_field() -> None:
 
 
 def test_an_unknown_name_is_told_which_there_are() -> None:
-    error = unknown_model("model-1", MANY)
+    error = unknown_model_error("model-1", MANY)
     assert error.status == 404
     assert "`model-1`" in error.message
     assert "There are: model-51, model-41, model-31, model-00, model-01" in error.message
     assert error.message.endswith("and 33 more.")
-    assert unknown_model("x", ()).message.endswith("None is listed for you.")
-    assert len(unknown_model("x" * 100_000, ()).message) < 400
+    assert unknown_model_error("x", ()).message.endswith("None is listed for you.")
+    assert len(unknown_model_error("x" * 100_000, ()).message) < 400
 
 
-def answered(models: tuple[ListedModel, ...]) -> Callable[[Received], Reply]:
+def answered(models: tuple[ModelEntry, ...]) -> Callable[[Received], Reply]:
     """The two endpoints, as the gateway has them."""
 
     def answer(received: Received) -> Reply:
         path, _, query = received.target.partition("?")
-        door = door_of(received.method, unquote(path), received.headers)
-        assert isinstance(door, Door)
+        endpoint = match_route(received.method, unquote(path), received.headers)
+        assert isinstance(endpoint, Endpoint)
         status = 200
-        if door.action == "list_models":
-            body = msgspec.json.encode(list_models(door.format, models, dict(parse_qsl(query))))
+        if endpoint.action == "list_models":
+            body = msgspec.json.encode(list_models(endpoint.format, models, dict(parse_qsl(query))))
         else:
-            model = next((model for model in models if model.name == door.name), None)
+            model = next((model for model in models if model.name == endpoint.resource), None)
             if model is None:
-                told = refused(door.format, unknown_model(door.name, models))
+                told = error_response(endpoint.format, unknown_model_error(endpoint.resource, models))
                 assert isinstance(told.body, bytes)
                 status, body = told.status, told.body
             else:
-                body = msgspec.json.encode(get_model(door.format, model))
+                body = msgspec.json.encode(get_model(endpoint.format, model))
         return Reply(status=status, body=body, content_type="application/json", has_length=True)
 
     return answer
 
 
 @contextmanager
-def serving(models: tuple[ListedModel, ...] = MANY) -> Iterator[str]:
+def serving(models: tuple[ModelEntry, ...] = MANY) -> Iterator[str]:
     with ScriptedServer(answered(models)) as server:
         yield server.url
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from antiphon.cli import main
-from antiphon.gateway.access.client_keys import ClientKey, ClientKeys, hash_of
-from antiphon.gateway.config.file import load_config, offered
+from antiphon.gateway.access.client_keys import ClientKey, ClientKeys, hash_key
+from antiphon.gateway.config.file import config_from_environment, load_config
 from antiphon.gateway.config.settings import ClientKeySettings, Config, GatewaySettings
 from antiphon.gateway.endpoints.operations import is_operator
 from antiphon.parts import Text
@@ -20,8 +20,8 @@ from gateway.strict_upstream import StrictUpstream
 
 QUESTION = ModelRequest(messages=(Message("user", (Text("Is it raining?"),)),), max_output_tokens=500)
 KEYS = [
-    ClientKeySettings(name="operator", key=hash_of("sk-operator"), admin=True),
-    ClientKeySettings(name="client", key=hash_of("sk-client")),
+    ClientKeySettings(name="operator", key=hash_key("sk-operator"), admin=True),
+    ClientKeySettings(name="client", key=hash_key("sk-client")),
 ]
 
 
@@ -64,7 +64,9 @@ def test_without_keys_this_machine_is_the_operator() -> None:
 
 def test_the_environment_can_name_an_admin_key() -> None:
     environ = {"ANTIPHON_CLIENT_KEY": "sk-client", "ANTIPHON_ADMIN_KEY": "sk-operator"}
-    clients = {client.name: client.admin for client in ClientKeys(offered(environ).config, environ).clients}
+    clients = {
+        client.name: client.admin for client in ClientKeys(config_from_environment(environ).config, environ).clients
+    }
     assert clients == {"admin": True, "ANTIPHON_CLIENT_KEY": False}
 
 
@@ -181,5 +183,5 @@ def test_a_gateway_for_settings_has_no_admin_by_default() -> None:
 def test_a_new_admin_key_is_printed_with_the_lines_that_let_it_in(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["key", "new", "--name", "operator", "--admin"]) == 0
     key, *lines = capsys.readouterr().out.splitlines()
-    assert lines == ["[[keys]]", 'name = "operator"', f'key = "{hash_of(key)}"', "admin = true"]
+    assert lines == ["[[keys]]", 'name = "operator"', f'key = "{hash_key(key)}"', "admin = true"]
     assert main(["key", "new", "--admin"]) != 0

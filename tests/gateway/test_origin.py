@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from antiphon.gateway.access.client_keys import hash_of
+from antiphon.gateway.access.client_keys import hash_key
 from antiphon.gateway.access.origin import OriginRules, host_problem, site_problem
 from antiphon.gateway.config.file import read_config
 from antiphon.gateway.config.settings import ClientKeySettings
@@ -124,7 +124,7 @@ def test_names_of_the_configuration_are_allowed() -> None:
 
 
 def test_a_page_that_has_a_key_may_use_it() -> None:
-    with rig(keys=(ClientKeySettings(name="one", key=hash_of("sk-one")),)) as gateway:
+    with rig(keys=(ClientKeySettings(name="one", key=hash_key("sk-one")),)) as gateway:
         headers = {"origin": "https://app.example", "sec-fetch-site": "cross-site", "host": "gateway.example"}
         assert status(gateway, "POST", "/v1/chat/completions", headers) == 401
         assert status(gateway, "POST", "/v1/chat/completions", {**headers, "authorization": "Bearer sk-one"}) == 200

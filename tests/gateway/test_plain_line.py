@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.gateway.config.settings import GatewaySettings
-from antiphon.gateway.http.listener import Listener, bound
-from antiphon.gateway.http.messages import Answer, ClientRequest
+from antiphon.gateway.http.listener import Listener, bind_socket
+from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.observe.metrics import Metrics
 
 BODY = b'{"model":"m","messages":[]}'
@@ -35,17 +35,17 @@ class Echo:
     def admit(self, request: ClientRequest) -> None:
         del request
 
-    async def handle(self, request: ClientRequest, admission: object = None) -> Answer:
+    async def handle(self, request: ClientRequest, admission: object = None) -> Response:
         del admission
         if request.path.endswith("late"):
             await asyncio.sleep(60)
         if request.path.endswith("broken"):
             raise RuntimeError("a mistake of ours")
         if request.path.endswith("split"):
-            return Answer(headers={"x-a": "b\r\nx-evil: 1"}, body=b"{}")
+            return Response(headers={"x-a": "b\r\nx-evil: 1"}, body=b"{}")
         if request.path.endswith(("stream", "hang")):
-            return Answer(headers={"content-type": "text/event-stream"}, body=self._streamed(request))
-        return Answer.json(
+            return Response(headers={"content-type": "text/event-stream"}, body=self._streamed(request))
+        return Response.json(
             msgspec.structs.asdict(request) | {"body": request.body.decode(), "request_id": "", "deadline": 0}
         )
 
@@ -65,7 +65,7 @@ class Echo:
 async def listening(echo: Echo) -> AsyncIterator[tuple[int, Metrics]]:
     metrics = Metrics()
     listener = Listener(echo, "main", metrics, lambda: SECONDS)
-    sock = bound("127.0.0.1", 0)
+    sock = bind_socket("127.0.0.1", 0)
     await listener.open(sock)
     try:
         yield sock.getsockname()[1], metrics
@@ -323,7 +323,7 @@ def test_a_body_that_does_not_come_is_408_and_a_stream_without_end_is_cut() -> N
 def test_what_is_under_way_is_answered_before_a_stop_and_nothing_else_is() -> None:
     async def run() -> None:
         listener = Listener(Echo(), "main", Metrics(), lambda: SECONDS)
-        sock = bound("127.0.0.1", 0)
+        sock = bind_socket("127.0.0.1", 0)
         await listener.open(sock)
         port = sock.getsockname()[1]
         lines = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from antiphon.errors import ProviderSetupError
-from antiphon.gateway.config.reload import Watcher
+from antiphon.gateway.config.reload import ConfigReloader
 from antiphon.gateway.config.settings import Config
 
 PATIENCE = 10.0
@@ -55,7 +55,7 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def watching(watcher: Watcher) -> Any:
+async def watching(watcher: ConfigReloader) -> Any:
     task = asyncio.create_task(watcher.run())
     try:
         yield watcher
@@ -65,8 +65,8 @@ async def watching(watcher: Watcher) -> Any:
             await task
 
 
-def watcher_of(file: Path, apply: Callable[[Config], Awaitable[object] | object], **options: Any) -> Watcher:
-    return Watcher(file, apply, **{"environ": {}, "every": 0.01, "settle": 0.02, **options})
+def watcher_of(file: Path, apply: Callable[[Config], Awaitable[object] | object], **options: Any) -> ConfigReloader:
+    return ConfigReloader(file, apply, **{"environ": {}, "every": 0.01, "settle": 0.02, **options})
 
 
 def run(story: Coroutine[Any, Any, None]) -> None:
@@ -124,11 +124,11 @@ def test_what_does_not_change_is_not_applied(file: Path) -> None:
     async def story() -> None:
         served = Served()
         watcher = watcher_of(file, served)
-        await watcher.look()
+        await watcher.check()
         file.touch()
-        await watcher.look()
+        await watcher.check()
         replaced(file, text(1000))
-        await watcher.look()
+        await watcher.check()
         assert served.ports == []
 
     run(story())
@@ -142,17 +142,17 @@ def test_a_bad_file_is_refused_logged_once_and_the_old_one_serves_on(
         watcher = watcher_of(file, served)
         file.write_text('[gateway]\nprot = 1\nport = "x"\n')
         for _ in range(3):
-            await watcher.look()
+            await watcher.check()
         assert served.ports == []
         assert (watcher.status.refused, watcher.status.applied) == (1, 0)
         assert f"{file}:2: gateway.prot is not known here; did you mean port?" in watcher.status.refusal
         assert f"{file}:3: gateway.port" in watcher.status.refusal
         assert len([record for record in caplog.records if record.levelno == logging.ERROR]) == 1
         file.unlink()
-        await watcher.look()
+        await watcher.check()
         assert "is not there" in watcher.status.refusal
         file.write_text(text(2000))
-        await watcher.look()
+        await watcher.check()
         assert served.ports == [2000]
         assert watcher.status.refusal == ""
         assert watcher.status.refused == 2
@@ -171,12 +171,12 @@ def test_whoever_applies_it_may_refuse_it(file: Path, trouble: Exception, told: 
         served.trouble = trouble
         watcher = watcher_of(file, served)
         file.write_text(text(2000))
-        await watcher.look()
+        await watcher.check()
         assert told in watcher.status.refusal
         assert "sk-secret" not in watcher.status.refusal
         served.trouble = None
         file.write_text(text(3000))
-        await watcher.look()
+        await watcher.check()
         assert served.ports == [3000]
 
     run(story())
@@ -192,7 +192,7 @@ def test_applying_may_take_its_time(file: Path) -> None:
 
         watcher = watcher_of(file, slowly)
         file.write_text(text(2000))
-        await watcher.look()
+        await watcher.check()
         assert served.ports == [2000]
 
     run(story())
@@ -212,9 +212,9 @@ def test_a_file_that_is_being_written_is_waited_for(file: Path) -> None:
                 file.write_text(piece)
 
         served = Served()
-        watcher = watcher_of(file, served, settle=0.2, sleep=written_meanwhile)
+        watcher = watcher_of(file, served, debounce=0.2, sleep=written_meanwhile)
         file.write_text(next(pieces))
-        await watcher.look()
+        await watcher.check()
         assert served.ports == [2000]
         assert watcher.status.refused == 0
         assert waits == [0.2] * len(whole)
@@ -230,20 +230,20 @@ def test_secret_files_count(file: Path) -> None:
         file.write_text('[gateway]\nclient_keys = ["file:secret"]\n')
         watcher = watcher_of(file, served)
         secret.write_text("two")
-        await watcher.look()
+        await watcher.check()
         assert len(served.configs) == 1
         secret.unlink()
-        await watcher.look()
+        await watcher.check()
         assert "secret cannot be read" in watcher.status.refusal
         secret.write_text("three")
-        await watcher.look()
+        await watcher.check()
         assert (len(served.configs), watcher.status.refusal) == (2, "")
         # One that a refused file names is waited for as well.
         file.write_text('[gateway]\nclient_keys = ["file:later"]\n')
-        await watcher.look()
+        await watcher.check()
         assert "later cannot be read" in watcher.status.refusal
         file.with_name("later").write_text("four")
-        await watcher.look()
+        await watcher.check()
         assert (len(served.configs), watcher.status.refusal) == (3, "")
 
     run(story())
@@ -258,7 +258,7 @@ def test_a_hangup_reads_at_once_and_applies_what_has_not_changed(file: Path) -> 
             os.kill(os.getpid(), signal.SIGHUP)
             await until(lambda: served.ports == [1000])
             file.write_text(text(2000))
-            watcher.look_now()
+            watcher.reload_now()
             await until(lambda: served.ports == [1000, 2000])
         assert signal.getsignal(signal.SIGHUP) == before
 
@@ -270,7 +270,7 @@ def test_what_the_command_line_said_stays_said(file: Path) -> None:
         served = Served()
         watcher = watcher_of(file, served, overrides={"host": "::1"})
         file.write_text(text(2000))
-        await watcher.look()
+        await watcher.check()
         assert [config.gateway.host for config in served.configs] == ["::1"]
 
     run(story())
@@ -280,8 +280,8 @@ def test_a_change_before_the_watching_began_is_seen(file: Path) -> None:
     async def story() -> None:
         served = Served()
         watcher = watcher_of(file, served, serving=Config())
-        await watcher.look()
-        await watcher.look()
+        await watcher.check()
+        await watcher.check()
         assert served.ports == [1000]
 
     run(story())
@@ -293,7 +293,7 @@ def test_a_pipe_is_left_alone(tmp_path: Path) -> None:
         pipe = tmp_path / "pipe"
         os.mkfifo(pipe)
         watcher = watcher_of(pipe, served)
-        await watcher.look(is_asked=True)
+        await watcher.check(is_requested=True)
         assert served.ports == []
 
     run(story())

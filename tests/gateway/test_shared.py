@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.gateway.access.client_keys import hash_of
+from antiphon.gateway.access.client_keys import hash_key
 from antiphon.gateway.config.file import load_config
 from antiphon.parts import Text
 from antiphon.wire.request import Message, ModelRequest
@@ -57,13 +57,13 @@ targets = ["anthropic/{MODELS["anthropic"]}"]
 
 [[keys]]
 name = "client"
-key = "{hash_of(CLIENT)}"
+key = "{hash_key(CLIENT)}"
 requests_per_minute = 100000
 admin = true
 
 [[keys]]
 name = "tight"
-key = "{hash_of(TIGHT)}"
+key = "{hash_key(TIGHT)}"
 requests_per_minute = {LIMIT}
 """
     )
@@ -102,7 +102,7 @@ def page(gateway: Served) -> str:
         return client.get("/status", accept="text/html").body.decode()
 
 
-def is_away(gateway: Served) -> bool:
+def is_unavailable(gateway: Served) -> bool:
     return bool(status(gateway)["server"]["shared"]["is_away"])
 
 
@@ -183,7 +183,7 @@ def test_a_store_that_is_killed_under_load_fails_no_request_and_is_told_all_when
         try:
             until(lambda: all(counts))
             server.kill()
-            until(lambda: is_away(one) and is_away(two))
+            until(lambda: is_unavailable(one) and is_unavailable(two))
             assert "is away" in page(one)
             with connected(one) as asking:
                 assert 'antiphon_shared_store_up{worker=""} 0' in asking.get("/metrics").body.decode()
@@ -191,7 +191,7 @@ def test_a_store_that_is_killed_under_load_fails_no_request_and_is_told_all_when
             upstream.faults.append(upstream.error(429, "rate_limit", "slow down", **{"retry-after": "300"}))
             until(lambda: any(resting(one)) != any(resting(two)))
             server.start()
-            until(lambda: not is_away(one) and not is_away(two))
+            until(lambda: not is_unavailable(one) and not is_unavailable(two))
             until(lambda: resting(one) == resting(two) and any(resting(one)))
             before = resting(one)
             server.ask("FLUSHALL")
@@ -216,10 +216,10 @@ def test_a_gateway_begins_without_the_store_and_is_not_held_up_by_one_that_hangs
 ) -> None:
     server.kill()
     with Line(server) as line, gateways(tmp_path, upstream, line.address, 1) as [gateway]:
-        assert is_away(gateway)
+        assert is_unavailable(gateway)
         cool_one_key(gateway, upstream)
         server.start()
-        until(lambda: not is_away(gateway))
+        until(lambda: not is_unavailable(gateway))
         assert [key for key in server.ask("KEYS", "*") if ":key:" in key]
 
         assert ask(gateway, TIGHT) == 200
@@ -227,13 +227,13 @@ def test_a_gateway_begins_without_the_store_and_is_not_held_up_by_one_that_hangs
         got = [ask(gateway, TIGHT) for _ in range(LIMIT + 2)]
         # Alone it counts on from what it knew.
         assert got == [200] * (LIMIT - 1) + [429] * 3
-        until(lambda: is_away(gateway))
+        until(lambda: is_unavailable(gateway))
         assert "did not answer within" in status(gateway)["server"]["shared"]["reason"]
         line.resume()
-        until(lambda: not is_away(gateway))
+        until(lambda: not is_unavailable(gateway))
         line.cut()
         assert ask(gateway) == 200
-        until(lambda: not is_away(gateway))
+        until(lambda: not is_unavailable(gateway))
 
 
 def test_workers_of_one_gateway_count_together(server: ValkeyServer, upstream: StrictUpstream, tmp_path: Path) -> None:

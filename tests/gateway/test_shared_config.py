@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from antiphon.cli.doctor import examined
-from antiphon.gateway.cluster.redis_store import SharedAddress, SharedStatus, address_of
+from antiphon.gateway.cluster.redis_store import SharedStatus, StoreUrl, parse_store_url
 from antiphon.gateway.config.file import load_config, read_config
-from antiphon.gateway.config.settings import ConfigRefused, config_schema
+from antiphon.gateway.config.settings import ConfigError, config_schema
 from antiphon.gateway.observe.recent import RecentRequests
-from antiphon.gateway.observe.status import Status, status_json, status_of
+from antiphon.gateway.observe.status import Status, build_status, status_json
 from antiphon.gateway.observe.status_page import status_page
 from valkey_server import ValkeyServer, running
 
@@ -25,24 +25,24 @@ PASSWORD = "sesame-that-nobody-may-see"
 @pytest.mark.parametrize(
     ("written", "expected", "shown"),
     [
-        ("redis://store", SharedAddress(host="store"), "redis://store:6379/0"),
-        ("redis://store:7000/3", SharedAddress(host="store", port=7000, database=3), "redis://store:7000/3"),
-        ("valkey://store/", SharedAddress(host="store"), "redis://store:6379/0"),
+        ("redis://store", StoreUrl(host="store"), "redis://store:6379/0"),
+        ("redis://store:7000/3", StoreUrl(host="store", port=7000, database=3), "redis://store:7000/3"),
+        ("valkey://store/", StoreUrl(host="store"), "redis://store:6379/0"),
         (
             "rediss://me@store:1/0",
-            SharedAddress(host="store", port=1, user="me", is_encrypted=True),
+            StoreUrl(host="store", port=1, user="me", is_encrypted=True),
             "rediss://store:1/0",
         ),
-        ("valkeys://store", SharedAddress(host="store", is_encrypted=True), "rediss://store:6379/0"),
-        ("redis://[::1]:7/0", SharedAddress(host="::1", port=7), "redis://[::1]:7/0"),
-        ("unix:/run/a.sock", SharedAddress(path="/run/a.sock"), "unix:/run/a.sock"),
-        ("unix:///run/a.sock?db=2", SharedAddress(path="/run/a.sock", database=2), "unix:/run/a.sock?db=2"),
+        ("valkeys://store", StoreUrl(host="store", is_encrypted=True), "rediss://store:6379/0"),
+        ("redis://[::1]:7/0", StoreUrl(host="::1", port=7), "redis://[::1]:7/0"),
+        ("unix:/run/a.sock", StoreUrl(path="/run/a.sock"), "unix:/run/a.sock"),
+        ("unix:///run/a.sock?db=2", StoreUrl(path="/run/a.sock", database=2), "unix:/run/a.sock?db=2"),
     ],
 )
-def test_addresses(written: str, expected: SharedAddress, shown: str) -> None:
-    assert address_of(written) == expected
+def test_addresses(written: str, expected: StoreUrl, shown: str) -> None:
+    assert parse_store_url(written) == expected
     assert str(expected) == shown
-    assert address_of(shown) == SharedAddress(
+    assert parse_store_url(shown) == StoreUrl(
         host=expected.host,
         port=expected.port,
         path=expected.path,
@@ -85,7 +85,7 @@ def test_what_is_refused(case: str, tmp_path: Path) -> None:
     lines, expected = REFUSED[case]
     file = tmp_path / "antiphon.toml"
     file.write_text(f"[gateway]\n{lines}\n")
-    with pytest.raises(ConfigRefused) as refused:
+    with pytest.raises(ConfigError) as refused:
         load_config(file, {"SHARED": PASSWORD})
     found = [(problem.line, problem.key, problem.reason) for problem in refused.value.problems]
     assert [one[:2] for one in found] == [one[:2] for one in expected]
@@ -166,16 +166,24 @@ def test_the_doctor_looks_at_it(locked: ValkeyServer, tmp_path: Path, monkeypatc
 
 
 def test_the_page_tells_of_it_harmlessly() -> None:
-    def told(*, is_away: bool) -> Status:
+    def told(*, is_unavailable: bool) -> Status:
         now = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-        shared = SharedStatus(address="redis://a:1/0", is_away=is_away, since=now, reason="<b>" if is_away else "")
-        return status_of(
-            version="1", started=now, now=now, seen=RecentRequests().seen(), credentials={}, models={}, shared=shared
+        shared = SharedStatus(
+            address="redis://a:1/0", is_unavailable=is_unavailable, since=now, reason="<b>" if is_unavailable else ""
+        )
+        return build_status(
+            version="1",
+            started=now,
+            now=now,
+            seen=RecentRequests().activity(),
+            credentials={},
+            models={},
+            shared=shared,
         )
 
-    page = status_page(told(is_away=True)).decode()
+    page = status_page(told(is_unavailable=True)).decode()
     assert 'role="alert"' in page
     assert "is away</b> since" in page
     assert "&lt;b&gt;" in page
-    assert b'"shared":{"address":"redis://a:1/0","is_away":true,' in status_json(told(is_away=True))
-    assert "alert" not in status_page(told(is_away=False)).decode()
+    assert b'"shared":{"address":"redis://a:1/0","is_away":true,' in status_json(told(is_unavailable=True))
+    assert "alert" not in status_page(told(is_unavailable=False)).decode()

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from antiphon.errors import SharedStoreAway
+from antiphon.errors import SharedStoreUnavailable
 from antiphon.gateway.access.client_keys import ClientKey
-from antiphon.gateway.cluster.redis_store import SharedStore, address_of
-from antiphon.gateway.cluster.shared_limits import TELL_SECONDS, SharedLimits
+from antiphon.gateway.cluster.redis_store import SharedStore, parse_store_url
+from antiphon.gateway.cluster.shared_limits import SYNC_SECONDS, SharedLimits
 from antiphon.providers.credentials.secret import Credential
 from valkey_server import Line, ValkeyServer, running
 
@@ -40,15 +40,15 @@ def server() -> Iterator[ValkeyServer]:
 
 @asynccontextmanager
 async def workers(
-    address: str, count: int = 2, *, clock: Clock | None = None, patience: float = 10.0
+    address: str, count: int = 2, *, clock: Clock | None = None, timeout: float = 10.0
 ) -> AsyncIterator[list[SharedLimits]]:
     """Limits as so many processes have them."""
-    stores = [SharedStore(address_of(address), patience=patience) for _ in range(count)]
+    stores = [SharedStore(parse_store_url(address), timeout=timeout) for _ in range(count)]
     limits = [SharedLimits(store, clock=clock or Clock()) for store in stores]
     try:
         for store in stores:
             await store.connect()
-            store.open()
+            store.mark_available()
         yield limits
     finally:
         for one, store in zip(limits, stores, strict=True):
@@ -58,11 +58,11 @@ async def workers(
 
 async def let_in(limits: SharedLimits, client: ClientKey, tries: int) -> int:
     """How many of so many requests are let in."""
-    return sum([await limits.admitted(client) is None for _ in range(tries)])
+    return sum([await limits.admit_async(client) is None for _ in range(tries)])
 
 
 async def at_once(limits: SharedLimits, client: ClientKey, tries: int) -> int:
-    return sum(wait is None for wait in await asyncio.gather(*(limits.admitted(client) for _ in range(tries))))
+    return sum(wait is None for wait in await asyncio.gather(*(limits.admit_async(client) for _ in range(tries))))
 
 
 def asked(server: ValkeyServer) -> int:
@@ -77,7 +77,7 @@ def test_a_small_limit_holds_for_all_together(server: ValkeyServer) -> None:
             assert await let_in(two, SMALL, 4) == 4
             assert await let_in(three, SMALL, 4) == 2
             assert await let_in(one, SMALL, 4) == 0
-            wait = await two.admitted(SMALL)
+            wait = await two.admit_async(SMALL)
             assert wait is not None
             assert 0 < wait <= 6.0
             # Others and those without a limit do not share it.
@@ -124,7 +124,7 @@ def test_requests_that_are_refused_ask_nobody(server: ValkeyServer) -> None:
 def test_a_client_that_leaves_breaks_nothing_off(server: ValkeyServer) -> None:
     async def play() -> None:
         async with workers(server.address, 1) as [limits]:
-            asking = [asyncio.create_task(limits.admitted(SMALL)) for _ in range(6)]
+            asking = [asyncio.create_task(limits.admit_async(SMALL)) for _ in range(6)]
             await asyncio.sleep(0)
             for leaving in asking[:3]:
                 leaving.cancel()
@@ -139,13 +139,13 @@ def test_tokens_are_a_debt_at_every_worker(server: ValkeyServer) -> None:
     async def play() -> None:
         async with workers(server.address, 2) as (one, two):
             for key in (TOKENS, BOTH):
-                assert await one.admitted(key) is None
-                assert await two.admitted(key) is None
-                one.spend(key, 1200)
-                assert await one.admitted(key) is not None  # at once where it was spent
-                await one.tell()
-                await asyncio.sleep(TELL_SECONDS * 1.2)
-                wait = await two.admitted(key)
+                assert await one.admit_async(key) is None
+                assert await two.admit_async(key) is None
+                one.charge_tokens(key, 1200)
+                assert await one.admit_async(key) is not None  # at once where it was spent
+                await one.flush()
+                await asyncio.sleep(SYNC_SECONDS * 1.2)
+                wait = await two.admit_async(key)
                 assert wait == pytest.approx(60.0, abs=5.0)
 
     asyncio.run(play())
@@ -154,8 +154,8 @@ def test_tokens_are_a_debt_at_every_worker(server: ValkeyServer) -> None:
 def test_what_was_spent_is_told_once_also_by_two_at_the_same_time(server: ValkeyServer) -> None:
     async def play() -> None:
         async with workers(server.address, 1) as [limits]:
-            limits.spend(TOKENS, 100)
-            await asyncio.gather(limits.tell(), limits.admitted(TOKENS), limits.tell())
+            limits.charge_tokens(TOKENS, 100)
+            await asyncio.gather(limits.flush(), limits.admit_async(TOKENS), limits.flush())
 
     asyncio.run(play())
     assert float(server.ask("HGET", "antiphon:limit:tokens", "tokens")) == pytest.approx(500, abs=20)
@@ -165,9 +165,9 @@ def test_what_does_not_wait_is_told_afterwards(server: ValkeyServer) -> None:
     async def play() -> None:
         async with workers(server.address, 2) as (one, two):
             assert await let_in(two, SMALL, 3) == 3
-            assert [one.admit(SMALL) for _ in range(6)] == [None] * 6
-            await one.tell()
-            await one.tell()  # it is told once
+            assert [one.try_admit(SMALL) for _ in range(6)] == [None] * 6
+            await one.flush()
+            await one.flush()  # it is told once
             assert await let_in(two, SMALL, 20) == 1
 
     asyncio.run(play())
@@ -176,9 +176,9 @@ def test_what_does_not_wait_is_told_afterwards(server: ValkeyServer) -> None:
 def test_buckets_that_are_full_are_not_kept(server: ValkeyServer) -> None:
     async def play() -> None:
         async with workers(server.address, 1) as [limits]:
-            await limits.admitted(SMALL)
-            limits.spend(TOKENS, 6000)
-            await limits.tell()
+            await limits.admit_async(SMALL)
+            limits.charge_tokens(TOKENS, 6000)
+            await limits.flush()
 
     asyncio.run(play())
     assert 6000 <= int(server.ask("PTTL", "antiphon:limit:small")) <= 8000
@@ -190,13 +190,13 @@ def test_a_flush_gives_nobody_a_new_minute(server: ValkeyServer) -> None:
         async with workers(server.address, 2) as (one, two):
             assert await let_in(one, SMALL, 4) == 4
             assert await let_in(two, SMALL, 4) == 4
-            one.spend(TOKENS, 1200)
-            await one.tell()
+            one.charge_tokens(TOKENS, 1200)
+            await one.flush()
             server.ask("FLUSHALL")
             server.ask("SCRIPT", "FLUSH")
             assert await let_in(two, SMALL, 20) == 2
             assert await let_in(one, SMALL, 20) == 0
-            assert await one.admitted(TOKENS) is not None
+            assert await one.admit_async(TOKENS) is not None
 
     asyncio.run(play())
 
@@ -205,20 +205,20 @@ def test_without_the_store_each_counts_alone_and_nobody_waits(server: ValkeyServ
     async def play() -> None:
         clock = Clock()
         with Line(server) as line:
-            async with workers(line.address, 2, clock=clock, patience=0.25) as (one, two):
+            async with workers(line.address, 2, clock=clock, timeout=0.25) as (one, two):
                 assert await let_in(one, SMALL, 3) == 3
                 assert await let_in(two, SMALL, 3) == 3
                 line.hang()
                 # The first waits for its patience, the others for nothing; it goes on from what it saw last.
                 assert await at_once(one, SMALL, 20) == 7
-                assert one._store.is_away
+                assert one._store.is_unavailable
                 assert "did not answer within 0.25 s" in one._store.reason
                 clock.ahead += 120.0  # full again, alone
                 assert await let_in(one, SMALL, 20) == 10
                 line.resume()
                 await one._store.connect()
-                await one.tell()
-                one._store.open()
+                await one.flush()
+                one._store.mark_available()
                 assert await let_in(one, SMALL, 20) == 0
                 # The other one hears of what was used: nothing is left.
                 assert await let_in(two, SMALL, 20) == 0
@@ -230,11 +230,11 @@ def test_what_was_used_long_before_the_store_is_back_is_not_held_against_anybody
     async def play() -> None:
         clock = Clock()
         async with workers(server.address, 2, clock=clock) as (one, two):
-            one._store.is_away = True
+            one._store.is_unavailable = True
             assert await let_in(one, SMALL, 20) == 10
             clock.ahead += 48.0
-            one._store.is_away = False
-            await one.tell()
+            one._store.is_unavailable = False
+            await one.flush()
             assert await let_in(two, SMALL, 20) == 8
 
     asyncio.run(play())
@@ -251,16 +251,16 @@ def test_a_server_that_is_of_no_use_is_away_and_says_why(server: ValkeyServer, t
 
     async def play(address: str, password: str = "") -> None:
         store = SharedStore(
-            address_of(address),
+            parse_store_url(address),
             Credential(secret="env:SHARED") if password else None,
             environ={"SHARED": password},
-            patience=10.0,
+            timeout=10.0,
         )
         limits = SharedLimits(store)
-        with pytest.raises(SharedStoreAway, match=expected) as away:
+        with pytest.raises(SharedStoreUnavailable, match=expected) as away:
             await store.connect()
-        assert store.is_away
-        assert store.status.is_away
+        assert store.is_unavailable
+        assert store.status.is_unavailable
         assert "sesame" not in f"{away.value}{store.reason}"
         assert await let_in(limits, SMALL, 20) == 10
         await store.aclose()
@@ -278,12 +278,12 @@ def test_a_server_that_is_of_no_use_is_away_and_says_why(server: ValkeyServer, t
 def test_a_password_is_read_for_every_connection() -> None:
     async def play(address: str) -> None:
         environ = {"SHARED": "sesame-of-yesterday"}
-        store = SharedStore(address_of(address), Credential(secret="env:SHARED"), environ=environ, patience=10.0)
-        with pytest.raises(SharedStoreAway):
+        store = SharedStore(parse_store_url(address), Credential(secret="env:SHARED"), environ=environ, timeout=10.0)
+        with pytest.raises(SharedStoreUnavailable):
             await store.connect()
         environ["SHARED"] = "sesame-of-today"
         await store.connect()
-        assert await store.ask([("ECHO", "hello")]) == ["hello"]
+        assert await store.execute([("ECHO", "hello")]) == ["hello"]
         assert store.secrets == ("sesame-of-today",)
         await store.aclose()
 

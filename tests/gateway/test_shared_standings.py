@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.gateway.cluster.redis_store import SharedStore, address_of
-from antiphon.gateway.cluster.shared_health import SharedStandings, members_of, name_of, standing_of
+from antiphon.gateway.cluster.redis_store import SharedStore, parse_store_url
+from antiphon.gateway.cluster.shared_health import SharedKeyHealth, from_sorted_set, key_fingerprint, to_sorted_set
 from antiphon.providers.credentials.health import Waits
 from antiphon.providers.credentials.pool import CredentialPool, Lease
 from antiphon.providers.credentials.secret import Credential
@@ -69,10 +69,10 @@ def test_a_join_is_never_less_than_what_was_joined(one: Standing, two: Standing)
 @given(STANDINGS, STANDINGS)
 def test_the_store_joins_as_we_do(one: Standing, two: Standing) -> None:
     """A sorted set to which both were added with `ZADD GT` is the join."""
-    stored = dict(members_of(one, 1.0))
-    for member, score in members_of(two, 2.0).items():
+    stored = dict(to_sorted_set(one, 1.0))
+    for member, score in to_sorted_set(two, 2.0).items():
         stored[member] = max(score, stored.get(member, score))
-    assert standing_of(word for pair in stored.items() for word in pair) == one.joined(two)
+    assert from_sorted_set(word for pair in stored.items() for word in pair) == one.joined(two)
 
 
 @given(STANDINGS, st.integers(-(10**9), 10**9))
@@ -93,7 +93,7 @@ class Clock:
 
 
 def named(secret: str) -> str:
-    return name_of(secret, address=ADDRESS, key=b"k")
+    return key_fingerprint(secret, address=ADDRESS, key=b"k")
 
 
 def error(kind: ErrorKind, retry_after: float | None = None) -> ProviderError:
@@ -306,13 +306,13 @@ def server() -> Iterator[ValkeyServer]:
 @asynccontextmanager
 async def sharing(
     server: ValkeyServer, *pools: CredentialPool
-) -> AsyncIterator[list[tuple[SharedStore, SharedStandings]]]:
+) -> AsyncIterator[list[tuple[SharedStore, SharedKeyHealth]]]:
     """Each pool as if in a process of its own."""
     found = []
     for pool in pools:
-        store = SharedStore(address_of(server.address), patience=10.0)
+        store = SharedStore(parse_store_url(server.address), timeout=10.0)
         await store.connect()
-        found.append((store, SharedStandings(store, lambda pool=pool: [(ADDRESS, pool)])))  # type: ignore[misc]
+        found.append((store, SharedKeyHealth(store, lambda pool=pool: [(ADDRESS, pool)])))  # type: ignore[misc]
     try:
         yield found
     finally:
@@ -332,19 +332,19 @@ def test_what_one_learns_the_other_knows_and_no_secret_is_there(server: ValkeySe
     async def play() -> None:
         one, two, late = fresh(), fresh(), fresh()
         async with sharing(server, one, two, late) as ((_, first), (_, second), (_, third)):
-            await first.exchange()
-            await second.exchange()
+            await first.sync()
+            await second.sync()
             one.acquire("m").failed(error("rate_limit", 100))
             two.acquire("m").release()
             two.acquire("m").failed(error("authentication"))
             for standings in (first, second, first):
-                await standings.exchange()
+                await standings.sync()
             assert states(one) == states(two) == ["cooling", "invalid"]
             assert one.status()[0].models["m"].seconds == pytest.approx(two.status()[0].models["m"].seconds, abs=0.01)
             two.enable("two")
             one.disable("one")
             for standings in (second, first, second, third):
-                await standings.exchange()
+                await standings.sync()
             assert [pool.status()[0].state for pool in (one, two, late)] == ["disabled"] * 3
             assert [pool.status()[1].state for pool in (one, two, late)] == ["healthy"] * 3
 
@@ -363,10 +363,10 @@ def test_whoever_writes_later_with_less_undoes_nothing(server: ValkeyServer) -> 
         one = fresh()
         async with sharing(server, one, fresh()) as ((store, first), (_, second)):
             one.acquire("m").failed(error("rate_limit", 100))
-            await first.exchange()
-            name = name_of(SECRET, address=ADDRESS, key=store.key)
+            await first.sync()
+            name = key_fingerprint(SECRET, address=ADDRESS, key=store.key)
             await second._write({name: Standing(until={"model m": store.clock() + 1.0})})
-            [score] = await store.ask([("ZSCORE", f"antiphon:key:{name}", "0 until model m")])
+            [score] = await store.execute([("ZSCORE", f"antiphon:key:{name}", "0 until model m")])
             assert float(score) > store.clock() + 50
 
     asyncio.run(play())
@@ -378,14 +378,14 @@ def test_nothing_is_read_or_written_while_nothing_changes(server: ValkeyServer) 
         one.acquire("m").failed(error("rate_limit", 100))
         async with sharing(server, one, two) as ((store, first), (_, second)):
             for _ in range(3):
-                await first.exchange()
-                await second.exchange()
-            mark = await store.ask([("GET", "antiphon:mark")])
+                await first.sync()
+                await second.sync()
+            mark = await store.execute([("GET", "antiphon:mark")])
             before = int(server.ask("INFO", "stats")["total_commands_processed"])
             for _ in range(10):
-                await first.exchange()
-                await second.exchange()
-            assert await store.ask([("GET", "antiphon:mark")]) == mark
+                await first.sync()
+                await second.sync()
+            assert await store.execute([("GET", "antiphon:mark")]) == mark
             asked = int(server.ask("INFO", "stats")["total_commands_processed"]) - before
             assert asked < 20 + 10  # one GET each time, and what we ask ourselves
 
@@ -400,10 +400,10 @@ def test_a_flushed_server_is_told_again(server: ValkeyServer) -> None:
         two.acquire("m").failed(error("rate_limit", 100))
         async with sharing(server, one, two, late) as ((_, first), (_, second), (_, third)):
             for standings in (first, second, first):
-                await standings.exchange()
+                await standings.sync()
             server.ask("FLUSHALL")
-            await first.exchange()
-            await third.exchange()
+            await first.sync()
+            await third.sync()
             assert states(late) == states(one) == states(two) == ["exhausted", "cooling"]
 
     asyncio.run(play())
@@ -411,11 +411,15 @@ def test_a_flushed_server_is_told_again(server: ValkeyServer) -> None:
 
 def test_keys_for_another_address_or_with_another_password_are_others() -> None:
     names = {
-        name_of(SECRET, address=address, key=key) for address in (ADDRESS, f"{ADDRESS}/v2") for key in (b"a", b"b")
+        key_fingerprint(SECRET, address=address, key=key)
+        for address in (ADDRESS, f"{ADDRESS}/v2")
+        for key in (b"a", b"b")
     }
     assert len(names) == 4
     assert all(SECRET not in name and len(name) == 32 for name in names)
 
 
 def test_words_of_a_later_version_are_passed_over() -> None:
-    assert standing_of(["0 until model m", "5.5", "0 blessed", "1", "nothing", "2"]) == Standing(until={"model m": 5.5})
+    assert from_sorted_set(["0 until model m", "5.5", "0 blessed", "1", "nothing", "2"]) == Standing(
+        until={"model m": 5.5}
+    )

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.gateway.generate.usage_scanner import Skimmer
+from antiphon.gateway.generate.usage_scanner import UsageScanner
 from antiphon.history.usage import TokenUsage
 from antiphon.parts import OutputPart, Text, ToolCallRequest
 from antiphon.providers.engine.response_reader import AnswerReader, unfolded
@@ -64,7 +64,7 @@ def test_a_skimmed_stream_ends_as_a_read_one(
 
     reader = AnswerReader(formats[name])
     deltas = reader.feed(stream[:begun])
-    skimmer = Skimmer.of(reader, name, stream[:begun])
+    skimmer = UsageScanner.create(reader, name, stream[:begun])
     for piece in pieces:
         if not skimmer.is_over:
             deltas = [*deltas, *skimmer.feed(piece)]
@@ -80,12 +80,12 @@ def test_words_in_between_are_not_read(name: str) -> None:
     begun = stream.index(b"\n\n", 800) + 2
     reader = AnswerReader(formats[name])
     reader.feed(stream[:begun])
-    skimmer = Skimmer.of(reader, name, stream[:begun])
-    assert isinstance(skimmer, Skimmer)
+    skimmer = UsageScanner.create(reader, name, stream[:begun])
+    assert isinstance(skimmer, UsageScanner)
     assert len(skimmer.feed(stream[begun:])) < 20
 
 
 def test_a_host_with_habits_of_its_own_is_read() -> None:
     reader = AnswerReader(formats["openai-chat"])
-    assert Skimmer.of(reader, "openai-chat", b'data: {"choices": [], "finish_reason" : null}\n\n') is reader
-    assert Skimmer.of(reader, "gemini", b'data: {"candidates": []}\n\n') is reader
+    assert UsageScanner.create(reader, "openai-chat", b'data: {"choices": [], "finish_reason" : null}\n\n') is reader
+    assert UsageScanner.create(reader, "gemini", b'data: {"candidates": []}\n\n') is reader

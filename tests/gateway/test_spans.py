@@ -12,19 +12,21 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from antiphon.gateway.observe.request_trace import Passage
-from antiphon.gateway.observe.tracing import Spans, started_spans
+from antiphon.gateway.observe.request_trace import RequestTrace
+from antiphon.gateway.observe.tracing import RequestTracer, tracer_from_environment
 from antiphon.history.usage import TokenUsage
 from antiphon.providers.call import Attempt
 from antiphon.wire.output import ProviderError
 from local_server import LocalServer
 
 
-def passage(**changes: object) -> Passage:
+def passage(**changes: object) -> RequestTrace:
     now = time.monotonic()
-    made = Passage(request_id="01r", client_format="openai-chat", asked="claude-x", streams=True, began=now - 3)
+    made = RequestTrace(
+        request_id="01r", client_format="openai-chat", requested_model="claude-x", streams=True, started_at=now - 3
+    )
     made.provider, made.model, made.upstream_format, made.status = "gemini", "gemini-3", "gemini", 200
-    made.first_token, made.ended = now - 2.5, now - 1
+    made.first_token, made.finished_at = now - 2.5, now - 1
     made.usage = TokenUsage(100, 20, 60, 0, 7, 120)
     made.attempts = [
         Attempt(
@@ -37,11 +39,11 @@ def passage(**changes: object) -> Passage:
     return made
 
 
-def recorded(made: Passage, **headers: str) -> dict[str, ReadableSpan]:
+def recorded(made: RequestTrace, **headers: str) -> dict[str, ReadableSpan]:
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    Spans(provider).record(made, headers)
+    RequestTracer(provider).record(made, headers)
     provider.shutdown()
     return {span.name: span for span in exporter.get_finished_spans()}
 
@@ -114,7 +116,7 @@ def test_what_counts_as_an_error_of_ours(changes: dict[str, object], error: str 
 
 
 def test_a_request_that_reached_nobody() -> None:
-    spans = recorded(Passage(request_id="1", client_format="anthropic", status=400))
+    spans = recorded(RequestTrace(request_id="1", client_format="anthropic", status=400))
     assert list(spans) == ["chat"]
 
 
@@ -143,7 +145,7 @@ def test_spans_are_sent_where_the_environment_says(monkeypatch: pytest.MonkeyPat
     with LocalServer() as server:
         server.answer(200, "application/x-protobuf", b"")
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.url)
-        spans = started_spans("1.0")
+        spans = tracer_from_environment("1.0")
         spans.record(passage(), {})
         spans.close()
         assert b"gen_ai.request.model" in server.received

@@ -15,11 +15,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.gateway.cluster.worker_snapshots import WorkerFiles
-from antiphon.gateway.observe.charts import latency_plot, requests_plot, seconds_told
-from antiphon.gateway.observe.recent import MINUTES, Minute, RecentRequests, RequestRecord, Seen, Try, percentile
-from antiphon.gateway.observe.request_trace import Passage
-from antiphon.gateway.observe.status import Reload, Status, status_json, status_of
+from antiphon.gateway.cluster.worker_snapshots import WorkerSnapshots
+from antiphon.gateway.observe.charts import format_duration, latency_plot, requests_plot
+from antiphon.gateway.observe.recent import (
+    MINUTES,
+    Activity,
+    AttemptRecord,
+    Minute,
+    RecentRequests,
+    RequestRecord,
+    percentile,
+)
+from antiphon.gateway.observe.request_trace import RequestTrace
+from antiphon.gateway.observe.status import ReloadResult, Status, build_status, status_json
 from antiphon.gateway.observe.status_page import PAGE_HEADERS, status_answer, status_page
 from antiphon.history.usage import TokenUsage
 from antiphon.providers.call import Attempt
@@ -32,23 +40,25 @@ NOW = datetime(2025, 11, 15, 14, 42, 10, tzinfo=UTC)
 EVIL = "</title></style><script>alert('x')</script><img src=x onerror=\"y\">&amp;\x00\u202e"
 
 
-def passage(**changes: object) -> Passage:
-    made = Passage(request_id="01r", client_format="openai-chat", asked="claude-x", key="laptop", streams=True)
+def trace(**changes: object) -> RequestTrace:
+    made = RequestTrace(
+        request_id="01r", client_format="openai-chat", requested_model="claude-x", key="laptop", streams=True
+    )
     made.provider, made.model, made.upstream_format, made.status = "anthropic", "claude-4", "anthropic", 200
-    made.began, made.first_token, made.ended, made.waited = 100.0, 100.5, 102.0, 1.999
+    made.started_at, made.first_token, made.finished_at, made.waiting_seconds = 100.0, 100.5, 102.0, 1.999
     made.usage = TokenUsage(100, 20, 60, 0, 7, 120)
     for name, value in changes.items():
         setattr(made, name, value)
     return made
 
 
-def status(seen: Seen | None = None, word: str = "claude-x") -> Status:
+def status(seen: Activity | None = None, word: str = "claude-x") -> Status:
     error = ProviderError(f"slow down {word}", "rate_limit", 429)
-    return status_of(
+    return build_status(
         version="0.1.0",
         started=NOW - timedelta(days=3),
         now=NOW,
-        seen=seen or RecentRequests(clock=NOW.timestamp).seen(),
+        seen=seen or RecentRequests(clock=NOW.timestamp).activity(),
         credentials={
             "anthropic": [
                 CredentialStatus(
@@ -66,13 +76,13 @@ def status(seen: Seen | None = None, word: str = "claude-x") -> Status:
         },
         models={word: ["anthropic/*", word]},
         config_file=word,
-        reload=Reload(time=NOW, is_applied=False, problems=(f"line 3: {word}",)),
+        reload=ReloadResult(time=NOW, is_applied=False, problems=(f"line 3: {word}",)),
     )
 
 
 def test_a_record_tells_what_a_passage_gathered() -> None:
     record = RequestRecord.of(
-        passage(
+        trace(
             repairs=[Action("moved", 3, "behind its call")],
             losses=[Loss("messages[0]", "signature", "only anthropic can say it")],
             attempts=[
@@ -105,7 +115,7 @@ def test_a_record_tells_what_a_passage_gathered() -> None:
 def test_a_record_is_small_whatever_happened() -> None:
     huge = "x" * 100_000
     record = RequestRecord.of(
-        passage(
+        trace(
             asked=huge,
             model=huge + "\ud800",
             error=ProviderError(huge, "server", native={"p": {"echo": huge}}),
@@ -114,7 +124,7 @@ def test_a_record_is_small_whatever_happened() -> None:
         )
     )
     assert record.repairs[-1] == "and 9980 more"
-    assert len(status_json(status(Seen([record], [])))) < 25_000
+    assert len(status_json(status(Activity([record], [])))) < 25_000
 
 
 @pytest.mark.parametrize(
@@ -124,7 +134,11 @@ def test_a_record_is_small_whatever_happened() -> None:
         (RequestRecord(id="1", status=404, error="not_found: no"), True, False),
         (RequestRecord(id="1", status=499), True, False),
         (RequestRecord(id="1", status=429, error="rate_limit: yours"), True, False),
-        (RequestRecord(id="1", status=429, error="rate_limit: theirs", attempts=(Try(provider="p"),)), False, True),
+        (
+            RequestRecord(id="1", status=429, error="rate_limit: theirs", attempts=(AttemptRecord(provider="p"),)),
+            False,
+            True,
+        ),
         (RequestRecord(id="1", status=502, error="server: no"), False, True),
         (RequestRecord(id="1", status=200, error="stream_cut: it ended"), False, True),
     ],
@@ -143,7 +157,7 @@ def test_the_rings_are_bounded_and_the_hour_has_no_gaps() -> None:
             )
         )
         now[0] += 60
-    seen = recent.seen()
+    seen = recent.activity()
     assert [record.id for record in seen.records] == ["199", "198", "197", "196", "195"]
     assert [minute.start for minute in seen.minutes] == [
         int(now[0]) // 60 * 60 - 60 * back for back in range(59, -1, -1)
@@ -167,23 +181,23 @@ def test_percentiles_of_nothing() -> None:
 
 
 def test_every_worker_tells_what_all_saw(tmp_path: Path) -> None:
-    workers = [RecentRequests(files=WorkerFiles(tmp_path), clock=NOW.timestamp) for _ in range(3)]
+    workers = [RecentRequests(snapshots=WorkerSnapshots(tmp_path), clock=NOW.timestamp) for _ in range(3)]
     for number, recent in enumerate(workers):
         for place in range(10):
             when = NOW - timedelta(seconds=10 * place + number)
             recent.add(RequestRecord(id=f"{number}-{place}", time=when, seconds=1.0))
         recent.share()
-    views = [recent.seen() for recent in workers]
+    views = [recent.activity() for recent in workers]
     assert views[0] == views[1] == views[2]
     assert [record.id for record in views[0].records[:4]] == ["0-0", "1-0", "2-0", "0-1"]
     assert sum(minute.requests for minute in views[0].minutes) == 30
     assert views[0].workers == 3
     (tmp_path / "recent-broken").write_bytes(b"{")
-    assert workers[0].seen().workers == 3
+    assert workers[0].activity().workers == 3
 
 
 def test_nothing_new_is_not_written_again(tmp_path: Path) -> None:
-    recent = RecentRequests(files=WorkerFiles(tmp_path, "w"))
+    recent = RecentRequests(snapshots=WorkerSnapshots(tmp_path, "w"))
     recent.add(RequestRecord(id="1"))
     recent.share()
     (tmp_path / "recent-w").unlink()
@@ -196,8 +210,8 @@ def test_nothing_new_is_not_written_again(tmp_path: Path) -> None:
 
 def test_the_json_tells_everything() -> None:
     recent = RecentRequests(clock=NOW.timestamp)
-    recent.add(RequestRecord.of(passage()))
-    told = json.loads(status_json(status(recent.seen())))
+    recent.add(RequestRecord.of(trace()))
+    told = json.loads(status_json(status(recent.activity())))
     assert told["server"]["version"] == "0.1.0"
     assert told["uptime_seconds"] == 3 * 86_400
     assert told["server"]["reload"] == {
@@ -274,10 +288,13 @@ def page_of(word: str) -> Page:
             error=word,
             repairs=(word,),
             losses=(word,),
-            attempts=(Try(provider=word, model=word, credential=word, error=word), Try(provider="second")),
+            attempts=(
+                AttemptRecord(provider=word, model=word, credential=word, error=word),
+                AttemptRecord(provider="second"),
+            ),
         )
     )
-    page = Page(status_page(status(recent.seen(), word)))
+    page = Page(status_page(status(recent.activity(), word)))
     assert not page.open
     return page
 
@@ -355,13 +372,18 @@ def test_the_page_says_what_matters() -> None:
 )
 def test_a_request_says_who_was_asked(model: str, target: str, told: str) -> None:
     record = RequestRecord(id="1", time=NOW, model=model, target=target, seconds=1)
-    page = Page(status_page(status(Seen([record], []))))
+    page = Page(status_page(status(Activity([record], []))))
     assert f"200{told}1.0 s" in page.text
 
 
 def test_an_idle_gateway_has_a_page_too() -> None:
-    quiet = status_of(
-        version="1", started=NOW, now=NOW, seen=RecentRequests(clock=NOW.timestamp).seen(), credentials={}, models={}
+    quiet = build_status(
+        version="1",
+        started=NOW,
+        now=NOW,
+        seen=RecentRequests(clock=NOW.timestamp).activity(),
+        credentials={},
+        models={},
     )
     page = Page(status_page(quiet))
     for said in ("Nothing was asked yet", "No provider here needs one", "There are no routes", "There is nothing yet"):
@@ -409,4 +431,4 @@ def test_plots_stay_in_their_frame(minutes: list[list[tuple[float, int]]]) -> No
     ],
 )
 def test_times_are_said_as_people_say_them(seconds: float, told: str) -> None:
-    assert seconds_told(seconds) == told
+    assert format_duration(seconds) == told

@@ -11,7 +11,7 @@ from msgspec import Struct
 from antiphon.context import TokenLedger
 from antiphon.conversation import rounds_of
 from antiphon.conversation.summary import summarised_up_to, summary_of
-from antiphon.gateway.http.messages import Answer
+from antiphon.gateway.http.messages import Response
 from antiphon.history import AgentHistory, ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry
 from antiphon.history.store import ConversationInfo
 from antiphon.web.asked import Asked
@@ -65,19 +65,19 @@ class ConversationApi:
         self._models = models
         self._system = system
 
-    async def list(self, asked: Asked) -> Answer:
+    async def list(self, asked: Asked) -> Response:
         """A page of conversations, or those in which something was said."""
         limit = asked.number("limit", 50, most=_MOST_LISTED)
         if query := asked.request.query.get("query", "").strip():
-            return Answer.json(await self._found(asked, query, limit))
+            return Response.json(await self._found(asked, query, limit))
         tag = tag_of(asked.owner) if asked.owner else None
         offset = asked.number("offset", 0)
         listed, total = await self._conversations.ask(
             lambda: (self._store.list(limit=limit, offset=offset, tag=tag), self._store.count(tag=tag))
         )
-        return Answer.json({"conversations": listed, "total": total})
+        return Response.json({"conversations": listed, "total": total})
 
-    async def create(self, asked: Asked) -> Answer:
+    async def create(self, asked: Asked) -> Response:
         """A new conversation."""
         wanted = asked.read(NewConversation)
         if wanted.model:
@@ -88,9 +88,9 @@ class ConversationApi:
         if wanted.model:
             await live.choose(wanted.model)
         live.tell_entries()
-        return Answer.json({"id": live.chat.id}, 201)
+        return Response.json({"id": live.chat.id}, 201)
 
-    async def show(self, asked: Asked) -> Answer:
+    async def show(self, asked: Asked) -> Response:
         """All of a conversation, or what is behind entry `after`, as far as the events told of it: they tell the rest."""
         live = await self._opened(asked)
         facts = await self._facts(live, asked)  # what follows is of one moment
@@ -103,7 +103,7 @@ class ConversationApi:
             )
             for entry in behind
         ]
-        return Answer.json(
+        return Response.json(
             {
                 **facts,
                 "version": live.version,
@@ -120,7 +120,7 @@ class ConversationApi:
             }
         )
 
-    async def change(self, asked: Asked) -> Answer:
+    async def change(self, asked: Asked) -> Response:
         """Another title, model, system instruction or notebook."""
         live, change = await self._opened(asked), asked.read(ConversationChange)
         for text in (change.system, change.memory):
@@ -133,30 +133,30 @@ class ConversationApi:
             await self._conversations.ask(lambda: self._store.describe(asked.id, title=_title(title)))
         await live.apart(lambda: _set(live.chat.history, change))
         live.tell_entries()
-        return Answer.json(await self._facts(live, asked))
+        return Response.json(await self._facts(live, asked))
 
-    async def delete(self, asked: Asked) -> Answer:
+    async def delete(self, asked: Asked) -> Response:
         """Remove a conversation for good."""
         await self._conversations.delete(asked.id, asked.owner)
-        return Answer.json({"deleted": True})
+        return Response.json({"deleted": True})
 
-    async def fork(self, asked: Asked) -> Answer:
+    async def fork(self, asked: Asked) -> Response:
         """A new conversation that begins like this one."""
         await self._conversations.info(asked.id, asked.owner)
         at = asked.read(ForkAt).at
         forked = await asyncio.to_thread(self._store.fork, asked.id, at)
-        return Answer.json({"id": forked.id}, 201)
+        return Response.json({"id": forked.id}, 201)
 
-    async def roll_back(self, asked: Asked) -> Answer:
+    async def roll_back(self, asked: Asked) -> Response:
         """Let an earlier version be in force again."""
         live = await self._still(asked)
         async with live.writing:
             to = asked.read(RollbackTo).to
             await live.apart(lambda: live.chat.history.rollback(to, "by the person"))
             live.tell_entries()
-        return Answer.json({"version": live.version})
+        return Response.json({"version": live.version})
 
-    async def compact(self, asked: Asked) -> Answer:
+    async def compact(self, asked: Asked) -> Response:
         """Let a summary stand for all turns but the latest."""
         live = await self._still(asked)
         async with live.writing:
@@ -167,9 +167,9 @@ class ConversationApi:
             summary = await summary_of(snapshot, up_to, live.chat.client, model)
             await live.apart(lambda: live.chat.history.compact(summary, up_to))
             live.tell_entries()
-        return Answer.json({"summary": summary, "up_to": up_to, "tokens": live.chat.tokens})
+        return Response.json({"summary": summary, "up_to": up_to, "tokens": live.chat.tokens})
 
-    async def timeline(self, asked: Asked) -> Answer:
+    async def timeline(self, asked: Asked) -> Response:
         """The rounds, and a row for each entry."""
         live = await self._opened(asked)
         snapshot = live.chat.history.snapshot()
@@ -186,18 +186,18 @@ class ConversationApi:
             )
             for entry in snapshot.entries[: live.version]
         ]
-        return Answer.json({"rounds": rounds_of(snapshot), "entries": rows})
+        return Response.json({"rounds": rounds_of(snapshot), "entries": rows})
 
-    async def rendered(self, asked: Asked) -> Answer:
+    async def rendered(self, asked: Asked) -> Response:
         """What each provider would be sent at a version."""
         live = await self._opened(asked)
         at = asked.number("at", live.version, most=live.version)
         await live.chat.registry.open()
         entries = live.chat.history.entries[:at]
         views = await asyncio.to_thread(rendered_views, entries, live.chat.registry.definitions, live.chat.settings)
-        return Answer.json({"at": at, "formats": views})
+        return Response.json({"at": at, "formats": views})
 
-    async def export(self, asked: Asked) -> Answer:
+    async def export(self, asked: Asked) -> Response:
         """The conversation as JSON Lines."""
         await self._conversations.info(asked.id, asked.owner)
         lines = await asyncio.to_thread(lambda: b"".join(self._store.export_lines(asked.id)))
@@ -205,9 +205,9 @@ class ConversationApi:
             "content-type": "application/jsonl; charset=utf-8",
             "content-disposition": f'attachment; filename="antiphon-{asked.id}.jsonl"',
         }
-        return Answer(headers=headers, body=lines)
+        return Response(headers=headers, body=lines)
 
-    async def media(self, asked: Asked) -> Answer:
+    async def media(self, asked: Asked) -> Response:
         """The bytes of a large picture or document of the conversation."""
         live = await self._opened(asked)
         found = await asyncio.to_thread(media_in, live.chat.history.entries, asked.name)
@@ -215,9 +215,9 @@ class ConversationApi:
             raise Refused("there is no such media in this conversation", 404, "not_found")
         kind, data = found
         if kind in IMAGE_TYPES:
-            return Answer(headers={"content-type": kind}, body=data)
+            return Response(headers={"content-type": kind}, body=data)
         headers = {"content-type": "application/octet-stream", "content-disposition": "attachment"}
-        return Answer(headers=headers, body=data)
+        return Response(headers=headers, body=data)
 
     async def _opened(self, asked: Asked) -> LiveConversation:
         return await self._conversations.open(asked.id, asked.owner)

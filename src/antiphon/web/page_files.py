@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from antiphon.gateway.http.messages import Answer, ClientRequest
+from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.web.refusal import Refused
 
 POLICY = (
@@ -29,7 +29,7 @@ class PageFiles:
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder or Path(__file__).with_name("page")
 
-    def answer(self, request: ClientRequest, name: str) -> Answer:
+    def answer(self, request: ClientRequest, name: str) -> Response:
         """The file of that name, or word that the browser has it already."""
         path = self._files().get(name)
         if path is None:
@@ -44,8 +44,8 @@ class PageFiles:
         }
         known = [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]
         if tag in known or "*" in known:
-            return Answer(status=304, headers=headers)
-        return Answer(headers=headers, body=body)
+            return Response(status=304, headers=headers)
+        return Response(headers=headers, body=body)
 
     def _files(self) -> dict[str, Path]:
         return {

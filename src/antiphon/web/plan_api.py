@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from antiphon.gateway.http.messages import Answer
+from antiphon.gateway.http.messages import Response
 from antiphon.tools.builtin import PlanChange, PlanStore, TaskDraft, TaskUpdate
 from antiphon.tools.builtin.plan import PlanStatus
 from antiphon.web.asked import Asked
@@ -29,15 +29,15 @@ class PlanApi:
     def __init__(self, toolboxes: Toolboxes) -> None:
         self._toolboxes = toolboxes
 
-    async def list(self, asked: Asked) -> Answer:
+    async def list(self, asked: Asked) -> Response:
         """All plans, the oldest first."""
-        return Answer.json({"plans": self._plans(asked).list()})
+        return Response.json({"plans": self._plans(asked).list()})
 
-    async def show(self, asked: Asked) -> Answer:
+    async def show(self, asked: Asked) -> Response:
         """One plan."""
-        return Answer.json({"plan": self._plans(asked).get(asked.id)})
+        return Response.json({"plan": self._plans(asked).get(asked.id)})
 
-    async def change(self, asked: Asked) -> Answer:
+    async def change(self, asked: Asked) -> Response:
         """Change a plan."""
         wanted = asked.read(PlanChangeAsked)
         change = PlanChange(
@@ -48,12 +48,12 @@ class PlanApi:
             add_tasks=tuple(wanted.add_tasks),
             remove_tasks=tuple(wanted.remove_tasks),
         )
-        return Answer.json({"plan": self._plans(asked).update(asked.id, change, expected_version=wanted.version)})
+        return Response.json({"plan": self._plans(asked).update(asked.id, change, expected_version=wanted.version)})
 
-    async def delete(self, asked: Asked) -> Answer:
+    async def delete(self, asked: Asked) -> Response:
         """Forget a plan."""
         self._plans(asked).delete(asked.id)
-        return Answer.json({"deleted": True})
+        return Response.json({"deleted": True})
 
     def _plans(self, asked: Asked) -> PlanStore:
         return self._toolboxes.of(asked.owner).plans

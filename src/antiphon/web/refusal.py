@@ -11,7 +11,7 @@ from antiphon.errors import (
     UnknownPlan,
     WriterConflict,
 )
-from antiphon.gateway.http.messages import Answer
+from antiphon.gateway.http.messages import Response
 
 _STATUSES: tuple[tuple[type[AntiphonError], int, str], ...] = (
     (UnknownConversation, 404, "unknown_conversation"),
@@ -35,7 +35,7 @@ class Refused(AntiphonError):
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
 
-def refusal(error: AntiphonError) -> Answer:
+def refusal(error: AntiphonError) -> Response:
     """The answer for what was refused."""
     if isinstance(error, Refused):
         return _answer(str(error), error.status, error.code, error.headers)
@@ -43,5 +43,5 @@ def refusal(error: AntiphonError) -> Answer:
     return _answer(str(error), status, code)
 
 
-def _answer(message: str, status: int, code: str, headers: dict[str, str] | None = None) -> Answer:
-    return Answer.json({"error": {"message": message, "code": code}}, status, headers)
+def _answer(message: str, status: int, code: str, headers: dict[str, str] | None = None) -> Response:
+    return Response.json({"error": {"message": message, "code": code}}, status, headers)

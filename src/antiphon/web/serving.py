@@ -13,9 +13,9 @@ from antiphon.errors import ServeRefused, StoreError
 from antiphon.gateway.access.client_keys import is_loopback
 from antiphon.gateway.access.origin import OriginRules
 from antiphon.gateway.config.settings import GatewaySettings
-from antiphon.gateway.http.listener import Listener, bound
+from antiphon.gateway.http.listener import Listener, bind_socket
 from antiphon.gateway.observe.metrics import Metrics
-from antiphon.gateway.serve import stopped_by_signals
+from antiphon.gateway.serve import stop_on_signals
 from antiphon.history import HistoryStore
 from antiphon.history.opening import folder_of, open_store
 from antiphon.history.private_files import make_private_folder
@@ -119,10 +119,10 @@ async def serving(
     stop = stop or asyncio.Event()
     metrics = Metrics(())
     listener = Listener(app, "chat", metrics, lambda: settings)
-    sock = bound(host, port)
+    sock = bind_socket(host, port)
     try:
         await listener.open(sock)
-        with stopped_by_signals(stop):
+        with stop_on_signals(stop):
             if ready is not None:
                 name = f"[{host}]" if ":" in host else host
                 ready(f"http://{name}:{sock.getsockname()[1]}/chat/")

@@ -11,7 +11,7 @@ from antiphon.conversation import Decision
 from antiphon.errors import AntiphonError
 from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.access.rate_limits import RateLimits
-from antiphon.gateway.http.messages import Answer
+from antiphon.gateway.http.messages import Response
 from antiphon.parts import InputPart
 from antiphon.web.asked import Asked, number_of
 from antiphon.web.conversations import LiveConversations
@@ -61,7 +61,7 @@ class ModelChoice:
     async def admit(self, model: str, key: ClientKey) -> None:
         """Count a request to a model; raise if this client cannot have the model, or has to wait."""
         self.check(model, key)
-        wait = await self._limits.admitted(key)
+        wait = await self._limits.admit_async(key)
         if wait is not None:
             raise Refused("this key has used up its limit for now", 429, "rate_limit", retry_after=str(math.ceil(wait)))
 
@@ -93,7 +93,7 @@ class TurnApi:
         self._stream_seconds = stream_seconds
         self._most_running = most_running
 
-    async def say(self, asked: Asked) -> Answer:
+    async def say(self, asked: Asked) -> Response:
         """Begin a turn."""
         said = asked.read(TurnAsked)
         live = await self._opened(asked)
@@ -106,9 +106,9 @@ class TurnApi:
             await live.interrupt()
             if said.model:
                 await live.choose(said.model)
-            return Answer.json({"turn": await live.begin(*parts)}, 202)
+            return Response.json({"turn": await live.begin(*parts)}, 202)
 
-    async def resume(self, asked: Asked) -> Answer:
+    async def resume(self, asked: Asked) -> Response:
         """Go on with a turn that stopped."""
         live = await self._opened(asked)
         self._check_room(live)
@@ -116,14 +116,14 @@ class TurnApi:
         async with live.writing:
             if live.is_running:
                 raise Refused(_RUNNING, 409, "running")
-            return Answer.json({"turn": await live.begin()}, 202)
+            return Response.json({"turn": await live.begin()}, 202)
 
-    async def interrupt(self, asked: Asked) -> Answer:
+    async def interrupt(self, asked: Asked) -> Response:
         """Stop the turn."""
         live = await self._opened(asked)
-        return Answer.json({"interrupted": await live.interrupt()})
+        return Response.json({"interrupted": await live.interrupt()})
 
-    async def decide(self, asked: Asked) -> Answer:
+    async def decide(self, asked: Asked) -> Response:
         """Allow a call, deny it, or change its arguments. Once all are decided, the turn goes on."""
         live, decision = await self._opened(asked), asked.read(DecisionAsked)
         async with live.writing:
@@ -136,9 +136,9 @@ class TurnApi:
             pending = live.pending
             if not pending:
                 await live.begin()
-        return Answer.json({"pending": pending, "running": live.is_running})
+        return Response.json({"pending": pending, "running": live.is_running})
 
-    async def events(self, asked: Asked) -> Answer:
+    async def events(self, asked: Asked) -> Response:
         """What happens, as it happens."""
         live = await self._opened(asked)
         after: int | None = asked.number("after")
@@ -148,7 +148,7 @@ class TurnApi:
             "content-type": "text/event-stream; charset=utf-8",
             "x-accel-buffering": "no",  # a proxy in between must not collect them
         }
-        return Answer(headers=headers, body=live.watch(after, self._stream_seconds()))
+        return Response(headers=headers, body=live.watch(after, self._stream_seconds()))
 
     async def _opened(self, asked: Asked) -> LiveConversation:
         return await self._conversations.open(asked.id, asked.owner)

@@ -1,10 +1,9 @@
-"""`Config`: everything `antiphon.toml` can say, as values; and what is said of one that is refused.
+"""`Config`: every key of `antiphon.toml` as a typed value.
 
-The structs are the one description of the file: its keys, types, bounds and defaults are read off them, by `config_shape` to
-check a file and by `config_schema` to help an editor. What no type can say (names that must exist, addresses that must differ)
-is `config_checks`' business.
+The structs are the only description of the file: keys, types, bounds and defaults. `schema` checks files against them and
+`config_schema` turns them into a JSON Schema for editors. What types cannot express is in `checks`.
 
-A configuration holds no secret (law L10): only where one is read, `env:NAME` or `file:PATH`, or of a client's key its hash.
+A configuration holds no secret (law L10), only a reference (`env:NAME`, `file:PATH`) or, for a client key, its hash.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from msgspec import Meta, Struct, structs
 from antiphon.errors import AntiphonError
 from antiphon.providers.presets import PRESETS, Preset
 
-Place: TypeAlias = tuple[str | int, ...]
+ConfigPath: TypeAlias = tuple[str | int, ...]
 """Where something stands in the file: names of keys, and numbers of items in lists."""
 
 NO_OVERRIDES: Mapping[str, Any] = MappingProxyType({})
@@ -29,7 +28,7 @@ OFFLINE = "offline"
 _MEBIBYTE = 1024 * 1024
 _DAY = 86_400
 
-_BY_FORMAT: Mapping[str, str] = {
+_DEFAULT_PRESET: Mapping[str, str] = {
     "openai-chat": "compatible",
     "openai-responses": "openai-responses",
     "anthropic": "anthropic",
@@ -158,7 +157,7 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         row = PRESETS.get(self.name)
         if row is not None and self.format in ("", row.format):
             return self.name
-        return _BY_FORMAT.get(self.format, "")
+        return _DEFAULT_PRESET.get(self.format, "")
 
     @property
     def is_offline(self) -> bool:
@@ -166,7 +165,7 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return self.preset_name == OFFLINE
 
     @property
-    def row(self) -> Preset:
+    def effective_preset(self) -> Preset:
         """The preset with what these settings change of it; the offline provider has none."""
         row = PRESETS[self.preset_name]
         auth = (self.auth or row.auth) if self.keys else "none"
@@ -229,7 +228,7 @@ class ConfigProblem(Struct, frozen=True, kw_only=True):
         return f"{where}: {self.key}{' ' if self.key else ''}{self.reason}"
 
 
-class ConfigRefused(AntiphonError):
+class ConfigError(AntiphonError):
     """A configuration that cannot be served, with everything that is wrong with it."""
 
     def __init__(self, problems: Iterable[ConfigProblem]) -> None:
@@ -237,6 +236,9 @@ class ConfigRefused(AntiphonError):
         count = len(self.problems)
         told = f"{count} problems in the configuration" if count > 1 else "the configuration is refused"
         super().__init__("\n  ".join([f"{told}:", *map(str, self.problems)]))
+
+
+ConfigRefused = ConfigError  # the name before 2.0
 
 
 def config_schema() -> dict[str, Any]:

@@ -1,9 +1,8 @@
-"""`Upstream`: a provider as the gateway sees it: a body goes there, and an answer that is known to be one comes back.
+"""`Upstream`: send a body to a provider, with retries and key rotation, until a response has started or all attempts failed.
 
-Several tries may be made before that: with another key where the key was refused, again where the moment was bad (the budgets
-are `providers.retry`'s). A streamed answer is held until its first event that shows something: what fails before that, an
-error inside a 200, a stream that is empty or cut, is a failure like any other and can still be mended here or by another
-provider. One that thinks for longer than the hold is let through, and is the client's from then on.
+A stream is held until its first visible output. What fails before that (an error inside a 200, an empty or cut stream) is a
+failure like any other and can be retried here or at another provider. After `hold` seconds the stream is passed to the client
+anyway; the model may think for long.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ from antiphon.wire.delta import Failed, ModelOutputDelta, is_visible
 from antiphon.wire.openai_chat.dialects import DIALECTS
 from antiphon.wire.output import ProviderError
 
-_NOTHING = ProviderError("the provider ended its answer without having said anything", "stream_cut")
-_READ_TO_BEGIN = 1024
-_LONGEST_ERROR = 1024 * 1024
-_LONGEST_WHOLE = 256 * 1024 * 1024
-_MOST_ADDRESSES = 256  # clients choose the names of models where a route is a glob
+EMPTY_ANSWER = ProviderError("the provider ended its answer without having said anything", "stream_cut")
+_FIRST_EVENTS_BYTES = 1024
+_MAX_ERROR_BYTES = 1024 * 1024
+_MAX_RESPONSE_BYTES = 256 * 1024 * 1024
+_URL_CACHE_SIZE = 256  # clients choose the names of models where a route is a glob
 
 
 class UpstreamFailed(Exception):
@@ -54,7 +53,7 @@ class WholeReply(Struct, frozen=True):
     headers: Mapping[str, str]
 
 
-class Reader(Protocol):
+class OutputReader(Protocol):
     """Who reads what goes on. `is_over` when the terminal delta was given."""
 
     @property
@@ -70,7 +69,7 @@ class StreamReply(Struct):
     held: list[bytes]
     deltas: list[ModelOutputDelta]
     headers: Mapping[str, str]
-    reader: Reader
+    reader: OutputReader
     response: HttpResponse
     lease: Lease | None
     unread: bytes = b""
@@ -127,7 +126,7 @@ class Upstream:
         self._retry = retry
         self.api_version = api_version
         self._hold = hold
-        self._address = lru_cache(maxsize=_MOST_ADDRESSES)(self._made_address)
+        self._address = lru_cache(maxsize=_URL_CACHE_SIZE)(self.url_for)
 
     @property
     def wire_options(self) -> dict[str, Any]:
@@ -144,7 +143,7 @@ class Upstream:
         return self.format == "openai-chat" and dialect is not None and dialect.has_stream_options
 
     @property
-    def takes_bodies_as_they_are(self) -> bool:
+    def accepts_unchanged_bodies(self) -> bool:
         """Whether a body of its format needs nothing done to it: the host speaks no dialect of its own."""
         return self.format != "openai-chat" or self.preset.dialect in (
             None,
@@ -178,10 +177,10 @@ class Upstream:
         while True:
             advice = None
             if course.begin():
-                trial = _Try(self, course, streams=streams)
-                reply = await trial.made(self._request(url, body, headers, course))
-                advice = trial.advice
-                attempts.append(trial.attempt(model))
+                attempt_run = _UpstreamAttempt(self, course, streams=streams)
+                reply = await attempt_run.run(self._request(url, body, headers, course))
+                advice = attempt_run.advice
+                attempts.append(attempt_run.attempt(model))
                 if reply is not None:
                     return reply
             delay = course.next_delay(advice)
@@ -204,7 +203,7 @@ class Upstream:
         """How long a stream that shows nothing is held back, in seconds."""
         return self._hold
 
-    def _made_address(self, model: str, streams: bool) -> str:
+    def url_for(self, model: str, streams: bool) -> str:
         url = self.preset.address(self.base_url, model, self.api_version)
         if self.format == "gemini" and not streams:
             return url.replace(":streamGenerateContent?alt=sse", ":generateContent")
@@ -219,7 +218,7 @@ class Upstream:
         return HttpRequest(url=url, headers=sent, body=body, timeouts=timeouts)
 
 
-class _Try:
+class _UpstreamAttempt:
     """One request of a course."""
 
     def __init__(self, upstream: Upstream, course: Course, *, streams: bool) -> None:
@@ -228,13 +227,13 @@ class _Try:
         self._course = course
         self._streams = streams
         self._status: int | None = None
-        self._began = time.monotonic()
+        self._started_at = time.monotonic()
 
-    async def made(self, request: HttpRequest) -> WholeReply | StreamReply | None:
+    async def run(self, request: HttpRequest) -> WholeReply | StreamReply | None:
         """The answer, or None: then the course knows the error."""
         lease = self._course.lease
         try:
-            reply = await self._sent(request)
+            reply = await self._send(request)
         except UpstreamFailed as failure:
             error = self._course.error = self._upstream.scrubbed(failure.error)
             if lease is not None:
@@ -248,7 +247,7 @@ class _Try:
             lease.succeeded()
         return reply
 
-    async def _sent(self, request: HttpRequest) -> WholeReply | StreamReply:
+    async def _send(self, request: HttpRequest) -> WholeReply | StreamReply:
         try:
             response = await self._upstream.transport.send(request)
         except TransportError as trouble:
@@ -264,7 +263,7 @@ class _Try:
         except TransportError as trouble:
             raise UpstreamFailed(failure_of(trouble, "stream_cut")) from None
         except UpstreamFailed as failure:
-            raise UpstreamFailed(_dated(failure.error, response.headers)) from None
+            raise UpstreamFailed(with_retry_after(failure.error, response.headers)) from None
         finally:
             if not isinstance(reply, StreamReply):
                 await response.aclose()
@@ -277,7 +276,7 @@ class _Try:
             model=model,
             credential=course.lease.name if course.lease is not None else "",
             status=self._status,
-            seconds=time.monotonic() - self._began,
+            seconds=time.monotonic() - self._started_at,
             error=course.error,
         )
 
@@ -285,9 +284,9 @@ class _Try:
         raise UpstreamFailed(refusal_of(self._upstream.wire, response.status, await _error_body(response)))
 
     async def _whole(self, response: HttpResponse) -> WholeReply:
-        data = await _read(response, _LONGEST_WHOLE)
+        data = await _read(response, _MAX_RESPONSE_BYTES)
         if data.strip() == b"{}":
-            raise UpstreamFailed(_NOTHING)
+            raise UpstreamFailed(EMPTY_ANSWER)
         if data.lstrip()[:1] != b"{" or b'"error"' in data[:2048]:  # an answer begins otherwise: look closely
             last = read_whole(self._upstream.wire, data)[-1]
             if isinstance(last, Failed):
@@ -304,7 +303,7 @@ class _Try:
             async with asyncio.timeout(self._upstream.hold):
                 while not reader.is_over and not is_shown:
                     try:
-                        piece, unread = _begun(unread or await anext(body))
+                        piece, unread = _first_events(unread or await anext(body))
                         held.append(piece)
                         fresh = reader.feed(piece)
                     except StopAsyncIteration:
@@ -313,17 +312,17 @@ class _Try:
                     is_shown = any(map(is_visible, fresh))
         if reader.is_over and not is_shown:
             last = deltas[-1]
-            raise UpstreamFailed(last.error if isinstance(last, Failed) else _NOTHING)
+            raise UpstreamFailed(last.error if isinstance(last, Failed) else EMPTY_ANSWER)
         return StreamReply(held, deltas, response.headers, reader, response, self._course.lease, unread)
 
 
-def _begun(piece: bytes) -> tuple[bytes, bytes]:
+def _first_events(piece: bytes) -> tuple[bytes, bytes]:
     """The first events of a piece, and the others: to know that something is said, not everything need be read."""
-    end = piece.find(b"\n\n", _READ_TO_BEGIN) + 2
-    return (piece, b"") if end < _READ_TO_BEGIN else (piece[:end], piece[end:])
+    end = piece.find(b"\n\n", _FIRST_EVENTS_BYTES) + 2
+    return (piece, b"") if end < _FIRST_EVENTS_BYTES else (piece[:end], piece[end:])
 
 
-def _dated(error: ProviderError, headers: Mapping[str, str]) -> ProviderError:
+def with_retry_after(error: ProviderError, headers: Mapping[str, str]) -> ProviderError:
     """The error with the wait that the provider asked for."""
     wait = retry_after(headers, error)
     return error if wait is None else structs.replace(error, retry_after=wait)
@@ -331,7 +330,7 @@ def _dated(error: ProviderError, headers: Mapping[str, str]) -> ProviderError:
 
 async def _error_body(response: HttpResponse) -> bytes:
     try:
-        return await _read(response, _LONGEST_ERROR)
+        return await _read(response, _MAX_ERROR_BYTES)
     except TransportError:
         return b""  # the status says enough
 
