@@ -84,13 +84,13 @@ MINE = '[[providers]]\nname = "mine"\nformat = "openai-chat"\nbase_url = "http:/
 REFUSED: dict[str, tuple[str, list[tuple[int, str, str]]]] = {
     "near miss": ("[gateway]\nprot = 1\n", [(2, "gateway.prot", "did you mean port?")]),
     "near miss of a table": ('[[provider]]\nname = "x"', [(1, "provider", "did you mean providers?")]),
-    "nothing near": ("[gateway]\nzzz = 1\n", [(2, "gateway.zzz", "there are host, port, format_port")]),
+    "nothing near": ("[gateway]\nzzz = 1\n", [(2, "gateway.zzz", "available: host, port, format_port")]),
     "one bracket": ('[providers]\nname = "openai"\n', [(1, "providers", "write [[providers]]")]),
-    "no table": ("gateway = 3\n", [(1, "gateway", "should be a table: [gateway], and is a whole number")]),
-    "no list of tables": ("models = 3\n", [(1, "models", "should be a list")]),
-    "an item that is no table": ("models = [3]\n", [(1, "models[0]", "should be a table")]),
-    "ports equal": ("[gateway]\nport = 9\nformat_port = 9\n", [(3, "gateway.format_port", "the same as port")]),
-    "default port taken": ("[gateway]\nport = 8181\n", [(1, "gateway.format_port", "the same as port")]),
+    "no table": ("gateway = 3\n", [(1, "gateway", "expected a table: [gateway], got an integer")]),
+    "no list of tables": ("models = 3\n", [(1, "models", "expected a list")]),
+    "an item that is no table": ("models = [3]\n", [(1, "models[0]", "expected a table")]),
+    "ports equal": ("[gateway]\nport = 9\nformat_port = 9\n", [(3, "gateway.format_port", "same as port")]),
+    "default port taken": ("[gateway]\nport = 8181\n", [(1, "gateway.format_port", "same as port")]),
     "bounds": (
         "[gateway]\nport = 65536\nmax_connections = 0\nbody_seconds = 0\nrequest_seconds = inf\nheader_seconds = nan",
         [
@@ -104,12 +104,12 @@ REFUSED: dict[str, tuple[str, list[tuple[int, str, str]]]] = {
     "types": (
         '[gateway]\nport = "8000"\nrepair = 1\nhost = 127\nbody_seconds = true\nstate = 2024-01-01\nclient_keys = "x"\n',
         [
-            (2, "gateway.port", "should be a whole number, and is a text"),
-            (3, "gateway.repair", "should be true or false, and is a whole number"),
-            (4, "gateway.host", "should be a text in quotes, and is a whole number"),
-            (5, "gateway.body_seconds", "should be a number, and is true or false"),
-            (6, "gateway.state", "and is a date"),
-            (7, "gateway.client_keys", 'should be a list: ["…"]'),
+            (2, "gateway.port", "expected an integer, got a string"),
+            (3, "gateway.repair", "expected true or false, got an integer"),
+            (4, "gateway.host", "expected a string, got an integer"),
+            (5, "gateway.body_seconds", "expected a number, got a boolean"),
+            (6, "gateway.state", "got a date"),
+            (7, "gateway.client_keys", 'expected a list: ["…"]'),
         ],
     ),
     "words": ('[gateway]\nlog = "jsn"\n', [(2, "gateway.log", "one of console, json; did you mean json?")]),
@@ -117,55 +117,55 @@ REFUSED: dict[str, tuple[str, list[tuple[int, str, str]]]] = {
     "empty host": ('[gateway]\nhost = ""\n', [(2, "gateway.host", "must not be empty")]),
     "a key in the file": (
         f'[gateway]\nclient_keys = ["{KEY}"]\n{PROVIDER}keys = [\n  "env:OPENAI_API_KEY",\n  "{KEY}",\n]\n',
-        [(2, "gateway.client_keys[0]", "antiphon key new"), (7, "providers[0].keys[1]", 'write "env:NAME"')],
+        [(2, "gateway.client_keys[0]", "antiphon key new"), (7, "providers[0].keys[1]", 'use "env:NAME"')],
     ),
     "a key under another name": (f'{PROVIDER}api_key = "{KEY}"\n', [(3, "providers[0].api_key", 'keys = ["env:NAME"]')]),
     "a key in a header": (
         f'{MINE}[providers.headers]\nAuthorization = "Bearer {KEY}"\n',
-        [(6, "providers[0].headers.Authorization", "holds a key")],
+        [(6, "providers[0].headers.Authorization", "contains a literal key")],
     ),
     "a key in the address": (
         f'{PROVIDER}base_url = "https://host/v1?api_key={KEY}"\n',
-        [(3, "providers[0].base_url", "holds a key")],
+        [(3, "providers[0].base_url", "contains a key")],
     ),
     "a password in the address": (
         f'{PROVIDER}base_url = "https://me:{KEY}@host/v1"\n',
         [(3, "providers[0].base_url", "holds a user name or a password")],
     ),
-    "a key behind env:": (f'{PROVIDER}keys = ["env:{KEY}"]\n', [(3, "providers[0].keys[0]", "names no variable")]),
+    "a key behind env:": (f'{PROVIDER}keys = ["env:{KEY}"]\n', [(3, "providers[0].keys[0]", "not a valid variable name")]),
     "no variable": (f'{PROVIDER}keys = ["env:NOT_SET"]\n', [(3, "providers[0].keys[0]", "NOT_SET is not set")]),
     "no variable named": (
         f'{PROVIDER}keys = ["env:", "file:"]\n',
-        [(3, "providers[0].keys[0]", "which variable"), (3, "providers[0].keys[1]", "which file")],
+        [(3, "providers[0].keys[0]", "no variable name"), (3, "providers[0].keys[1]", "no file path")],
     ),
     "no file": (f'{PROVIDER}keys = ["file:gone"]\n', [(3, "providers[0].keys[0]", "gone cannot be read: No such file")]),
     "a folder as a key": (f'{PROVIDER}keys = ["file:."]\n', [(3, "providers[0].keys[0]", "cannot be read")]),
     "a hash for a provider": (
         f'{PROVIDER}keys = ["sha256:{"0" * 64}"]\n',
-        [(3, "providers[0].keys[0]", "never written into this file")],
+        [(3, "providers[0].keys[0]", "contains a literal key")],
     ),
     "no hash": ('[gateway]\nclient_keys = ["sha256:12"]\n', [(2, "gateway.client_keys[0]", "64 hexadecimal digits")]),
     "one key twice": (
         '[gateway]\nclient_keys = ["env:OPENAI_API_KEY"]\n[[keys]]\nname = "a"\nkey = "env:OPENAI_API_KEY"\n',
-        [(5, "keys[0].key", "is the same key as gateway.client_keys[0]")],
+        [(5, "keys[0].key", "same key as gateway.client_keys[0]")],
     ),
     "names taken": (
         PROVIDER + PROVIDER + f'[[models]]\nname = "m"\ntargets = ["openai/*"]\n[[models]]\nname = "m"\ntargets = ["openai/x"]\n'
         f'[[keys]]\nname = "k"\nkey = "sha256:{"0" * 64}"\n[[keys]]\nname = "k"\nkey = "sha256:{"1" * 64}"\n',
         [
-            (4, "providers[1].name", "providers[0] has it already"),
-            (9, "models[1].name", "models[0] has it already"),
-            (15, "keys[1].name", "keys[0] has it already"),
+            (4, "providers[1].name", "already used by providers[0]"),
+            (9, "models[1].name", "already used by models[0]"),
+            (15, "keys[1].name", "already used by keys[0]"),
         ],
     ),
     "missing": (
         "[[providers]]\n[[models]]\n[[keys]]\n",
         [
-            (1, "providers[0].name", "is missing"),
-            (2, "models[0].name", "is missing"),
-            (2, "models[0].targets", "is missing"),
-            (3, "keys[0].name", "is missing"),
-            (3, "keys[0].key", "is missing"),
+            (1, "providers[0].name", "required"),
+            (2, "models[0].name", "required"),
+            (2, "models[0].targets", "required"),
+            (3, "keys[0].name", "required"),
+            (3, "keys[0].key", "required"),
         ],
     ),
     "name of a provider": ('[[providers]]\nname = "a/b"\npreset = "openai"\n', [(2, "providers[0].name", "a slash")]),
@@ -174,52 +174,52 @@ REFUSED: dict[str, tuple[str, list[tuple[int, str, str]]]] = {
     "format": ('[[providers]]\nname = "openai"\nformat = "openai"\n', [(3, "providers[0].format", "one of anthropic, gemini")]),
     "format and preset": (
         '[[providers]]\nname = "x"\npreset = "openai"\nformat = "gemini"\n',
-        [(4, "providers[0].format", "not what the preset openai speaks (openai-chat)")],
+        [(4, "providers[0].format", "conflicts with preset openai, which speaks openai-chat")],
     ),
     "dialect": (f'{MINE}dialect = "mistrall"\n', [(5, "providers[0].dialect", "did you mean mistral")]),
-    "no address": ('[[providers]]\nname = "x"\nformat = "openai-chat"\n', [(1, "providers[0].base_url", "is missing")]),
+    "no address": ('[[providers]]\nname = "x"\nformat = "openai-chat"\n', [(1, "providers[0].base_url", "required")]),
     "bad address": (f'{PROVIDER}base_url = "ftp://host"\n', [(3, "providers[0].base_url", "is no http or https address")]),
     "in a circle": (
         f'{PROVIDER}base_url = "http://localhost:8181/v1"\n',
-        [(3, "providers[0].base_url", "is this gateway itself")],
+        [(3, "providers[0].base_url", "points to this gateway")],
     ),
-    "in a circle by default": ('[[providers]]\nname = "vllm"\n', [(1, "providers[0].base_url", "is this gateway itself")]),
+    "in a circle by default": ('[[providers]]\nname = "vllm"\n', [(1, "providers[0].base_url", "points to this gateway")]),
     "no key": ('[[providers]]\nname = "groq"\n', [(1, "providers[0].keys", "GROQ_API_KEY is not set")]),
     "no key for its own host": (
         '[[providers]]\nname = "groq"\nbase_url = "https://api.groq.com"\n',
-        [(1, "providers[0].keys", "are missing")],
+        [(1, "providers[0].keys", "required")],
     ),
     "headers": (
         MINE + '[providers.headers]\n"a b" = "c"\nX-Team = "\\u0007"\nX-Number = 3\n',
         [
-            (6, "providers[0].headers.'a b'", "no name a header can have"),
-            (7, "providers[0].headers.X-Team", "no header can carry"),
-            (8, "providers[0].headers.X-Number", "should be a text"),
+            (6, "providers[0].headers.'a b'", "not a valid header name"),
+            (7, "providers[0].headers.X-Team", "not allowed in a header"),
+            (8, "providers[0].headers.X-Number", "expected a string"),
         ],
     ),
     "targets": (
         PROVIDER + '[[models]]\nname = "m"\ntargets = [\n"opnai/x",\n"openai",\n"openai/",\n3,\n"openai/x",\n"openai/x"]\n',
         [
             (6, "models[0].targets[0]", "did you mean openai?"),
-            (7, "models[0].targets[1]", "written as provider/model"),
-            (8, "models[0].targets[2]", "written as provider/model"),
-            (9, "models[0].targets[3]", "should be a text"),
-            (11, "models[0].targets[5]", "stands there twice"),
+            (7, "models[0].targets[1]", "expected provider/model"),
+            (8, "models[0].targets[2]", "expected provider/model"),
+            (9, "models[0].targets[3]", "expected a string"),
+            (11, "models[0].targets[5]", "duplicate"),
         ],
     ),
     "no targets": (PROVIDER + '[[models]]\nname = "m"\ntargets = []\n', [(5, "models[0].targets", "must not be empty")]),
-    "no providers": ('[[models]]\nname = "m"\ntargets = ["a/b"]\n', [(3, "models[0].targets[0]", "there are none")]),
+    "no providers": ('[[models]]\nname = "m"\ntargets = ["a/b"]\n', [(3, "models[0].targets[0]", "available: none")]),
     "never reached": (
         PROVIDER
         + "".join(f'[[models]]\nname = "{name}"\ntargets = ["openai/*"]\n' for name in ("claude-*", "gpt", "claude-opus-*")),
-        [(10, "models[2].name", "is never reached: 'claude-*'")],
+        [(10, "models[2].name", "unreachable: 'claude-*'")],
     ),
     "limits of a key": (
         f'[[keys]]\nname = "k"\nkey = "sha256:{"0" * 64}"\nrequests_per_minute = 0\nmodels = []\nstrict = "yes"\n',
         [
             (4, "keys[0].requests_per_minute", "at least 1"),
             (5, "keys[0].models", "must not be empty"),
-            (6, "keys[0].strict", "should be true or false"),
+            (6, "keys[0].strict", "expected true or false"),
         ],
     ),
 }  # fmt: skip
@@ -236,14 +236,14 @@ def test_refused_with_every_problem_where_it_is(file: Path, text: str, expected:
 
 # Each: the bytes of a file, and what is said: (line, column, reason).
 UNREADABLE: dict[str, tuple[bytes, int, int, str]] = {
-    "syntax": (b"[gateway]\nport == 1\n", 2, 7, "is no TOML: invalid value"),
-    "end": (b'[gateway]\nhost = "x', 2, 0, "is no TOML: "),
-    "twice": (b"[gateway]\nport = 1\nport = 2\n", 3, 9, "is no TOML: cannot overwrite a value"),
-    "not UTF-8": (b'[gateway]\n# ok\nhost = "\xff"\n', 3, 0, "is not written in UTF-8"),
+    "syntax": (b"[gateway]\nport == 1\n", 2, 7, "invalid TOML: invalid value"),
+    "end": (b'[gateway]\nhost = "x', 2, 0, "invalid TOML: "),
+    "twice": (b"[gateway]\nport = 1\nport = 2\n", 3, 9, "invalid TOML: cannot overwrite a value"),
+    "not UTF-8": (b'[gateway]\n# ok\nhost = "\xff"\n', 3, 0, "not valid UTF-8"),
     "deep": (b"a = " + b"[" * 100_000, 0, 0, "nested too deeply"),
     "long number": (b"a = " + b"1" * 10_000, 0, 0, "a number is too long"),
-    "zero bytes": (b"\0" * 10, 1, 1, "is no TOML"),
-    "enormous": (b"#" * (9 * 1024 * 1024), 0, 0, "is larger than"),
+    "zero bytes": (b"\0" * 10, 1, 1, "invalid TOML"),
+    "enormous": (b"#" * (9 * 1024 * 1024), 0, 0, "larger than"),
 }
 
 
@@ -259,10 +259,10 @@ def test_what_is_no_toml(file: Path, data: bytes, line: int, column: int, reason
 
 def test_what_is_no_file(tmp_path: Path) -> None:
     for path, reason in (
-        (tmp_path / "gone.toml", "is not there"),
+        (tmp_path / "gone.toml", "not found"),
         (tmp_path, "is a folder"),
-        (tmp_path / "gone" / "x", "is not there"),
-        (Path("a\0b"), "is no path"),
+        (tmp_path / "gone" / "x", "not found"),
+        (Path("a\0b"), "not a valid path"),
     ):
         (problem,) = read_config(path, {}).problems
         assert reason in str(problem)
@@ -454,7 +454,7 @@ def test_covers(wide: str, narrow: str, is_covered: bool) -> None:
 
 def test_nothing_in_the_environment_is_the_offline_provider() -> None:
     offer = config_from_environment({})
-    assert offer.summary.startswith("no configuration file: serving offline/plain: not a language model")
+    assert offer.summary.startswith("no configuration file; using offline/plain: not a language model")
     assert "\n" not in offer.summary
     assert [provider.is_offline for provider in offer.config.providers] == [True]
     assert offer.config.models[-1].targets == ("offline/plain",)
@@ -489,7 +489,7 @@ def test_a_bearer_token_is_sent_as_one() -> None:
 
 
 def test_an_environment_that_cannot_be_served_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"the environment: providers\[0\].base_url is this gateway itself"):
+    with pytest.raises(ConfigError, match=r"the environment: providers\[0\].base_url points to this gateway"):
         config_from_environment({"VLLM_BASE_URL": "http://localhost:8000/v1"})
     assert config_from_environment(
         {"VLLM_BASE_URL": "http://localhost:8000/v1"}, overrides={"port": 9000}

@@ -80,10 +80,10 @@ def test_who_makes_none_names_those_who_do() -> None:
     assert isinstance(answer.body, bytes)
     with LocalServer() as server, openai.OpenAI(api_key="none", base_url=server.url, max_retries=0) as client:
         server.answer(answer.status, "application/json", answer.body)
-        with pytest.raises(openai.NotFoundError, match="These do: openai, ollama") as told:
+        with pytest.raises(openai.NotFoundError, match="Providers with embeddings: openai, ollama") as told:
             client.embeddings.create(model="claude-5", input="x")
     assert (told.value.code, told.value.param) == ("embeddings_not_supported", "model")
-    assert "No provider of this gateway does" in embeddings_unsupported("claude-5", "anthropic", []).message
+    assert "No provider of this gateway has one" in embeddings_unsupported("claude-5", "anthropic", []).message
 
 
 def upstream(url: str) -> Upstream:
@@ -202,7 +202,7 @@ def test_embeddings_are_failed_over_and_skip_targets_that_make_none(gateway: Rig
         assert got.headers["x-antiphon-target"] == "openai-responses/embed-large"
         got = client.post("/v1/embeddings", {"model": "none", "input": "rain"})
         assert got.status == 404
-        assert "These do: openai-chat, openai-responses." in got.json["error"]["message"]
+        assert "Providers with embeddings: openai-chat, openai-responses." in got.json["error"]["message"]
         failing.faults.append(failing.error(400, "invalid_request", "input must be text"))
         got = client.post("/v1/embeddings", {"model": "both", "input": "rain"})
         assert got.status == 400

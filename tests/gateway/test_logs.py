@@ -218,7 +218,7 @@ def test_a_full_disk_is_counted_and_told_of_later() -> None:
     logger.info("three")
     logger.info("four")
     messages = [json.loads(line)["message"] for line in stream.getvalue().splitlines()]
-    assert messages == ["2 log lines before this one could not be written", "three", "four"]
+    assert messages == ["2 earlier log lines could not be written", "three", "four"]
 
 
 def test_a_closed_stream_stops_nobody(capsys: pytest.CaptureFixture[str]) -> None:

@@ -169,15 +169,15 @@ def test_no_spelling_of_this_machine_is_dialled(host: str) -> None:
         ("//example.com/a.png", "only http and https"),
         ("a.png", "only http and https"),
         ("", "only http and https"),
-        ("http://", "names no host"),
-        ("http://:80/", "names no host"),
-        ("http://user:word@example.com/a.png", "a user name or a password"),
-        ("http://user@example.com/a.png", "a user name or a password"),
-        ("http://@example.com/a.png", "a user name or a password"),
+        ("http://", "the URL has no host"),
+        ("http://:80/", "the URL has no host"),
+        ("http://user:word@example.com/a.png", "a user name or password"),
+        ("http://user@example.com/a.png", "a user name or password"),
+        ("http://@example.com/a.png", "a user name or password"),
         ("http://example.com:22/a.png", "port 22"),
         ("http://example.com:8080/a.png", "port 8080"),
-        ("http://example.com:99999/a.png", "no URL"),
-        ("http://[::1/a.png", "no URL"),
+        ("http://example.com:99999/a.png", "invalid URL"),
+        ("http://[::1/a.png", "invalid URL"),
     ],
 )
 def test_urls_that_are_refused_before_anything_is_looked_up(url: str, why: str) -> None:
@@ -191,7 +191,7 @@ def test_a_name_that_leads_inside_is_refused_whole(addresses: list[str]) -> None
     with ScriptedServer(PICTURE) as server:
         names = Names(addresses)
         told = refused(MediaFetcher(ports=ANY_PORT, resolve=names), f"http://rebound.test:{server.port}/")
-        assert told == "its address is not public"
+        assert told == "the address is not public"
         assert server.connections == 0
         assert names.asked == ["rebound.test"]
 
@@ -199,7 +199,7 @@ def test_a_name_that_leads_inside_is_refused_whole(addresses: list[str]) -> None
 def test_one_inner_address_among_others_is_one_too_many() -> None:
     with ScriptedServer(PICTURE) as server:
         mixed = fetcher(resolve=Names(["127.0.0.1", "10.0.0.1"]))
-        assert refused(mixed, f"http://rebound.test:{server.port}/") == "its address is not public"
+        assert refused(mixed, f"http://rebound.test:{server.port}/") == "the address is not public"
         assert server.connections == 0
 
 
@@ -248,7 +248,7 @@ def test_a_redirect_is_followed_with_nothing_of_ours(status: int) -> None:
         ("//169.254.169.254/latest/meta-data/", "not public"),
         ("file:///etc/passwd", "only http and https"),
         ("http://user:word@127.0.0.1/", "a user name"),
-        ("http://[", "no URL"),
+        ("http://[", "invalid URL"),
     ],
 )
 def test_a_redirect_is_guarded_like_the_first_address(location: str, why: str) -> None:
@@ -260,15 +260,15 @@ def test_a_redirect_is_guarded_like_the_first_address(location: str, why: str) -
 
 def test_redirects_end() -> None:
     with ScriptedServer(redirect("/again")) as server:
-        assert "more than 3 times" in refused(fetcher(), server.url)
+        assert "more than 3 redirects" in refused(fetcher(), server.url)
         assert len(server.received) == 4
 
 
 @pytest.mark.parametrize(
     ("reply", "why"),
     [
-        (Reply(body=PNG * 200, content_type="image/png"), "longer than 5000 bytes"),
-        (Reply(body=PNG * 200, content_type="image/png", has_length=True), "longer than 5000 bytes"),
+        (Reply(body=PNG * 200, content_type="image/png"), "larger than 5000 bytes"),
+        (Reply(body=PNG * 200, content_type="image/png", has_length=True), "larger than 5000 bytes"),
         (Reply(body=PNG, content_type="image/png", headers={"content-encoding": "gzip"}), "compressed"),
         (Reply(body=b"MZ\x90\0", content_type="image/png"), "no picture, sound, PDF or text"),
         (Reply(body=b"", content_type="image/png"), "no picture, sound, PDF or text"),
@@ -277,8 +277,8 @@ def test_redirects_end() -> None:
         (Reply(status=302, body=PNG, content_type="image/png"), "status 302"),
         (Reply(status=0), "cannot be reached"),
         (Reply(body=PNG, content_type="image/png", cut_after=20), "cannot be reached"),
-        (Reply(hangs=True, status=0), "did not come in time"),
-        (Reply(body=PNG, content_type="image/png", cut_after=20, hangs=True), "did not come in time"),
+        (Reply(hangs=True, status=0), "timed out"),
+        (Reply(body=PNG, content_type="image/png", cut_after=20, hangs=True), "timed out"),
     ],
 )
 def test_what_comes_is_bounded(reply: Reply, why: str) -> None:
@@ -413,7 +413,7 @@ def test_what_cannot_be_had_is_said_in_its_place_and_told_as_a_loss() -> None:
         Loss(
             "messages[1].parts[2].content[0]",
             "document",
-            f"{server.url}/x was not fetched: an address with a user name or a password in it is not fetched",
+            f"{server.url}/x was not fetched: URLs with a user name or password are not fetched",
         ),
     ]
     assert "secret" not in str(found) + str(losses)
@@ -422,7 +422,7 @@ def test_what_cannot_be_had_is_said_in_its_place_and_told_as_a_loss() -> None:
 def test_an_inner_address_is_told_like_any_other() -> None:
     names = Names(["10.1.2.3"])
     _, losses = inlined(request_of(Image(url="http://inside.test/a.png")), MediaFetcher(resolve=names))
-    assert [loss.why for loss in losses] == ["http://inside.test/a.png was not fetched: its address is not public"]
+    assert [loss.why for loss in losses] == ["http://inside.test/a.png was not fetched: the address is not public"]
     assert "10.1.2.3" not in str(losses)
 
 
@@ -431,7 +431,7 @@ def test_the_parts_of_a_request_share_an_allowance() -> None:
         request = request_of(*(Image(url=f"{server.url}/{number}.png") for number in range(5)))
         found, losses = inlined(request, fetcher(MediaLimits(request_bytes=3 * len(PNG), at_once=1)))
         assert len(losses) == 2
-        assert all("too much together" in loss.why for loss in losses)
+        assert all("exceed the limit together" in loss.why for loss in losses)
         assert sum(isinstance(part, Image) and bool(part.data) for part in found.messages[1].parts) == 3
 
 

@@ -243,7 +243,7 @@ def test_a_folder_that_is_gone_or_damaged_costs_only_the_others(
     metrics.request()
     assert value(metrics.render(), "antiphon_requests_total") == 1
     metrics.render()
-    assert caplog.text.count("cannot share") == 1
+    assert caplog.text.count("cannot write worker snapshots") == 1
     (tmp_path / "metrics-x").write_bytes(b'{"time": 1, "has_en')
     assert value(Metrics(snapshots=WorkerSnapshots(tmp_path)).render(), "antiphon_workers") == 1
 

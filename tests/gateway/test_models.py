@@ -117,7 +117,7 @@ def test_an_unknown_name_is_told_which_there_are() -> None:
     assert "`model-1`" in error.message
     assert "There are: model-51, model-41, model-31, model-00, model-01" in error.message
     assert error.message.endswith("and 33 more.")
-    assert unknown_model_error("x", ()).message.endswith("None is listed for you.")
+    assert unknown_model_error("x", ()).message.endswith("No models are available to this key.")
     assert len(unknown_model_error("x" * 100_000, ()).message) < 400
 
 

@@ -66,7 +66,7 @@ async def watching(watcher: ConfigReloader) -> Any:
 
 
 def watcher_of(file: Path, apply: Callable[[Config], Awaitable[object] | object], **options: Any) -> ConfigReloader:
-    return ConfigReloader(file, apply, **{"environ": {}, "every": 0.01, "settle": 0.02, **options})
+    return ConfigReloader(file, apply, **{"environ": {}, "every": 0.01, "debounce": 0.02, **options})
 
 
 def run(story: Coroutine[Any, Any, None]) -> None:
@@ -145,7 +145,7 @@ def test_a_bad_file_is_refused_logged_once_and_the_old_one_serves_on(
             await watcher.check()
         assert served.ports == []
         assert (watcher.status.refused, watcher.status.applied) == (1, 0)
-        assert f"{file}:2: gateway.prot is not known here; did you mean port?" in watcher.status.refusal
+        assert f"{file}:2: gateway.prot unknown key; did you mean port?" in watcher.status.refusal
         assert f"{file}:3: gateway.port" in watcher.status.refusal
         assert len([record for record in caplog.records if record.levelno == logging.ERROR]) == 1
         file.unlink()

@@ -72,7 +72,7 @@ class Served:
         assert self.process.stderr is not None
         for line in self.process.stderr:
             self.log.append(line)
-            if not self.port and (found := re.search(r"serving on http://127.0.0.1:(\d+)", line)):
+            if not self.port and (found := re.search(r"listening on http://127.0.0.1:(\d+)", line)):
                 self.port = int(found[1])
                 self._is_up.set()
         self._is_up.set()
@@ -277,7 +277,7 @@ def test_workers_share_the_ports_and_one_that_dies_is_replaced(config: Path) -> 
 def test_a_hangup_without_a_configuration_file_is_ignored(tmp_path: Path, options: tuple[str, ...]) -> None:
     with served(tmp_path, *options) as running:
         workers = until(lambda: len(running.workers) == 2 and running.workers) if options else []
-        until(lambda: sum("serving on" in line for line in running.log) == max(1, len(workers)))
+        until(lambda: sum("listening on" in line for line in running.log) == max(1, len(workers)))
         running.process.send_signal(signal.SIGHUP)
         until(lambda: sum("SIGHUP ignored" in line for line in running.log) == max(1, len(workers)))
         assert running.workers == workers

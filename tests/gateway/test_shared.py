@@ -108,7 +108,7 @@ def is_unavailable(gateway: Served) -> bool:
 
 def was_away(*gateways: Served) -> bool:
     """Whether a machine under load took an answer for lost: then each counts alone, and that is right."""
-    return any("is away" in line for gateway in gateways for line in gateway.log)
+    return any("is unavailable" in line for gateway in gateways for line in gateway.log)
 
 
 def resting(gateway: Served | int) -> list[bool]:
@@ -184,7 +184,7 @@ def test_a_store_that_is_killed_under_load_fails_no_request_and_is_told_all_when
             until(lambda: all(counts))
             server.kill()
             until(lambda: is_unavailable(one) and is_unavailable(two))
-            assert "is away" in page(one)
+            assert "unavailable</b>" in page(one)
             with connected(one) as asking:
                 assert 'antiphon_shared_store_up{worker=""} 0' in asking.get("/metrics").body.decode()
             # What is learnt now is learnt by one alone.
@@ -228,7 +228,7 @@ def test_a_gateway_begins_without_the_store_and_is_not_held_up_by_one_that_hangs
         # Alone it counts on from what it knew.
         assert got == [200] * (LIMIT - 1) + [429] * 3
         until(lambda: is_unavailable(gateway))
-        assert "did not answer within" in status(gateway)["server"]["shared"]["reason"]
+        assert "no reply within" in status(gateway)["server"]["shared"]["reason"]
         line.resume()
         until(lambda: not is_unavailable(gateway))
         line.cut()

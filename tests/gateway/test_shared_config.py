@@ -54,29 +54,32 @@ def test_addresses(written: str, expected: StoreUrl, shown: str) -> None:
 # Each: lines of [gateway], and everything that is said of them: (line, key, what the reason says).
 REFUSED = {
     "near miss": ('shard = "redis://x"', [(2, "gateway.shard", "did you mean shared?")]),
-    "a type": ("shared = 6379", [(2, "gateway.shared", "should be a text in quotes")]),
-    "no scheme": ('shared = "store:6379"', [(2, "gateway.shared", "write redis://host:port/0")]),
-    "another scheme": ('shared = "http://store"', [(2, "gateway.shared", "no address of a Redis or Valkey server")]),
-    "no host": ('shared = "redis://:6379/0"', [(2, "gateway.shared", "names no host")]),
-    "no port": ('shared = "redis://store:port/0"', [(2, "gateway.shared", "is no address")]),
-    "no number": ('shared = "redis://store/first"', [(2, "gateway.shared", "no number of a database")]),
-    "a large number": ('shared = "redis://store/99999999999999"', [(2, "gateway.shared", "no number of a database")]),
-    "more than that": ('shared = "redis://store/0?timeout=3"', [(2, "gateway.shared", "behind the ?")]),
-    "no full path": ('shared = "unix:redis.sock"', [(2, "gateway.shared", "followed by a full path")]),
+    "a type": ("shared = 6379", [(2, "gateway.shared", "expected a string")]),
+    "no scheme": ('shared = "store:6379"', [(2, "gateway.shared", "use redis://host:port/0")]),
+    "another scheme": ('shared = "http://store"', [(2, "gateway.shared", "not a Redis or Valkey URL")]),
+    "no host": ('shared = "redis://:6379/0"', [(2, "gateway.shared", "has no host")]),
+    "no port": ('shared = "redis://store:port/0"', [(2, "gateway.shared", "not a valid URL")]),
+    "no number": ('shared = "redis://store/first"', [(2, "gateway.shared", "invalid database number")]),
+    "a large number": ('shared = "redis://store/99999999999999"', [(2, "gateway.shared", "invalid database number")]),
+    "more than that": ('shared = "redis://store/0?timeout=3"', [(2, "gateway.shared", "query or fragment")]),
+    "no full path": ('shared = "unix:redis.sock"', [(2, "gateway.shared", "use an absolute path")]),
     "more than a path": ('shared = "unix:/a?password=x"', [(2, "gateway.shared", "only ?db=number")]),
     "a password in the address": (
         f'shared = "redis://:{PASSWORD}@store"',
-        [(2, "gateway.shared", 'write shared_password = "env:NAME"')],
+        [(2, "gateway.shared", 'set shared_password = "env:NAME"')],
     ),
     "a password in the file": (
         f'shared = "redis://store"\nshared_password = "{PASSWORD}"',
-        [(3, "gateway.shared_password", "is never written into this file")],
+        [(3, "gateway.shared_password", "contains a literal key")],
     ),
     "a password that is not there": (
         'shared = "redis://store"\nshared_password = "env:NOTHING"',
         [(3, "gateway.shared_password", "NOTHING is not set")],
     ),
-    "a password for nothing": ('shared_password = "env:SHARED"', [(2, "gateway.shared_password", "without shared")]),
+    "a password for nothing": (
+        'shared_password = "env:SHARED"',
+        [(2, "gateway.shared_password", "without gateway.shared")],
+    ),
 }
 
 
@@ -130,7 +133,7 @@ def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
     missing = "sys.modules['redis'] = None"
     code, said = run(tmp_path, "serve", "--check", "--config", "antiphon.toml", code=missing)
     assert code == 1
-    assert "antiphon.toml:3: gateway.shared needs what is not installed: pip install 'antiphon[redis]'" in said
+    assert "antiphon.toml:3: gateway.shared requires the redis client; run pip install 'antiphon[redis]'" in said
     assert run(tmp_path, "serve", "--check", code=missing)[0] == 0
 
 
@@ -161,7 +164,7 @@ def test_the_doctor_looks_at_it(locked: ValkeyServer, tmp_path: Path, monkeypatc
     file.write_text(text.replace(str(locked.socket), "/nowhere"))
     [(state, said)] = seen(PASSWORD)
     assert state == "fail"
-    assert "the shared store unix:/nowhere is away" in said
+    assert "shared store unix:/nowhere is unavailable" in said
     assert seen(PASSWORD, is_offline=True) == []
 
 
@@ -183,7 +186,7 @@ def test_the_page_tells_of_it_harmlessly() -> None:
 
     page = status_page(told(is_unavailable=True)).decode()
     assert 'role="alert"' in page
-    assert "is away</b> since" in page
+    assert "unavailable</b> since" in page
     assert "&lt;b&gt;" in page
     assert b'"shared":{"address":"redis://a:1/0","is_away":true,' in status_json(told(is_unavailable=True))
     assert "alert" not in status_page(told(is_unavailable=False)).decode()

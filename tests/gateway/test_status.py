@@ -116,7 +116,7 @@ def test_a_record_is_small_whatever_happened() -> None:
     huge = "x" * 100_000
     record = RequestRecord.of(
         trace(
-            asked=huge,
+            requested_model=huge,
             model=huge + "\ud800",
             error=ProviderError(huge, "server", native={"p": {"echo": huge}}),
             repairs=[Action("moved", n, huge) for n in range(10_000)],
@@ -350,12 +350,12 @@ def test_the_page_says_what_matters() -> None:
     text = page_of("word").text
     for said in (
         "serving for 3 days",
-        "was refused; the one before it serves on.",
+        "rejected; the previous one is still active.",
         "line 3: word",
         "exhausted until 14:43:40",
         "cooling until 14:42:40 (30 s) for word",
         "1,234",
-        "Lost in translation",
+        "Not translated",
         "2 attempts",
     ):
         assert said in text, said
@@ -386,7 +386,7 @@ def test_an_idle_gateway_has_a_page_too() -> None:
         models={},
     )
     page = Page(status_page(quiet))
-    for said in ("Nothing was asked yet", "No provider here needs one", "There are no routes", "There is nothing yet"):
+    for said in ("No requests yet", "No provider needs a key", "No routes configured"):
         assert said in page.text
 
 

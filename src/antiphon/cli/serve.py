@@ -89,7 +89,7 @@ def summary(configured: Configured) -> Iterator[str]:
     clients = [client.name for client in ClientKeys(config).clients]
     yield configured.summary
     yield f"  listens    http://{host}:{gateway.port}, format proxy on {gateway.format_port}"
-    yield f"  clients    {', '.join(clients) or 'without a key, from this machine only'}"
+    yield f"  clients    {', '.join(clients) or 'no keys; loopback only'}"
     if gateway.shared:
         yield f"  shared     {parse_store_url(gateway.shared)}"
     for provider in config.providers:

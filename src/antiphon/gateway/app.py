@@ -12,6 +12,7 @@ import asyncio
 import logging
 import time
 from datetime import UTC, datetime
+from math import ceil
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -46,8 +47,8 @@ logger = logging.getLogger("antiphon.gateway")
 
 ANONYMOUS = ClientKey(name="")
 _PROBES = frozenset({"health", "ready"})
-_LOOPBACK_ONLY = "without client keys only this machine is served; add client_keys to the configuration"
-INVALID_KEY = ProviderError("the key is missing or not known here", "authentication", code="invalid_api_key")
+_LOOPBACK_ONLY = "no client keys are configured, so only loopback clients are allowed; add gateway.client_keys"
+INVALID_KEY = ProviderError("missing or invalid API key", "authentication", code="invalid_api_key")
 
 
 class RequestHandler(Protocol):
@@ -235,18 +236,19 @@ class Gateway:
         wait = await self._services.limits.admit_async(key)
         if wait is None:
             return None
-        error = ProviderError("this key has used up its limit for now", "rate_limit", retry_after=wait)
+        error = ProviderError(
+            f"rate limit exceeded for this key; retry in {ceil(wait)} s", "rate_limit", retry_after=wait
+        )
         return error_response(endpoint.format, error)
 
     def _no_route(self, request: ClientRequest, endpoint: NoRoute) -> Response:
         if endpoint.allowed:
             error = ProviderError(
-                f"{request.path} takes {', '.join(endpoint.allowed)}, not {request.method}", "not_found"
+                f"method {request.method} is not allowed for {request.path}; use {', '.join(endpoint.allowed)}",
+                "not_found",
             )
             return error_response("", error, status=405, headers={"allow": ", ".join(endpoint.allowed)})
-        error = ProviderError(
-            f"there is nothing at {request.path[:200]}; see /v1/models and /status", "not_found", code="not_found"
-        )
+        error = ProviderError(f"no route for {request.path[:200]}; see /v1/models", "not_found", code="not_found")
         return error_response("", error)
 
     def _status(self, loaded: LoadedConfig, request: ClientRequest) -> Response:

@@ -135,9 +135,9 @@ async def serve(
         with stop_on_signals(stop):
             main, format_port = sockets.ports
             host = config.gateway.host
-            logger.info("serving on http://%s:%s, format proxy on %s", host, main, format_port)
+            logger.info("listening on http://%s:%s (format proxy on port %s)", host, main, format_port)
             if mounted is not None:
-                logger.info("the chat is at http://%s:%s/chat/", host, main)
+                logger.info("chat page: http://%s:%s/chat/", host, main)
             if ready is not None:
                 ready(sockets.ports)
             await stop.wait()

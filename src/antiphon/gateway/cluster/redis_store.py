@@ -68,7 +68,7 @@ class SharedStore:
         """Whether asking is of no use now."""
         self.offset = 0.0
         """How far the server's clock is ahead of `time.monotonic`."""
-        self.reason = "it was not reached yet"
+        self.reason = "not connected yet"
         self._password = password
         self._environ = environ
         self._timeout = timeout
@@ -107,7 +107,7 @@ class SharedStore:
         try:
             self._secret = self._password.read(self._environ) if self._password is not None else ""
         except CredentialError as error:
-            raise self._mark_unavailable(f"its password cannot be had: {error}") from None
+            raise self._mark_unavailable(f"cannot read its password: {error}") from None
         self._client = self._made()
         await self.execute([("PING",)], _CONNECTING)  # making the connection may take longer than an answer
         await self.execute([("SET", _ALIVE, 1, "EX", _ALIVE_SECONDS)])
@@ -127,18 +127,18 @@ class SharedStore:
 
         client = self._client
         if client is None:
-            raise SharedStoreUnavailable(f"the shared store {self.address} is away: {self.reason}")
+            raise SharedStoreUnavailable(f"shared store {self.address} is unavailable: {self.reason}")
         timeout = self._timeout if timeout is None else timeout
         try:
             async with asyncio.timeout(timeout):
                 answers = await _sent(client, commands)
         except TimeoutError:
-            raise self._mark_unavailable(f"it did not answer within {timeout:g} s", client) from None
+            raise self._mark_unavailable(f"no reply within {timeout:g} s", client) from None
         except Exception as error:  # whatever the store does, it does not become the failure of a request
             raise self._mark_unavailable(_words(error), client) from None
         for answer in answers:
             if isinstance(answer, Exception) and not isinstance(answer, NoScriptError):
-                raise self._mark_unavailable(f"it refuses: {_words(answer)}", client)
+                raise self._mark_unavailable(f"the server returned an error: {_words(answer)}", client)
         return answers
 
     async def set_clock(self) -> None:
@@ -189,7 +189,7 @@ class SharedStore:
             if client is not None:
                 self._closing.add(task := asyncio.create_task(_closed(client)))
                 task.add_done_callback(self._closing.discard)
-        return SharedStoreUnavailable(f"the shared store {self.address} is away: {reason}")
+        return SharedStoreUnavailable(f"shared store {self.address} is unavailable: {reason}")
 
 
 def is_installed() -> bool:
@@ -255,19 +255,17 @@ def parse_store_url(written: str) -> StoreUrl:
         parts = urlsplit(written)
         port = parts.port
     except ValueError:
-        raise InvalidStoreUrl(f"is no address; write {_FORMS}") from None
+        raise InvalidStoreUrl(f"not a valid URL; use {_FORMS}") from None
     if parts.password is not None:
-        raise InvalidStoreUrl(
-            'holds a password, and none is ever written into this file; take it out and write shared_password = "env:NAME"'
-        )
+        raise InvalidStoreUrl('contains a password; remove it and set shared_password = "env:NAME"')
     if parts.scheme == "unix":
         return _socket(parts)
     if parts.scheme not in _SCHEMES or not parts.netloc:
-        raise InvalidStoreUrl(f"is no address of a Redis or Valkey server; write {_FORMS}")
+        raise InvalidStoreUrl(f"not a Redis or Valkey URL; use {_FORMS}")
     if not parts.hostname:
-        raise InvalidStoreUrl(f"names no host; write {_FORMS}")
+        raise InvalidStoreUrl(f"has no host; use {_FORMS}")
     if parts.query or parts.fragment:
-        raise InvalidStoreUrl("says more than host, port and database; what stands behind the ? or # is not known here")
+        raise InvalidStoreUrl("has a query or fragment; only host, port and database are supported")
     return StoreUrl(
         host=parts.hostname,
         port=_PORT if port is None else port,
@@ -280,9 +278,9 @@ def parse_store_url(written: str) -> StoreUrl:
 def _socket(parts: SplitResult) -> StoreUrl:
     asked = parse_qs(parts.query, keep_blank_values=True)
     if parts.hostname or not parts.path.startswith("/") or parts.path == "/":
-        raise InvalidStoreUrl("names no socket: unix: is followed by a full path, as in unix:/run/redis/redis.sock")
+        raise InvalidStoreUrl("has no socket path; use an absolute path, as in unix:/run/redis/redis.sock")
     if set(asked) - {"db"} or parts.fragment:
-        raise InvalidStoreUrl("says more than the socket and the database: only ?db=number may follow")
+        raise InvalidStoreUrl("has unsupported parameters; only ?db=number is allowed")
     return StoreUrl(
         path=unquote(parts.path), user=unquote(parts.username or ""), database=_database("".join(asked.get("db", [])))
     )
@@ -292,5 +290,5 @@ def _database(written: str) -> int:
     if not written:
         return 0
     if not written.isascii() or not written.isdigit() or int(written[:9]) >= _MOST_DATABASES:
-        raise InvalidStoreUrl("ends in what is no number of a database; the first one is 0")
+        raise InvalidStoreUrl("has an invalid database number; the first one is 0")
     return int(written)

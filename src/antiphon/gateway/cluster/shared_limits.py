@@ -144,7 +144,7 @@ class SharedLimits(RateLimits):
             except SharedStoreUnavailable:
                 pass  # they find that it is away, and go on without
             except Exception:  # a mistake of ours must not keep anybody waiting
-                logger.exception("the limits cannot be counted together")
+                logger.exception("shared rate limits failed")
             for waiter in (one for waiting in asked.values() for one in waiting):
                 if not waiter.done():
                     waiter.set_result(is_answered)
@@ -166,9 +166,7 @@ class SharedLimits(RateLimits):
             await self._store.execute([("SCRIPT", "LOAD", _SCRIPT)])
             again = await self._store.execute([commands[number] for number in missing])
             if any(isinstance(answer, Exception) for answer in again):
-                raise SharedStoreUnavailable(
-                    f"the shared store {self._store.address} forgets its script as soon as it has it"
-                )
+                raise SharedStoreUnavailable(f"shared store {self._store.address} does not keep the loaded script")
             for number, answer in zip(missing, again, strict=True):
                 answers[number] = answer
         return answers

@@ -67,7 +67,7 @@ class ClusterSync:
             except SharedStoreUnavailable as error:
                 self._log_unavailable(error)
             except Exception:  # a mistake of ours must not end the sharing, nor the serving
-                logger.exception("sharing through %s failed", self.store.address)
+                logger.exception("internal error while syncing with the shared store %s", self.store.address)
             if time.monotonic() - began > _STEADY_SECONDS:
                 pause = _MIN_BACKOFF
             # Not all at the same moment: a store that is just back has better to do.
@@ -92,12 +92,12 @@ class ClusterSync:
         await self.limits.join()
         self.store.mark_available()
         if self._logged_unavailable:
-            logger.info("the shared store %s is back; what was learnt meanwhile is shared", self.store.address)
+            logger.info("shared store %s is reachable again; local changes merged", self.store.address)
         self._logged_unavailable = False
 
     def _log_unavailable(self, error: SharedStoreUnavailable) -> None:
         if not self._logged_unavailable:
-            logger.warning("%s; until it is back this process counts for itself", error)
+            logger.warning("%s; rate limits and key health are local until it is reachable", error)
         self._logged_unavailable = True
 
 

@@ -35,7 +35,7 @@ class WorkerSnapshots:
             os.replace(half, self.folder / f"{kind}-{self.worker}")
         except OSError as error:
             if not self._has_failed:
-                logger.warning("the workers cannot share what they count: %s: %s", self.folder, error.strerror)
+                logger.warning("cannot write worker snapshots to %s: %s", self.folder, error.strerror)
             self._has_failed = True
         else:
             self._has_failed = False
@@ -48,7 +48,7 @@ class WorkerSnapshots:
                 try:
                     found.append(path.read_bytes())
                 except OSError:
-                    logger.debug("%s cannot be read", path, exc_info=True)
+                    logger.debug("cannot read %s", path, exc_info=True)
         return found
 
 

@@ -93,7 +93,7 @@ class WorkerSupervisor:
             if not self._is_stopping and time.monotonic() - began < _RESPAWN_DELAY:
                 time.sleep(_RESPAWN_DELAY)
             if not self._is_stopping:  # it may have been told so meanwhile
-                logger.warning("worker %s ended; another takes its place", process)
+                logger.warning("worker %s exited; starting a replacement", process)
                 self._fork(process)
         return 0
 

@@ -22,8 +22,8 @@ from antiphon.providers.model_name import check_model_name
 from antiphon.providers.presets import PRESETS, Preset, plain_base_url
 from antiphon.wire.openai_chat.dialects import DIALECTS
 
-_USE_REFERENCE = 'put it into an environment variable and write "env:NAME", or into a file and write "file:PATH"'
-_USE_HASH = f'write its hash, "{HASH_PREFIX}…" as `antiphon key new` prints it; or {_USE_REFERENCE}'
+_USE_REFERENCE = 'use "env:NAME" or "file:PATH"'
+_USE_HASH = f'use its hash ("{HASH_PREFIX}…", printed by `antiphon key new`), "env:NAME" or "file:PATH"'
 _LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0", "::"})
 
 _is_variable = re.compile(r"[A-Za-z_][A-Za-z0-9_]*").fullmatch
@@ -51,7 +51,7 @@ def check_config(config: Config, environ: Mapping[str, str]) -> list[Problem]:
 
 def _gateway(gateway: GatewaySettings) -> Iterator[Problem]:
     if not _is_host(gateway.host):
-        yield Problem(("gateway", "host"), "is no address: write an IP address or a name, without scheme and port")
+        yield Problem(("gateway", "host"), "not a host; use an IP address or a name without scheme and port")
     for number, name in enumerate(gateway.allowed_hosts):
         if not _is_host(name):
             problem = "not a host name; write it without scheme, port and path"
@@ -61,7 +61,7 @@ def _gateway(gateway: GatewaySettings) -> Iterator[Problem]:
             problem = 'not an origin; write scheme, host and port without a path, such as "http://localhost:3000"'
             yield Problem(("gateway", "allowed_origins", number), problem)
     if gateway.port == gateway.format_port != 0:
-        yield Problem(("gateway", "format_port"), "is the same as port; the two services need a port each")
+        yield Problem(("gateway", "format_port"), "same as port; the two services need different ports")
 
 
 def _shared(gateway: GatewaySettings, environ: Mapping[str, str]) -> Iterator[Problem]:
@@ -71,10 +71,10 @@ def _shared(gateway: GatewaySettings, environ: Mapping[str, str]) -> Iterator[Pr
         except InvalidStoreUrl as error:
             yield Problem(("gateway", "shared"), str(error))
         if not is_installed():
-            yield Problem(("gateway", "shared"), f"needs what is not installed: {HOW_TO_INSTALL}")
+            yield Problem(("gateway", "shared"), f"requires the redis client; run {HOW_TO_INSTALL}")
     if gateway.shared_password:
         if not gateway.shared:
-            yield Problem(("gateway", "shared_password"), "is of no use without shared, the address it is for")
+            yield Problem(("gateway", "shared_password"), "has no effect without gateway.shared")
         if reason := _secret(gateway.shared_password, environ):
             yield Problem(("gateway", "shared_password"), reason)
 
@@ -93,7 +93,7 @@ def _client_keys(config: Config, environ: Mapping[str, str]) -> Iterator[Problem
             continue
         other = first.setdefault(key_digest(key, environ), place)
         if other != place:
-            yield Problem(place, f"is the same key as {format_path(other)}; a key can be only one client's")
+            yield Problem(place, f"same key as {format_path(other)}; each client needs its own key")
     yield from _duplicates("keys", [key.name for key in config.keys])
 
 
@@ -101,16 +101,16 @@ def _provider(
     provider: ProviderSettings, place: ConfigPath, gateway: GatewaySettings, environ: Mapping[str, str]
 ) -> Iterator[Problem]:
     if provider.name and not _is_provider_name(provider.name):
-        yield Problem((*place, "name"), "must not hold a slash, a space or any of * ? [ ]: targets are `name/model`")
+        yield Problem((*place, "name"), "must not contain a slash, a space or any of * ? [ ]; targets are `name/model`")
     if not provider.name:
         return
     preset = provider.preset_name
     if preset not in PRESETS and preset != OFFLINE:
         if provider.preset:
-            yield Problem((*place, "preset"), f"is no provider we know{_suggest(preset, [*PRESETS, OFFLINE])}")
+            yield Problem((*place, "preset"), f"unknown preset{_suggest(preset, [*PRESETS, OFFLINE])}")
         else:
             near = did_you_mean(provider.name, PRESETS)
-            yield Problem((*place, "format"), f"is missing: {provider.name!r} is no provider we know{near}")
+            yield Problem((*place, "format"), f"required: {provider.name!r} is not a known provider{near}")
         return
     for number, key in enumerate(provider.keys):
         if reason := _secret(key, environ):
@@ -123,32 +123,32 @@ def _provider(
     row = PRESETS[preset]
     if provider.format and provider.format != row.format:
         yield Problem(
-            (*place, "format"), f"is not what the preset {preset} speaks ({row.format}); leave one of them out"
+            (*place, "format"), f"conflicts with preset {preset}, which speaks {row.format}; remove one of them"
         )
     if provider.dialect and provider.dialect not in DIALECTS:
-        yield Problem((*place, "dialect"), f"is no dialect we know{_suggest(provider.dialect, DIALECTS)}")
+        yield Problem((*place, "dialect"), f"unknown dialect{_suggest(provider.dialect, DIALECTS)}")
     if reason := _address(provider, row, gateway):
         yield Problem((*place, "base_url"), reason)
     if _lacks_key(provider, row):
         variables = " or ".join((*row.key_variables, *row.bearer_variables)) or "NAME"
         example = f'keys = ["env:{row.key_variables[0] if row.key_variables else "NAME"}"]'
-        yield Problem((*place, "keys"), f"are missing, and {variables} is not set; write {example} or set it")
+        yield Problem((*place, "keys"), f"required: {variables} is not set; set it or add {example}")
 
 
 def _address(provider: ProviderSettings, row: Preset, gateway: GatewaySettings) -> str:
     """What is wrong with its address; nothing if it can be used."""
     given = provider.base_url or row.base_url
     if not given:
-        return f"is missing: {provider.preset_name} has no address of its own"
+        return f"required: preset {provider.preset_name} has no default URL"
     try:
         parts = urlsplit(plain_base_url(given, provider.name))
     except AntiphonError as error:
         return str(error).removeprefix(f"{provider.name}: the base URL ")
     if any(holds_secret(name) for name, _ in parse_qsl(parts.query)):
-        return f"holds a key; take it out of the address and {_USE_REFERENCE} in keys"
+        return f"contains a key; remove it from the URL and {_USE_REFERENCE} in keys"
     port = parts.port or (443 if parts.scheme == "https" else 80)
     if port in (gateway.port, gateway.format_port) and parts.hostname in _LOCAL_HOSTS | {gateway.host}:
-        return "is this gateway itself: requests would go in a circle; give the provider or the gateway another port"
+        return "points to this gateway; requests would loop; change one of the ports"
     return ""
 
 
@@ -161,12 +161,12 @@ def _lacks_key(provider: ProviderSettings, row: Preset) -> bool:
 
 def _header(header: str, value: str, environ: Mapping[str, str]) -> str:
     if not _is_header(header):
-        return "is no name a header can have"
+        return "not a valid header name"
     if value.startswith(("env:", "file:")):
         return _secret(value, environ)
     if holds_secret(header):
-        return f"holds a key; {_USE_REFERENCE}"
-    return "" if value.isprintable() and value.isascii() else "holds what no header can carry"
+        return f"contains a literal key; {_USE_REFERENCE}"
+    return "" if value.isprintable() and value.isascii() else "contains characters that are not allowed in a header"
 
 
 def _secret(written: str, environ: Mapping[str, str], *, takes_hash: bool = False) -> str:
@@ -174,17 +174,17 @@ def _secret(written: str, environ: Mapping[str, str], *, takes_hash: bool = Fals
     kind, colon, rest = written.partition(":")
     if takes_hash and kind + colon == HASH_PREFIX:
         is_hash = re.fullmatch(r"[0-9a-fA-F]{64}", rest)
-        return "" if is_hash else f"is no hash: {HASH_PREFIX} is followed by 64 hexadecimal digits"
+        return "" if is_hash else f"not a valid hash; expected {HASH_PREFIX} and 64 hexadecimal digits"
     if kind not in ("env", "file") or not colon:
-        return f"holds a key itself, and a key is never written into this file; {_USE_HASH if takes_hash else _USE_REFERENCE}"
+        return f"contains a literal key; {_USE_HASH if takes_hash else _USE_REFERENCE}"
     if not rest:
-        return f"does not say {'which variable' if kind == 'env' else 'which file'}"
+        return f"has no {'variable name' if kind == 'env' else 'file path'} after {kind}:"
     if kind == "env" and not _is_variable(rest):
-        return "names no variable: env: is followed by a name of letters, digits and underscores"
+        return "not a valid variable name; use letters, digits and underscores"
     try:
         Credential(secret=written).read(environ)
     except AntiphonError as error:
-        return f"cannot be used: {error}"
+        return f"not usable: {error}"
     return ""
 
 
@@ -198,12 +198,12 @@ def _routes(config: Config) -> Iterator[Problem]:
             (name for name in names[:number] if name != model.name and name and glob_covers(name, model.name)), None
         )
         if above is not None and model.name not in names[:number]:
-            yield Problem((*place, "name"), f"is never reached: {above!r} stands above it and takes every such name")
+            yield Problem((*place, "name"), f"unreachable: {above!r} above it matches every such name")
         for index, target in enumerate(model.targets):
             if reason := _target(target, known):
                 yield Problem((*place, "targets", index), reason)
             elif target in model.targets[:index]:
-                yield Problem((*place, "targets", index), "stands there twice")
+                yield Problem((*place, "targets", index), "duplicate")
 
 
 def _target(target: str, known: list[str]) -> str:
@@ -211,25 +211,25 @@ def _target(target: str, known: list[str]) -> str:
     if not target or "" in known:
         return ""  # the shape has told, and one that has no name may be the one that is meant
     if not slash or not model:
-        return "should be written as provider/model; provider/* keeps the name that was asked for"
+        return "expected provider/model; provider/* keeps the requested name"
     try:
         check_model_name(model)
     except InvalidModelName as error:
         return str(error)
-    return "" if provider in known else f"names a provider that is not in [[providers]]{_suggest(provider, known)}"
+    return "" if provider in known else f"unknown provider; not listed in [[providers]]{_suggest(provider, known)}"
 
 
 def _duplicates(table: str, names: list[str]) -> Iterator[Problem]:
     for number, name in enumerate(names):
         if name and name in names[:number]:
             yield Problem(
-                (table, number, "name"), f"is taken: {format_path((table, names.index(name)))} has it already"
+                (table, number, "name"), f"duplicate name, already used by {format_path((table, names.index(name)))}"
             )
 
 
 def _suggest(name: str, names: Iterable[str]) -> str:
     names = [one for one in names if one]
-    return did_you_mean(name, names) or f"; there are {', '.join(names) or 'none'}"
+    return did_you_mean(name, names) or f"; available: {', '.join(names) or 'none'}"
 
 
 def format_path(place: ConfigPath) -> str:

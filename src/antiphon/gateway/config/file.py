@@ -77,7 +77,7 @@ def read_config(
     except tomllib.TOMLDecodeError as error:
         return ConfigResult(problems=(_syntax(error, file, text),))
     except (ValueError, RecursionError):  # numbers of thousands of digits, lists in lists in lists
-        reason = "is no configuration: a number is too long, or lists are nested too deeply"
+        reason = "invalid TOML: a number is too long or lists are nested too deeply"
         return ConfigResult(problems=(ConfigProblem(file=file, reason=reason),))
     environ = os.environ if environ is None else environ
     shape, problems = check_types(Config, tables)
@@ -107,24 +107,22 @@ class _UnreadableFile(Exception):
 def _read_text(path: Path) -> str:
     try:
         if stat.S_ISDIR(path.stat().st_mode):
-            raise _UnreadableFile("is a folder; name the file in it")
+            raise _UnreadableFile("is a folder; give the path of a file")
         with open(path, "rb") as file:
             data = file.read(_LONGEST + 1)
     except FileNotFoundError:
-        raise _UnreadableFile(
-            "is not there; write one, or leave --config out to serve what the environment offers"
-        ) from None
+        raise _UnreadableFile("not found; create it, or omit --config to use API keys from the environment") from None
     except OSError as error:
-        raise _UnreadableFile(f"cannot be read: {error.strerror or 'the system refuses it'}") from None
+        raise _UnreadableFile(f"not readable: {error.strerror or 'access failed'}") from None
     except ValueError:  # a path with a zero byte in it
-        raise _UnreadableFile("is no path") from None
+        raise _UnreadableFile("not a valid path") from None
     if len(data) > _LONGEST:
-        raise _UnreadableFile(f"is larger than {_LONGEST:,} bytes, and no configuration is")
+        raise _UnreadableFile(f"larger than {_LONGEST:,} bytes")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise _UnreadableFile("is not written in UTF-8; save it as UTF-8 text", line) from None
+        raise _UnreadableFile("not valid UTF-8; save it as UTF-8 text", line) from None
 
 
 def _syntax(error: tomllib.TOMLDecodeError, file: str, text: str) -> ConfigProblem:
@@ -135,7 +133,7 @@ def _syntax(error: tomllib.TOMLDecodeError, file: str, text: str) -> ConfigProbl
         line, column = int(found["line"]), int(found["column"])
     else:
         line, column = text.rstrip().count("\n") + 1, 0
-    return ConfigProblem(file=file, line=line, column=column, reason=f"is no TOML: {said[:1].lower()}{said[1:]}")
+    return ConfigProblem(file=file, line=line, column=column, reason=f"invalid TOML: {said[:1].lower()}{said[1:]}")
 
 
 def _problem(problem: Problem, file: str, lines: Mapping[ConfigPath, int]) -> ConfigProblem:
@@ -226,11 +224,9 @@ def config_from_environment(
             for problem in problems
         )
     if providers:
-        summary = (
-            f"no configuration file: serving {', '.join(one.name for one in providers)} with the environment's keys"
-        )
+        summary = f"no configuration file; using {', '.join(one.name for one in providers)} with API keys from the environment"
     else:
-        summary = f"no configuration file: serving {default_model({})}"
+        summary = f"no configuration file; using {default_model({})}"
     return EnvironmentConfig(config, summary)
 
 

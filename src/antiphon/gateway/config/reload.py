@@ -122,13 +122,13 @@ class ConfigReloader:
         except AntiphonError as error:
             self._refuse(error)
         except Exception as error:  # a mistake of ours must not end the watching, nor the serving
-            logger.exception("the configuration in %s could not be applied", self._path)
+            logger.exception("could not apply the configuration from %s", self._path)
             self._refuse(error, is_logged=True)
         else:
             now = datetime.now(UTC)
             self._on_reload(is_applied=True)
             self.status = structs.replace(self.status, applied_at=now, applied=self.status.applied + 1, refusal="")
-            logger.info("the configuration in %s is served from now on", self._path)
+            logger.info("configuration reloaded from %s", self._path)
 
     def _refuse(self, error: Exception, *, is_logged: bool = False) -> None:
         self._on_reload(is_applied=False)
@@ -136,12 +136,10 @@ class ConfigReloader:
             self.status,
             refused_at=datetime.now(UTC),
             refused=self.status.refused + 1,
-            refusal=str(error)
-            if isinstance(error, AntiphonError)
-            else f"it could not be applied: {type(error).__name__}",
+            refusal=str(error) if isinstance(error, AntiphonError) else f"could not be applied: {type(error).__name__}",
         )
         if not is_logged:
-            logger.error("the new configuration is refused, the old one serves on; %s", error)
+            logger.error("invalid configuration; keeping the previous one: %s", error)
 
     async def _wait_for_change(self) -> None:
         with contextlib.suppress(TimeoutError):

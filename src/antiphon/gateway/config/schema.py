@@ -20,11 +20,11 @@ from antiphon.tools.problems import near_misses
 T = TypeVar("T")
 
 _INVALID: Any = object()
-_HOLDS_KEYS = 'keys are never written into this file: keys = ["env:NAME"] or ["file:PATH"] says where they are read'
+_HOLDS_KEYS = 'keys are given by reference: keys = ["env:NAME"] or ["file:PATH"]'
 _GIVEN: tuple[tuple[type | tuple[type, ...], str], ...] = (
-    (bool, "true or false"),
-    (str, "a text"),
-    (int, "a whole number"),
+    (bool, "a boolean"),
+    (str, "a string"),
+    (int, "an integer"),
     (float, "a number"),
     (list, "a list"),
     (dict, "a table"),
@@ -72,12 +72,12 @@ class _TypeChecker:
                 return value
             words = [str(word) for word in kind.values if word]
             near = did_you_mean(value, words) if isinstance(value, str) else ""
-            return self._invalid(path, f"should be one of {', '.join(words)}{near}")
+            return self._invalid(path, f"expected one of {', '.join(words)}{near}")
         if isinstance(kind, inspect.BoolType):
             return value if isinstance(value, bool) else self._wrong_type(path, "true or false", value)
         if isinstance(kind, inspect.StrType):
             if not isinstance(value, str):
-                return self._wrong_type(path, "a text in quotes", value)
+                return self._wrong_type(path, "a string", value)
             return self._invalid(path, "must not be empty") if len(value) < (kind.min_length or 0) else value
         assert isinstance(kind, inspect.IntType | inspect.FloatType)
         return self._number(kind, value, path)
@@ -95,7 +95,7 @@ class _TypeChecker:
             if name in value:
                 inner = self.check(field.type, value[name], (*path, name))
             elif field.required:
-                self._report(Problem((*path, name), "is missing"))
+                self._report(Problem((*path, name), "required"))
             if inner is not _INVALID:
                 fit[name] = inner
             elif field.required:
@@ -105,7 +105,7 @@ class _TypeChecker:
     def _list(self, kind: inspect.VarTupleType, value: object, path: ConfigPath) -> Any:
         if not isinstance(value, list):
             if isinstance(value, dict) and len(path) == 1:
-                return self._invalid(path, f"is a list of tables: write [[{path[0]}]], with two brackets")
+                return self._invalid(path, f"expected a list of tables; write [[{path[0]}]] with two brackets")
             return self._wrong_type(path, 'a list: ["…"]', value)
         if len(value) < (kind.min_length or 0):
             return self._invalid(path, "must not be empty")
@@ -119,9 +119,7 @@ class _TypeChecker:
         return {name: inner for name, inner in items.items() if inner is not _INVALID}
 
     def _number(self, kind: inspect.IntType | inspect.FloatType, value: object, path: ConfigPath) -> Any:
-        expected, types = (
-            ("a whole number", (int,)) if isinstance(kind, inspect.IntType) else ("a number", (int, float))
-        )
+        expected, types = ("an integer", (int,)) if isinstance(kind, inspect.IntType) else ("a number", (int, float))
         if not isinstance(value, types) or isinstance(value, bool):
             return self._wrong_type(path, expected, value)
         # Said this way round, what is not a number (nan) fits no bound.
@@ -135,7 +133,7 @@ class _TypeChecker:
 
     def _wrong_type(self, path: ConfigPath, expected: str, value: object) -> Any:
         given = next((word for kind, word in _GIVEN if isinstance(value, kind)), "a date or time")
-        return self._invalid(path, f"should be {expected}, and is {given}")
+        return self._invalid(path, f"expected {expected}, got {given}")
 
     def _invalid(self, path: ConfigPath, reason: str) -> Any:
         self._report(Problem(path, reason))
@@ -163,5 +161,5 @@ def _placeholder(kind: inspect.Type) -> Any:
 def _unknown(name: str, names: list[str]) -> str:
     lowered = name.lower()
     if "base_url" in names and any(word in lowered for word in ("key", "token", "secret", "password")):
-        return f"is not known here; {_HOLDS_KEYS}"
-    return "is not known here" + (did_you_mean(name, names) or f"; there are {', '.join(names)}")
+        return f"unknown key; {_HOLDS_KEYS}"
+    return "unknown key" + (did_you_mean(name, names) or f"; available: {', '.join(names)}")

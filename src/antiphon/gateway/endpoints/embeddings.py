@@ -147,9 +147,11 @@ def embeddings_url(preset: Preset, base_url: str, model: str, api_version: str =
 
 def embeddings_unsupported(model: str, provider: str, providers: Sequence[str]) -> ProviderError:
     """What to answer where the provider of a model makes none; `providers` are those that do."""
-    there = f"These do: {', '.join(providers)}." if providers else "No provider of this gateway does."
+    there = (
+        f"Providers with embeddings: {', '.join(providers)}." if providers else "No provider of this gateway has one."
+    )
     return ProviderError(
-        f"The model `{model}` is answered by {provider}, which does not make embeddings. {there}",
+        f"The model `{model}` is served by {provider}, which has no embeddings endpoint. {there}",
         "not_found",
         404,
         "embeddings_not_supported",

@@ -108,10 +108,10 @@ def unknown_model_error(name: str, models: Sequence[ModelEntry]) -> ProviderErro
     others = [other for other in names if other not in near]
     shown = (near + others)[:_MAX_SUGGESTIONS]
     more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
-    there = f"There are: {', '.join(shown)}{more}." if shown else "None is listed for you."
+    there = f"There are: {', '.join(shown)}{more}." if shown else "No models are available to this key."
     said = name if len(name) <= 200 else f"{name[:200]}…"
     return ProviderError(
-        f"The model `{said}` does not exist here or you do not have access to it. {there}",
+        f"The model `{said}` does not exist or you do not have access to it. {there}",
         "not_found",
         404,
         param="model",
@@ -177,14 +177,14 @@ def _decode_page_token(token: str) -> str:
     try:
         return urlsafe_b64decode(token).decode()
     except (binascii.Error, ValueError):
-        raise WireError("pageToken: it is none that was given here; ask for the first page again") from None
+        raise WireError("pageToken: invalid; request the first page again") from None
 
 
 def _index_of(models: Sequence[ModelEntry], name: str, field: str) -> int:
     for place, model in enumerate(models):
         if model.name == name:
             return place
-    raise WireError(f"{field}: no model is listed where this page should begin; ask for the first page again")
+    raise WireError(f"{field}: no such page; request the first page again")
 
 
 def _page_size(query: Query, field: str) -> int:

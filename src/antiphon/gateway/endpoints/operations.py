@@ -15,7 +15,7 @@ from antiphon.providers.credentials.pool import CredentialPool
 from antiphon.wire.output import ProviderError
 
 NOT_ADMIN = ProviderError(
-    "this key may not read this; use a key with admin = true", "permission", code="admin_required"
+    "this key may not read this endpoint; use a key with admin = true", "permission", code="admin_required"
 )
 
 

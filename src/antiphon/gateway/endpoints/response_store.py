@@ -123,7 +123,7 @@ class ResponseStore:
             stored = msgspec.json.encode(own), msgspec.json.encode(structs.replace(output, others=())), body
             items = _item_spans(msgspec.json.decode(body), output.parts)
         except (msgspec.DecodeError, TypeError, ValueError, RecursionError) as error:
-            raise StoreError(f"the response {response_id} cannot be kept: {error}") from error
+            raise StoreError(f"response {response_id} cannot be stored: {error}") from error
         now = self._clock()
         with self._file.transaction() as db:
             parent = self._number(db, previous, owner, now) if previous else None

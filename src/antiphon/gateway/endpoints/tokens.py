@@ -154,4 +154,4 @@ def _decode_object(body: bytes) -> dict[str, Any]:
     try:
         return msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise WireError(f"the body is no JSON object: {error}") from error
+        raise WireError(f"the body is not a JSON object: {error}") from error

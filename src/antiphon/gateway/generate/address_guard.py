@@ -97,17 +97,17 @@ class AddressGuard:
         """Refuse what can be refused without a look at the network. Raises `MediaFetchError`."""
         parts = _split(url)
         if parts.scheme not in ("http", "https"):
-            raise MediaFetchError("only http and https addresses are fetched")
+            raise MediaFetchError("only http and https URLs are fetched")
         if "@" in parts.netloc:
-            raise MediaFetchError("an address with a user name or a password in it is not fetched")
+            raise MediaFetchError("URLs with a user name or password are not fetched")
         try:
             port = parts.port or (443 if parts.scheme == "https" else 80)
         except ValueError:
-            raise MediaFetchError("the address is no URL") from None
+            raise MediaFetchError("invalid URL") from None
         if not parts.hostname:
-            raise MediaFetchError("the address names no host")
+            raise MediaFetchError("the URL has no host")
         if port not in self._ports:
-            raise MediaFetchError(f"port {port} is not one that media is fetched from")
+            raise MediaFetchError(f"port {port} is not allowed for media")
 
     def check_address(self, text: str) -> None:
         """Refuse an address that is not public. Raises `AddressBlocked`."""
@@ -167,7 +167,7 @@ def _split(url: str) -> SplitResult:
     try:
         return urlsplit(url)
     except ValueError:
-        raise MediaFetchError("the address is no URL") from None
+        raise MediaFetchError("invalid URL") from None
 
 
 async def resolve_host(host: str, port: int) -> list[str]:

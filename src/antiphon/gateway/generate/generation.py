@@ -138,10 +138,12 @@ class Generation:
             check_model_name(model)
             trace.requested_model = model
             if not model:
-                return self._error(ProviderError("the request names no model", "invalid_request", param="model"))
+                return self._error(ProviderError("the request has no model", "invalid_request", param="model"))
             if not self._key.may_use(model):
                 allowed = ", ".join(self._key.models)
-                return self._error(ProviderError(f"this key may not use {model!r}; it may use {allowed}", "permission"))
+                return self._error(
+                    ProviderError(f"this key may not use model {model!r}; allowed: {allowed}", "permission")
+                )
             return await self._call_targets(self._loaded.resolve(model))
         except WireError as error:
             return self._error(ProviderError(str(error), "invalid_request"))
@@ -244,8 +246,8 @@ class Generation:
 
     def _lacks_usage(self, upstream: AnyUpstream) -> bool:
         """Whether the usage of a stream has to be asked for, can be, and the client did not."""
-        is_chat_path = self._endpoint.format == upstream.format == "openai-chat" and self._trace.streams
-        if not is_chat_path or not self._may_ask_for_usage or not upstream.reports_stream_usage:
+        is_chat_stream = self._endpoint.format == upstream.format == "openai-chat" and self._trace.streams
+        if not is_chat_stream or not self._may_ask_for_usage or not upstream.reports_stream_usage:
             return False
         return not requests_usage(self._request.body)
 
@@ -313,7 +315,7 @@ class Generation:
 
     def _invalid_response(self, error: WireError, prepared: Prepared) -> UpstreamFailed:
         """The failure of a provider whose answer cannot be read: nothing was shown, so the next target may be asked."""
-        message = f"the provider {prepared.target.provider} gave an answer that cannot be read: {error}"
+        message = f"invalid response from provider {prepared.target.provider}: {error}"
         failed = prepared.upstream.scrubbed(ProviderError(message, "server", code=NOT_AN_ANSWER))
         self._trace.fail_attempt(failed)
         return UpstreamFailed(failed)
@@ -400,12 +402,12 @@ class Generation:
                 self._services.state.store, response_id, parsed_request, output, owner=self._key.name, body=body
             )
         except (AntiphonError, msgspec.DecodeError):
-            logger.exception("an answer could not be kept; who goes on from it will not find it")
+            logger.exception("response could not be stored; previous_response_id will not find it")
 
     def _strict_refusal(self, prepared: Prepared) -> Response:
         """The answer of a strict key: what would have been done, and was not."""
         what = [f"repair: {action}" for action in prepared.repairs] + [f"loss: {loss}" for loss in prepared.losses]
-        message = f"this key is strict, and the request cannot be passed on as it is: {'; '.join(what)}"
+        message = f"strict key: the request would need changes: {'; '.join(what)}"
         error = ProviderError(message, "invalid_request", code="strict")
         self._trace.error = error
         return self._with_report_headers(error_response(self._endpoint.format, error, status=_UNPROCESSABLE))

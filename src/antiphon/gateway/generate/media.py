@@ -137,13 +137,13 @@ class MediaFetcher:
             async with asyncio.timeout_at(allowance.until(self.limits.seconds)):
                 fetched = await self._fetch_following_redirects(session, url, allowance)
         except TimeoutError:
-            raise MediaFetchError("it did not come in time") from None
+            raise MediaFetchError("timed out") from None
         except ValueError:  # from whoever of us reads the address
-            raise MediaFetchError("the address is no URL") from None
+            raise MediaFetchError("invalid URL") from None
         except (aiohttp.ClientError, OSError) as error:
             # A library's own words may hold addresses and names of this network.
             cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
-            why = "its address is not public" if isinstance(cause, AddressBlocked) else "its host cannot be reached"
+            why = "the address is not public" if isinstance(cause, AddressBlocked) else "the host cannot be reached"
             raise MediaFetchError(why) from None
         self._cache(url, fetched)
         return fetched
@@ -158,17 +158,17 @@ class MediaFetcher:
                 if response.status not in _REDIRECTS or not location:
                     return await self._read(response, allowance)
             url = urljoin(url, location)
-        raise MediaFetchError(f"it is redirected more than {self.limits.redirects} times")
+        raise MediaFetchError(f"more than {self.limits.redirects} redirects")
 
     async def _read(self, response: aiohttp.ClientResponse, allowance: _RequestBudget) -> FetchedMedia:
         if response.status != 200:
-            raise MediaFetchError(f"its host answered with status {response.status}")
+            raise MediaFetchError(f"the host responded with status {response.status}")
         if response.headers.get("content-encoding", "identity").lower() != "identity":
-            raise MediaFetchError("its host sent it compressed, which was not asked for")
+            raise MediaFetchError("the response is compressed although no compression was requested")
         most = self.limits.part_bytes
         pieces: list[bytes] = []
         size = 0
-        too_long = MediaFetchError(f"it is longer than {most} bytes")
+        too_long = MediaFetchError(f"larger than {most} bytes")
         if (response.content_length or 0) > most:
             raise too_long
         async for piece in response.content.iter_any():
@@ -223,7 +223,7 @@ class _RequestBudget:
     def take(self, size: int) -> None:
         self._left -= size
         if self._left < 0:
-            raise MediaFetchError("the media of the request are too much together")
+            raise MediaFetchError("the media of the request exceed the limit together")
 
 
 def _media(message: Message) -> Iterator[Media]:

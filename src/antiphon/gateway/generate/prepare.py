@@ -19,7 +19,7 @@ def read_model_name(body: bytes) -> str:
     model = top_level_fields(body).get("model")
     name = msgspec.json.decode(model) if model is not None else None
     if not isinstance(name, str) or not name:
-        raise WireError("model: you must provide a model parameter, the name of a model as text")
+        raise WireError("model: you must provide a model parameter (a string)")
     return name
 
 

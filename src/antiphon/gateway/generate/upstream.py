@@ -31,7 +31,7 @@ from antiphon.wire.delta import Failed, ModelOutputDelta, is_visible
 from antiphon.wire.openai_chat.dialects import DIALECTS
 from antiphon.wire.output import ProviderError
 
-EMPTY_ANSWER = ProviderError("the provider ended its answer without having said anything", "stream_cut")
+EMPTY_ANSWER = ProviderError("provider returned an empty response", "stream_cut")
 _FIRST_EVENTS_BYTES = 1024
 _MAX_ERROR_BYTES = 1024 * 1024
 _MAX_RESPONSE_BYTES = 256 * 1024 * 1024
@@ -342,5 +342,5 @@ async def _read(response: HttpResponse, longest: int) -> bytes:
         pieces.append(piece)
         size += len(piece)
         if size > longest:
-            raise TransportError("the answer is longer than any answer may be", "connection_lost")
+            raise TransportError("the response is too large", "connection_lost")
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -51,7 +51,7 @@ def error_response(
 def provider_error_response(format_name: str, error: ProviderError, provider: str) -> Response:
     """An error of a provider, for the client whose request it was."""
     if error.kind in _CREDENTIAL_ERRORS:
-        message = f"the provider {provider} refused the gateway's credential or account: {error.message}"
+        message = f"provider {provider} rejected the gateway's credentials: {error.message}"
         return error_response(format_name, ProviderError(message, "server", code=error.code), status=502)
     status = STATUS_BY_KIND[error.kind]
     if error.kind == "overloaded":

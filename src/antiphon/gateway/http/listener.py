@@ -236,7 +236,7 @@ def bind_socket(host: str, port: int) -> socket.socket:
     except OSError as error:
         sock.close()
         raise GatewayStartError(
-            f"cannot listen on {host}:{port}: {error.strerror}; choose another port (port, format_port) or stop who has it"
+            f"cannot listen on {host}:{port}: {error.strerror}; change port or format_port, or stop the other process"
         ) from None
     sock.setblocking(False)
     return sock

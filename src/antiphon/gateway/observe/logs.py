@@ -150,7 +150,7 @@ class LogHandler(logging.Handler):
         """Write one record, or count that it could not be."""
         try:
             if self._lost:
-                lost = f"{self._lost} log lines before this one could not be written"
+                lost = f"{self._lost} earlier log lines could not be written"
                 self._write(self._line(logging.makeLogRecord({**_AFTER_LOSS, "msg": lost, "created": record.created})))
                 self._lost = 0
             self._write(self._line(record))

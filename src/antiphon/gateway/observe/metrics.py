@@ -78,14 +78,14 @@ class Metrics:
         self._tokens = self._register(
             Counter(
                 "antiphon_tokens_total",
-                "Tokens as the providers counted them; cached and cache_write are part of prompt, reasoning of completion.",
+                "Tokens as counted by the providers; cached and cache_write are part of prompt, reasoning of completion.",
                 ("kind", "provider", "model", "key"),
             )
         )
         self._seconds = self._register(
             Histogram(
                 "antiphon_request_seconds",
-                "From the first byte of a request to the last of its answer.",
+                "Time from the first request byte to the last response byte.",
                 ("client_format", "provider", "model"),
                 _SECONDS,
             )
@@ -93,7 +93,7 @@ class Metrics:
         self._first_token = self._register(
             Histogram(
                 "antiphon_first_token_seconds",
-                "From the first byte of a request to the first content of its answer.",
+                "Time from the first request byte to the first content of the response.",
                 ("provider", "model"),
                 _FIRST_TOKEN_SECONDS,
             )
@@ -101,27 +101,31 @@ class Metrics:
         self._overhead = self._register(
             Histogram(
                 "antiphon_overhead_seconds",
-                "The part of a request that the gateway itself took.",
+                "Time spent in the gateway, excluding waits for the upstream and the client.",
                 ("client_format", "upstream_format"),
                 _OVERHEAD_SECONDS,
             )
         )
         self._repairs = self._register(Counter("antiphon_repairs_total", "Repairs of message sequences.", ("kind",)))
         self._losses = self._register(
-            Counter("antiphon_losses_total", "Things a translation could not carry.", ("what",))
+            Counter("antiphon_losses_total", "Fields dropped in translation, by field.", ("what",))
         )
         self._attempts = self._register(
-            Counter("antiphon_upstream_attempts_total", "Calls of providers.", ("provider",))
+            Counter("antiphon_upstream_attempts_total", "Upstream requests sent.", ("provider",))
         )
         self._failures = self._register(
-            Counter("antiphon_upstream_failures_total", "Calls of providers that failed.", ("provider", "kind"))
+            Counter(
+                "antiphon_upstream_failures_total",
+                "Upstream requests that failed, by error kind.",
+                ("provider", "kind"),
+            )
         )
-        self._reloads = self._register(Counter("antiphon_reloads_total", "Reloads of the configuration.", ("outcome",)))
+        self._reloads = self._register(Counter("antiphon_reloads_total", "Configuration reloads.", ("outcome",)))
         self._log_failures = self._register(
             Counter("antiphon_log_failures_total", "Log lines that could not be written.")
         )
-        self._in_flight = self._register(Gauge("antiphon_requests_in_flight", "Requests being answered."))
-        self._connections = self._register(Gauge("antiphon_connections", "Open connections of clients."))
+        self._in_flight = self._register(Gauge("antiphon_requests_in_flight", "Requests in progress."))
+        self._connections = self._register(Gauge("antiphon_connections", "Open client connections."))
         self._credentials = self._register(
             Gauge(
                 "antiphon_credentials",
@@ -130,9 +134,9 @@ class Metrics:
             )
         )
         self._shared = self._register(
-            Gauge("antiphon_shared_store_up", "Whether each worker reaches the shared store: 1, or 0.", ("worker",))
+            Gauge("antiphon_shared_store_up", "1 if the worker can reach the shared store, else 0.", ("worker",))
         )
-        self._info = self._register(Gauge("antiphon_workers", "Workers that serve, by version.", ("version",)))
+        self._info = self._register(Gauge("antiphon_workers", "Serving workers, by version.", ("version",)))
         self._info.set((version,), 1)
         for outcome in ("applied", "refused"):
             self._reloads.series((outcome,))
@@ -264,7 +268,7 @@ class Metrics:
             try:
                 yield msgspec.json.decode(data, type=_Snapshot)
             except msgspec.DecodeError:
-                logger.warning("the counts of another worker cannot be read, and are left out of this scrape")
+                logger.warning("skipping unreadable metrics of another worker")
 
     def _spend(self, usage: TokenUsage, provider: str, model: str, key_name: str) -> None:
         add = self._tokens.add

@@ -218,7 +218,7 @@ class RecentRequests:
             try:
                 yield msgspec.json.decode(data, type=Activity)
             except msgspec.DecodeError:
-                logger.warning("what another worker saw cannot be read, and is left out")
+                logger.warning("skipping unreadable request records of another worker")
 
     def _minute(self) -> int:
         return int(self._clock()) // 60 * 60

@@ -46,7 +46,7 @@ _STATE_CLASSES = {
     "invalid": "bad",
     "disabled": "quiet",
 }
-_STATE_LABELS = {"half_open": "to be tried", "invalid": "refused"}
+_STATE_LABELS = {"half_open": "half-open (next call probes)", "invalid": "rejected"}
 _NONE = '<span class="quiet">none</span>'
 _UNPRINTABLE = dict.fromkeys((*range(9), 11, *range(14, 32), 127), "\N{REPLACEMENT CHARACTER}")
 
@@ -84,10 +84,10 @@ def _header(status: Status) -> str:
     server = status.server
     about = [
         f"Version {_text(server.version)}, serving for {format_duration(server.uptime)}, since {_date(server.started)}.",
-        f"Configured by <code>{_text(server.config_file)}</code>." if server.config_file else "Running without a file.",
+        f"Configured by <code>{_text(server.config_file)}</code>." if server.config_file else "No configuration file.",
     ]
     if server.workers > 1:
-        about.append(f"Seen by {server.workers} workers.")
+        about.append(f"{server.workers} workers.")
     if server.reload is not None and server.reload.is_applied:
         about.append(f"Reloaded {_date(server.reload.time)}.")
     if server.shared is not None and not server.shared.is_unavailable:
@@ -101,7 +101,7 @@ def _header(status: Status) -> str:
 def _refused_reload(reload: ReloadResult) -> str:
     return (
         '<div class="alarm" role="alert">'
-        f'<b class="bad">The configuration of {_date(reload.time)} was refused</b>; the one before it serves on.'
+        f'<b class="bad">Configuration change at {_date(reload.time)} rejected</b>; the previous one is still active.'
         f"{_list(reload.problems)}</div>"
     )
 
@@ -109,8 +109,8 @@ def _refused_reload(reload: ReloadResult) -> str:
 def _away(shared: SharedStatus) -> str:
     return (
         '<div class="alarm" role="alert">'
-        f'<b class="bad">The shared store <code>{_text(shared.address)}</code> is away</b> since {_date(shared.since)}: '
-        f"{_text(shared.reason)}. Until it is back each worker counts limits and learns of credentials for itself.</div>"
+        f'<b class="bad">Shared store <code>{_text(shared.address)}</code> unavailable</b> since {_date(shared.since)}: '
+        f"{_text(shared.reason)}. Until it is reachable, each worker tracks limits and key health on its own.</div>"
     )
 
 
@@ -123,11 +123,8 @@ def _summary(minutes: Sequence[Minute]) -> str:
         ("Requests, last hour", f"{hour.requests:,}"),
         ("Failed", failed),
         ("Refused", f"{hour.refused:,}"),
-        *(
-            (f"{words.capitalize()} answered within", _seconds(percentile(hour.seconds, share)))
-            for _, words, share in PERCENTILES
-        ),
-        ("First token, half", _seconds(percentile(hour.first_token, 0.5))),
+        *((f"{label} latency", _seconds(percentile(hour.seconds, share))) for label, share in PERCENTILES),
+        ("p50 time to first token", _seconds(percentile(hour.first_token, 0.5))),
     ]
     told = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in figures)
     return f'<dl class="figures">{told}</dl>'
@@ -137,7 +134,7 @@ def _plots(minutes: Sequence[Minute]) -> str:
     bars = (
         '<span class="answered">answered</span><span class="refused">refused</span><span class="failed">failed</span>'
     )
-    lines = "".join(f'<span class="{name}">{words}</span>' for name, words, _ in PERCENTILES)
+    lines = "".join(f'<span class="{label}">{label}</span>' for label, _ in PERCENTILES)
     rows = [
         [
             (_time(row.time), ""),
@@ -151,13 +148,13 @@ def _plots(minutes: Sequence[Minute]) -> str:
         for row in map(MinuteRow.of, reversed(minutes))
         if row.requests
     ]
-    names = ("Minute", "Requests", "Refused", "Failed", "Half within", "95 % within", "First token")
-    numbers = _table("The last hour by minute", names, rows) if rows else '<p class="note">There is nothing yet.</p>'
+    names = ("Minute", "Requests", "Refused", "Failed", "p50 latency", "p95 latency", "p50 first token")
+    numbers = _table("The last hour by minute", names, rows) if rows else '<p class="note">No requests yet.</p>'
     return (
         '<section aria-labelledby="hour"><h2 id="hour">The last hour</h2><div class="plots">'
-        f'<figure><figcaption><b>Requests a minute</b><span class="key">{bars}</span></figcaption>'
+        f'<figure><figcaption><b>Requests per minute</b><span class="key">{bars}</span></figcaption>'
         f"{requests_plot(minutes)}</figure>"
-        f'<figure><figcaption><b>Time to the whole answer</b><span class="key">{lines}</span></figcaption>'
+        f'<figure><figcaption><b>Latency</b><span class="key">{lines}</span></figcaption>'
         f"{latency_plot(minutes)}</figure></div>"
         f'<details class="figures-table"><summary>The same in numbers</summary>{numbers}</details></section>'
     )
@@ -177,7 +174,7 @@ def _credentials(credentials: Sequence[CredentialRow], server: ServerStatus) -> 
         for row in credentials
     ]
     note = '<p class="note">As seen by the worker that wrote this page.</p>' if rows and server.workers > 1 else ""
-    table = _table("Credentials", names, rows) if rows else '<p class="note">No provider here needs one.</p>'
+    table = _table("Credentials", names, rows) if rows else '<p class="note">No provider needs a key.</p>'
     return f'<section aria-labelledby="credentials"><h2 id="credentials">Credentials</h2>{note}{table}</section>'
 
 
@@ -202,21 +199,21 @@ def _word(state: str, until: datetime | None, now: datetime) -> str:
 
 def _models(models: Sequence[ModelRow]) -> str:
     rows = [[(_text(row.name), ""), (", then ".join(map(_text, row.targets)), "")] for row in models]
-    table = _table("Models", ("Asked for", "Goes to"), rows) if rows else '<p class="note">There are no routes.</p>'
+    table = _table("Models", ("Model", "Targets"), rows) if rows else '<p class="note">No routes configured.</p>'
     return f'<section aria-labelledby="models"><h2 id="models">Models</h2>{table}</section>'
 
 
 def _requests(records: Sequence[RequestRecord], server: ServerStatus) -> str:
     shown = records[:_MOST_SHOWN]
     if not shown:
-        listed = '<p class="note">Nothing was asked yet.</p>'
+        listed = '<p class="note">No requests yet.</p>'
     else:
         more = f" of {len(records):,}; all are in the JSON" if len(records) > len(shown) else ""
         repaired = sum(bool(record.repairs) for record in records)
         lossy = sum(bool(record.losses) for record in records)
         listed = (
-            f'<p class="note">The newest {len(shown):,}{more}. Of them all, {repaired:,} were repaired and {lossy:,} '
-            "lost something in translation: open one to see what.</p>"
+            f'<p class="note">The newest {len(shown):,}{more}. Of all of them, {repaired:,} were repaired and {lossy:,} '
+            "were lossy; open one for details.</p>"
             f'<ol class="requests">{"".join(_request(record, server.now) for record in shown)}</ol>'
         )
     return f'<section aria-labelledby="requests"><h2 id="requests">Recent requests</h2>{listed}</section>'
@@ -232,7 +229,7 @@ def _request(record: RequestRecord, now: datetime) -> str:
         f'<span class="{colour}">{text}</span>'
         for is_so, colour, text in (
             (record.repairs, "warn", "repaired"),
-            (record.losses, "warn", "something lost"),
+            (record.losses, "warn", "lossy"),
             (len(record.attempts) > 1, "quiet", f"{len(record.attempts)} attempts"),
         )
         if is_so
@@ -255,7 +252,7 @@ def _request_details(record: RequestRecord) -> str:
         ("Client key", _text(record.key) or _NONE),
         ("Format", _formats(record)),
         ("First token", _seconds(record.first_token_seconds)),
-        ("Spent in the gateway", _seconds(record.overhead_seconds)),
+        ("Gateway overhead", _seconds(record.overhead_seconds)),
         ("Prompt", _tokens(record.prompt_tokens, record.cached_tokens, "cached")),
         ("Completion", _tokens(record.completion_tokens, record.reasoning_tokens, "reasoning")),
     ]
@@ -265,9 +262,9 @@ def _request_details(record: RequestRecord) -> str:
     if record.repairs:
         told += f"<h3>Repaired</h3>{_list(record.repairs)}"
     if record.losses:
-        told += f"<h3>Lost in translation</h3>{_list(record.losses)}"
+        told += f"<h3>Not translated</h3>{_list(record.losses)}"
     if record.attempts:
-        names = ("Asked", "Credential", "Status", "Took", "Error")
+        names = ("Target", "Credential", "Status", "Duration", "Error")
         told += f"<h3>Attempts</h3>{_table('Attempts', names, map(_attempt, record.attempts))}"
     return told
 

@@ -118,7 +118,7 @@ def tracer_from_environment(version: str = "") -> RequestTracer:
         resources = import_module("opentelemetry.sdk.resources")
         otlp = import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
     except ImportError as error:
-        logger.warning("no spans are sent: %s is not installed; install antiphon[otel]", error.name)
+        logger.warning("tracing is off: %s is not installed; run pip install 'antiphon[otel]'", error.name)
         return RequestTracer(version=version)
     name = os.environ.get("OTEL_SERVICE_NAME", "antiphon")
     provider = sdk.TracerProvider(resource=resources.Resource.create({"service.name": name}))
