@@ -99,9 +99,9 @@ def test_an_answer_is_drawn_while_it_comes_and_stands_there_once(server: Scripte
         "```python\nx = 1\n```\n\nThe last words.",
     )
     body = streamed(begun, "Second blo", "ck.\n\n", ended)
-    cut = body.index(b"ck.\\n")  # in the middle of the second block
+    ellipsize = body.index(b"ck.\\n")  # in the middle of the second block
     gate = threading.Event()
-    server.play(Reply(body=body[:cut], hangs=True))
+    server.play(Reply(body=body[:ellipsize], hangs=True))
     with with_model(server, tmp_path) as terminal:
         terminal.sees("/help says more")
         terminal.send("draw")
