@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from antiphon.conversation.agent import CHANNEL
+from antiphon.conversation.agent import AGENT_CHANNEL
 from antiphon.errors import GraphError
 from antiphon.graph.llm_node import Words
 from antiphon.graph.node import ConversationNode
@@ -48,7 +48,7 @@ class AskNode(ConversationNode):
         step.mark()
         stage = NodeStage(step.chat, step.place.node)
         entry = ModelInputEntry.of(words, channel=self._by)
-        if self._by == CHANNEL:
+        if self._by == AGENT_CHANNEL:
             step.hand_over(stage, entry)
         else:
             step.runner(stage).start(entry)

@@ -22,10 +22,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from antiphon.conversation import Bounds, Conversation, Turn
-from antiphon.conversation.blocking import run_blocking
-from antiphon.conversation.message import message
-from antiphon.conversation.stage import Stage
-from antiphon.conversation.turn_runner import TurnRunner
+from antiphon.conversation.message import make_entry
+from antiphon.conversation.sync import run_sync
+from antiphon.conversation.turn_runner import Participants, TurnRunner
 from antiphon.errors import GraphError, LeaseHeld
 from antiphon.graph.holdings import Holding, Holdings
 from antiphon.graph.lineage import lineage_of
@@ -117,11 +116,11 @@ class Conversations:
         It is the conversation of `state`, or of that id, or a new one. Calls that still wait in it are closed: the talk goes on
         without them. To ask from an earlier point, say `at` which version: what came after it is rolled back.
         """
-        entry = message("user", content)
+        entry = make_entry("user", content)
         if not isinstance(entry, ModelInputEntry):
             raise GraphError("a question is made of text and parts")
         named = conversation or str((state or {}).get("conversation") or "")
-        return run_blocking(self._asked(entry, named, title, at))
+        return run_sync(self._asked(entry, named, title, at))
 
     def bind(self, graph: G) -> G:
         """The graph, with word of the end of its runs: what a run held is given back then, and not before."""
@@ -155,7 +154,7 @@ class Conversations:
         if turn.has_failed and not turn.ended:
             return "llm"  # which asks again; the calls of an answer that was cut off are not run
         if turn.open_calls:
-            plan = TurnRunner(Stage(chat), self._bounds, None).plan()
+            plan = TurnRunner(Participants(chat), self._bounds, None).plan()
             return "human" if plan.pending and not plan.to_run else "tools"
         return "llm" if turn.needs_model else "end"
 
@@ -206,7 +205,7 @@ class Conversations:
 
     def close(self) -> None:
         """`aclose` from code that does not await."""
-        run_blocking(self.aclose())
+        run_sync(self.aclose())
 
     def __enter__(self) -> Self:
         return self
@@ -232,7 +231,7 @@ class Conversations:
         try:
             if at is not None and at != holding.chat.history.version:
                 holding.chat.history.rollback(at, "asked from here")
-            TurnRunner(Stage(holding.chat), self._bounds, lambda _: None).start(entry)
+            TurnRunner(Participants(holding.chat), self._bounds, lambda _: None).start(entry)
             return {"conversation": name, "version": holding.chat.history.version}
         finally:
             self._holdings.leave(holding)

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from antiphon.conversation import Decision, ToolLoop
-from antiphon.conversation.message import message
+from antiphon.conversation.message import make_entry
 from antiphon.errors import ConversationError, GraphError
 from antiphon.graph.node import ConversationNode
 from antiphon.graph.stage import NodeStage
@@ -80,7 +80,7 @@ class HumanNode(ConversationNode):
         if any(isinstance(entry, ModelInputEntry) for entry in step.done):
             return
         content = answer["say"] if _says(answer) else answer
-        entry = message("user", content if isinstance(content, list | tuple) else (content,))
+        entry = make_entry("user", content if isinstance(content, list | tuple) else (content,))
         if not isinstance(entry, ModelInputEntry):
             raise GraphError(f"a person says text and parts, not a {type(entry).__name__}")
         step.mark()

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from antiphon.conversation.agent import CHANNEL
+from antiphon.conversation.agent import AGENT_CHANNEL
 from antiphon.conversation.events import BOUNDS
 from antiphon.conversation.turn import Turn
 from antiphon.errors import GraphError, TurnOver
@@ -92,7 +92,7 @@ class LLMNode(ConversationNode):
             raise GraphError("nobody has asked anything yet: begin with Conversations.ask, an AskNode or a HumanNode")
         words = self._prompt(step.state) if callable(self._prompt) else self._prompt or GO_ON
         step.mark()
-        step.hand_over(stage, ModelInputEntry.of(words, channel=CHANNEL))
+        step.hand_over(stage, ModelInputEntry.of(words, channel=AGENT_CHANNEL))
         return True
 
 

@@ -11,7 +11,7 @@ from functools import cache
 from types import new_class
 from typing import Any, Self
 
-from antiphon.conversation.blocking import run_blocking
+from antiphon.conversation.sync import run_sync
 from antiphon.errors import GraphError
 from antiphon.graph.place import MISSING
 
@@ -33,7 +33,7 @@ class RunnableNode:
 
     def invoke(self, state: Any, config: Any = None, **_: Any) -> dict[str, Any]:
         """Do it now."""
-        return run_blocking(self.made(state, config or _config_here(), is_async=False))
+        return run_sync(self.made(state, config or _config_here(), is_async=False))
 
     async def ainvoke(self, state: Any, config: Any = None, **_: Any) -> dict[str, Any]:
         """`invoke` for code that awaits."""

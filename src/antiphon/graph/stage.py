@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from antiphon.conversation import Conversation
-from antiphon.conversation.agent import SOURCE
-from antiphon.conversation.stage import Stage
+from antiphon.conversation.turn import AGENT_PREFIX
+from antiphon.conversation.turn_runner import Participants
 from antiphon.errors import GraphError
 from antiphon.history import EntryMetadata, SetSystemInstructionEntry
 from antiphon.providers.client import ProviderClient
 from antiphon.wire.request import ToolDefinition
 
 
-class NodeStage(Stage):
+class NodeStage(Participants):
     """The conversation's own model and tools, as far as the node does not say otherwise."""
 
     def __init__(
@@ -33,7 +33,7 @@ class NodeStage(Stage):
     @property
     def source(self) -> str:
         """A node with instructions of its own speaks as an agent of its name."""
-        return f"{SOURCE}{self._name}" if self._system is not None and self._name else ""
+        return f"{AGENT_PREFIX}{self._name}" if self._system is not None and self._name else ""
 
     @property
     def model(self) -> str | ProviderClient | None:

@@ -11,11 +11,10 @@ from itertools import takewhile
 from typing import Any
 
 from antiphon.conversation import Bounds, Conversation, LoopEvent
-from antiphon.conversation.agent import CHANNEL
-from antiphon.conversation.parts_tracker import INTERRUPTED
-from antiphon.conversation.stage import Stage
-from antiphon.conversation.turn import is_question
-from antiphon.conversation.turn_runner import TurnRunner
+from antiphon.conversation.agent import AGENT_CHANNEL
+from antiphon.conversation.model_call import INTERRUPTED
+from antiphon.conversation.turn import starts_turn
+from antiphon.conversation.turn_runner import Participants, TurnRunner
 from antiphon.errors import TurnOver
 from antiphon.graph.mark import StepMark, append_mark, last_mark
 from antiphon.graph.place import Place
@@ -81,7 +80,7 @@ class GraphStep:
             kept = [entry.sequence_number for entry in self._since(self._mark) if type(entry) in SETTING]
             self.chat.history.rollback(self._mark.number, "the step was cancelled; it is made again", kept=kept)
 
-    def hand_over(self, stage: Stage, words: ModelInputEntry) -> None:
+    def hand_over(self, stage: Participants, words: ModelInputEntry) -> None:
         """Begin a turn that no person asked for, so many times in a row and no more."""
         runner = self.runner(stage)
         if _hand_overs(self.chat) >= self._max_hand_overs:
@@ -92,7 +91,7 @@ class GraphStep:
             )
         runner.start(words)
 
-    def runner(self, stage: Stage) -> TurnRunner:
+    def runner(self, stage: Participants) -> TurnRunner:
         """Plays one step of the turn as the loop would: within its bounds, repeating nothing that is finished."""
         return TurnRunner(stage, self._bounds, self.tell, steps=1, spent=self._spent())
 
@@ -127,8 +126,8 @@ def _hand_overs(chat: Conversation) -> int:
     """How many turns in a row no person began."""
     count = 0
     for entry in reversed(chat.history.snapshot().effective):
-        if isinstance(entry, ModelInputEntry) and is_question(entry):
-            if entry.channel != CHANNEL:
+        if isinstance(entry, ModelInputEntry) and starts_turn(entry):
+            if entry.channel != AGENT_CHANNEL:
                 break
             count += 1
     return count

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
+def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
     """What the coroutine returns. Ctrl-C cancels it, lets it put its things in order, and is raised."""
     try:
         asyncio.get_running_loop()

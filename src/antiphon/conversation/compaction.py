@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 
 from antiphon.conversation.conversation import Conversation
-from antiphon.conversation.turn import is_question
+from antiphon.conversation.turn import starts_turn
 from antiphon.errors import ConversationError
 from antiphon.history import (
     AgentHistorySnapshot,
@@ -25,29 +25,29 @@ from antiphon.providers.client import ProviderClient
 
 logger = logging.getLogger(__name__)
 
-_ASKED = (
+_PROMPT = (
     "Summarise the conversation below for whoever has to go on with it: what the person wants, what was found and decided, the "
     "names, numbers, ids and dates that will be needed, and what is still open. Write in the language of the conversation, "
     "without preamble, at most 400 words."
 )
-_TRANSCRIPT = 120_000
-_LINE = 300
-_EXTRACT = 6_000
+_MAX_TRANSCRIPT_CHARS = 120_000
+_MAX_LINE_CHARS = 300
+_MAX_EXTRACT_CHARS = 6_000
 _SPEAKERS = {ModelInputEntry: "Person", ModelOutputEntry: "Model", ToolCallResultsEntry: "Tools"}
 
 
-async def compacted(chat: Conversation) -> CompactionEntry:
+async def compact(chat: Conversation) -> CompactionEntry:
     """Let a summary stand for all turns but the latest. Raises `ConversationError` if there is nothing to sum up."""
     snapshot = chat.history.snapshot()
-    up_to = summarised_up_to(snapshot)
-    summary = await summary_of(snapshot, up_to, chat.client, chat.model)
+    up_to = compaction_end(snapshot)
+    summary = await summarize(snapshot, up_to, chat.client, chat.model)
     return chat.history.compact(summary, up_to)
 
 
-def summarised_up_to(snapshot: AgentHistorySnapshot) -> int:
+def compaction_end(snapshot: AgentHistorySnapshot) -> int:
     """The last entry a summary should stand for: all but the latest turn. Raises `ConversationError` if that is nothing."""
     done = snapshot.compaction.up_to if snapshot.compaction else 0
-    questions = [entry.sequence_number for entry in snapshot.effective if is_question(entry)]
+    questions = [entry.sequence_number for entry in snapshot.effective if starts_turn(entry)]
     up_to = questions[-1] - 1 if questions else 0
     if not any(number <= up_to and number > done for number in questions):
         raise ConversationError(
@@ -56,7 +56,7 @@ def summarised_up_to(snapshot: AgentHistorySnapshot) -> int:
     return up_to
 
 
-async def summary_of(snapshot: AgentHistorySnapshot, up_to: int, provider: ProviderClient, model: str) -> str:
+async def summarize(snapshot: AgentHistorySnapshot, up_to: int, provider: ProviderClient, model: str) -> str:
     """The effective entries up to `up_to` in a few words."""
     entries = [entry for entry in snapshot.effective if entry.sequence_number <= up_to]
     before = snapshot.compaction
@@ -66,8 +66,8 @@ async def summary_of(snapshot: AgentHistorySnapshot, up_to: int, provider: Provi
     said += [line for entry in entries if (line := _line(entry))]
     if model.partition("/")[0] != "offline":
         try:
-            asking = Conversation(model, provider=provider, system=_ASKED)
-            asking.add("\n\n".join(said)[-_TRANSCRIPT:])
+            asking = Conversation(model, provider=provider, system=_PROMPT)
+            asking.add("\n\n".join(said)[-_MAX_TRANSCRIPT_CHARS:])
             if answer := (await asking.call_model()).response_markdown.strip():
                 return answer
         except ModelCallFailed as failure:
@@ -77,13 +77,12 @@ async def summary_of(snapshot: AgentHistorySnapshot, up_to: int, provider: Provi
 
 def extract(said: list[str]) -> str:
     """The beginning of everything that was said, oldest first; of too much, the latest."""
-    lines = [
-        line if len(line) <= _LINE else line[: _LINE - 1] + "…" for line in (" ".join(one.split()) for one in said)
-    ]
+    lines = [" ".join(text.split()) for text in said]
+    lines = [line if len(line) <= _MAX_LINE_CHARS else line[: _MAX_LINE_CHARS - 1] + "…" for line in lines]
     size, kept = 0, 0
     for line in reversed(lines):
         size += len(line)
-        if size > _EXTRACT:
+        if size > _MAX_EXTRACT_CHARS:
             break
         kept += 1
     left_out = [f"({len(lines) - kept} earlier entries are left out.)"] if kept < len(lines) else []
