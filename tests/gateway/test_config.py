@@ -21,8 +21,8 @@ from antiphon.gateway.config_file import load_config, read_config
 from antiphon.gateway.environment import offered
 from antiphon.gateway.globs import covers
 from antiphon.gateway.toml_places import places_of
+from antiphon.providers.credentials.secret import read_headers
 from antiphon.providers.presets import PRESETS
-from antiphon.providers.secret import read_headers
 
 ROOT = Path(__file__).parent.parent.parent
 KEY = "sk-a-real-secret-that-nobody-may-see"

@@ -18,7 +18,7 @@ from antiphon.gateway.metrics import STATES, Metrics
 from antiphon.gateway.worker_files import WorkerFiles, keep_sharing
 from antiphon.history.usage import TokenUsage
 from antiphon.providers.call import Attempt
-from antiphon.providers.credential_key import CredentialStatus, KeyState, ModelStatus
+from antiphon.providers.credentials.health import CredentialStatus, KeyState, ModelStatus
 from antiphon.repair.action import Action
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ProviderError

@@ -27,8 +27,8 @@ from antiphon.graph import (
 from antiphon.history import HumanDecisionEntry, ModelInputEntry, ToolCallResultsEntry, ToolCallStartedEntry
 from antiphon.parts import ToolCallRequest
 from antiphon.providers.call import ModelCallFailed
+from antiphon.providers.engine.response_reader import unfolded_part
 from antiphon.providers.scripted import FunctionModel, ScriptedModel, call
-from antiphon.providers.unfolding import unfolded_part
 from antiphon.tools import Tool, tool
 from antiphon.wire.delta import Started
 from graph.rig import chats_in, kinds, log_of, loop_graph, thread

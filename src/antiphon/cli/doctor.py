@@ -34,9 +34,9 @@ from antiphon.gateway.config import Config, ConfigRefused, GatewaySettings, Prov
 from antiphon.gateway.shared import store_of
 from antiphon.history.opening import data_folder, folder_of, is_server, open_store
 from antiphon.history.private_files import exposure
+from antiphon.providers.credentials.secret import Credential, masked
 from antiphon.providers.presets import plain_base_url
-from antiphon.providers.secret import Credential, masked
-from antiphon.providers.transport import HttpRequest, Timeouts, Transport
+from antiphon.providers.transport.request import HttpRequest, Timeouts, Transport
 
 State: TypeAlias = Literal["ok", "warn", "fail"]
 
@@ -158,7 +158,7 @@ def _hosts(config: Config) -> Iterator[Checked]:
     if not providers:
         return
     try:
-        from antiphon.providers.aiohttp_transport import AiohttpTransport
+        from antiphon.providers.transport.aiohttp_transport import AiohttpTransport
 
         answers = asyncio.run(_asked(providers, AiohttpTransport()))
     except AntiphonError as error:

@@ -457,7 +457,7 @@ class Conversation:
 
             self._own_client = ProviderRouter.from_environment()
         if not model_or_client:
-            from antiphon.providers.choice import default_model
+            from antiphon.providers.default_model import default_model
 
             model_or_client = self._model = default_model(os.environ).model
         return self._own_client, model_or_client

@@ -25,7 +25,7 @@ from secrets import token_hex
 from msgspec import Struct
 
 from antiphon.gateway.config import Config
-from antiphon.providers.secret import Credential
+from antiphon.providers.credentials.secret import Credential
 
 HASH_PREFIX = "sha256:"
 _KEY_PREFIX = "sk-antiphon-"

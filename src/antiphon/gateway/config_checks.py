@@ -18,9 +18,9 @@ from antiphon.gateway.config_shape import Finding, meant
 from antiphon.gateway.globs import covers
 from antiphon.gateway.shared_address import NoAddress, address_of
 from antiphon.gateway.shared_store import HOW_TO_INSTALL, is_installed
+from antiphon.providers.credentials.secret import Credential, holds_secret
 from antiphon.providers.model_name import check_model_name
 from antiphon.providers.presets import PRESETS, Preset, plain_base_url
-from antiphon.providers.secret import Credential, holds_secret
 from antiphon.wire.openai_chat.dialects import DIALECTS
 
 _ELSEWHERE = 'put it into an environment variable and write "env:NAME", or into a file and write "file:PATH"'

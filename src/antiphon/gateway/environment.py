@@ -24,7 +24,7 @@ from antiphon.gateway.config import (
     ProviderSettings,
 )
 from antiphon.gateway.config_checks import check_config, spelled
-from antiphon.providers.choice import MODEL_VARIABLE, default_model
+from antiphon.providers.default_model import MODEL_VARIABLE, default_model
 from antiphon.providers.presets import PRESETS, Preset, first_set
 
 CLIENT_KEY_VARIABLE = "ANTIPHON_CLIENT_KEY"

@@ -28,7 +28,7 @@ from antiphon.gateway.meters import OTHER, Counter, Family, Gauge, Histogram, Ro
 from antiphon.gateway.worker_files import WorkerFiles
 from antiphon.history.usage import TokenUsage
 from antiphon.providers.call import Attempt
-from antiphon.providers.credential_key import CredentialStatus, KeyState
+from antiphon.providers.credentials.health import CredentialStatus, KeyState
 from antiphon.repair.action import Action
 from antiphon.wire.loss import Loss
 

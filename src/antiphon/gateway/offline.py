@@ -14,8 +14,8 @@ from antiphon.context import LiveContext, RenderedContextEntry
 from antiphon.gateway.upstream import StreamReply, UpstreamFailed, WholeReply
 from antiphon.history import ContextEntry, ContextEntryRole, ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry
 from antiphon.parts import ToolCallResult
-from antiphon.providers.answer import AnswerReader
 from antiphon.providers.call import Attempt, ProviderCallOptions
+from antiphon.providers.engine.response_reader import AnswerReader
 from antiphon.providers.offline import OfflineModel
 from antiphon.wire import formats
 from antiphon.wire.delta import Assembler, Failed

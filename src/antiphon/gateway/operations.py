@@ -11,7 +11,7 @@ from math import inf
 from antiphon.gateway.client_keys import ClientKey, ClientKeys, is_loopback
 from antiphon.gateway.message import Answer
 from antiphon.gateway.running import Running
-from antiphon.providers.credentials import CredentialPool
+from antiphon.providers.credentials.pool import CredentialPool
 from antiphon.wire.output import ProviderError
 
 NOT_ADMIN = ProviderError(

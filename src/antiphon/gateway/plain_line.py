@@ -34,7 +34,7 @@ from antiphon.gateway.logs import name_request
 from antiphon.gateway.message import Answer, ClientRequest
 from antiphon.gateway.plain_head import PlainHead, read_head
 from antiphon.gateway.slow_clients import flush, wait_for_client
-from antiphon.providers.errand import Errand
+from antiphon.providers.transport.errand import Errand
 
 logger = logging.getLogger("antiphon.gateway")
 

@@ -18,13 +18,12 @@ from antiphon.gateway.config import Config, ProviderSettings
 from antiphon.gateway.offline import OfflineUpstream
 from antiphon.gateway.origin import OriginRules
 from antiphon.gateway.upstream import Upstream
-from antiphon.providers.course import applied_wait
-from antiphon.providers.credential_key import CredentialStatus
-from antiphon.providers.credentials import CredentialPool
+from antiphon.providers.credentials.health import CredentialStatus
+from antiphon.providers.credentials.pool import CredentialPool
 from antiphon.providers.presets import plain_base_url
-from antiphon.providers.retry import RetryPolicy
+from antiphon.providers.retry import RetryPolicy, applied_wait
 from antiphon.providers.routes import Route, RouteTable, Target
-from antiphon.providers.transport import Timeouts, Transport
+from antiphon.providers.transport.request import Timeouts, Transport
 from antiphon.wire.output import ProviderError
 
 

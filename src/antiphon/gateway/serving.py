@@ -39,8 +39,8 @@ from antiphon.gateway.services import Services
 from antiphon.gateway.shared import shared_by
 from antiphon.gateway.spans import started_spans
 from antiphon.gateway.worker_files import WorkerFiles, keep_sharing
-from antiphon.providers.aiohttp_transport import AiohttpTransport
-from antiphon.providers.direct_transport import DirectTransport
+from antiphon.providers.transport.aiohttp_transport import AiohttpTransport
+from antiphon.providers.transport.client import DirectTransport
 
 logger = logging.getLogger("antiphon.gateway")
 

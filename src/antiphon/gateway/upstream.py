@@ -1,7 +1,7 @@
 """`Upstream`: a provider as the gateway sees it: a body goes there, and an answer that is known to be one comes back.
 
 Several tries may be made before that: with another key where the key was refused, again where the moment was bad (the budgets
-are `providers.course`'s). A streamed answer is held until its first event that shows something: what fails before that, an
+are `providers.retry`'s). A streamed answer is held until its first event that shows something: what fails before that, an
 error inside a 200, a stream that is empty or cut, is a failure like any other and can still be mended here or by another
 provider. One that thinks for longer than the hold is let through, and is the client's from then on.
 """
@@ -19,15 +19,14 @@ from typing import Any, NoReturn, Protocol
 from msgspec import Struct, structs
 
 from antiphon.errors import TransportError
-from antiphon.providers.answer import AnswerReader, failure_of, read_whole, refusal_of
 from antiphon.providers.call import Attempt
-from antiphon.providers.course import Course
-from antiphon.providers.credentials import CredentialPool, Lease
+from antiphon.providers.credentials.pool import CredentialPool, Lease
+from antiphon.providers.credentials.secret import read_headers, scrubbed
+from antiphon.providers.engine.response_reader import AnswerReader, failure_of, read_whole, refusal_of
+from antiphon.providers.engine.retry_after import retry_after
 from antiphon.providers.presets import Preset
-from antiphon.providers.retry import RetryPolicy
-from antiphon.providers.retry_after import retry_after
-from antiphon.providers.secret import read_headers, scrubbed
-from antiphon.providers.transport import HttpRequest, HttpResponse, Timeouts, Transport
+from antiphon.providers.retry import Course, RetryPolicy
+from antiphon.providers.transport.request import HttpRequest, HttpResponse, Timeouts, Transport
 from antiphon.wire import formats
 from antiphon.wire.delta import Failed, ModelOutputDelta, is_visible
 from antiphon.wire.openai_chat.dialects import DIALECTS

@@ -9,8 +9,8 @@ from contextlib import aclosing
 from antiphon.context.tokens import CHARACTERS_PER_TOKEN, CharacterEstimate
 from antiphon.history import ContextEntry
 from antiphon.providers.call import ProviderCallOptions
-from antiphon.providers.choice import OFFERS, OFFLINE, SERVERS, Choice, default_model
 from antiphon.providers.client import ProviderClient
+from antiphon.providers.default_model import OFFERS, OFFLINE, SERVERS, Choice, default_model
 from antiphon.providers.presets import PRESETS
 from antiphon.providers.router import ProviderRouter
 from antiphon.wire.delta import Finished, ModelOutputDelta, PartDelta, UsageReported

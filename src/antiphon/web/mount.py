@@ -19,13 +19,13 @@ from antiphon.gateway.running import Running
 from antiphon.gateway.upstream import Upstream
 from antiphon.history import HistoryStore
 from antiphon.history.opening import folder_of
-from antiphon.providers.choice import MODEL_VARIABLE, OFFERS, Choice, default_model
 from antiphon.providers.client import ProviderClient
-from antiphon.providers.http import HttpProviderClient
+from antiphon.providers.default_model import MODEL_VARIABLE, OFFERS, Choice, default_model
+from antiphon.providers.http_provider import HttpProviderClient
 from antiphon.providers.offline import OfflineModel
 from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.router import ProviderRouter
-from antiphon.providers.transport import Timeouts
+from antiphon.providers.transport.request import Timeouts
 from antiphon.web.admission import Admission
 from antiphon.web.app import STREAM_SECONDS, ChatApp, admit
 from antiphon.web.models import ChatModels

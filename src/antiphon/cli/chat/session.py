@@ -27,7 +27,7 @@ from antiphon.errors import (
 from antiphon.history import AgentHistory, ConversationInfo, ModelInputEntry
 from antiphon.history.opening import folder_of, open_store, shown
 from antiphon.history.private_files import make_private_folder
-from antiphon.providers.choice import Choice
+from antiphon.providers.default_model import Choice
 from antiphon.tools.builtin import PlanStore
 from antiphon.tools.executor import ask_before_changes
 from antiphon.tools.tool import Tool

@@ -1,6 +1,6 @@
 """`CredentialPool`: several keys of one provider, each used while it is good for something.
 
-What is held against a key, and when it may be tried again, is the state machine of `credential_key`: healthy, cooling until,
+What is held against a key, and when it may be tried again, is the state machine of `health`: healthy, cooling until,
 exhausted, invalid, disabled, and half-open with one probe at a time; by key, and by key and model. The pool chooses:
 
 - Among the usable keys the choice is smooth weighted round robin: in any stretch of calls each has its share.
@@ -21,9 +21,9 @@ from itertools import count
 from math import inf
 
 from antiphon.errors import CredentialError, NoUsableCredential
-from antiphon.providers.credential_key import CredentialStatus, Key, Waits
-from antiphon.providers.credential_standing import NOTHING_HELD, Standing
-from antiphon.providers.secret import Credential, masked, scrubbed
+from antiphon.providers.credentials.health import CredentialStatus, Key, Waits
+from antiphon.providers.credentials.secret import Credential, masked, scrubbed
+from antiphon.providers.credentials.shared_state import NOTHING_HELD, Standing
 from antiphon.wire.output import ErrorKind, ProviderError
 
 _REREAD_SECONDS = 1.0

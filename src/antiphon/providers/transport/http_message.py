@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from antiphon.providers.decompress import Decompressor, MalformedBody
+from antiphon.providers.transport.decompress import Decompressor, MalformedBody
 
 LONGEST_HEAD = 64 * 1024
 _LONGEST_SIZE = 1024

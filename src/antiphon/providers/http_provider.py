@@ -27,17 +27,16 @@ from msgspec import Struct, structs
 
 from antiphon.errors import ProviderSetupError
 from antiphon.history import ContextEntry, Origin
-from antiphon.providers.aiohttp_transport import AiohttpTransport
 from antiphon.providers.call import Attempt, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
-from antiphon.providers.course import Course
-from antiphon.providers.credentials import CredentialPool
-from antiphon.providers.exchange import Exchange
+from antiphon.providers.credentials.pool import CredentialPool
+from antiphon.providers.credentials.secret import Credential, read_headers, scrubbed
+from antiphon.providers.engine.attempt import Exchange
 from antiphon.providers.presets import Preset, first_set, plain_base_url, preset_named
 from antiphon.providers.rendering import render_call
-from antiphon.providers.retry import RetryPolicy
-from antiphon.providers.secret import Credential, read_headers, scrubbed
-from antiphon.providers.transport import HttpRequest, Timeouts, Transport
+from antiphon.providers.retry import Course, RetryPolicy
+from antiphon.providers.transport.aiohttp_transport import AiohttpTransport
+from antiphon.providers.transport.request import HttpRequest, Timeouts, Transport
 from antiphon.wire import formats
 from antiphon.wire.delta import Failed, ModelOutputDelta, is_visible
 from antiphon.wire.output import ProviderError

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.providers.errand import Errand, Moment
+from antiphon.providers.transport.errand import Errand, Moment
 
 told: ContextVar[str] = ContextVar("told", default="")
 

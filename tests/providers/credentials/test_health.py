@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from antiphon.errors import NoUsableCredential
-from antiphon.providers.credential_standing import Standing
-from antiphon.providers.credentials import CredentialPool, Lease
-from antiphon.providers.secret import Credential
+from antiphon.providers.credentials.pool import CredentialPool, Lease
+from antiphon.providers.credentials.secret import Credential
+from antiphon.providers.credentials.shared_state import Standing
 from antiphon.wire.output import ProviderError
 
 SECRET, OTHER = "sk-first-key-000000aaaa", "sk-second-key-00000bbbb"

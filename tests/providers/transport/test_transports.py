@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.errors import TransportError
-from antiphon.providers.aiohttp_transport import AiohttpTransport
-from antiphon.providers.decompress import Decompressor, MalformedBody
-from antiphon.providers.direct_transport import DirectTransport
-from antiphon.providers.transport import HttpRequest, Timeouts, Transport
-from providers.test_direct_transport import LENGTH, OK, WORDS, Host
+from antiphon.providers.transport.aiohttp_transport import AiohttpTransport
+from antiphon.providers.transport.client import DirectTransport
+from antiphon.providers.transport.decompress import Decompressor, MalformedBody
+from antiphon.providers.transport.request import HttpRequest, Timeouts, Transport
+from providers.transport.test_client import LENGTH, OK, WORDS, Host
 
 TRANSPORTS: dict[str, Callable[[], Transport]] = {
     "direct": lambda: DirectTransport(AiohttpTransport({})),

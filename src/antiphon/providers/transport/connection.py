@@ -1,178 +1,35 @@
-"""`DirectTransport`: plain HTTP/1.1 straight to a host, for whoever asks the same few hosts all day.
+"""`ClientConnection`: one connection to an upstream, one request at a time; and `StreamedResponse`, what comes back on it.
 
-A call is one write and one message read back: no objects are made for what nobody looks at, and bytes that came together are
-given together, however many chunks they were cut into. Whatever is not that simple (a proxy of the environment, an address
-with more in it than letters) is left to the transport behind it, which knows everything.
-
-Theory of operation. A `_Line` is a connection: it reads heads and bodies and tells its `_Reply`, which is what the caller
-holds. Who waits for it is woken once for all bytes that came together. When the last byte of a message was read the line goes
-back to the idle ones of its host by itself, unless anything speaks against it: the host wants to close, bytes are left over, the
-request was not written to its end. One timer serves a line, whatever is asked over it: it looks again when it rings, and is not
-set anew for every answer.
-
-Answers are asked for uncompressed. One that is not well-formed (`http_message`) ends the connection.
+Bytes that arrive together are delivered together, however many chunks they were cut into, and the reader is woken once for them.
+After the last byte of a response the connection returns to the idle list of its origin, unless the upstream wants to close it,
+bytes are left over, or the request was not fully written. One timer per connection is re-armed when it fires; it is not set
+again for each response. A malformed response (`http_message`) ends the connection.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 import socket
-import ssl
 import time
 from collections.abc import AsyncIterator, Mapping
-from functools import lru_cache
 from math import inf
-from typing import NamedTuple
 
-from antiphon import __version__
 from antiphon.errors import TransportError
-from antiphon.providers.aiohttp_transport import KEPT_ALIVE, MOST_REDIRECTS, AiohttpTransport, redirected
-from antiphon.providers.errand import Moment
-from antiphon.providers.http_message import MessageBody, NotHttp, read_head
-from antiphon.providers.transport import HttpRequest, HttpResponse, trouble
+from antiphon.providers.transport.aiohttp_transport import KEPT_ALIVE
+from antiphon.providers.transport.errand import Moment
+from antiphon.providers.transport.http_message import MessageBody, NotHttp, read_head
+from antiphon.providers.transport.request import HttpRequest, trouble
 
 _MOST_WAITING = 256 * 1024
 """So much of an answer may wait to be taken before no more is read."""
 _SMALL = 16 * 1024
 """A body that is smaller is sent in one piece with its head."""
-_USUAL = f"user-agent: antiphon/{__version__}\r\naccept-encoding: identity\r\n"
-_PORTS = {"http": 80, "https": 443}
-_url = re.compile(
-    r"(https?)://([A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?"
-    r"((?:/[A-Za-z0-9_~:@-][A-Za-z0-9._~:@-]*)+(?:\?[A-Za-z0-9._~=&-]*)?)"
-).fullmatch
 
 
-class _Place(NamedTuple):
-    """Where a request goes: the host, and the beginning of every head for that address."""
-
-    key: tuple[str, str, int]
-    head: str
-
-
-@lru_cache(maxsize=1024)
-def _place(method: str, url: str) -> _Place | None:
-    """The place of an address; None if it is not plain."""
-    found = _url(url)
-    if found is None or method not in ("GET", "POST"):
-        return None
-    scheme, host, port = found[1], found[2], int(found[3] or _PORTS[found[1]])
-    shown = host if port == _PORTS[scheme] else f"{host}:{port}"
-    return _Place((scheme, host.strip("[]"), port), f"{method} {found[4]} HTTP/1.1\r\nhost: {shown}\r\n{_USUAL}")
-
-
-class DirectTransport:
-    """Sends what is plain itself and the rest through `otherwise`. For one event loop."""
-
-    def __init__(self, otherwise: AiohttpTransport) -> None:
-        self._otherwise = otherwise
-        self._idle: dict[tuple[str, str, int], list[_Line]] = {}
-        self._lines: set[_Line] = set()
-        self._certificates: ssl.SSLContext | None = None
-
-    async def send(self, request: HttpRequest, redirects: int = MOST_REDIRECTS) -> HttpResponse:
-        """Send it and wait for the head of the response. So many redirects are followed."""
-        place = _place(request.method, request.url)
-        head = _head_of(place, request) if place is not None else None
-        if place is None or head is None or self._otherwise.proxy_for(request.url) is not None:
-            return await self._otherwise.send(request)
-        began = time.monotonic()
-        line = self._taken(place.key)
-        reply = await _begun(line, head, request, began) if line is not None else None
-        if reply is None:
-            line = await self._connected(place.key, request)
-            reply = await _begun(line, head, request, began, is_new=True)
-            assert reply is not None, "a new connection answers or fails"
-        following = redirected(request, reply) if reply.status >= 300 else None
-        if following is None:
-            return reply
-        await reply.aclose()
-        if not redirects:
-            raise trouble("redirect_loop", following)
-        return await self.send(following, redirects - 1)
-
-    async def aclose(self) -> None:
-        """Close all connections."""
-        for line in list(self._lines):
-            line.cut()
-        await self._otherwise.aclose()
-
-    def _taken(self, key: tuple[str, str, int]) -> _Line | None:
-        """A connection that waits for work."""
-        idle = self._idle.get(key)
-        while idle:
-            line = idle.pop()
-            if line.is_fresh:
-                return line
-            line.cut()
-        return None
-
-    async def _connected(self, key: tuple[str, str, int], request: HttpRequest) -> _Line:
-        scheme, host, port = key
-        loop = asyncio.get_running_loop()
-        idle = self._idle.setdefault(key, [])
-        secure = self._trusted() if scheme == "https" else None
-        try:
-            async with asyncio.timeout(request.timeouts.connect):
-                _, line = await loop.create_connection(
-                    lambda: _Line(loop, self._lines, idle), host, port, ssl=secure, happy_eyeballs_delay=0.25
-                )
-        except TimeoutError:
-            raise trouble("connect_timeout", request) from None
-        except socket.gaierror:
-            raise trouble("dns_failed", request) from None
-        except ssl.SSLError:
-            raise trouble("tls_failed", request) from None
-        except OSError as error:
-            raise trouble("connection_failed", request, error.strerror or "refused") from None
-        return line
-
-    def _trusted(self) -> ssl.SSLContext:
-        """Whom to trust; read when it is first needed, for that takes a while."""
-        if self._certificates is None:
-            given = self._otherwise.certificates
-            self._certificates = given if isinstance(given, ssl.SSLContext) else ssl.create_default_context()
-            self._certificates.set_alpn_protocols(["http/1.1"])
-        return self._certificates
-
-    def __repr__(self) -> str:
-        return f"<DirectTransport with {len(self._lines)} connections>"
-
-
-async def _begun(
-    line: _Line, head: bytes, request: HttpRequest, began: float, *, is_new: bool = False
-) -> _Reply | None:
-    """The reply once its head has come. None if the host closed a connection that had been idle, without a word: it may have
-    done so before the request came, so that is no failure of the host, and the request is sent once more on a new connection."""
-    reply = line.ask(head, request, began)
-    try:
-        while not reply.status:
-            await reply.more()
-    except TransportError as lost:
-        line.cut()
-        if is_new or lost.code != "connection_lost" or line.has_heard:
-            raise
-        return None
-    except BaseException:
-        line.cut()
-        raise
-    return reply
-
-
-def _head_of(place: _Place, request: HttpRequest) -> bytes | None:
-    """The head of a request; None if it holds what no head can carry."""
-    fields = "".join([f"{name}: {value}\r\n" for name, value in request.headers.items()])
-    breaks = len(request.headers)
-    if fields.count("\n") != breaks or fields.count("\r") != breaks or "\0" in fields:
-        return None
-    return f"{place.head}{fields}content-length: {sum(map(len, request.body))}\r\n\r\n".encode()
-
-
-class _Reply:
+class StreamedResponse:
     """A response, as far as it came."""
 
-    def __init__(self, line: _Line, request: HttpRequest) -> None:
+    def __init__(self, line: ClientConnection, request: HttpRequest) -> None:
         self.status = 0
         self.headers: Mapping[str, str] = {}
         self.is_over = False
@@ -241,14 +98,16 @@ class _Reply:
         return trouble(code, self._request, detail, is_begun=is_begun)
 
 
-class _Line(asyncio.Protocol):
+class ClientConnection(asyncio.Protocol):
     """A connection to a host: one request at a time."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, lines: set[_Line], idle: list[_Line]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, lines: set[ClientConnection], idle: list[ClientConnection]
+    ) -> None:
         self._loop = loop
         self._lines = lines
         self._idle = idle
-        self._reply: _Reply | None = None
+        self._reply: StreamedResponse | None = None
         self.has_heard = False
         """Whether the host said anything since the request was sent."""
         self._is_cut = False
@@ -292,13 +151,13 @@ class _Line(asyncio.Protocol):
         """Whether it can still be used."""
         return not self._transport.is_closing() and time.monotonic() - self._idle_since < KEPT_ALIVE
 
-    def ask(self, head: bytes, request: HttpRequest, began: float) -> _Reply:
+    def ask(self, head: bytes, request: HttpRequest, began: float) -> StreamedResponse:
         """Send a request."""
         timeouts = request.timeouts
         self._read_seconds = timeouts.read
         left = None if timeouts.total is None else timeouts.total - (time.monotonic() - began)
         self._total_due = None if left is None else self._loop.time() + left
-        self._reply = _Reply(self, request)
+        self._reply = StreamedResponse(self, request)
         self._silent_since = self._loop.time()
         self._body = None
         self._unread = b""
@@ -390,7 +249,7 @@ class _Line(asyncio.Protocol):
             self._transport.pause_reading()
         reply.wake()
 
-    def _read(self, reply: _Reply, data: bytes) -> bool:
+    def _read(self, reply: StreamedResponse, data: bytes) -> bool:
         """Read more of an answer; whether no more is wanted for now."""
         if self._body is None:
             data = self._unread + data if self._unread else data
@@ -405,7 +264,7 @@ class _Line(asyncio.Protocol):
         said = self._body.feed(data)
         return reply.take(said) if said else False
 
-    def _finish(self, reply: _Reply, body: MessageBody) -> None:
+    def _finish(self, reply: StreamedResponse, body: MessageBody) -> None:
         """The last byte was read: the next may use the connection."""
         self._reply = None
         reply.is_over = True

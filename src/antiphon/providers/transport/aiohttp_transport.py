@@ -27,8 +27,8 @@ from msgspec import structs
 
 from antiphon import __version__
 from antiphon.errors import ProviderSetupError, TransportError
-from antiphon.providers.decompress import Decompressor, MalformedBody
-from antiphon.providers.transport import HttpRequest, HttpResponse, Timeouts, trouble
+from antiphon.providers.transport.decompress import Decompressor, MalformedBody
+from antiphon.providers.transport.request import HttpRequest, HttpResponse, Timeouts, trouble
 
 if TYPE_CHECKING:
     import aiohttp

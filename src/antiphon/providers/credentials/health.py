@@ -1,7 +1,7 @@
 """One key's state machine: what is held against a key, for how long, and how it recovers.
 
 A key has a state for the whole key (healthy, exhausted, rejected) and one for each model (healthy, cooling, rejected). Each has a
-deadline; after it the state is half-open: one call at a time may probe it. `tests/providers/test_credential_states.py` has the
+deadline; after it the state is half-open: one call at a time may probe it. `tests/providers/credentials/test_health.py` has the
 transitions as a table.
 
     event                            what it concerns   what follows
@@ -22,7 +22,7 @@ Invariants.
   bound; of many calls that fail together only the first counts, because the others began before it.
 - A failure for one model says nothing of another; a second rejected model rejects the key.
 
-What other processes learn, and how it is merged, is `credential_standing`'s. Calls are distinguished by their numbers, which
+What other processes learn, and how it is merged, is `shared_state`'s. Calls are distinguished by their numbers, which
 grow; time is given by the caller. Nothing here locks: the pool does.
 """
 
@@ -33,7 +33,8 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from antiphon.providers.credential_standing import (
+from antiphon.providers.credentials.secret import Credential, masked
+from antiphon.providers.credentials.shared_state import (
     EXHAUSTED,
     MEMORY,
     REFUSED,
@@ -44,7 +45,6 @@ from antiphon.providers.credential_standing import (
     model_of,
     rejected_for,
 )
-from antiphon.providers.secret import Credential, masked
 from antiphon.wire.output import ErrorKind, ProviderError
 
 KeyState: TypeAlias = Literal["healthy", "cooling", "exhausted", "half_open", "invalid", "disabled"]

@@ -14,9 +14,9 @@ from urllib.parse import urljoin, urlsplit
 from msgspec import structs
 
 from antiphon.errors import TransportError
-from antiphon.providers.answer import AnswerReader, failure_of, refusal_of
-from antiphon.providers.retry_after import retry_after
-from antiphon.providers.transport import HttpRequest, HttpResponse, Transport
+from antiphon.providers.engine.response_reader import AnswerReader, failure_of, refusal_of
+from antiphon.providers.engine.retry_after import retry_after
+from antiphon.providers.transport.request import HttpRequest, HttpResponse, Transport
 from antiphon.wire import Format
 from antiphon.wire.delta import Failed, ModelOutputDelta
 from antiphon.wire.output import ProviderError

@@ -21,13 +21,13 @@ import pytest
 
 from antiphon.history import ContextEntry, ModelInputEntry, Origin
 from antiphon.parts import Image, Text, ToolCallRequest
-from antiphon.providers.aiohttp_transport import AiohttpTransport
 from antiphon.providers.call import ProviderCallOptions
-from antiphon.providers.credentials import CredentialPool
-from antiphon.providers.http import HttpProviderClient
+from antiphon.providers.credentials.pool import CredentialPool
+from antiphon.providers.credentials.secret import Credential
+from antiphon.providers.http_provider import HttpProviderClient
 from antiphon.providers.retry import RetryPolicy
-from antiphon.providers.secret import Credential
-from antiphon.providers.transport import HttpRequest, HttpResponse, Timeouts
+from antiphon.providers.transport.aiohttp_transport import AiohttpTransport
+from antiphon.providers.transport.request import HttpRequest, HttpResponse, Timeouts
 from antiphon.wire import formats
 from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, PartDelta, PartStarted, Started
 from antiphon.wire.output import ProviderError

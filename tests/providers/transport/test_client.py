@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.errors import TransportError
-from antiphon.providers.aiohttp_transport import AiohttpTransport
-from antiphon.providers.direct_transport import DirectTransport
-from antiphon.providers.transport import HttpRequest, Timeouts
+from antiphon.providers.transport.aiohttp_transport import AiohttpTransport
+from antiphon.providers.transport.client import DirectTransport
+from antiphon.providers.transport.request import HttpRequest, Timeouts
 
 WORDS = b"data: one\n\ndata: two\n\n"
 LENGTH = b"content-length: %d\r\n" % len(WORDS)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
 from antiphon.errors import CredentialError, NoUsableCredential
-from antiphon.providers.credential_key import CredentialStatus, KeyState, Waits
-from antiphon.providers.credentials import CredentialPool, Lease
-from antiphon.providers.secret import Credential, masked, read_headers, scrubbed
+from antiphon.providers.credentials.health import CredentialStatus, KeyState, Waits
+from antiphon.providers.credentials.pool import CredentialPool, Lease
+from antiphon.providers.credentials.secret import Credential, masked, read_headers, scrubbed
 from antiphon.wire.output import ErrorKind, ProviderError
 
 FIRST, SECOND, THIRD = "sk-first-key-000000aaaa", "sk-second-key-00000bbbb", "third-key-0000000000cccc"

@@ -7,17 +7,28 @@ the last delta is a terminal one; `close` says which where the bytes alone do no
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from antiphon.errors import TransportError, WireError
-from antiphon.providers.unfolding import unfolded
+from antiphon.parts import OutputPart, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire import Format
-from antiphon.wire.delta import Failed, Finished, ModelOutputDelta
+from antiphon.wire.delta import (
+    Failed,
+    Finished,
+    ModelOutputDelta,
+    PartDelta,
+    PartEnded,
+    PartStarted,
+    Started,
+    UsageReported,
+)
 from antiphon.wire.format import StreamReader
 from antiphon.wire.html_text import MAX_PAGE, page_text, page_title
-from antiphon.wire.output import NOT_AN_ANSWER, ErrorKind, ProviderError
+from antiphon.wire.output import NOT_AN_ANSWER, ErrorKind, ModelOutput, ProviderError
 
 MOST_WHOLE = 64 * 1024 * 1024
 """A body that is not streamed and longer than this is no answer."""
@@ -25,6 +36,7 @@ _BLANK = b" \t\r\n\xef\xbb\xbf"
 _LONGEST_WORDS = 200
 _CUT = ProviderError("the answer ended before it began", "stream_cut")
 _TIMEOUTS = frozenset({"connect_timeout", "read_timeout", "total_timeout"})
+_NO_TEXT = Text("")
 _STREAMS_JSON = frozenset({"gemini"})  # its streams may be one growing array, which its reader knows
 
 
@@ -100,7 +112,7 @@ def _error_in(wire: Format, body: Any) -> ProviderError:
     if error.kind != "unknown":
         return error
     is_error = isinstance(body, dict) and bool(body.get("error"))
-    return msgspec.structs.replace(error, kind="server", code=error.code if is_error else NOT_AN_ANSWER)
+    return structs.replace(error, kind="server", code=error.code if is_error else NOT_AN_ANSWER)
 
 
 def failure_of(trouble: TransportError, otherwise: ErrorKind = "server") -> ProviderError:
@@ -111,7 +123,7 @@ def failure_of(trouble: TransportError, otherwise: ErrorKind = "server") -> Prov
 def refusal_of(wire: Format, status: int, data: bytes) -> ProviderError:
     """The error in a body that came with a status of failure."""
     if data.lstrip(_BLANK).startswith(b"<"):
-        return msgspec.structs.replace(wire.read_error(b"", status), message=page_words(data, status))
+        return structs.replace(wire.read_error(b"", status), message=page_words(data, status))
     return wire.read_error(data, status)
 
 
@@ -121,3 +133,42 @@ def page_words(data: bytes, status: int | None) -> str:
     words = (page_title(page) or page_text(page))[:_LONGEST_WORDS]
     came = f"status {status} and a page" if status else "a page"
     return f"the host answered with {came} instead of an answer: {words or 'it is empty'}; check the base URL"
+
+
+def unfolded(output: ModelOutput, chunk_size: int | None = None) -> list[ModelOutputDelta]:
+    """The deltas of `output`, from `Started` to `Finished`."""
+    deltas: list[ModelOutputDelta] = [Started(output.id, output.model, output.created, output.format, output.native)]
+    index = 0
+    for candidate, answer in enumerate((output, *output.others)):
+        for part in answer.parts:
+            deltas += unfolded_part(index, part, chunk_size, candidate)
+            index += 1
+    if output.usage is not None:
+        deltas.append(UsageReported(output.usage))
+    deltas.append(Finished(output.stop_reason, output.stop_sequence))
+    for candidate, answer in enumerate(output.others, 1):
+        deltas.append(Finished(answer.stop_reason, answer.stop_sequence, candidate, answer.native))
+    return deltas
+
+
+def unfolded_part(
+    index: int, part: OutputPart, chunk_size: int | None = None, candidate: int = 0
+) -> Sequence[ModelOutputDelta]:
+    """The deltas of one part."""
+    words = ""
+    if type(part) is Text:
+        words = part.text
+        part = _NO_TEXT if part.native is None else structs.replace(part, text="")
+    elif type(part) is ToolCallRequest:
+        words = part.arguments
+        part = structs.replace(part, arguments="")
+    elif isinstance(part, Thinking | Refusal):
+        words = part.text
+        part = structs.replace(part, text="")
+    started, ended = PartStarted(index, part, candidate), PartEnded(index)
+    if not words:
+        return started, ended
+    if chunk_size is None or len(words) <= chunk_size:
+        return started, PartDelta(index, words), ended
+    pieces = [PartDelta(index, words[at : at + chunk_size]) for at in range(0, len(words), chunk_size)]
+    return started, *pieces, ended
