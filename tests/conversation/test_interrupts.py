@@ -8,9 +8,9 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given, settings
@@ -110,7 +110,7 @@ async def interrupted_at(
     at_the_event = asyncio.Event()
 
     async def listen() -> None:
-        stream = cast(AsyncGenerator[LoopEvent, None], loop.stream("Go."))
+        stream = loop.stream("Go.")
         async for event in stream:
             heard.append(event)
             if len(heard) == number:
