@@ -23,7 +23,7 @@ from langgraph.types import RetryPolicy
 
 from antiphon.conversation import Turn
 from antiphon.graph import AskNode, Conversations, ConversationState, LLMNode
-from antiphon.graph.llm_node import GO_ON
+from antiphon.graph.nodes import CONTINUE_PROMPT
 from antiphon.history import (
     AgentHistory,
     ContextEntry,
@@ -233,7 +233,7 @@ def killed_until_done(
     raise AssertionError("it never came to its end")
 
 
-def test_killed_at_random_instants(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_turn_completes_after_random_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     chance = random.Random(7)
     scene = Scene(tmp_path)
 
@@ -260,7 +260,9 @@ def test_killed_at_random_instants(tmp_path: Path, capsys: pytest.CaptureFixture
         pytest.param(3, False, marks=pytest.mark.slow),
     ],
 )
-def test_killed_at_every_write_of_the_checkpointer(tmp_path: Path, writes: int, is_written_first: bool) -> None:
+def test_turn_completes_after_kill_at_each_checkpoint_write(
+    tmp_path: Path, writes: int, is_written_first: bool
+) -> None:
     """Between an append and its checkpoint, and right behind it; each process gets a few writes further."""
     scene = Scene(tmp_path, PLAN[:2])
 
@@ -275,7 +277,7 @@ def test_killed_at_every_write_of_the_checkpointer(tmp_path: Path, writes: int, 
 
 
 @pytest.mark.parametrize(("name", "told", "times"), [("send", UNKNOWN_OUTCOME, 1), ("put", "done", 2)])
-def test_killed_in_the_middle_of_a_tool(tmp_path: Path, name: str, told: str, times: int) -> None:
+def test_resume_after_kill_during_tool(tmp_path: Path, name: str, told: str, times: int) -> None:
     """Of what must not run twice the model is told that the outcome is unknown; the rest runs again under the same key."""
     scene = Scene(tmp_path, [[name]])
     scene.diary.last_words.touch()
@@ -286,7 +288,7 @@ def test_killed_in_the_middle_of_a_tool(tmp_path: Path, name: str, told: str, ti
     assert [count for line, count in scene.diary.counts().items() if line.startswith("began")] == [times]
 
 
-def test_killed_in_the_middle_of_a_tool_and_asked_something_else(tmp_path: Path) -> None:
+def test_new_question_after_kill_during_tool(tmp_path: Path) -> None:
     """The graph is not resumed; the model hears of the call all the same."""
     scene = Scene(tmp_path, [["send", "look"]])
     scene.diary.last_words.touch()
@@ -308,7 +310,7 @@ class Asked(ConversationState, total=False):
 
 
 @pytest.mark.parametrize("prompt", [None, "Is it good?"])
-def test_a_cancelled_answer_is_asked_for_again(tmp_path: Path, prompt: str | None) -> None:
+def test_cancelled_answer_is_requested_again(tmp_path: Path, prompt: str | None) -> None:
     """Somebody stops the run in mid-answer; the graph is not done with it, so neither is the turn."""
     begun = asyncio.Event()
     answers = iter(["quick", "slow", "quick"])
@@ -341,14 +343,14 @@ def test_a_cancelled_answer_is_asked_for_again(tmp_path: Path, prompt: str | Non
         state = asyncio.run(stopped_and_resumed(chats))
         history = chats.store.open(state["conversation"])
     assert history.memory_notebook == "They like Bergen.", "what was set meanwhile stays"
-    said = ["Well?", "answer.", prompt or GO_ON, "answer."]
+    said = ["Well?", "answer.", prompt or CONTINUE_PROMPT, "answer."]
     shown = [entry for entry in history.effective if isinstance(entry, ModelInputEntry | ModelOutputEntry)]
     assert [text_of(entry.content) for entry in shown] == said
     assert "Half an " in str(history.entries), "the log keeps what was said"
     assert refusals(history.snapshot()) == []
 
 
-def test_a_failed_answer_is_asked_for_again_by_a_retry(tmp_path: Path) -> None:
+def test_retry_policy_requests_failed_answer_again(tmp_path: Path) -> None:
     model = ScriptedModel(ProviderError("away", "overloaded"), ProviderError("away", "overloaded"), "Here.")
     with Conversations(tmp_path / "chats.db", model) as chats:
         builder = StateGraph(ConversationState)

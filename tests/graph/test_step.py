@@ -87,7 +87,7 @@ def before(graph: Any, node: str, config: Any = None) -> Any:
     return next(state for state in graph.get_state_history(config or thread()) if state.next == (node,))
 
 
-def test_going_back_is_a_rollback(tmp_path: Path, saver: Any) -> None:
+def test_earlier_checkpoint_rolls_log_back(tmp_path: Path, saver: Any) -> None:
     ran, count = counting()
     with chats_in(tmp_path, model(), tools=[count]) as chats:
         graph = question_graph(chats, saver)
@@ -118,7 +118,7 @@ def test_going_back_is_a_rollback(tmp_path: Path, saver: Any) -> None:
         assert said(log_of(tmp_path, state))[-3:-1] == ["Two: run 3", "Three"]
 
 
-def test_going_back_where_the_graph_is_awaited(tmp_path: Path) -> None:
+def test_earlier_checkpoint_rolls_log_back_async(tmp_path: Path) -> None:
     _, count = counting()
 
     async def back_and_forth(chats: Conversations) -> Any:
@@ -134,7 +134,7 @@ def test_going_back_where_the_graph_is_awaited(tmp_path: Path) -> None:
         assert said(log_of(tmp_path, state)) == ["One", "One: run 2"]
 
 
-def test_a_branch_is_not_disturbed_by_a_crash_in_it(tmp_path: Path, saver: Any) -> None:
+def test_crash_in_branch_keeps_branch(tmp_path: Path, saver: Any) -> None:
     ran, count = counting()
     is_away = [False]
     answers = model()
@@ -162,7 +162,7 @@ def test_a_branch_is_not_disturbed_by_a_crash_in_it(tmp_path: Path, saver: Any) 
         assert ran == ["ran"]
 
 
-def test_what_a_step_did_before_it_crashed_stays_when_something_else_is_asked(tmp_path: Path) -> None:
+def test_new_question_keeps_work_of_crashed_step(tmp_path: Path) -> None:
     """The tool has run and its checkpoint was not saved; the graph is not resumed, but asked something new."""
     ran, count = counting()
 
@@ -198,7 +198,7 @@ def test_what_a_step_did_before_it_crashed_stays_when_something_else_is_asked(tm
         assert said(history)[-1] == "Two: run 2"
 
 
-def test_another_thread_gets_a_fork(tmp_path: Path, saver: Any) -> None:
+def test_copied_state_forks_conversation(tmp_path: Path, saver: Any) -> None:
     _, count = counting()
     with chats_in(tmp_path, model(), tools=[count]) as chats:
         graph = question_graph(chats, saver)
@@ -216,7 +216,7 @@ def test_another_thread_gets_a_fork(tmp_path: Path, saver: Any) -> None:
         assert taken["conversation"] == first["conversation"], "named without a version, it is taken over"
 
 
-def test_a_node_may_set_the_version_back(tmp_path: Path) -> None:
+def test_node_can_set_version_back(tmp_path: Path) -> None:
     with chats_in(tmp_path, ScriptedModel("Bad.", "Good.")) as chats:
         builder = StateGraph(ConversationState)
         builder.add_node("llm", LLMNode(chats))
@@ -231,7 +231,7 @@ def test_a_node_may_set_the_version_back(tmp_path: Path) -> None:
         assert said(log_of(tmp_path, state)) == ["Well?", "Good."]
 
 
-def test_what_people_add_between_runs_is_part_of_it(tmp_path: Path) -> None:
+def test_message_between_runs_is_included(tmp_path: Path) -> None:
     with chats_in(tmp_path, ScriptedModel("Yes.", "Both.")) as chats:
         graph = question_graph(chats, InMemorySaver())
         state = graph.invoke({"question": "One"}, thread())
@@ -240,7 +240,7 @@ def test_what_people_add_between_runs_is_part_of_it(tmp_path: Path) -> None:
         assert said(log_of(tmp_path, state)) == ["One", "Yes.", "By the way.", "Two", "Both."]
 
 
-def test_a_decision_taken_back(tmp_path: Path) -> None:
+def test_rolled_back_decision_is_requested_again(tmp_path: Path) -> None:
     @tool(needs_approval=True)
     def book() -> str:
         "Book."

@@ -27,7 +27,7 @@ from antiphon.providers.scripted import FunctionModel, ScriptedModel, call
 from antiphon.tools import tool
 from antiphon.wire.output import ProviderError
 from graph.rig import chats_in, kinds, log_of, loop_graph, thread
-from graph.test_crash import Diary
+from graph.test_step_crash import Diary
 from processes import in_a_process
 
 ROUNDS = 3
@@ -78,7 +78,7 @@ def begun(work: Callable[[int], None]) -> int:
 
 
 @pytest.mark.parametrize("wait", [0.0, 10.0])
-def test_two_processes_on_one_thread_do_every_step_once(tmp_path: Path, wait: float) -> None:
+def test_two_processes_run_each_step_once(tmp_path: Path, wait: float) -> None:
     question = scene(tmp_path)
     processes = [begun(lambda _, name=name: run(tmp_path, name, wait=wait)) for name in ("a", "b")]  # type: ignore[misc]
     for process in processes:
@@ -93,7 +93,7 @@ def test_two_processes_on_one_thread_do_every_step_once(tmp_path: Path, wait: fl
     assert kinds(log_of(tmp_path, question).entries).count("model_output") == ROUNDS + 1
 
 
-def test_the_second_is_told_who_holds_it(tmp_path: Path) -> None:
+def test_lease_held_error_names_holder(tmp_path: Path) -> None:
     question = scene(tmp_path)
     with SqliteStore(tmp_path / "chats.db") as store:
         lease = store.claim(question["conversation"], "process a", 60)
@@ -102,7 +102,7 @@ def test_the_second_is_told_who_holds_it(tmp_path: Path) -> None:
         (told,) = Diary(tmp_path / "diary").counts()
         assert "LeaseHeld" in told
         assert "process a" in told
-        assert "after 0.12 s of waiting" in told
+        assert "after waiting 0.12 s" in told
         store.release(lease)
     run(tmp_path, "b")
     assert Diary(tmp_path / "diary").counts()["b done"] == 1
@@ -124,7 +124,7 @@ def stop(process: int, file: Path) -> None:
                 return
 
 
-def test_a_zombie_writes_nothing(tmp_path: Path) -> None:
+def test_expired_holder_cannot_append(tmp_path: Path) -> None:
     """A process is stopped in mid-tool until its lease has run out; another one finishes; the first wakes up."""
     question = scene(tmp_path)
     diary = Diary(tmp_path / "diary")
@@ -145,7 +145,7 @@ def test_a_zombie_writes_nothing(tmp_path: Path) -> None:
     assert counts["began 0"] == counts["began 2"] == 1, "only what was interrupted ran again"
 
 
-def test_two_runs_in_one_process(tmp_path: Path) -> None:
+def test_concurrent_runs_in_one_process(tmp_path: Path) -> None:
     entered, leave = threading.Event(), threading.Event()
 
     @tool(effect="read")
@@ -169,7 +169,7 @@ def test_two_runs_in_one_process(tmp_path: Path) -> None:
         assert chats.is_over(question)
 
 
-def test_two_nodes_of_one_step_cannot_share_a_conversation(tmp_path: Path) -> None:
+def test_parallel_nodes_cannot_share_conversation(tmp_path: Path) -> None:
     async def slowly(context: Any, options: Any) -> str:
         await asyncio.sleep(0.02)
         return "Hm."
@@ -185,7 +185,7 @@ def test_two_nodes_of_one_step_cannot_share_a_conversation(tmp_path: Path) -> No
             asyncio.run(graph.ainvoke(chats.ask("Go.")))
 
 
-def test_nor_if_one_comes_when_the_other_is_done(tmp_path: Path) -> None:
+def test_sequential_nodes_of_one_step_cannot_share_conversation(tmp_path: Path) -> None:
     is_done = threading.Event()
 
     def answer(context: Any, options: Any) -> str:
@@ -208,7 +208,7 @@ def test_nor_if_one_comes_when_the_other_is_done(tmp_path: Path) -> None:
             chats.bind(builder.compile()).invoke(chats.ask("Go."))
 
 
-def test_a_lease_lasts_as_long_as_the_work(tmp_path: Path) -> None:
+def test_lease_is_renewed_during_long_step(tmp_path: Path) -> None:
     refused: list[bool] = []
     with SqliteStore(tmp_path / "chats.db") as others:
 
@@ -228,7 +228,7 @@ def test_a_lease_lasts_as_long_as_the_work(tmp_path: Path) -> None:
     assert refused == [True]
 
 
-def test_what_a_run_held_is_given_back_however_it_ends(tmp_path: Path) -> None:
+def test_lease_is_released_when_run_ends_or_fails(tmp_path: Path) -> None:
     model = ScriptedModel(ProviderError("away", "overloaded"), "a " * 200, "Done.")
     with chats_in(tmp_path, model) as chats:
         graph = loop_graph(chats)
@@ -250,7 +250,7 @@ def test_what_a_run_held_is_given_back_however_it_ends(tmp_path: Path) -> None:
         assert chats.is_over(state)
 
 
-def test_a_graph_that_is_not_bound_gives_back_when_nobody_uses_it(tmp_path: Path) -> None:
+def test_unbound_graph_releases_idle_lease(tmp_path: Path) -> None:
     with chats_in(tmp_path, ScriptedModel("Done.", "Again."), idle=0.1) as chats:
         graph = loop_graph(chats, is_bound=False)
         state = graph.invoke(chats.ask("Go."), thread())
@@ -262,7 +262,7 @@ def test_a_graph_that_is_not_bound_gives_back_when_nobody_uses_it(tmp_path: Path
         assert chats.store.leased(state["conversation"]) is None
 
 
-def test_a_run_that_was_overtaken_is_told(tmp_path: Path) -> None:
+def test_stale_run_raises(tmp_path: Path) -> None:
     """Two runs of a thread begin at one checkpoint; the second comes to its node when the first is done."""
     entered, leave = threading.Event(), threading.Event()
     raised: list[BaseException] = []
