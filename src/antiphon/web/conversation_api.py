@@ -11,7 +11,7 @@ from msgspec import Struct
 from antiphon.context import TokenLedger
 from antiphon.conversation import rounds_of
 from antiphon.conversation.compaction import compaction_end, summarize
-from antiphon.gateway.message import Answer
+from antiphon.gateway.http.messages import Answer
 from antiphon.history import AgentHistory, ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry
 from antiphon.history.store import ConversationInfo
 from antiphon.web.asked import Asked
