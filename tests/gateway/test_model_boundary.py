@@ -9,15 +9,15 @@ import pytest
 from msgspec import structs
 
 from antiphon.errors import InvalidModelName, RoutingError
-from antiphon.gateway.client_keys import hash_of
-from antiphon.gateway.config import ClientKeySettings, Config, ModelSettings, ProviderSettings
-from antiphon.gateway.running import Running
+from antiphon.gateway.access.client_keys import hash_of
+from antiphon.gateway.config.loaded import Running
+from antiphon.gateway.config.settings import ClientKeySettings, Config, ModelSettings, ProviderSettings
 from antiphon.parts import Text
-from antiphon.providers.aiohttp_transport import AiohttpTransport
 from antiphon.providers.model_name import MAX_LENGTH, check_model_name
 from antiphon.providers.presets import PRESETS
 from antiphon.providers.router import ProviderRouter
 from antiphon.providers.routes import Route
+from antiphon.providers.transport.aiohttp_transport import AiohttpTransport
 from antiphon.web.gateway_mount import gateway_models
 from antiphon.wire import FORMATS
 from antiphon.wire.request import Message, ModelRequest

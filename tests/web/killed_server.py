@@ -15,7 +15,7 @@ import antiphon as ap
 from antiphon.chat.models import ChatModels
 from antiphon.chat.toolbox import Toolboxes
 from antiphon.history import SqliteStore
-from antiphon.providers.choice import Choice
+from antiphon.providers.default_model import Choice
 from antiphon.providers.router import ProviderRouter
 from antiphon.providers.scripted import call
 from antiphon.web.app import ChatApp

@@ -15,11 +15,11 @@ from msgspec import Struct
 
 from antiphon.chat.models import ChatModels
 from antiphon.chat.toolbox import Toolboxes
-from antiphon.gateway.client_keys import ClientKeys
-from antiphon.gateway.config import ClientKeySettings, Config, GatewaySettings
+from antiphon.gateway.access.client_keys import ClientKeys
+from antiphon.gateway.config.settings import ClientKeySettings, Config, GatewaySettings
 from antiphon.history import HistoryStore, SqliteStore
-from antiphon.providers.choice import Choice
 from antiphon.providers.client import ProviderClient
+from antiphon.providers.default_model import Choice
 from antiphon.providers.router import ProviderRouter
 from antiphon.web.app import ChatApp
 from antiphon.web.server import serve_app

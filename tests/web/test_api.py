@@ -12,8 +12,8 @@ import pytest
 
 import antiphon as ap
 from antiphon.chat.uploads import IMAGE_BYTES, MAX_PARTS, TEXT_CHARACTERS
-from antiphon.gateway.client_keys import hash_of
-from antiphon.gateway.config import ClientKeySettings
+from antiphon.gateway.access.client_keys import hash_of
+from antiphon.gateway.config.settings import ClientKeySettings
 from antiphon.history import SqliteStore
 from antiphon.history.export import read_export
 from antiphon.providers.scripted import call

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from antiphon.errors import ServeRefused
-from antiphon.gateway.client_keys import hash_of
-from antiphon.gateway.config import ClientKeySettings, Config, GatewaySettings, ModelSettings, ProviderSettings
-from antiphon.gateway.door import is_chat
-from antiphon.gateway.serving import serve
+from antiphon.gateway.access.client_keys import hash_of
+from antiphon.gateway.config.settings import ClientKeySettings, Config, GatewaySettings, ModelSettings, ProviderSettings
+from antiphon.gateway.routes import is_chat
+from antiphon.gateway.serve import serve
 from antiphon.web.gateway_mount import chat_factory
 from antiphon.web.server import serve_chat
 from gateway.strict_upstream import StrictUpstream
@@ -72,7 +72,7 @@ def test_where_there_is_no_store_the_chat_says_so_and_the_rest_goes_on(tmp_path:
     (tmp_path / "data").write_text("a file where a folder should be")
     with gateway(OFFLINE, tmp_path / "data" / "history.db") as (browser, _):
         error = browser.api("GET", "/state", status=503)["error"]
-        assert "cannot make the folder" in error["message"]
+        assert "cannot create the folder" in error["message"]
         assert browser.get("/healthz").status == 200
 
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from msgspec import Struct
 
 from antiphon.conversation import Conversation
-from antiphon.conversation.summary import summarised_up_to, summary_of
+from antiphon.conversation.compaction import compaction_end, summarize
 from antiphon.errors import ConversationError
 from antiphon.history import AgentHistory, CompactionEntry, HistoryStore, ModelInputEntry
 from antiphon.parts import text_of
@@ -51,8 +51,8 @@ async def compact(
 ) -> CompactionEntry:
     """Replace all turns but the last by a summary. `write` runs the function that appends it."""
     snapshot = chat.history.snapshot()
-    up_to = summarised_up_to(snapshot)
-    summary = await summary_of(snapshot, up_to, chat.client, chat.model)
+    up_to = compaction_end(snapshot)
+    summary = await summarize(snapshot, up_to, chat.client, chat.model)
 
     def append() -> CompactionEntry:
         return chat.history.compact(summary, up_to)

@@ -19,8 +19,8 @@ from antiphon.history import (
     ModelOutputEntry,
 )
 from antiphon.providers.call import ProviderCallOptions
-from antiphon.providers.choice import OFFERS, OFFLINE, SERVERS, Choice, default_model
 from antiphon.providers.client import ProviderClient
+from antiphon.providers.default_model import OFFERS, OFFLINE, SERVERS, Choice, default_model
 from antiphon.providers.presets import PRESETS, Preset, first_set
 from antiphon.providers.router import ProviderRouter
 from antiphon.wire.delta import Finished, ModelOutputDelta, PartDelta, UsageReported

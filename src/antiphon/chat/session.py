@@ -29,8 +29,8 @@ from antiphon.errors import DocumentsUnreadable, HistoryError, StoreError, Store
 from antiphon.history import AgentHistory, ConversationInfo, HistoryStore, ModelInputEntry
 from antiphon.history.opening import folder_of, open_store, shown
 from antiphon.history.private_files import make_private_folder
-from antiphon.providers.choice import Choice
 from antiphon.providers.client import ProviderClient
+from antiphon.providers.default_model import Choice
 from antiphon.tools.builtin import PlanStore
 from antiphon.tools.executor import ask_before_changes
 from antiphon.tools.registry import ToolRegistry

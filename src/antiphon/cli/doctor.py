@@ -30,13 +30,13 @@ from antiphon.cli.history import store_location
 from antiphon.cli.serve import add_config, configured_by
 from antiphon.cli.terminal import joined, styled, write, write_json
 from antiphon.errors import AntiphonError, StoreError
-from antiphon.gateway.config import Config, ConfigRefused, GatewaySettings, ProviderSettings
-from antiphon.gateway.shared import store_of
+from antiphon.gateway.cluster.sync import store_of
+from antiphon.gateway.config.settings import Config, ConfigRefused, GatewaySettings, ProviderSettings
 from antiphon.history.opening import data_folder, folder_of, is_server, open_store
 from antiphon.history.private_files import exposure
+from antiphon.providers.credentials.secret import Credential, masked
 from antiphon.providers.presets import plain_base_url
-from antiphon.providers.secret import Credential, masked
-from antiphon.providers.transport import HttpRequest, Timeouts, Transport
+from antiphon.providers.transport.request import HttpRequest, Timeouts, Transport
 
 State: TypeAlias = Literal["ok", "warn", "fail"]
 
@@ -158,7 +158,7 @@ def _hosts(config: Config) -> Iterator[CheckResult]:
     if not providers:
         return
     try:
-        from antiphon.providers.aiohttp_transport import AiohttpTransport
+        from antiphon.providers.transport.aiohttp_transport import AiohttpTransport
 
         answers = asyncio.run(_asked(providers, AiohttpTransport()))
     except AntiphonError as error:

@@ -19,11 +19,11 @@ from antiphon.chat.session import needs_approval, open_conversation
 from antiphon.chat.toolbox import Toolboxes
 from antiphon.conversation import Conversation
 from antiphon.errors import AntiphonError
-from antiphon.gateway.client_keys import ClientKey, ClientKeys
-from antiphon.gateway.config import Config
-from antiphon.gateway.limits import RateLimits
-from antiphon.gateway.message import Answer, ClientRequest
-from antiphon.gateway.origin import OriginRules
+from antiphon.gateway.access.client_keys import ClientKey, ClientKeys
+from antiphon.gateway.access.origin import OriginRules
+from antiphon.gateway.access.rate_limits import RateLimits
+from antiphon.gateway.config.settings import Config
+from antiphon.gateway.http.messages import Answer, ClientRequest
 from antiphon.history import AgentHistory, HistoryStore
 from antiphon.web.access import API, READING, AccessControl
 from antiphon.web.conversations_api import ConversationApi

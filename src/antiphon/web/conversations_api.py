@@ -12,7 +12,7 @@ from antiphon.chat.commands import check_texts, clean_title, compact, roll_back,
 from antiphon.chat.uploads import IMAGE_TYPES
 from antiphon.context import TokenLedger
 from antiphon.conversation import rounds_of
-from antiphon.gateway.message import Answer
+from antiphon.gateway.http.messages import Answer
 from antiphon.history import ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry
 from antiphon.history.store import ConversationInfo
 from antiphon.web.history_view import entry_json, entry_row, media_in, provider_bodies

@@ -35,6 +35,7 @@ from antiphon.conversation.events import (
     ToolCallProgress,
     ToolCallStarted,
 )
+from antiphon.conversation.turn import EntryPosition
 from antiphon.history import (
     AgentHistory,
     HistoryEntry,
@@ -44,7 +45,6 @@ from antiphon.history import (
     ToolCallStartedEntry,
 )
 from antiphon.web.history_view import entry_json
-from antiphon.web.places import Place
 
 CAPACITY = 4096
 """How many events are kept."""
@@ -60,7 +60,7 @@ class EntryAppended(Struct, frozen=True, tag=True):
     """The log has grown."""
 
     entry: HistoryEntry
-    place: Place
+    place: EntryPosition
 
 
 class Reset(Struct, frozen=True, tag=True):

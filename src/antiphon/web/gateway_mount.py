@@ -15,20 +15,20 @@ from antiphon.chat.offline import OfflineModel
 from antiphon.chat.session import open_chat_store
 from antiphon.chat.toolbox import Toolboxes
 from antiphon.errors import AntiphonError, RoutingError
-from antiphon.gateway.client_keys import ClientKey
-from antiphon.gateway.gateway import Gateway
-from antiphon.gateway.message import Answer, ClientRequest
-from antiphon.gateway.models import listed_models
-from antiphon.gateway.running import Running
-from antiphon.gateway.upstream import Upstream
+from antiphon.gateway.access.client_keys import ClientKey
+from antiphon.gateway.app import Gateway
+from antiphon.gateway.config.loaded import Running
+from antiphon.gateway.endpoints.models import listed_models
+from antiphon.gateway.generate.upstream import Upstream
+from antiphon.gateway.http.messages import Answer, ClientRequest
 from antiphon.history import HistoryStore
 from antiphon.history.opening import folder_of
-from antiphon.providers.choice import MODEL_VARIABLE, OFFERS, Choice, default_model
 from antiphon.providers.client import ProviderClient
-from antiphon.providers.http import HttpProviderClient
+from antiphon.providers.default_model import MODEL_VARIABLE, OFFERS, Choice, default_model
+from antiphon.providers.http_provider import HttpProviderClient
 from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.router import ProviderRouter
-from antiphon.providers.transport import Timeouts
+from antiphon.providers.transport.request import Timeouts
 from antiphon.web.access import AccessControl
 from antiphon.web.app import STREAM_SECONDS, ChatApp, admit
 from antiphon.web.request import ApiError, error_response

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from antiphon.context import render_live_context
+from antiphon.conversation.turn import EntryPosition
 from antiphon.errors import ConversationError
 from antiphon.history import (
     AgentHistory,
@@ -25,25 +26,24 @@ from antiphon.history.attachments import INLINE_LIMIT, detach, digest
 from antiphon.history.transcript import entry_lines
 from antiphon.parts import Audio, Document, Image, ToolCallResult
 from antiphon.providers.call import ProviderCallOptions
-from antiphon.providers.choice import OFFERS
-from antiphon.providers.http import HttpProviderClient
+from antiphon.providers.default_model import OFFERS
+from antiphon.providers.http_provider import HttpProviderClient
 from antiphon.providers.presets import PRESETS
-from antiphon.providers.transport import HttpRequest, HttpResponse
-from antiphon.web.places import Place
+from antiphon.providers.transport.request import HttpRequest, HttpResponse
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.request import ModelRequest, ToolDefinition
 
 _EXCERPT = 200
 
 
-def entry_json(entry: HistoryEntry, place: Place, *, is_effective: bool = True) -> bytes:
+def entry_json(entry: HistoryEntry, place: EntryPosition, *, is_effective: bool = True) -> bytes:
     """The entry as JSON."""
     stored = detach(entry)[0].rstrip()
     facts = msgspec.json.encode({"turn": place.turn, "round": place.round, "effective": is_effective})
     return stored[:-1] + b"," + facts[1:]
 
 
-def entry_row(entry: HistoryEntry, place: Place, *, is_effective: bool, tokens: int | None) -> dict[str, Any]:
+def entry_row(entry: HistoryEntry, place: EntryPosition, *, is_effective: bool, tokens: int | None) -> dict[str, Any]:
     """The entry as a row of the timeline."""
     metadata = entry.metadata
     said = " ".join(" ".join(entry_lines(entry))[: _EXCERPT * 4].split())

@@ -22,6 +22,7 @@ from typing import TypeVar
 from antiphon.chat.models import record_model
 from antiphon.conversation import Conversation, ToolLoop
 from antiphon.conversation.events import LoopEvent, LoopFinished
+from antiphon.conversation.turn import TurnIndex
 from antiphon.errors import AntiphonError, HistoryError, StoreError
 from antiphon.history import HistoryEntry
 from antiphon.parts import InputPart, ToolCallRequest
@@ -36,7 +37,6 @@ from antiphon.web.event_stream import (
     frame,
     frame_without_id,
 )
-from antiphon.web.places import Places
 from antiphon.wire.output import ProviderError
 
 logger = logging.getLogger("antiphon.web")
@@ -57,7 +57,7 @@ class LiveConversation:
         self.owner = owner
         self.loop = ToolLoop(chat)
         self.events = events or EventBuffer()
-        self.places = Places()
+        self.places = TurnIndex()
         self.writing = asyncio.Lock()
         self.watchers = 0
         self.is_deleted = False
@@ -67,7 +67,7 @@ class LiveConversation:
         self._order = EventOrder(chat.history, self._entry_appended, self.events.tell)
         self._task: asyncio.Task[None] | None = None
         self._has_finished = True
-        self.places.follow(chat.history.snapshot())
+        self.places.update(chat.history.snapshot())
         self._order.told = chat.history.version
 
     # How it stands.
@@ -159,7 +159,7 @@ class LiveConversation:
         self._order.begin()
         self.events.tell(TurnStarted(number))
         try:
-            async with aclosing(self.loop.stream(*content)) as events:  # type: ignore[type-var]
+            async with aclosing(self.loop.stream(*content)) as events:
                 async for event in events:
                     if not started.done():
                         started.set_result(None)
@@ -190,7 +190,7 @@ class LiveConversation:
         self._on_event(LoopFinished("failed", error=ProviderError(message, "server", code=type(error).__name__)))
 
     def _entry_appended(self, entry: HistoryEntry) -> None:
-        self.places.follow(self.chat.history.snapshot())
+        self.places.update(self.chat.history.snapshot())
         self.events.tell(EntryAppended(entry, self.places[entry.sequence_number]))
 
     # Watchers.

@@ -18,8 +18,8 @@ from antiphon.errors import (
     UnknownPlan,
     WriterConflict,
 )
-from antiphon.gateway.client_keys import ClientKey
-from antiphon.gateway.message import Answer, ClientRequest
+from antiphon.gateway.access.client_keys import ClientKey
+from antiphon.gateway.http.messages import Answer, ClientRequest
 
 T = TypeVar("T")
 

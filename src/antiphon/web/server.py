@@ -13,12 +13,12 @@ from antiphon.chat.models import models_from_environment
 from antiphon.chat.session import open_chat_store, resume_conversation
 from antiphon.chat.toolbox import Toolboxes
 from antiphon.errors import ServeRefused
-from antiphon.gateway.client_keys import is_loopback
-from antiphon.gateway.config import GatewaySettings
-from antiphon.gateway.metrics import Metrics
-from antiphon.gateway.origin import OriginRules
-from antiphon.gateway.server import Listener, bound
-from antiphon.gateway.serving import stopped_by_signals
+from antiphon.gateway.access.client_keys import is_loopback
+from antiphon.gateway.access.origin import OriginRules
+from antiphon.gateway.config.settings import GatewaySettings
+from antiphon.gateway.http.listener import Listener, bound
+from antiphon.gateway.observe.metrics import Metrics
+from antiphon.gateway.serve import stopped_by_signals
 from antiphon.history.opening import folder_of
 from antiphon.providers.client import ProviderClient
 from antiphon.web.app import ChatApp

@@ -10,9 +10,9 @@ from msgspec import Struct
 from antiphon.chat.models import ChatModels
 from antiphon.chat.uploads import ExistingPart, Upload, message_parts
 from antiphon.conversation import Decision
-from antiphon.gateway.client_keys import ClientKey
-from antiphon.gateway.limits import RateLimits
-from antiphon.gateway.message import Answer
+from antiphon.gateway.access.client_keys import ClientKey
+from antiphon.gateway.access.rate_limits import RateLimits
+from antiphon.gateway.http.messages import Answer
 from antiphon.parts import InputPart
 from antiphon.web.live_conversation import LiveConversation
 from antiphon.web.open_conversations import OpenConversations

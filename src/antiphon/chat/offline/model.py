@@ -33,7 +33,7 @@ from antiphon.history import ContextEntry, DecoratedContextEntry, HistoryEntry, 
 from antiphon.parts import OutputPart, Text, ToolCallRequest
 from antiphon.providers.call import Attempt, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
-from antiphon.providers.unfolding import unfolded
+from antiphon.providers.engine.response_reader import unfolded
 from antiphon.wire.delta import ModelOutputDelta, PartDelta
 from antiphon.wire.output import ModelOutput
 

@@ -24,7 +24,7 @@ from antiphon.chat.uploads import parse_message
 from antiphon.cli.chat.commands import COMMANDS, Commands
 from antiphon.cli.chat.input import PROMPT, LineEditor, PlainInput
 from antiphon.cli.chat.render import Renderer
-from antiphon.cli.chat.turn_view import CollapsedBlock, PlainView, TurnView, View, play
+from antiphon.cli.chat.turn_view import CollapsedBlock, PlainView, TurnView, View, run_turn
 from antiphon.cli.terminal import escape_control_chars
 from antiphon.conversation import LoopFinished
 from antiphon.errors import AntiphonError, StoreError, WriterConflict
@@ -157,7 +157,7 @@ class TerminalChat:
         if self._answer is not None:
             if not self._answer.done():  # a second Ctrl-C, or one right after Enter, comes before the answer is read
                 self._answer.set_exception(DecisionSkipped())
-        elif self.session.chat.playing is not None:
+        elif self.session.chat.active_turn is not None:
             self._restore_queue()
             self._in_background(self.session.loop.interrupt())
         elif self._job is not None:
@@ -243,7 +243,7 @@ class TerminalChat:
 
     async def _played(self, content: Sequence[InputPart]) -> LoopFinished:
         view: View = PlainView(tells_calls=True) if isinstance(self.editor, PlainInput) else self._turn_view
-        return await play(self.session.loop, view, content)
+        return await run_turn(self.session.loop, view, content)
 
     async def _decide(self) -> None:
         loop = self.session.loop

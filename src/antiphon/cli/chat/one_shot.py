@@ -15,7 +15,7 @@ from importlib.util import find_spec
 
 from antiphon.chat.session import ChatSession
 from antiphon.chat.uploads import file_part, parse_message
-from antiphon.cli.chat.turn_view import END_MESSAGES, JsonView, PlainView, View, play
+from antiphon.cli.chat.turn_view import END_MESSAGES, JsonView, PlainView, View, run_turn
 from antiphon.cli.terminal import write_error
 from antiphon.conversation import LoopFinished
 from antiphon.errors import ConversationError
@@ -52,7 +52,7 @@ async def one_shot(session: ChatSession, content: list[InputPart], *, as_json: b
     if handles_interrupt := signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         running.add_signal_handler(signal.SIGINT, interrupt)
     try:
-        finished = await play(session.loop, _view(as_json=as_json), content)
+        finished = await run_turn(session.loop, _view(as_json=as_json), content)
     finally:
         if handles_interrupt and not interrupting:
             running.remove_signal_handler(signal.SIGINT)

@@ -12,7 +12,6 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import aclosing
 from time import monotonic
 from typing import Any, Protocol, TextIO
 
@@ -372,25 +371,17 @@ def _rows_of(line: str, columns: int) -> int:
     return rows
 
 
-async def play(loop: ToolLoop, view: View, content: Sequence[InputPart]) -> LoopFinished:
-    """Say `content` (or go on, with nothing to say), show what happens, and return how it ended."""
-    finished: LoopFinished | None = None
+async def run_turn(loop: ToolLoop, view: View, content: Sequence[InputPart]) -> LoopFinished:
+    """Send `content` (or continue the turn without any), show the events, and return how the turn ended."""
     is_over = asyncio.Event()
     drawing = asyncio.create_task(_draw(view, is_over))
     try:
-        # Closed here and now if the view fails (a pipe nobody reads): the turn is interrupted, and kept, while there is a store.
-        async with aclosing(loop.stream(*content)) as events:  # type: ignore[type-var]
-            async for event in events:
-                view.handle(event)
-                if isinstance(event, LoopFinished):
-                    finished = event
+        return await loop.run_to_end(*content, on_event=view.handle)
     finally:
-        # Told to stop rather than cancelled: half a frame would stay on the screen.
+        # Stopped by an event rather than cancelled: half a frame would stay on the screen.
         is_over.set()
         await drawing
         await view.flush()
-    assert finished is not None, "a stream ends with LoopFinished"
-    return finished
 
 
 async def _draw(view: View, is_over: asyncio.Event) -> None:
