@@ -32,9 +32,8 @@ from antiphon.history.private_files import make_private_folder
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.default_model import Choice
 from antiphon.tools.builtin import PlanStore
-from antiphon.tools.executor import ask_before_changes
 from antiphon.tools.registry import ToolRegistry
-from antiphon.tools.tool import Tool
+from antiphon.tools.tool import Tool, ask_before_changes
 
 
 def open_chat_store(location: str | Path) -> HistoryStore:

@@ -27,7 +27,7 @@ from antiphon.history import AgentHistory, HistoryStore, Run
 from antiphon.history.opening import folder_of
 from antiphon.providers.presets import PRESETS
 from antiphon.runs import RunBook, Worker, book_at
-from antiphon.tools.executor import ask_before_changes
+from antiphon.tools.tool import ask_before_changes
 
 logger = logging.getLogger("antiphon.runs")
 
