@@ -50,7 +50,7 @@ from antiphon.wire.gemini.plain_chunk import NOTHING, plain_chunk
 from antiphon.wire.gemini.response import output_part
 from antiphon.wire.gemini.spelling import FORMAT, extras_of, fields_of
 from antiphon.wire.gemini.usage import read_usage
-from antiphon.wire.output import MOST_CANDIDATES, ProviderError
+from antiphon.wire.output import MAX_CANDIDATES, ProviderError
 from antiphon.wire.sse import SseOverflow
 
 _decode = msgspec.json.Decoder().decode
@@ -235,7 +235,7 @@ class StreamReader:
             return
         number, content, word = candidate.get("index"), candidate.get("content"), candidate.get("finishReason")
         place = number if type(number) is int and number >= 0 else position
-        if place >= MOST_CANDIDATES:
+        if place >= MAX_CANDIDATES:
             self._fail(ProviderError("an event is of a candidate beyond all that can be asked for", "server"))
             return
         state = self._candidate(place)
