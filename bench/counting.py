@@ -43,9 +43,10 @@ def counted(work: Callable[[], object]) -> Counts:
 
 def instructions_of(work: Callable[[], object]) -> int:
     """How many instructions run in our own code."""
-    if sys.version_info >= (3, 12):  # the older way is still there, but passes over code that ran before
-        return _monitored(work, sys.monitoring)
-    return _traced(work)
+    monitoring = getattr(
+        sys, "monitoring", None
+    )  # since Python 3.12; the older way is still there, but skips code that ran before
+    return _traced(work) if monitoring is None else _monitored(work, monitoring)
 
 
 def _monitored(work: Callable[[], object], monitoring: Any) -> int:

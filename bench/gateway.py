@@ -6,7 +6,7 @@ contestant is warmed up and then asked in rounds, and the best round counts.
 
 Beside that: what it takes until a contestant serves, what its processes hold in memory once it has served everything, and how
 much later an answer comes through it than straight from the upstream, asked now and then over one connection. That is wall
-time, and the median of many.
+time, and the median of many. What a client of streams notices, also in wall time, is in `gateway_latency`.
 
 The floors are proxies that do nothing but pass bytes on. Where a promise is a number of milliseconds, it is the one of the
 project's plan, measured then on a small machine with two cores; a ratio needs no such excuse.
@@ -25,6 +25,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.figures import Figure, Taken, not_measured
+from bench.gateway_latency import UPSTREAM, Latencies, stream_asks
 from bench.gateway_peers import (
     AIOHTTP,
     LITELLM,
@@ -93,6 +94,7 @@ class Measured:
     def __init__(self) -> None:
         self.rounds: dict[tuple[str, str], list[float]] = {}
         self.why: dict[str, str] = dict(NOT_FOUND)
+        self.latencies = Latencies()
 
     def play(self, running: Running, work: str, seconds: float) -> float | None:
         """One round; None if it went wrong."""
@@ -118,6 +120,19 @@ class Measured:
             taken = asyncio.run(waits(port, asked, headers, WAITS, PAUSE))
             self.add(name, "wait", median(taken) * 1e3)
 
+    def stream(self, name: str, port: int, contestant: Contestant | None = None) -> None:
+        """How streams come over one connection."""
+        quick, slow = stream_asks()
+        headers = contestant.headers if contestant is not None else {}
+        if contestant is not None:
+            if not {"stream", "slow stream"} <= set(contestant.work):
+                return
+            quick, slow = contestant.asked(quick), contestant.asked(slow)
+        try:
+            self.latencies.measure(name, port, quick, slow, headers)
+        except (AnswerWrong, OSError) as error:
+            self.why[f"{name}, streams"] = " ".join(str(error).split())[:200]
+
     def add(self, name: str, work: str, milliseconds: float) -> None:
         self.rounds.setdefault((work, name), []).append(milliseconds)
 
@@ -142,8 +157,10 @@ def figures() -> Iterator[Figure | str]:
             measure(running, measured)
             for _ in range(ROUNDS):
                 measured.wait("", upstream)
+                measured.stream(UPSTREAM, upstream)
                 for known in running:
                     measured.wait(known.contestant.name, known.port, known.contestant)
+                    measured.stream(known.contestant.name, known.port, known.contestant)
             for known in running:
                 measured.add(known.contestant.name, "memory", known.memory)
                 measured.add(known.contestant.name, "start", known.started)
@@ -161,6 +178,7 @@ def figures() -> Iterator[Figure | str]:
             if theirs is not None:
                 at_most = AT_MOST.get((work, contestant.name))
                 yield Figure.of(told, mine, theirs, unit, at_most=at_most, against=versions[contestant.name])
+    yield from measured.latencies.figures(OURS, {one.name: versions[one.name] for one in entered[1:]})
     for peer, why in measured.why.items():
         yield not_measured(f"gateway: {peer}", why)
 

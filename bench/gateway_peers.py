@@ -21,7 +21,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from bench.gateway_traffic import ANTHROPIC_MODEL, MODEL, SLOW_MODEL, Ask
+from bench.gateway_traffic import ANTHROPIC_MODEL, MODEL, SHORT_MODEL, SLOW_MODEL, Ask
 
 ROOT = Path(__file__).parent.parent
 PEERS = ROOT / ".venv-gateway-peers"
@@ -192,7 +192,12 @@ def litellm(folder: Path, upstream: int) -> Contestant:
       model: openai/{model}
       api_base: http://127.0.0.1:{upstream}/v1
       api_key: none"""
-        for name, model in ((MODEL, MODEL), (SLOW_MODEL, SLOW_MODEL), (ANTHROPIC_MODEL, MODEL))
+        for name, model in (
+            (MODEL, MODEL),
+            (SLOW_MODEL, SLOW_MODEL),
+            (SHORT_MODEL, SHORT_MODEL),
+            (ANTHROPIC_MODEL, MODEL),
+        )
     )
     config.write_text(f"model_list:{models}\ngeneral_settings:\n  master_key: os.environ/CLIENT_KEY\n")
     program = PEERS / "bin" / "litellm"
@@ -234,7 +239,7 @@ model_name = "{name}"
 api_base = "http://127.0.0.1:{upstream}/v1/"
 api_key_location = "env::UPSTREAM_KEY"
 """
-        for name in (MODEL, SLOW_MODEL)
+        for name in (MODEL, SLOW_MODEL, SHORT_MODEL)
     )
     config.write_text(f"[gateway]\nobservability.enabled = false\n{models}")  # it keeps nothing, as we do
     command = (str(PEERS / "bin" / "python"), str(ROOT / "bench" / "gateway_tensorzero.py"), str(config))

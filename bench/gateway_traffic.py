@@ -2,7 +2,8 @@
 
 `python -m bench.gateway_traffic` is the upstream: it speaks Chat Completions, prints its port, and ends when its standard input
 does. Its answers are bytes made beforehand. A stream is 107 events, each an HTTP chunk and a write of its own, one right behind
-the other; for a model called `…-slowly` each comes by itself, as they do in life.
+the other; for a model called `…-slowly` each comes by itself, as they do in life. A model called `…-briefly` says a few
+events in two writes.
 
 The load asks over kept-alive connections, one request behind the other, and looks at every answer: one that does not hold
 what the upstream said ends the measurement. `waits` asks now and then over one connection, and tells how long each answer took.
@@ -24,12 +25,13 @@ from msgspec import Struct
 
 from bench.conversation import chat_request
 
-MODEL, SLOW_MODEL, ANTHROPIC_MODEL = "gpt-4o", "gpt-4o-slowly", "claude-sonnet-4-5"
-EVENTS = 107
+MODEL, SLOW_MODEL, SHORT_MODEL, ANTHROPIC_MODEL = "gpt-4o", "gpt-4o-slowly", "gpt-4o-briefly", "claude-sonnet-4-5"
+EVENTS, SHORT_EVENTS = 107, 12
 CONNECTIONS = 4
 ANSWER = "Rain in Oslo until the evening, seven degrees."
 LAST_WORD = "word103."
 _SAID_WITHIN_MS = 1.0
+_BETWEEN_WRITES_MS = 0.2
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding: *chunked", re.IGNORECASE)
 _STREAMS = re.compile(rb'"stream": ?true').search
@@ -75,6 +77,7 @@ def asks() -> dict[str, Ask]:
         "agent stream": _chat({**chat_request(), "stream": True}, streamed),
         "translated": Ask("/v1/messages", msgspec.json.encode(anthropic), whole),
         "translated stream": Ask("/v1/messages", msgspec.json.encode({**anthropic, "stream": True}), told),
+        "short stream": _chat({**small, "model": SHORT_MODEL, "stream": True}, (b"word0 ", b"[DONE]")),
         "slow stream": _chat({**small, "model": SLOW_MODEL, "stream": True}, streamed),
     }
 
@@ -146,6 +149,10 @@ class Upstream(Line):
             self.transport.write(WHOLE)
         elif SLOW_MODEL.encode() in message:
             self._say(iter(STREAM))
+        elif SHORT_MODEL.encode() in message:
+            self.transport.write(b"".join(SHORT_STREAM[:4]))
+            rest = b"".join(SHORT_STREAM[4:])
+            asyncio.get_running_loop().call_later(_BETWEEN_WRITES_MS / 1e3, self.transport.write, rest)
         else:
             for piece in STREAM:
                 self.transport.write(piece)
@@ -189,6 +196,7 @@ def _stream() -> list[bytes]:
 
 _USAGE = {"prompt_tokens": 12, "completion_tokens": 11, "total_tokens": 23}
 WHOLE, STREAM = _whole(), _stream()
+SHORT_STREAM = [*STREAM[: SHORT_EVENTS - 2], *STREAM[-4:]]
 
 
 class _Client(Line):

@@ -23,7 +23,7 @@ from antiphon.gateway.response_state import ResponseState
 from antiphon.gateway.running import Running
 from antiphon.gateway.services import Services
 from antiphon.gateway.spans import started_spans
-from antiphon.providers.transport import HttpRequest
+from antiphon.providers.transport.request import HttpRequest
 from bench.streams import streams, words_of
 
 MODEL = "gpt-4o"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from langgraph.checkpoint.memory import InMemorySaver
@@ -80,7 +81,7 @@ def graph_of(chats: Conversations, planner: Any, executor: Any, reviewer: Any) -
     return chats.bind(builder.compile(checkpointer=InMemorySaver()))
 
 
-def main(models: Sequence[Any], place: Path = Path("antiphon-graph.db")) -> None:
+def main(models: Sequence[Any], place: Path) -> None:
     with Conversations(place, tools=[weather], max_hand_overs=8) as chats:
         graph = graph_of(chats, *models)
         task: Any = {"question": "Compare the weather in Oslo and Bergen."}
@@ -96,4 +97,5 @@ def main(models: Sequence[Any], place: Path = Path("antiphon-graph.db")) -> None
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:4] if len(sys.argv) > 3 else scripted())
+    with TemporaryDirectory() as folder:
+        main(sys.argv[1:4] if len(sys.argv) > 3 else scripted(), Path(folder) / "chats.db")

@@ -14,6 +14,7 @@ import operator
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any, TypedDict
 
 from langgraph.checkpoint.memory import InMemorySaver
@@ -90,7 +91,7 @@ def graph_of(chats: Conversations) -> Any:
     return chats.bind(builder.compile(checkpointer=InMemorySaver()))
 
 
-async def main(model: Any, place: Path = Path("antiphon-graph.db")) -> None:
+async def main(model: Any, place: Path) -> None:
     async with Conversations(place, model, tools=builtin_tools()) as chats:
         graph = graph_of(chats)
         config: Any = {"configurable": {"thread_id": "1"}}
@@ -105,4 +106,5 @@ async def main(model: Any, place: Path = Path("antiphon-graph.db")) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else ap.FunctionModel(play)))
+    with TemporaryDirectory() as folder:
+        asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else ap.FunctionModel(play), Path(folder) / "chats.db"))

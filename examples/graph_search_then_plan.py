@@ -1,4 +1,4 @@
-"""Search, then a plan, as a LangGraph graph: a model, its tools and a person, each a node; kill it anywhere and run it again.
+"""Search, then a plan, as a LangGraph graph: a model, its tools and a person, each a node.
 
 The graph's checkpoints hold which conversation it is and how far the graph knows it, and nothing that was said. Without
 arguments the model is the offline provider (rules, not a language model); give the name of a real one to ask that instead:
@@ -12,6 +12,7 @@ import sqlite3
 import sys
 from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from langgraph.checkpoint.sqlite import SqliteSaver
@@ -40,7 +41,7 @@ def graph_of(chats: Conversations, saver: Any) -> Any:
     return chats.bind(builder.compile(checkpointer=saver))
 
 
-def main(model: str | ProviderClient, question: str, place: Path = Path("antiphon-graph.db")) -> None:
+def main(model: str | ProviderClient, question: str, place: Path) -> None:
     with (
         Conversations(place, model, tools=builtin_tools(), system="Search before you plan.") as chats,
         closing(sqlite3.connect(f"{place}-checkpoints", check_same_thread=False)) as db,
@@ -67,4 +68,5 @@ def main(model: str | ProviderClient, question: str, place: Path = Path("antipho
 
 if __name__ == "__main__":
     named = sys.argv[1] if len(sys.argv) > 1 else None
-    main(named or OfflineModel(), " ".join(sys.argv[2:]) or QUESTION)
+    with TemporaryDirectory() as folder:
+        main(named or OfflineModel(), " ".join(sys.argv[2:]) or QUESTION, Path(folder) / "chats.db")

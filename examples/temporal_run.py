@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from temporalio.client import Client
 from temporalio.testing import WorkflowEnvironment
@@ -25,16 +26,16 @@ from antiphon.runs import RunBook
 from antiphon.runs.temporal import start_turn, temporal_worker
 from antiphon.runs.temporal_workflow import TurnWorkflow
 
-STORE = Path("antiphon-temporal.db")
-KILLED = Path("antiphon-temporal.killed")
+STORE, KILLED = "chats.db", "killed"
+"""Files in the folder that the worker processes share."""
 book = RunBook()
 
 
 @ap.tool(effect="idempotent")
 def reserve(hotel: str, context: ap.ToolContext) -> str:
     "Reserve a room; the same key reserves it once."
-    if not KILLED.exists():
-        KILLED.touch()
+    if not Path(KILLED).exists():
+        Path(KILLED).touch()
         os.kill(os.getpid(), signal.SIGKILL)  # the power goes out
     return f"reserved at {hotel} under {context.idempotency_key}"
 
@@ -61,21 +62,19 @@ def trip(history: AgentHistory, _: Run) -> ap.ToolLoop:
 
 
 async def work(address: str) -> None:
-    """What a worker process does."""
+    """What a worker process does, started in the shared folder."""
     with ap.SqliteStore(STORE) as store:
         await temporal_worker(await Client.connect(address), store, book).run()
 
 
 async def show(address: str) -> None:
-    for leftover in (*STORE.parent.glob(STORE.name + "*"), KILLED):
-        leftover.unlink(missing_ok=True)
     client = await Client.connect(address)
-    command = [sys.executable, __file__, "work", address]
-    with ap.SqliteStore(STORE) as store:
+    command = [sys.executable, os.path.abspath(__file__), "work", address]
+    with TemporaryDirectory() as folder, ap.SqliteStore(Path(folder) / STORE) as store:
         handle = await start_turn(client, store, "A night in Bergen, please.", kind="trip", lease_seconds=3)
-        first = subprocess.run(command, check=False)  # plays until it dies
+        first = subprocess.run(command, cwd=folder, check=False)  # plays until it dies
         print(f"the first worker ended with signal {-first.returncode}; another is started")
-        second = subprocess.Popen(command)
+        second = subprocess.Popen(command, cwd=folder)
         try:
             while not (standing := await handle.query(TurnWorkflow.standing)).pending:
                 await asyncio.sleep(0.2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
+import signal
 from collections.abc import Generator, Iterator
 from itertools import count
 from pathlib import Path
@@ -19,7 +20,30 @@ settings.register_profile("everyday", max_examples=60, deadline=None, suppress_h
 settings.register_profile("long", max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "everyday"))
 
+_SLOW_SECONDS = 1800
+"""What bounds a test that is marked slow; the others have the `timeout` of pyproject.toml."""
+
 _schemas = count(1)
+
+
+def pytest_configure() -> None:
+    """Start from the signals of a program in the foreground, whatever this process inherited.
+
+    A shell starts background jobs with SIGINT ignored, and what is ignored stays so in every process the tests start: those
+    that are to be interrupted would never notice. SIGHUP stays ignored under `nohup`, for that is what nohup is for.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGQUIT, signal.SIGTERM):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(_SLOW_SECONDS))
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from antiphon.history import (
+    ApprovalRequestedEntry,
     DebugLogEntry,
     EntryMetadata,
     HistoryEntry,
@@ -86,6 +87,7 @@ side_entries: st.SearchStrategy[HistoryEntry] = st.one_of(
     st.builds(DebugLogEntry, said, said),
     st.builds(ToolCallStartedEntry, said, call_ids),
     st.builds(ToolCallFinishedEntry, results),
+    st.builds(ApprovalRequestedEntry, st.lists(call_ids, max_size=3).map(tuple), said),
     st.builds(HumanDecisionEntry, call_ids, st.sampled_from(["approve", "deny", "edit"]), said),
     st.builds(LiveContextInjectedEntry, said, st.integers(0, 9)),
 )

@@ -125,6 +125,10 @@ class RoutingError(AntiphonError):
     """A model name without a provider, or a route without a target."""
 
 
+class InvalidModelName(RoutingError):
+    """A name that no model can have: too long, with control characters, or with dot segments."""
+
+
 class PlanError(StoreError):
     """A plan, or a change to one, that cannot be stored; nothing was changed."""
 
@@ -171,6 +175,14 @@ class McpUnavailable(AntiphonError):
 
 class ConversationError(AntiphonError):
     """An operation the conversation cannot do in its present state."""
+
+
+class ApprovalPending(ConversationError):
+    """Calls that need a person were not run; all others were. Decide each of `tool_call_ids`, then run the calls again."""
+
+    def __init__(self, message: str, tool_call_ids: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.tool_call_ids = tool_call_ids
 
 
 class GraphError(AntiphonError):

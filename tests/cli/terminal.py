@@ -14,6 +14,7 @@ import subprocess
 import sys
 import termios
 import time
+import unicodedata
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -133,6 +134,43 @@ class Terminal:
 
     def _resize(self, columns: int, rows: int) -> None:
         fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+
+_BIDI_CONTROLS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+NASTY = "\x1b]0;owned\x07\x1b[31m\x9b2J\r\x08 \u202egnp.exe\u202c \u2066a\u2069 \u200f \u061c\x7f"
+"""What would set the title, erase the screen, go back in the line, and turn words around."""
+
+
+def is_control(char: str) -> bool:
+    """Whether a terminal may obey it instead of showing it. New lines and tabs are shown."""
+    return (unicodedata.category(char) == "Cc" and char not in "\n\t") or char in _BIDI_CONTROLS
+
+
+def on_a_terminal(place: Path, *arguments: str, typed: str = "", **environment: str) -> tuple[int, str]:
+    """The exit code of `antiphon` with these arguments, and everything it wrote to a terminal without colours."""
+    shown, terminal = pty.openpty()
+    mode = termios.tcgetattr(terminal)
+    mode[1] &= ~termios.ONLCR  # lines end as the command ends them
+    mode[3] &= ~termios.ECHO
+    termios.tcsetattr(terminal, termios.TCSANOW, mode)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "antiphon", *arguments],
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        env=environment_of(place, {"NO_COLOR": "1", "TERM": "dumb", **environment}),
+        cwd=place,
+    )
+    os.close(terminal)
+    os.write(shown, typed.encode())
+    written = b""
+    try:
+        while more := os.read(shown, 65536):
+            written += more
+    except OSError:  # Linux says so when the last writer is gone
+        pass
+    os.close(shown)
+    return process.wait(PATIENCE), written.decode()
 
 
 def environment_of(place: Path, environment: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:

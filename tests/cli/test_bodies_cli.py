@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pty
+import select
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+
+from antiphon.cli.bodies import Progress
 
 CALL = {"id": "a", "type": "function", "function": {"name": "search", "arguments": '{"q": "x"}'}}
 TOOL = {"type": "function", "function": {"name": "search", "parameters": {"type": "object", "properties": {}}}}
@@ -175,20 +180,46 @@ def test_formats_and_files_that_are_not_there(tmp_path: Path) -> None:
     assert (code, "cannot write" in err) == (1, True)
 
 
-def test_progress_is_for_terminals(tmp_path: Path) -> None:
-    file = tmp_path / "in.jsonl"
-    file.write_bytes((msgspec.json.encode({**LOSSY, "x": "y" * 2000}) + b"\n") * 3_000)
+def test_progress_is_for_terminals() -> None:
+    """Lines are sent until there is a report: however fast the machine is, a report is due after a while."""
     shown, terminal = pty.openpty()
-    command = [sys.executable, "-m", "antiphon", "repair", "--format", "openai-chat", "--jsonl", str(file)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=terminal)
+    command = [sys.executable, "-m", "antiphon", "repair", "--format", "openai-chat", "--jsonl"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=terminal)
     os.close(terminal)
+    assert process.stdin is not None
+    line = msgspec.json.encode(LOSSY) + b"\n"
     said = b""
+    deadline = time.monotonic() + 60
     try:
-        while more := os.read(shown, 65536):
-            said += more
-    except OSError:
-        pass
-    os.close(shown)
-    assert process.wait(timeout=60) == 0
-    assert b"lines" in said
-    assert b"%" in said
+        while b" lines  " not in said:
+            assert time.monotonic() < deadline, f"no progress was reported: {said!r}"
+            process.stdin.write(line)
+            process.stdin.flush()
+            if select.select([shown], [], [], 0.05)[0]:
+                said += os.read(shown, 65536)
+        process.stdin.close()
+        assert process.wait(timeout=60) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(shown)
+
+
+def test_progress_reports_the_part_that_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.StringIO()
+    monkeypatch.setattr(written, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", written)
+    seconds = iter([0.0, 0.05, 1.0])
+    progress = Progress(4_000_000, clock=lambda: next(seconds))
+    progress.advance(1_000_000)
+    assert written.getvalue() == ""  # too early to be worth a line
+    progress.advance(1_000_000)
+    assert written.getvalue() == "\r 50%  2 lines  2.0 MB/s\x1b[K"
+    progress.done()
+    assert written.getvalue().endswith("\r\x1b[K")
+
+
+def test_standard_input_is_read_once() -> None:
+    for command in (["check", "--format", "openai-chat"], ["repair", "--format", "openai-chat", "--jsonl"]):
+        code, _, err = antiphon(*command, "-", "-", given=b"{}")
+        assert (code, err) == (1, "antiphon: - is given more than once; standard input can be read once\n")

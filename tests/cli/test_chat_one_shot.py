@@ -5,7 +5,9 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -16,7 +18,7 @@ from antiphon.history import ModelInputEntry, SqliteStore
 from antiphon.parts import Document, Text
 from cli.terminal import environment_of
 from cli.test_chat_terminal import inputs, kept, outputs, streamed
-from providers.scripted_server import Reply, ScriptedServer
+from providers.scripted_server import Received, Reply, ScriptedServer
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -39,6 +41,13 @@ def antiphon(
 
 def model_at(server: ScriptedServer) -> dict[str, str]:
     return {"OPENAI_API_KEY": "sk-secret-1", "OPENAI_BASE_URL": server.url, "ANTIPHON_MODEL": "openai/gpt-test"}
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.01)
 
 
 def test_words_and_nothing_else_go_into_a_pipe(tmp_path: Path) -> None:
@@ -127,6 +136,75 @@ def test_ctrl_c_ends_with_130_and_keeps_what_was_said(tmp_path: Path) -> None:
         assert (process.returncode, out, err) == (130, b"\n", b"")
         assert server.gone.wait(10)
     assert outputs(kept(tmp_path)) == ["Some words"]
+
+
+def test_a_second_ctrl_c_ends_it_at_once_without_a_traceback(tmp_path: Path) -> None:
+    body = streamed("Some words", " and more")
+    with ScriptedServer(Reply(body=body[: body.index(b" and")], hangs=True)) as server:
+        for _ in range(5):  # the second one may come at any moment of what the first one does
+            process = subprocess.Popen(
+                [sys.executable, "-m", "antiphon", "chat", "-p", "talk"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=environment_of(tmp_path, model_at(server)),
+            )
+            assert process.stdout is not None
+            assert process.stdout.read(10) == b"Some words"
+            process.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=30)
+            assert process.returncode in (130, -signal.SIGINT)
+            assert err == b""
+
+
+def test_a_background_job_of_a_script_ignores_sigint(tmp_path: Path) -> None:
+    go_on = threading.Event()
+    with ScriptedServer(Reply(body=streamed("All of it."), gate=go_on)) as server:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "antiphon", "chat", "-p", "talk"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment_of(tmp_path, model_at(server)),
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+        )
+        until(lambda: bool(server.received))
+        process.send_signal(signal.SIGINT)
+        go_on.set()
+        assert process.communicate(timeout=30) == (b"All of it.\n", b"")
+        assert process.returncode == 0
+
+
+def test_a_response_without_text_is_an_error_with_its_reason(tmp_path: Path) -> None:
+    thought = streamed(reasoning="I think, and think.").replace(b'"stop"', b'"length"')
+    with ScriptedServer(Reply(body=thought)) as server:
+        for arguments in (("-p", "talk"), ("-p", "talk", "--json")):
+            code, out, err = antiphon(tmp_path, *arguments, environment=model_at(server))
+            assert code == 1
+            assert err.startswith("antiphon: no answer: the model's last response has no text (stop reason: "), err
+            assert err.count("\n") == 1
+            assert ("--json" in arguments) == bool(out)
+
+
+def test_an_end_by_a_bound_is_stated(tmp_path: Path) -> None:
+    """The reason is on standard error, and the exit code says whether there is an answer."""
+    call = {"index": 0, "id": "c1", "function": {"name": "list_plans", "arguments": "{}"}}
+    delta = {"id": "c", "choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": "tool_calls"}]}
+    calling = b"data: %b\n\ndata: [DONE]\n\n" % msgspec.json.encode(delta)
+
+    def answer(words: bytes) -> Callable[[Received], Reply]:
+        return lambda request: Reply(body=calling if b'"tool_choice":"none"' not in request.body else words)
+
+    with ScriptedServer(answer(streamed("Enough."))) as server:
+        code, out, err = antiphon(tmp_path, "-p", "plans?", environment=model_at(server))
+    assert (code, out.strip()) == (0, "Enough.")
+    assert err.startswith("antiphon: the model made the same calls"), err
+    with ScriptedServer(answer(streamed())) as server:
+        code, out, err = antiphon(tmp_path, "-p", "plans?", environment=model_at(server))
+    assert (code, out.strip()) == (1, "")
+    assert "no answer" in err
+    assert "the model made the same calls" in err
 
 
 def test_a_reader_that_leaves_ends_it_quietly(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from antiphon.cli.terminal import width_of
 from antiphon.parts import Document, Image, Text
 from antiphon.tools import tool
 from antiphon.wire.output import ErrorKind, ProviderError
+from cli.terminal import is_control
 
 PROSE = ["", "words", "- item", "  more of it", "1. one", "2. two", "# head", "===", "> quoted", "***", "\\"]
 OTHER = ["```", "~~~py", "    code", "| a | b |", "|---|---|", "| 1 | 二 |", "<div>", "[a]: http://b"]
@@ -63,7 +64,24 @@ def test_a_block_is_finished_when_another_follows() -> None:
 @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=200) | TEXTS)
 def test_whatever_a_model_writes_is_drawn_and_moves_nothing(text: str) -> None:
     drawn = Painter().markdown(text)
-    assert not any(ord(char) < 32 and char not in "\n\t" for char in drawn)  # not coloured here: no escape at all
+    assert not any(is_control(char) for char in drawn)  # not coloured here: no escape at all
+
+
+def test_entities_of_control_characters_are_escaped() -> None:
+    for name in ("&#27;", "&#x9b;", "&#x202e;", "&#x2066;", "&#8207;"):
+        drawn = Painter().markdown(f"a {name}b [{name}](https://example.org/{name}) ![{name}](https://example.org)")
+        assert not any(is_control(char) for char in drawn), (name, drawn)
+
+
+def test_image_addresses_are_shown() -> None:
+    text = "See ![a map](https://example.org/map.png), ![](https://example.org/2.png) and <img src='https://example.org/3'>."
+    drawn = " ".join(Painter().markdown(text).split())
+    assert drawn == (
+        "See 🌆 a map (https://example.org/map.png), 🌆 (https://example.org/2.png) and <img src='https://example.org/3'>."
+    )
+    linked = Painter().markdown("[![badge](https://example.org/badge.svg)](https://example.org/build)")
+    assert linked == "🌆 badge (https://example.org/badge.svg) (https://example.org/build)"
+    assert Painter().markdown(f"![dot](data:image/png;base64,{'A' * 5_000})") == "🌆 dot (data:image/png;base64,…)"
 
 
 @given(st.text(alphabet="ab 二字\n", max_size=80), st.integers(4, 30))

@@ -218,14 +218,15 @@ def test_calls_wait_for_a_person_who_asked_to_be_asked(tmp_path: Path) -> None:
         terminal.sees("○ t1 Begynn", "Norsk (plan-1)")
         terminal.send("make me a plan to learn Danish")
         terminal.sees("create_plan wants to run:", again=True)
-        terminal.type(INTERRUPT)
+        terminal.type(INTERRUPT * 2)  # the second one finds the question answered
         terminal.sees("Left undecided.")
         terminal.type(LEAVE)
         assert terminal.ends() == 0
+        assert b"InvalidStateError" not in terminal.raw
     decisions = [entry for entry in kept(tmp_path).entries if isinstance(entry, HumanDecisionEntry)]
     assert [(each.decision, each.reason) for each in decisions] == [("deny", "not today"), ("edit", "")]
-    with Terminal(tmp_path, "chat", "--ask", "--resume") as terminal:
-        terminal.sees("The last turn is not finished; /retry goes on with it.")
+    with Terminal(tmp_path, "chat", "--resume") as terminal:  # asked for already: without --ask it waits all the same
+        terminal.sees("These calls wait for your approval; /retry asks you:", "create_plan {")
         terminal.send("/retry")
         terminal.sees("create_plan wants to run:")
         terminal.send("a")
@@ -302,6 +303,46 @@ def test_a_conversation_is_resumed_with_its_model(server: ScriptedServer, tmp_pa
         terminal.sees("Somebody else wrote to this conversation: 1 new entries.", "version 3 › remember me")
         terminal.type("\r")  # what was typed is still there
         terminal.sees("Hello.", again=True)
+
+
+def test_a_session_deletes_only_what_it_created_and_nobody_used(tmp_path: Path) -> None:
+    """A template or an imported greeting has no input of a person, and is not the session's to delete."""
+    (tmp_path / "antiphon").mkdir()
+    with SqliteStore(tmp_path / "antiphon" / "history.db") as store:
+        template = store.create()
+        template.set_system_instruction("You are a tutor.")
+        greeting = store.create()
+        greeting.append(ModelOutputEntry.of("Welcome! What shall we learn?"))
+        empty = store.create()
+        given = {template.id, greeting.id, empty.id}
+        for conversation in given:
+            with Terminal(tmp_path, "chat", "--resume", conversation) as terminal:
+                terminal.sees("/help says more")
+                terminal.type(LEAVE)
+                assert terminal.ends() == 0
+        assert {info.id for info in store.list()} == given
+        with Terminal(tmp_path, "chat", "--system", "Be kind.") as terminal:
+            terminal.sees("/help says more")
+            terminal.send(f"/resume {template.id}")  # away from a new one, and from one that is not the session's
+            terminal.sees(f"{template.id}")
+            terminal.send("/new")
+            terminal.sees("A new conversation")
+            terminal.type(LEAVE)
+            assert terminal.ends() == 0
+        assert {info.id for info in store.list()} == given
+        with Terminal(tmp_path, "chat") as terminal:
+            terminal.sees("/help says more")
+            terminal.send("/memory set Likes tea.")
+            terminal.sees("The notebook is kept")
+            terminal.type(LEAVE)
+            assert terminal.ends() == 0
+        assert len(store.list()) == 4
+        with Terminal(tmp_path, "chat") as terminal:
+            terminal.sees("/help says more")
+            kept(tmp_path, "somebody else wrote this")
+            terminal.type(LEAVE)
+            assert terminal.ends() == 0
+        assert len(store.list()) == 5
 
 
 def test_several_lines_and_files(server: ScriptedServer, tmp_path: Path) -> None:

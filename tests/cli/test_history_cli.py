@@ -166,6 +166,14 @@ def test_export_and_import_make_the_same_file_again(path: Path, history: AgentHi
     assert [name.name for name in tmp_path.iterdir() if name.name.startswith(".")] == []
 
 
+def test_standard_input_is_imported_once(path: Path, history: AgentHistory, tmp_path: Path) -> None:
+    _, export, _ = antiphon("history", "export", "last", "--store", path)
+    other = tmp_path / "other.db"
+    code, _, err = antiphon("history", "import", "-", "-", "--store", other, given=export.encode())
+    assert (code, err) == (1, "antiphon: - is given more than once; standard input can be read once\n")
+    assert json_of("history", "list", "--store", other) == []
+
+
 def test_links_and_pipes_are_written_to_and_not_replaced(path: Path, history: AgentHistory, tmp_path: Path) -> None:
     pipe, file, link = tmp_path / "pipe", tmp_path / "talk.jsonl", tmp_path / "link.jsonl"
     os.mkfifo(pipe)

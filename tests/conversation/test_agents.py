@@ -23,7 +23,7 @@ from antiphon.history import AgentHistory, ContextEntry, ContextEntryRole
 from antiphon.parts import text_of
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.scripted import FunctionModel, Said, ScriptedModel, call
-from antiphon.tools import tool
+from antiphon.tools import ToolContext, ToolExecutor, ToolRegistry, tool
 from played import Killed, MortalJournal, Source, World, drained, last_reason, refusals, results_in
 
 
@@ -206,6 +206,90 @@ def test_an_agent_as_a_tool() -> None:
     assert system_of(helper_model.calls[0].context) == "You dig for others."
     assert chat.registry.definitions[0].description == "Digs for you."
     assert len(chat.messages) == 4, "its own thread is its own"
+
+
+def test_an_agent_without_instructions_keeps_those_of_the_conversation() -> None:
+    seen: list[tuple[str, str]] = []
+
+    def answer(context: Sequence[ContextEntry], options: ProviderCallOptions) -> Said:
+        seen.append((options.model, system_of(context)))
+        calls = {"first": "hand_off_to_second", "second": "hand_off_to_third"}
+        return call(calls[options.model]) if options.model in calls else "Done."
+
+    names = ["first", "second", "third"]
+    texts = {"second": "You sing."}
+    agents = [
+        Agent(name, texts.get(name, ""), model=FunctionModel(answer, name=name), hand_offs=names[index + 1 :][:1])
+        for index, name in enumerate(names)
+    ]
+    chat = Conversation(ScriptedModel(), system="Be kind.")
+    assert ToolLoop(chat, agents=agents).run_sync("Go.").reason == "answered"
+    assert seen == [("first", "Be kind."), ("second", "You sing."), ("third", "Be kind.")]
+    chat.history.set_system_instruction("Be brief.")
+    assert ToolLoop(chat, agents=agents).run_sync("Again.").reason == "answered"
+    assert seen[-1] == ("third", "Be brief.")
+    chat.clear()
+    assert chat.history.system_instruction == "Be brief."
+
+
+def test_an_agent_runs_its_calls_under_the_settings_of_the_conversation() -> None:
+    outcomes: list[str] = []
+    states: list[object] = []
+
+    @tool
+    def shout(context: ToolContext) -> str:
+        "Shouts."
+        states.append(context.state)
+        return "a" * 1_000
+
+    registry = ToolRegistry()
+    executor = ToolExecutor(
+        registry,
+        state={"user": "Ada"},
+        max_result_chars=200,
+        on_call=lambda outcome: outcomes.append(outcome.tool_name),
+        approval=lambda _, call: call.tool_name == "whisper",
+    )
+
+    @tool
+    def whisper() -> str:
+        "Whispers."
+        return "psst"
+
+    helper = Agent("helper", model=ScriptedModel(call("shout"), "I shouted."), tools=[shout])
+    agent = Agent(
+        "singer",
+        model=ScriptedModel([call("shout"), call("ask_helper", request="Shout.")], call("whisper"), "Done."),
+        tools=[shout, whisper, helper.as_tool()],
+    )
+    chat = Conversation(ScriptedModel(), tools=registry, executor=executor)
+    loop = ToolLoop(chat, agents=[agent])
+    result = loop.run_sync("Sing.")
+    assert [pending.tool_name for pending in result.pending] == ["whisper"], "the policy holds for agents too"
+    assert states == [{"user": "Ada"}] * 2
+    assert sorted(outcomes) == ["ask_helper", "shout", "shout"]
+    shouted = next(iter(results_in(chat.history.entries).values()))
+    assert len(shouted) <= 200
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_an_agent_as_a_tool_asks_the_model_of_the_conversation(is_named: bool) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def answer(context: Sequence[ContextEntry], options: ProviderCallOptions) -> Said:
+        asked.append((options.model, system_of(context)))
+        is_helper = system_of(context) == "You help."
+        has_results = any(entry.role is ContextEntryRole.TOOL_RESULT for entry in context)
+        return "42" if is_helper else "It is 42." if has_results else call("ask_helper", request="How many?")
+
+    model = FunctionModel(answer, name="ours")
+    helper = Agent("helper", "You help.").as_tool()
+    chat = (
+        Conversation("some/model", provider=model, tools=[helper]) if is_named else Conversation(model, tools=[helper])
+    )
+    assert ToolLoop(chat).run_sync("How many?").text == "It is 42."
+    name = "some/model" if is_named else "ours"
+    assert asked == [(name, ""), (name, "You help."), (name, "")]
 
 
 def test_an_agent_as_a_tool_that_fails_or_needs_a_person_says_so() -> None:

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from antiphon.conversation import ApprovalNeeded, Conversation, LoopEvent, LoopFinished, ToolLoop
-from antiphon.conversation.driver import NOT_RUN, UNKNOWN_OUTCOME
 from antiphon.errors import ConversationError
 from antiphon.history import AgentHistory, HumanDecisionEntry, ToolCallStartedEntry
 from antiphon.parts import ToolCallRequest
 from antiphon.providers.scripted import Said, ScriptedModel, call
 from antiphon.tools import Tool, tool
+from antiphon.tools.call_runner import NOT_RUN, UNKNOWN_OUTCOME
 from played import Source, drained, last_reason, refusals, results_in
 
 
@@ -194,8 +194,8 @@ def test_a_wrong_decision_is_refused_and_not_written(desk: Desk) -> None:
         balance = next(name for name, state in loop.chat.turn.open_calls.items() if state.call.tool_name == "balance")
         version = loop.chat.history.version
         wrong: list[tuple[Callable[[], None], str]] = [
-            (lambda: loop.approve("call_of_nobody"), f"those that do: {first.tool_call_id}, {second.tool_call_id}"),
-            (lambda: loop.deny(balance), "waits for a decision"),
+            (lambda: loop.approve("call_of_nobody"), f"pending calls: {first.tool_call_id}, {second.tool_call_id}"),
+            (lambda: loop.deny(balance), "is not pending approval"),
             (lambda: loop.edit(first.tool_call_id, "{"), "cannot be given these arguments: .*not valid JSON"),
             (lambda: loop.edit(first.tool_call_id, "[]"), "must be a JSON object"),
             (lambda: loop.edit(first.tool_call_id, {"to": object()}), "cannot be given these arguments"),
@@ -205,9 +205,9 @@ def test_a_wrong_decision_is_refused_and_not_written(desk: Desk) -> None:
                 act()
         assert loop.chat.history.version == version
         loop.approve(first.tool_call_id, "fine")
-        for again in (loop.approve, loop.deny):
-            with pytest.raises(ConversationError, match=rf"was decided already \(approve, entry {version + 1}\)"):
-                again(first.tool_call_id)
+        loop.approve(first.tool_call_id)  # a queue delivers twice
+        with pytest.raises(ConversationError, match=rf"was decided already \(approve, entry {version + 1}\)"):
+            loop.deny(first.tool_call_id)
         assert loop.chat.history.version == version + 1
 
     desk.play(ScriptedModel(), decide)
@@ -217,7 +217,7 @@ def test_a_decision_is_no_decision_on_what_is_over() -> None:
     chat = Conversation(ScriptedModel("Hello."), tools=Office().tools())
     loop = ToolLoop(chat)
     loop.run_sync("Hi.")
-    with pytest.raises(ConversationError, match="those that do: none"):
+    with pytest.raises(ConversationError, match="pending calls: none"):
         loop.approve("call_1")
 
 
@@ -241,10 +241,76 @@ def test_a_question_that_fails_is_answered_with_a_person(office: Office) -> None
     assert office.paid == []
 
 
-def test_arguments_that_cannot_be_read_need_no_person(office: Office) -> None:
-    chat = Conversation(ScriptedModel(ToolCallRequest("pay", "a", '{"to": '), "Sorry."), tools=office.tools())
-    assert ToolLoop(chat).run_sync("Pay.").reason == "answered"
-    assert "JSON" in results_in(chat.history.entries)["a"]
+NESTED = '{"to": ' + "[" * 100_000 + "]" * 100_000 + "}"
+
+UNREADABLE = [
+    ToolCallRequest("pay", "a", "Ada", freeform=True),
+    ToolCallRequest("pay", "a", ""),
+    ToolCallRequest("pay", "a", '{"to": '),
+    ToolCallRequest("pay", "a", "[1]"),
+    ToolCallRequest("pay", "a", '{"nobody": 1}'),
+    ToolCallRequest("pay", "a", NESTED),
+]
+
+
+def small(arguments: dict[str, Any]) -> bool:
+    return bool(arguments["amount"] > 10)
+
+
+@pytest.mark.parametrize("approval", [True, small])
+@pytest.mark.parametrize("request_", UNREADABLE, ids=["freeform", "empty", "cut", "list", "other", "nested"])
+def test_a_person_decides_whatever_the_arguments_look_like(
+    office: Office, request_: ToolCallRequest, approval: bool | Callable[[dict[str, Any]], bool]
+) -> None:
+    chat = Conversation(ScriptedModel(request_, "Done."), tools=office.tools(approval))
+    loop = ToolLoop(chat)
+    assert loop.run_sync("Pay.").reason == "approval"
+    assert office.paid == []
+    (waiting,) = loop.pending
+    loop.approve(waiting.tool_call_id)
+    assert loop.run_sync().reason == "answered", "the tool refuses what it cannot read"
+    assert office.paid == []
+
+
+def test_a_free_form_call_runs_once_it_is_approved() -> None:
+    ran: list[str] = []
+
+    @tool(needs_approval=True)
+    def shell(command: str) -> str:
+        "Runs a command."
+        ran.append(command)
+        return "done"
+
+    chat = Conversation(ScriptedModel(ToolCallRequest("shell", "a", "rm -r x", freeform=True), "Ok."), tools=[shell])
+    loop = ToolLoop(chat)
+    (waiting,) = loop.run_sync("Go.").pending
+    assert ran == []
+    loop.edit(waiting.tool_call_id, "ls")
+    assert loop.run_sync().reason == "answered"
+    assert ran == ["ls"]
+
+
+def test_a_call_written_into_the_text_waits_for_a_person(office: Office) -> None:
+    text = '<tool_call>{"name": "pay", "arguments": {"to": "Ada", "amount": 5}}</tool_call>'
+    chat = Conversation(ScriptedModel(text, "Done."), tools=office.tools(), embedded_calls=True)
+    loop = ToolLoop(chat)
+    assert loop.run_sync("Pay.").reason == "approval"
+    assert office.paid == []
+    loop.approve(loop.pending[0].tool_call_id)
+    assert loop.run_sync().reason == "answered"
+    assert office.paid == [("Ada", 5)]
+
+
+def test_arguments_nested_too_deeply_are_refused_as_an_edit(desk: Desk) -> None:
+    def decide(loop: ToolLoop) -> None:
+        deep: dict[str, Any] = {}
+        for _ in range(100_000):
+            deep = {"to": deep}
+        for arguments in (deep, NESTED):
+            with pytest.raises(ConversationError, match="cannot be given these arguments"):
+                loop.edit(loop.pending[0].tool_call_id, arguments)
+
+    desk.play(ScriptedModel(), decide)
 
 
 def test_edited_arguments_are_validated_as_any_others(office: Office) -> None:

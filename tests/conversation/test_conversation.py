@@ -8,25 +8,33 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from antiphon.context import LiveContextOptions
-from antiphon.conversation import Conversation, ToolLoop
-from antiphon.errors import AntiphonError, ConversationError, InvalidTool, UnknownConversation
+from antiphon.conversation import Conversation, Decision, ToolLoop, decide
+from antiphon.errors import AntiphonError, ApprovalPending, ConversationError, InvalidTool, UnknownConversation
 from antiphon.history import (
     AgentHistory,
     ContextEntry,
     ContextEntryRole,
+    HistoryEntry,
     ModelInputEntry,
     ModelOutputEntry,
     SqliteStore,
     ToolCallFinishedEntry,
     ToolCallResultsEntry,
+    ToolCallStartedEntry,
 )
 from antiphon.parts import Image, ToolCallRequest, ToolCallResult, ToolExecutionStatus, text_of
-from antiphon.providers.call import ProviderCallOptions
+from antiphon.providers.call import ModelCallFailed, ProviderCallOptions
 from antiphon.providers.scripted import FunctionModel, Said, ScriptedModel, call
 from antiphon.tools import tool
+from antiphon.tools.call_runner import UNKNOWN_OUTCOME
+from antiphon.wire.delta import Failed, PartStarted
+from antiphon.wire.output import ProviderError
 from antiphon.wire.request import ModelRequest
+from generated import conversations
 from played import Source, World, refusals
 
 CALL = ToolCallRequest("look", "call_1")
@@ -224,6 +232,110 @@ def test_what_finished_before_a_crash_is_not_run_again() -> None:
     results = asyncio.run(chat.execute_tool_calls())
     assert [result.result_markdown for result in results] == ["done before", f"done {second.tool_call_id}"]
     assert list(world.began) == [second.tool_call_id]
+
+
+def test_a_started_call_that_must_not_run_twice_is_not_run_again() -> None:
+    world = World()
+    chat = Conversation(ScriptedModel([call("send"), call("put")]), tools=world.tools())
+    chat.add("Go.")
+    send, put = asyncio.run(chat.call_model()).tool_calls
+    for started in (send, put):
+        chat.history.append(ToolCallStartedEntry(started.tool_name, started.tool_call_id))
+    results = asyncio.run(chat.execute_tool_calls())
+    assert [result.result_markdown for result in results] == [UNKNOWN_OUTCOME, f"done {put.tool_call_id}"]
+    assert list(world.began) == [put.tool_call_id]
+    assert refusals(chat.history.snapshot()) == []
+
+
+def test_a_call_that_has_its_result_is_not_run_again() -> None:
+    world = World()
+    chat = Conversation(ScriptedModel([call("send"), call("look")], "Sent."), tools=world.tools())
+    chat.add("Go.")
+    calls = asyncio.run(chat.call_model()).tool_calls
+    results = asyncio.run(chat.execute_tool_calls(calls))
+    asyncio.run(chat.call_model())
+    version = chat.history.version
+    assert asyncio.run(chat.execute_tool_calls(calls)) == results
+    assert chat.history.version == version
+    assert world.began[calls[0].tool_call_id] == 1
+
+
+def test_calls_of_an_answer_that_was_cut_off_are_not_run() -> None:
+    world = World()
+    model = ScriptedModel(
+        [PartStarted(0, ToolCallRequest("send", "a", "{}")), Failed(ProviderError("away", "overloaded"))]
+    )
+    chat = Conversation(model, tools=world.tools())
+    chat.add("Go.")
+    with pytest.raises(ModelCallFailed):
+        asyncio.run(chat.call_model())
+    (result,) = asyncio.run(chat.execute_tool_calls())
+    assert "was cut off" in result.result_markdown
+    assert not world.began
+
+
+def test_calls_that_need_a_person_wait_and_the_others_run() -> None:
+    ran: list[str] = []
+
+    @tool(needs_approval=True)
+    def pay(to: str) -> str:
+        "Pays somebody."
+        ran.append(to)
+        return f"paid {to}"
+
+    world = World()
+    model = ScriptedModel([call("pay", to="Ada"), call("look"), call("pay", to="Bob")])
+    chat = Conversation(model, tools=[pay, *world.tools()])
+    chat.add("Go.")
+    ada, look, bob = asyncio.run(chat.call_model()).tool_calls
+    for _ in range(2):
+        with pytest.raises(ApprovalPending, match=r"were not run: \S+ \(pay\), \S+ \(pay\); decide each") as raised:
+            asyncio.run(chat.execute_tool_calls())
+        assert raised.value.tool_call_ids == (ada.tool_call_id, bob.tool_call_id)
+    assert (ran, list(world.began)) == ([], [look.tool_call_id])
+    assert chat.by_role("tool") == ()
+    decide(chat.history, Decision(tool_call_id=ada.tool_call_id, decision="edit", arguments={"to": "Eve"}))
+    decide(chat.history, Decision(tool_call_id=bob.tool_call_id, decision="deny", reason="he left"))
+    paid, seen, denied = asyncio.run(chat.execute_tool_calls())
+    assert ran == ["Eve"]
+    assert paid.result_markdown.endswith("paid Eve")
+    assert "A person changed the arguments" in paid.result_markdown
+    assert seen.result_markdown == f"done {look.tool_call_id}"
+    assert "a person denied it: he left" in denied.result_markdown
+    assert world.began[look.tool_call_id] == 1
+    assert refusals(chat.history.snapshot()) == []
+
+
+def test_adding_a_message_counts_without_reading_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    chat = Conversation(ScriptedModel())
+    assert [chat.add(f"message {number}") for number in range(3)] == [1, 2, 3]
+    chat.history.rollback(1)
+    assert [chat.add("another"), len(list(chat.messages))] == [2, 2]
+    chat.history.compact("so far", chat.history.version)
+    assert [chat.add("and one"), len(list(chat.messages))] == [1, 1]
+
+    def unread(_: Conversation) -> tuple[ContextEntry, ...]:
+        raise AssertionError("all messages were read")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Conversation, "messages", property(unread))
+        assert [chat.add(f"message {number}") for number in range(3)] == [2, 3, 4]
+    assert len(list(chat.messages)) == 4
+
+
+@given(conversations, st.data())
+def test_add_gives_the_number_of_messages_whatever_happened(entries: list[HistoryEntry], data: st.DataObject) -> None:
+    chat = Conversation(ScriptedModel())
+    for entry in entries:
+        chat.history.append(entry)
+        if data.draw(st.integers(0, 5)) == 0:
+            act = data.draw(st.sampled_from(["add", "rollback", "compact"]))
+            version = data.draw(st.integers(0, chat.history.version))
+            if act == "rollback":
+                chat.history.rollback(version)
+            elif act == "compact":
+                chat.history.compact("so far", version)
+            assert chat.add("And?") == len(chat.messages)
 
 
 def test_tools_of_a_source_are_there_for_calls_that_came_before() -> None:

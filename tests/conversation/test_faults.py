@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 
 import pytest
 
 from antiphon.conversation import Conversation, LoopFinished, ToolCallFailed, ToolCallStarted, ToolLoop
-from antiphon.conversation.driver import NOT_RUN, UNKNOWN_OUTCOME
 from antiphon.errors import ConversationError, StoreFull
 from antiphon.history import (
     AgentHistory,
@@ -28,6 +29,7 @@ from antiphon.providers.call import ModelCallFailed, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.scripted import FunctionModel, Item, Said, ScriptedModel, call
 from antiphon.tools import Tool, tool
+from antiphon.tools.call_runner import NOT_RUN, UNKNOWN_OUTCOME
 from antiphon.wire.delta import Failed, ModelOutputDelta, PartDelta, PartEnded, PartStarted, UsageReported
 from antiphon.wire.output import ModelOutput, ProviderError
 from played import Killed, MortalJournal, World, calls_in, drained, last_reason, planned, refusals, results_in
@@ -87,6 +89,48 @@ def test_half_an_answer_is_kept_and_asked_for_again() -> None:
     assert [message.content for message in chat.by_role("assistant")] == [(Text("It is raining."),)]
     assert partial in list(chat.history.entries), "the log keeps it"
     assert any(isinstance(entry, RollbackEntry) and "cut off" in entry.reason for entry in chat.history.entries)
+
+
+def test_what_was_set_after_half_an_answer_stays_when_it_is_asked_for_again() -> None:
+    chat, model = talk(HALF_A_CALL, "It is raining.")
+    chat.history.set_system_instruction("Be kind.")
+    asyncio.run(drained(ToolLoop(chat), "Is it raining?"))
+    chat.history.set_system_instruction("Be brief.")
+    chat.history.set_memory_notebook("The user lives in Oslo.")
+    chat.history.append(ModelInputEntry.of("Use Celsius.", channel="system"))
+    assert ToolLoop(chat).run_sync().text == "It is raining."
+    assert chat.history.system_instruction == "Be brief."
+    assert chat.history.memory_notebook == "The user lives in Oslo."
+    seen = model.calls[-1].context
+    assert context_kinds(seen) == ["system", "model_input", "model_input"], "of the answer nothing is left"
+    assert "Be brief." in str(seen[0].content)
+    assert "Oslo" in str(seen[0].content)
+    assert seen[-1].content == (Text("Use Celsius."),)
+    assert refusals(chat.history.snapshot()) == []
+
+
+def test_a_new_instruction_holds_for_a_turn_that_is_resumed(tmp_path: Path) -> None:
+    place = tmp_path / "chats.db"
+    with Conversation(ScriptedModel(HALF_A_TEXT), store=place, system="Be kind.") as chat:
+        asyncio.run(drained(ToolLoop(chat), "Is it raining?"))
+    model = ScriptedModel("It is raining.")
+    with Conversation(model, store=place, resume="last", system="Be brief.") as chat:
+        assert ToolLoop(chat).run_sync().text == "It is raining."
+        assert chat.history.system_instruction == "Be brief."
+    assert "Be brief." in str(model.calls[0].context[0].content)
+
+
+@pytest.mark.parametrize("kept", range(3, 8))
+def test_a_crash_while_half_an_answer_is_asked_for_again_loses_no_setting(kept: int) -> None:
+    journal = MortalJournal(kept)
+    chat = Conversation(ScriptedModel(HALF_A_TEXT, "It is raining."), history=AgentHistory(journal=journal))
+    with contextlib.suppress(Killed):
+        asyncio.run(drained(ToolLoop(chat), "Is it raining?"))
+        chat.history.set_memory_notebook("The user lives in Oslo.")
+        asyncio.run(drained(ToolLoop(chat)))
+    again = Conversation(ScriptedModel("It is raining."), history=AgentHistory(journal.kept))
+    asyncio.run(drained(ToolLoop(again)))
+    assert again.history.memory_notebook == "The user lives in Oslo."
 
 
 def test_a_new_message_instead_keeps_half_an_answer() -> None:

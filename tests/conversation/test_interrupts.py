@@ -25,7 +25,6 @@ from antiphon.conversation import (
     ToolCallStarted,
     ToolLoop,
 )
-from antiphon.conversation.driver import CANCELLED, NOT_RUN
 from antiphon.conversation.turn import why_ended
 from antiphon.errors import ConversationError, StoreFull
 from antiphon.history import (
@@ -40,6 +39,7 @@ from antiphon.parts import Text, Thinking, ToolCallRequest
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.scripted import FunctionModel, Item, ScriptedModel, call
 from antiphon.tools import Tool, ToolContext, tool
+from antiphon.tools.call_runner import CANCELLED, NOT_RUN
 from antiphon.wire.delta import PartDelta, PartStarted
 from played import CheckedJournal, calls_in, drained, last_reason, refusals, results_in
 

@@ -7,6 +7,7 @@ import http.client
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -193,8 +194,8 @@ def rig(
 
 
 @contextmanager
-def serving(config: Config, environ: Mapping[str, str]) -> Iterator[tuple[int, int]]:
-    """A gateway in a thread with a loop of its own; the ports it serves."""
+def serving(config: Config, environ: Mapping[str, str], path: Path | None = None) -> Iterator[tuple[int, int]]:
+    """A gateway in a thread with a loop of its own; the ports it serves. `path` is the file it reloads, if it has one."""
     ports: list[tuple[int, int]] = []
     loop, stop, is_up = asyncio.new_event_loop(), asyncio.Event(), threading.Event()
 
@@ -204,7 +205,7 @@ def serving(config: Config, environ: Mapping[str, str]) -> Iterator[tuple[int, i
 
     def run() -> None:
         with asyncio.Runner(loop_factory=lambda: loop) as runner:
-            runner.run(serve(config, ready=ready, environ=environ, stop=stop))
+            runner.run(serve(config, path=path, ready=ready, environ=environ, stop=stop))
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()

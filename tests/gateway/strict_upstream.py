@@ -20,7 +20,7 @@ from msgspec import structs
 
 from antiphon.history.usage import TokenUsage
 from antiphon.parts import Text, text_of
-from antiphon.providers.unfolding import unfolded
+from antiphon.providers.engine.response_reader import unfolded
 from antiphon.wire import formats
 from antiphon.wire.delta import Failed, Finished, UsageReported
 from antiphon.wire.output import ErrorKind, ModelOutput, ProviderError
@@ -74,6 +74,11 @@ class StrictUpstream:
         return self._server.url + ("/v1" if self.format.startswith("openai") else "")
 
     @property
+    def credential(self) -> tuple[str, str]:
+        """The header that carries the key, and what stands before the key in it."""
+        return _CREDENTIALS[self.format]
+
+    @property
     def received(self) -> list[Received]:
         """Every request."""
         return self._server.received
@@ -118,12 +123,12 @@ class StrictUpstream:
         if re.search(r"/count_tokens$|:countTokens$", received.target):
             counted = msgspec.json.encode({"input_tokens": 11, "totalTokens": 11})
             return Reply(body=counted, content_type="application/json", has_length=True)
+        if received.target == "/v1/embeddings" and self.format.startswith("openai"):
+            return self._embedded(received)
         if not _ADDRESSES[self.format].fullmatch(received.target):
             return self._refusal(404, "not_found", f"there is nothing at {received.target}")
-        header, scheme = _CREDENTIALS[self.format]
-        key = received.headers.get(header, "").removeprefix(scheme)
-        if self.keys and key not in self.keys:
-            return self._refusal(401, "authentication", _WRONG_KEY[self.format].format(key=key))
+        if (refusal := self._wrong_key(received)) is not None:
+            return refusal
         if received.headers.get("content-type", "").partition(";")[0] != "application/json":
             return self._refusal(415, "invalid_request", "Unsupported content type")
         body = msgspec.json.decode(received.body)
@@ -137,6 +142,25 @@ class StrictUpstream:
         output = self.answer(self.wire.read_request(body))
         has_usage = self.format != "openai-chat" or bool((body.get("stream_options") or {}).get("include_usage"))
         return self.spoken(output, streams=streams, has_usage=has_usage)
+
+    def _wrong_key(self, received: Received) -> Reply | None:
+        header, scheme = self.credential
+        key = received.headers.get(header, "").removeprefix(scheme)
+        if self.keys and key not in self.keys:
+            return self._refusal(401, "authentication", _WRONG_KEY[self.format].format(key=key))
+        return None
+
+    def _embedded(self, received: Received) -> Reply:
+        body = msgspec.json.decode(received.body)
+        if (refusal := self._wrong_key(received)) is not None:
+            return refusal
+        made = {
+            "object": "list",
+            "data": [{"object": "embedding", "index": 0, "embedding": [0.25, -1.5]}],
+            "model": body["model"],
+            "usage": {"prompt_tokens": 5, "total_tokens": 5},
+        }
+        return Reply(body=msgspec.json.encode(made), content_type="application/json", has_length=True)
 
     def spoken(self, output: ModelOutput, *, streams: bool, has_usage: bool = True) -> Reply:
         """An output as this provider says it."""

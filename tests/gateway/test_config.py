@@ -21,6 +21,7 @@ from antiphon.gateway.config_file import load_config, read_config
 from antiphon.gateway.environment import offered
 from antiphon.gateway.globs import covers
 from antiphon.gateway.toml_places import places_of
+from antiphon.providers.credentials.secret import read_headers
 from antiphon.providers.presets import PRESETS
 
 ROOT = Path(__file__).parent.parent.parent
@@ -473,7 +474,7 @@ def test_the_environment_offers_what_its_keys_open() -> None:
     by_name = {provider.name: provider for provider in offer.config.providers}
     assert list(by_name) == ["openai", "openai-responses", "anthropic", "ollama"]
     assert by_name["openai"].keys == ("env:OPENAI_API_KEY",)
-    assert by_name["openai"].header_values(environ) == {"OpenAI-Organization": "org-1"}
+    assert read_headers(by_name["openai"].headers, environ) == ({"openai-organization": "org-1"}, ("org-1",))
     assert by_name["ollama"].base_url == "127.0.0.1:11434"
     routes = {model.name: model.targets for model in offer.config.models}
     assert routes["claude-*"] == ("anthropic/*",)

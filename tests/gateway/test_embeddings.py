@@ -5,21 +5,25 @@ from __future__ import annotations
 import asyncio
 import base64
 import struct
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import pytest
 
 from antiphon.errors import WireError
+from antiphon.gateway.client_keys import hash_of
+from antiphon.gateway.config import ClientKeySettings, Config, ModelSettings, ProviderSettings
 from antiphon.gateway.embeddings import embeddings_address, no_embeddings
 from antiphon.gateway.model_field import read_model, with_model
 from antiphon.gateway.refusal import passed_on, refused
 from antiphon.gateway.upstream import Upstream, UpstreamFailed, WholeReply
-from antiphon.providers.aiohttp_transport import AiohttpTransport
-from antiphon.providers.credentials import CredentialPool
+from antiphon.providers.credentials.pool import CredentialPool
 from antiphon.providers.presets import PRESETS
 from antiphon.providers.retry import RetryPolicy
-from antiphon.providers.transport import Timeouts
+from antiphon.providers.transport.aiohttp_transport import AiohttpTransport
+from antiphon.providers.transport.request import Timeouts
+from gateway.rig import FAST, Rig, rig, serving
 from local_server import LocalServer
 from providers.scripted_server import Reply, ScriptedServer
 
@@ -150,3 +154,78 @@ def test_an_error_of_the_provider_is_told_in_openais_shape_without_the_key() -> 
     error = msgspec.json.decode(answer.body)["error"]
     assert error["message"].startswith("`input` is too long.")
     assert SECRET not in error["message"]
+
+
+# Through a gateway.
+
+
+@pytest.fixture(scope="module")
+def gateway() -> Iterator[Rig]:
+    keys = [
+        ClientKeySettings(name="operator", key=hash_of("sk-operator"), admin=True),
+        ClientKeySettings(name="tight", key=hash_of("sk-tight"), tokens_per_minute=5),
+    ]
+    models = {
+        "small": ["openai-chat/embed-small"],
+        "both": ["openai-chat/embed-small", "openai-responses/embed-large"],
+        "mixed": ["anthropic/claude-sonnet-4-5", "openai-responses/embed-large"],
+        "none": ["anthropic/claude-sonnet-4-5"],
+    }
+    with rig(keys=keys, models=models) as running:
+        yield running
+
+
+def test_embeddings_are_logged_counted_and_say_who_answered(gateway: Rig) -> None:
+    gateway.clear()
+    with gateway.client("sk-operator") as client:
+        got = client.post("/v1/embeddings", {"model": "small", "input": "rain"})
+        assert got.status == 200
+        assert got.json["data"][0]["embedding"] == [0.25, -1.5]
+        assert got.headers["x-antiphon-target"] == "openai-chat/embed-small"
+        record = client.get("/status").json["requests"][0]
+        assert (record["model"], record["target"], record["status"]) == ("small", "openai-chat/embed-small", 200)
+        assert (record["prompt_tokens"], record["key"], len(record["attempts"])) == (5, "operator", 1)
+        metrics = client.get("/metrics").body.decode()
+        assert 'antiphon_tokens_total{kind="prompt",provider="openai-chat",model="small",key="operator"} 5' in metrics
+
+
+def test_embeddings_are_failed_over_and_skip_targets_that_make_none(gateway: Rig) -> None:
+    gateway.clear()
+    failing = gateway.upstreams["openai-chat"]
+    with gateway.client("sk-operator") as client:
+        for fault in (failing.error(500, "server", "our fault"), Reply(body=b"<html>", content_type="text/html")):
+            failing.faults.append(fault)
+            got = client.post("/v1/embeddings", {"model": "both", "input": "rain"})
+            assert (got.status, got.headers["x-antiphon-target"]) == (200, "openai-responses/embed-large")
+            assert len(client.get("/status").json["requests"][0]["attempts"]) == 2
+        got = client.post("/v1/embeddings", {"model": "mixed", "input": "rain"})
+        assert got.headers["x-antiphon-target"] == "openai-responses/embed-large"
+        got = client.post("/v1/embeddings", {"model": "none", "input": "rain"})
+        assert got.status == 404
+        assert "These do: openai-chat, openai-responses." in got.json["error"]["message"]
+        failing.faults.append(failing.error(400, "invalid_request", "input must be text"))
+        got = client.post("/v1/embeddings", {"model": "both", "input": "rain"})
+        assert got.status == 400
+        failing.faults.append(Reply(body=b'{"object": "list"}', content_type="application/json", has_length=True))
+        assert client.post("/v1/embeddings", {"model": "small", "input": "rain"}).status == 502
+
+
+def test_embeddings_are_charged(gateway: Rig) -> None:
+    gateway.clear()
+    with gateway.client("sk-tight") as client:
+        assert client.post("/v1/embeddings", {"model": "small", "input": "rain"}).status == 200
+        assert client.post("/v1/embeddings", {"model": "small", "input": "rain"}).status == 429
+
+
+def test_embeddings_use_the_configured_api_version() -> None:
+    made = b'{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5]}],"model":"m"}'
+    with ScriptedServer(Reply(body=made, content_type="application/json", has_length=True)) as azure:
+        provider = ProviderSettings(
+            name="azure", preset="azure-openai", base_url=azure.url, keys=("env:K",), api_version="2025-01-01-preview"
+        )
+        models = (ModelSettings(name="small", targets=("azure/deployed",)),)
+        config = Config(gateway=FAST, providers=(provider,), models=models)
+        with serving(config, {"K": SECRET}) as ports, Rig({}, ports).client() as client:
+            assert client.post("/v1/embeddings", {"model": "small", "input": "rain"}).body == made
+        (received,) = azure.received
+    assert received.target == "/openai/deployments/deployed/embeddings?api-version=2025-01-01-preview"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -10,7 +12,7 @@ from msgspec import structs
 from antiphon.parts import Text, text_of
 from antiphon.wire import FORMATS
 from antiphon.wire.request import Message, ModelRequest
-from gateway.rig import FAST, KEY, Rig, rig
+from gateway.rig import FAST, KEY, MODELS, Rig, rig
 from gateway.strict_upstream import (
     CLOSED,
     ERROR_PAGE,
@@ -105,7 +107,8 @@ def test_a_stream_that_breaks_ends_with_an_error(gateway: Rig, source: str, targ
 )
 def test_a_whole_answer_that_is_none_is_an_error(gateway: Rig, source: str, fault: Fault, status: int) -> None:
     for target in ("openai-chat", "gemini") if source == "anthropic" else ("anthropic", "openai-responses"):
-        gateway.upstreams[target].faults.append(fault)
+        # A connection that had been idle is closed without a word: the request is sent once more on a new one.
+        gateway.upstreams[target].faults.extend([fault] * (2 if fault is CLOSED else 1))
         with gateway.client() as client:
             got = client.ask(source, f"to-{target}", QUESTION, streams=False)
         assert got.status == status, got.body
@@ -200,12 +203,16 @@ def silent_at_first(reply: Reply) -> Reply:
 
 
 def test_no_answer_log_or_page_holds_a_credential(capsys: pytest.CaptureFixture[str]) -> None:
-    """The upstream quotes the key that it refuses, in every place it can."""
-    secrets = [KEY.format(name) for name in FORMATS]
+    """The upstream quotes the key that it refuses, and the headers it got, in every place it can."""
+    team, token = "blue-team-passphrase", "hd-token-9f8e7d6c5b4a"
+    headers = {"x-team": "env:TEAM", "x-forwarded-user": "env:USER_TOKEN", "x-plain": "a plain word"}
+    environ = {"TEAM": team, "USER_TOKEN": f"Bearer {token}"}
+    secrets = [*(KEY.format(name) for name in FORMATS), team, token]
     seen: list[str] = []
-    with rig(structs.replace(FAST, log_level="debug", log="json")) as gateway, gateway.client() as client:
+    settings = structs.replace(FAST, log_level="debug", log="json")
+    with rig(settings, headers=headers, environ=environ) as gateway, gateway.client() as client:
         for target, upstream in gateway.upstreams.items():
-            secret = KEY.format(target)
+            secret = f"{KEY.format(target)} and {team} and {token} and a plain word"
             faults: list[Fault] = [
                 upstream.error(400, "invalid_request", f"bad request with {secret}"),
                 upstream.error_in_stream("server", f"failed for {secret}", after=says("Some words.")),
@@ -223,5 +230,132 @@ def test_no_answer_log_or_page_holds_a_credential(capsys: pytest.CaptureFixture[
     log = capsys.readouterr()
     seen += [log.out, log.err]
     assert "Incorrect API key provided" in log.err
+    assert "a plain word" in log.err
+    assert all(upstream.received[0].headers["x-team"] == team for upstream in gateway.upstreams.values())
     for secret in secrets:
         assert not any(secret in text for text in seen)
+
+
+EMPTY_STARTS: dict[str, bytes] = {
+    "openai-chat": b'data: {"id":"1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,'
+    b'"delta":{"role":"assistant","content":""},"finish_reason":null}]}\n\n',
+    "openai-responses": b'event: response.output_item.added\ndata: {"type":"response.output_item.added","output_index":0,'
+    b'"item":{"type":"message","id":"msg_1","role":"assistant","status":"in_progress","content":[]}}\n\n',
+    "anthropic": b'event: message_start\ndata: {"type":"message_start","message":{"id":"msg_1","type":"message",'
+    b'"role":"assistant","model":"m","content":[],"stop_reason":null,"stop_sequence":null,'
+    b'"usage":{"input_tokens":11,"output_tokens":1}}}\n\n'
+    b'event: content_block_start\ndata: {"type":"content_block_start","index":0,'
+    b'"content_block":{"type":"text","text":""}}\n\n',
+    "gemini": b'data: {"candidates":[{"content":{"parts":[{"text":""}],"role":"model"},"index":0}]}\n\n',
+}
+"""The beginning of a stream in which a part has begun and nothing was shown."""
+
+
+@pytest.mark.parametrize("source", ["anthropic", "openai-chat"])
+@pytest.mark.parametrize("first", EMPTY_STARTS)
+def test_a_stream_that_breaks_after_an_empty_part_falls_back(source: str, first: str) -> None:
+    second = "gemini" if first != "gemini" else "openai-chat"
+    with rig(models={"both": [f"{first}/{MODELS[first]}", f"{second}/{MODELS[second]}"]}) as gateway:
+        failing = gateway.upstreams[first]
+        error = failing.error_in_stream("overloaded", "Overloaded")
+        with gateway.client() as client:
+            for fault in (Reply(body=EMPTY_STARTS[first]), Reply(body=EMPTY_STARTS[first] + error.body)):
+                failing.faults.append(fault)
+                got = client.ask(source, "both", QUESTION, streams=True)
+                assert text_of(got.output(source, streams=True).parts) == "heard: Is it raining?"
+                assert got.headers["x-antiphon-target"].startswith(f"{second}/")
+
+
+def two_members(reply: Reply) -> Reply:
+    """The body compressed, in two members."""
+    half = len(reply.body) // 2
+    body = gzip.compress(reply.body[:half]) + gzip.compress(reply.body[half:])
+    return structs.replace(reply, body=body, headers={**reply.headers, "content-encoding": "gzip"})
+
+
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("target", FORMATS)
+def test_a_second_gzip_member_is_not_lost(gateway: Rig, target: str, streams: bool) -> None:
+    gateway.upstreams[target].faults.append(two_members)
+    with gateway.client() as client:
+        got = client.ask("anthropic", f"to-{target}", QUESTION, streams=streams)
+    assert text_of(got.output("anthropic", streams=streams).parts) == LONG
+
+
+UNREADABLE: dict[str, bytes] = {
+    "a page": b"<html><title>Welcome</title></html>",
+    "not JSON": b"[1, 2",
+    "a string": b'"words"',
+    "a list": b"[1, 2]",
+    "garbage in a stream": b'data: {"no": json\n\n',
+}
+
+
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("target", FORMATS)
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_an_answer_that_cannot_be_read_is_asked_for_once(target: str, streams: bool, name: str) -> None:
+    """It may be billed. Another target is asked, if there is one."""
+    other = "anthropic" if target != "anthropic" else "gemini"
+    models = {"one": [f"{target}/{MODELS[target]}"], "two": [f"{target}/{MODELS[target]}", f"{other}/{MODELS[other]}"]}
+    fault = Reply(body=UNREADABLE[name], content_type="text/event-stream" if streams else "application/json")
+    with rig(models=models, retries=2) as running, running.client() as client:
+        upstream = running.upstreams[target]
+        upstream.faults.append(fault)
+        got = client.ask("openai-chat", "one", QUESTION, streams=streams)
+        assert got.status == 502, got.body
+        assert len(upstream.received) == 1
+        upstream.faults.append(fault)
+        got = client.ask("openai-chat", "two", QUESTION, streams=streams)
+        assert text_of(got.output("openai-chat", streams=streams).parts) == "heard: Is it raining?"
+        assert (len(upstream.received), len(running.upstreams[other].received)) == (2, 1)
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_lost_idle_connection_is_no_failure_of_the_provider(streams: bool) -> None:
+    with rig() as running, running.client() as client:  # no retries
+        upstream = running.upstreams["anthropic"]
+        assert client.ask("anthropic", "to-anthropic", QUESTION, streams=streams).status == 200
+        upstream.faults.append(CLOSED)
+        got = client.ask("anthropic", "to-anthropic", QUESTION, streams=streams)
+        assert text_of(got.output("anthropic", streams=streams).parts) == "heard: Is it raining?"
+        first, idle, new = (request.connection for request in upstream.received)
+        assert first == idle != new
+        assert b"antiphon_upstream_failures_total{" not in client.get("/metrics").body
+        status = client.get("/status").json
+        (row,) = [row for row in status["credentials"] if row["provider"] == "anthropic"]
+        assert (row["calls"], row["successes"], row["failures"]) == (2, 2, 0)
+        assert [len(record["attempts"]) for record in status["requests"]] == [1, 1]
+
+
+def test_retry_after_is_the_wait_that_is_applied() -> None:
+    """The second rate limit doubles the wait of the key: the client hears of that, and not of what the provider said."""
+    models = {"both": [f"anthropic/{MODELS['anthropic']}", f"gemini/{MODELS['gemini']}"]}
+    with rig(models=models) as running, running.client() as client:
+        upstream, second = running.upstreams["anthropic"], running.upstreams["gemini"]
+
+        def ask(model: str) -> tuple[int, int]:
+            got = client.ask("openai-chat", model, QUESTION, streams=False)
+            return got.status, int(got.headers.get("retry-after", "0"))
+
+        upstream.faults.extend([upstream.error(429, "rate_limit", "slow down", retry_after="1.9")] * 2)
+        assert ask("to-anthropic") == (429, 2)
+        wait_until_asked(upstream, 2, lambda: ask("to-anthropic"))
+        assert len(upstream.received) == 2
+        status, told = ask("to-anthropic")  # no key is usable: this is the wait that is applied
+        assert status == 429
+        assert 2 < told <= 4  # of 3.8 s; the provider said 1.9
+        second.faults.append(second.error(429, "rate_limit", "slow down", retry_after="60"))
+        status, told = ask("both")
+        assert status == 429
+        assert 1 <= told <= 4  # the first target is free again long before the second
+
+
+def wait_until_asked(upstream: StrictUpstream, count: int, ask: Callable[[], tuple[int, int]]) -> None:
+    """Ask until the upstream was asked so often; what the last of these calls was told is what it then applies."""
+    deadline = time.monotonic() + 30
+    while len(upstream.received) < count:
+        assert time.monotonic() < deadline, "the key was not tried again within 30 s"
+        time.sleep(0.05)
+        told = ask()
+    assert told == (429, 4)

@@ -12,7 +12,7 @@ import pytest
 
 from antiphon.errors import WireError
 from antiphon.gateway.door import Door, door_of
-from antiphon.gateway.models import ListedModel, find_model, get_model, list_models, listed_models, unknown_model
+from antiphon.gateway.models import ListedModel, get_model, list_models, listed_models, unknown_model
 from antiphon.gateway.refusal import refused
 from antiphon.providers.routes import Route
 from providers.scripted_server import Received, Reply, ScriptedServer
@@ -47,12 +47,6 @@ def test_what_is_listed(routes: list[Route], names: list[str]) -> None:
 
 def test_a_client_sees_what_it_may_use() -> None:
     assert listed_models(ROUTES, lambda name: name == "fast") == (ListedModel("fast", "groq"),)
-
-
-def test_a_name_behind_a_glob_is_found_though_it_is_not_listed() -> None:
-    assert find_model(ROUTES, "claude-opus-9") == ListedModel("claude-opus-9", "anthropic")
-    assert find_model(ROUTES, "gpt-9") == ListedModel("gpt-9", "openai")
-    assert find_model(ROUTES, "nothing") is None
 
 
 def names_of(body: dict[str, Any]) -> list[str]:

@@ -176,6 +176,13 @@ def pair() -> Iterator[tuple[StrictUpstream, StrictUpstream, int]]:
             yield bad, good, port
 
 
+def fail(upstream: StrictUpstream, name: str) -> None:
+    """Let the next call fail. An idle connection that is closed is replaced by a new one, which then is closed as well."""
+    fault = FAILURES[name](upstream)
+    upstream.faults.clear()
+    upstream.faults.extend([fault] * (2 if fault is CLOSED else 1))
+
+
 @pytest.mark.parametrize("streams", [False, True])
 @pytest.mark.parametrize("name", FAILURES)
 def test_another_provider_answers_for_one_that_fails(
@@ -188,11 +195,13 @@ def test_another_provider_answers_for_one_that_fails(
         pytest.skip("a whole answer that says nothing is an answer")
     with Rig({}, (port, 0)).client() as client:
         for source in FORMATS:
-            bad.faults.append(FAILURES[name](bad))
+            fail(bad, name)
             got = client.ask(source, "both", QUESTION, streams=streams)
             assert text_of(got.output(source, streams=streams).parts) == "heard: Is it raining?"
             assert got.headers["x-antiphon-target"] == "good/gemini-2.5-flash"
-    assert len(bad.received) == len(good.received) == len(FORMATS)
+    assert len(good.received) == len(FORMATS)
+    # One more where the first connection of a test was idle and closed: the request was sent again on a new one.
+    assert len(FORMATS) <= len(bad.received) <= len(FORMATS) + (name == "closed")
 
 
 @pytest.mark.parametrize("name", FAILURES)
@@ -201,7 +210,7 @@ def test_a_failure_inside_a_200_is_a_real_status(pair: tuple[StrictUpstream, Str
     bad.clear()
     with Rig({}, (port, 0)).client() as client:
         for source in FORMATS:
-            bad.faults.append(FAILURES[name](bad))
+            fail(bad, name)
             got = client.ask(source, "one", QUESTION, streams=True)
             assert got.status in (429, 502, 503, 529)
             assert got.headers["content-type"] == "application/json"
@@ -232,7 +241,7 @@ def test_a_client_that_leaves_before_the_first_byte_stops_the_upstream(
     upstream = gateway.upstreams[target]
     upstream.faults.append(hang())
     connection_is_made(upstream, gateway, target, streams=streams)
-    assert upstream.gone.wait(2)
+    assert upstream.gone.wait(20)
 
 
 def connection_is_made(upstream: StrictUpstream, gateway: Rig, target: str, *, streams: bool) -> None:
@@ -254,7 +263,7 @@ def test_a_client_that_leaves_in_mid_stream_stops_the_upstream(gateway: Rig, sou
     upstream.answer = lambda _: says("One. " * 50)
     upstream.faults.append(lambda reply: structs.replace(reply, body=reply.body[: len(reply.body) // 2], hangs=True))
     asked_and_left(gateway.port, source, target, streams=True, after=b"One")
-    assert upstream.gone.wait(2)
+    assert upstream.gone.wait(20)
 
 
 @pytest.mark.parametrize("target", FORMATS)
@@ -262,7 +271,7 @@ def test_a_client_that_leaves_in_a_whole_answer_stops_the_upstream(gateway: Rig,
     upstream = gateway.upstreams[target]
     upstream.faults.append(hang(20))
     connection_is_made(upstream, gateway, target, streams=False)
-    assert upstream.gone.wait(2)
+    assert upstream.gone.wait(20)
 
 
 @pytest.mark.parametrize("source", FORMATS)

@@ -32,7 +32,11 @@ class Echo:
     def __init__(self) -> None:
         self.closed = asyncio.Event()
 
-    async def handle(self, request: ClientRequest) -> Answer:
+    def admit(self, request: ClientRequest) -> None:
+        del request
+
+    async def handle(self, request: ClientRequest, admission: object = None) -> Answer:
+        del admission
         if request.path.endswith("late"):
             await asyncio.sleep(60)
         if request.path.endswith("broken"):
@@ -41,7 +45,9 @@ class Echo:
             return Answer(headers={"x-a": "b\r\nx-evil: 1"}, body=b"{}")
         if request.path.endswith(("stream", "hang")):
             return Answer(headers={"content-type": "text/event-stream"}, body=self._streamed(request))
-        return Answer.json(msgspec.structs.asdict(request) | {"body": request.body.decode(), "request_id": ""})
+        return Answer.json(
+            msgspec.structs.asdict(request) | {"body": request.body.decode(), "request_id": "", "deadline": 0}
+        )
 
     async def _streamed(self, request: ClientRequest) -> AsyncIterator[bytes]:
         try:
@@ -157,7 +163,6 @@ NOT_PLAIN = {
     "a length with a sign": HEAD + b"content-length: +27\r\n\r\n" + BODY,
     "a length in other digits": HEAD + "content-length: ٢\r\n\r\n".encode() + BODY,
     "a length of a get": b"GET / HTTP/1.1\r\nhost: here\r\n" + LENGTH + b"\r\n" + BODY,
-    "too long": HEAD + b"content-length: 1001\r\n\r\n",
     "a space before the colon": HEAD + b"content-length : 27\r\n\r\n" + BODY,
     "a folded field": HEAD + LENGTH + b"x-a: b\r\n c\r\n\r\n" + BODY,
     "a bare line feed": HEAD + LENGTH + b"x-a: b\nx-b: c\r\n\r\n" + BODY,
@@ -209,7 +214,7 @@ def test_a_head_that_comes_again_says_what_it_would_say_alone(name: str) -> None
     with_listener(work)
 
 
-@pytest.mark.parametrize("length", [b"+27", b"", b"2 7", b"2700000000000", b"27\r\ncontent-length: 27", b"1001"])
+@pytest.mark.parametrize("length", [b"+27", b"", b"2 7", b"2700000000000", b"27\r\ncontent-length: 27"])
 def test_a_head_that_comes_again_is_no_less_plain(length: bytes) -> None:
     async def work(port: int, *_: object) -> None:
         both = await sent(port, ASK + ASK.replace(LENGTH, b"content-length: %b\r\n" % length), answers=2)

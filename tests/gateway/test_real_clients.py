@@ -32,7 +32,7 @@ to_every_format = pytest.mark.parametrize("target", FORMATS)
 @pytest.fixture(scope="module")
 def gateway() -> Iterator[Rig]:
     keys = [
-        ClientKeySettings(name="programs", key=hash_of(KEY)),
+        ClientKeySettings(name="programs", key=hash_of(KEY), admin=True),
         ClientKeySettings(name="strict", key=hash_of(STRICT_KEY), strict=True),
     ]
     with rig(keys=keys) as running:

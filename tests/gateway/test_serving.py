@@ -49,13 +49,15 @@ class Served:
     """A process that serves, its ports, and what it logs."""
 
     def __init__(self, config: Path, *options: str) -> None:
-        command = [sys.executable, "-m", "antiphon", "serve", "--config", str(config)]
+        """`config` is its file, or an empty folder: then it is started without one."""
+        folder = config if config.is_dir() else config.parent
+        command = [sys.executable, "-m", "antiphon", "serve", *([] if config.is_dir() else ["--config", str(config)])]
         self.process = subprocess.Popen(
             [*command, "--port", "0", "--format-port", "0", *options],
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            env={**os.environ, **ENVIRONMENT, "ANTIPHON_HOME": str(config.parent), "HOME": str(config.parent)},
-            cwd=config.parent,
+            env={**os.environ, **ENVIRONMENT, "ANTIPHON_HOME": str(folder), "HOME": str(folder)},
+            cwd=folder,
             text=True,
         )
         self.log: list[str] = []
@@ -157,6 +159,33 @@ def test_a_stop_lets_a_stream_come_to_its_end(config: Path, upstream: StrictUpst
     assert not any("Traceback" in line for line in running.log), running.log
 
 
+@pytest.mark.parametrize("fields", [{}, {"transfer-encoding": "chunked"}], ids=["length", "chunked"])
+def test_a_shutdown_waits_until_a_slow_reader_has_the_whole_response(tmp_path: Path, fields: dict[str, str]) -> None:
+    size = 20 * 1024 * 1024
+    with StrictUpstream("openai-chat", [KEY.format("openai-chat")]) as upstream:
+        upstream.answer = lambda _: says("x" * size)
+        config = tmp_path / "antiphon.toml"
+        config.write_text(config_text([upstream], {"m": f"openai-chat/{MODELS['openai-chat']}"}))
+        body = b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
+        with served(config) as running, socket.socket() as raw:
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+            raw.settimeout(PATIENCE)
+            raw.connect(("127.0.0.1", running.port))
+            head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+            if fields:
+                raw.sendall(head + b"transfer-encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))
+            else:
+                raw.sendall(head + b"content-length: %d\r\n\r\n%b" % (len(body), body))
+            came = [raw.recv(1000)]
+            running.process.send_signal(signal.SIGTERM)
+            until(lambda: any("shutting down" in line for line in running.log))
+            time.sleep(0.5)  # it would be cut by now
+            while piece := raw.recv(1024 * 1024):
+                came.append(piece)
+            assert sum(piece.count(b"x") for piece in came) >= size
+            assert running.process.wait(PATIENCE) == 0
+
+
 def test_a_port_that_is_taken_is_an_error_that_says_so(config: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
@@ -242,6 +271,19 @@ def test_workers_share_the_ports_and_one_that_dies_is_replaced(config: Path) -> 
         workers = running.workers
         assert running.stop() == 0
         assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
+
+
+@pytest.mark.parametrize("options", [("--workers", "2"), ()], ids=["workers", "one process"])
+def test_a_hangup_without_a_configuration_file_is_ignored(tmp_path: Path, options: tuple[str, ...]) -> None:
+    with served(tmp_path, *options) as running:
+        workers = until(lambda: len(running.workers) == 2 and running.workers) if options else []
+        until(lambda: sum("serving on" in line for line in running.log) == max(1, len(workers)))
+        running.process.send_signal(signal.SIGHUP)
+        until(lambda: sum("SIGHUP ignored" in line for line in running.log) == max(1, len(workers)))
+        assert running.workers == workers
+        with connected(running.port) as client:
+            assert client.get("/healthz").status == 200
+        assert running.stop() == 0
 
 
 def test_workers_do_not_outlive_their_parent(config: Path) -> None:

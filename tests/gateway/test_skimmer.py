@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from antiphon.gateway.skimmer import Skimmer
 from antiphon.history.usage import TokenUsage
 from antiphon.parts import OutputPart, Text, ToolCallRequest
-from antiphon.providers.answer import AnswerReader
-from antiphon.providers.unfolding import unfolded
+from antiphon.providers.engine.response_reader import AnswerReader, unfolded
 from antiphon.wire import formats
 from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, UsageReported
 from antiphon.wire.output import ModelOutput, ProviderError

@@ -120,7 +120,7 @@ def test_a_request_that_reached_nobody() -> None:
 
 def test_without_opentelemetry_nothing_happens() -> None:
     code = (
-        "import sys; sys.modules['opentelemetry'] = None\n"
+        "import logging, sys; logging.basicConfig(); sys.modules['opentelemetry'] = None\n"
         "from antiphon.gateway.passage import Passage\n"
         "from antiphon.gateway.spans import Spans, started_spans\n"
         "for spans in (Spans(), started_spans()):\n"

@@ -23,7 +23,7 @@ from antiphon.gateway.status_page import PAGE_HEADERS, status_answer, status_pag
 from antiphon.gateway.worker_files import WorkerFiles
 from antiphon.history.usage import TokenUsage
 from antiphon.providers.call import Attempt
-from antiphon.providers.credential_key import CredentialStatus, ModelStatus
+from antiphon.providers.credentials.health import CredentialStatus, ModelStatus
 from antiphon.repair.action import Action
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ProviderError

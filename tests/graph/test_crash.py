@@ -22,12 +22,12 @@ from langgraph.graph import START, StateGraph
 from langgraph.types import RetryPolicy
 
 from antiphon.conversation import Turn
-from antiphon.conversation.driver import UNKNOWN_OUTCOME
 from antiphon.graph import AskNode, Conversations, ConversationState, LLMNode
 from antiphon.graph.llm_node import GO_ON
 from antiphon.history import (
     AgentHistory,
     ContextEntry,
+    ModelInputEntry,
     ModelOutputEntry,
     SqliteStore,
     ToolCallFinishedEntry,
@@ -37,6 +37,7 @@ from antiphon.parts import text_of
 from antiphon.providers.call import ModelCallFailed, ProviderCallOptions
 from antiphon.providers.scripted import FunctionModel, Said, ScriptedModel, call
 from antiphon.tools import Tool, ToolContext, tool
+from antiphon.tools.call_runner import UNKNOWN_OUTCOME
 from antiphon.wire.output import ProviderError
 from graph.rig import is_mark, kinds, loop_graph, thread
 from played import calls_in, refusals, results_in
@@ -332,13 +333,17 @@ def test_a_cancelled_answer_is_asked_for_again(tmp_path: Path, prompt: str | Non
         await begun.wait()
         running.cancel()
         await asyncio.wait([running])
+        chats.release()
+        chats.store.open("last").set_memory_notebook("They like Bergen.")
         return await graph.ainvoke(None, thread())
 
     with Conversations(tmp_path / "chats.db", FunctionModel(answer)) as chats:
         state = asyncio.run(stopped_and_resumed(chats))
         history = chats.store.open(state["conversation"])
+    assert history.memory_notebook == "They like Bergen.", "what was set meanwhile stays"
     said = ["Well?", "answer.", prompt or GO_ON, "answer."]
-    assert [text_of(entry.content) for entry in history.effective if hasattr(entry, "content")] == said
+    shown = [entry for entry in history.effective if isinstance(entry, ModelInputEntry | ModelOutputEntry)]
+    assert [text_of(entry.content) for entry in shown] == said
     assert "Half an " in str(history.entries), "the log keeps what was said"
     assert refusals(history.snapshot()) == []
 

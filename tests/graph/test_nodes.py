@@ -12,7 +12,7 @@ from langgraph.errors import GraphRecursionError
 from langgraph.graph import START, StateGraph
 from langgraph.types import Command
 
-from antiphon.conversation import Bounds, RoundStarted, TextDelta, ToolCallFinished, rounds_of
+from antiphon.conversation import Bounds, RoundStarted, TextDelta, ToolCallFinished, Turn, rounds_of
 from antiphon.errors import GraphError, TurnOver
 from antiphon.graph import (
     AskNode,
@@ -24,9 +24,13 @@ from antiphon.graph import (
     LLMNode,
     ToolNode,
 )
-from antiphon.history import HumanDecisionEntry, ModelInputEntry, ToolCallResultsEntry
+from antiphon.history import HumanDecisionEntry, ModelInputEntry, ToolCallResultsEntry, ToolCallStartedEntry
+from antiphon.parts import ToolCallRequest
+from antiphon.providers.call import ModelCallFailed
+from antiphon.providers.engine.response_reader import unfolded_part
 from antiphon.providers.scripted import FunctionModel, ScriptedModel, call
-from antiphon.tools import tool
+from antiphon.tools import Tool, tool
+from antiphon.wire.delta import Started
 from graph.rig import chats_in, kinds, log_of, loop_graph, thread
 from played import refusals
 
@@ -257,6 +261,20 @@ def test_a_graph_that_loops_for_ever_is_ended(tmp_path: Path, limit: int) -> Non
         assert chats.store.leased(question["conversation"]) is None
 
 
+def test_a_cut_answer_with_calls_leads_to_the_model_again(tmp_path: Path) -> None:
+    request = ToolCallRequest("weather", "call_1", '{"city": "Oslo"}')
+    cut = [Started("answer_1", "m"), *unfolded_part(0, request)]
+    with chats_in(tmp_path, ScriptedModel(cut, "It rains."), tools=[weather]) as chats:
+        state = chats.ask("Is it raining in Oslo?")
+        with pytest.raises(ModelCallFailed):
+            LLMNode(chats).invoke(state)
+        state["version"] = log_of(tmp_path, state).version
+        assert chats.next_node(state) == "llm", "the calls of an answer that was cut off are not run"
+        answered = LLMNode(chats).invoke(state)
+        assert chats.next_node(answered) == "end"
+        assert refusals(log_of(tmp_path, answered).snapshot()) == []
+
+
 def test_a_graph_that_forgets_the_tools_is_told(tmp_path: Path) -> None:
     with chats_in(tmp_path, ScriptedModel(call("weather", city="Oslo")), tools=[weather]) as chats:
         builder = StateGraph(ConversationState)
@@ -318,6 +336,45 @@ def test_a_person_decides(tmp_path: Path, resumed_with: Any, decided: str, resul
         (results,) = [entry for entry in entries if isinstance(entry, ToolCallResultsEntry)]
         assert result in results.results[0].result_markdown
         assert chats.is_over(state)
+
+
+def test_a_graph_whose_tools_ask_nobody_leaves_a_pending_call_alone(tmp_path: Path) -> None:
+    booked: list[str] = []
+
+    def tools(approval: bool) -> list[Tool]:
+        @tool(needs_approval=approval)
+        def book(to: str) -> str:
+            "Book a flight."
+            booked.append(to)
+            return f"booked: {to}"
+
+        return [book]
+
+    saver = InMemorySaver()
+    model = ScriptedModel(call("book", to="Oslo"), "Booked.")
+    with chats_in(tmp_path, model, tools=tools(True)) as chats:
+        loop_graph(chats, saver).invoke(chats.ask("Fly me."), thread())
+    with chats_in(tmp_path, model, tools=tools(False)) as chats:
+        graph = loop_graph(chats, saver)
+        state = graph.invoke(None, thread())
+        assert chats.needs_person(state)
+        assert not chats.has_calls(state)
+        ToolNode(chats).invoke(state)
+        chats.release()
+        assert booked == []
+        assert chats.is_over(graph.invoke(Command(resume="approve"), thread()))
+        assert booked == ["Oslo"]
+
+
+def test_a_call_with_an_unknown_outcome_does_not_keep_a_person_waiting(tmp_path: Path) -> None:
+    model = ScriptedModel([call("send"), call("book", to="Oslo")], "Booked.")
+    with chats_in(tmp_path, model, tools=[book, tool(name="send", description="Sends.")(lambda: "sent")]) as chats:
+        state = LLMNode(chats).invoke(chats.ask("Fly me."))
+        chats.release()
+        history = chats.store.open(state["conversation"])
+        send = next(one.call for one in Turn.of(history.snapshot()).open_calls.values() if one.call.tool_name == "send")
+        history.append(ToolCallStartedEntry("send", send.tool_call_id))  # and the process died
+        assert chats.needs_person({"conversation": history.id}), "a person can decide before anything runs"
 
 
 def test_what_cannot_be_understood_is_asked_again(tmp_path: Path) -> None:

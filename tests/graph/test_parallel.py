@@ -42,6 +42,14 @@ class Findings(TypedDict):
     notes: list[str]
 
 
+def noted(saver: InMemorySaver) -> int:
+    """How many researchers have their notes in the checkpoints of the outer graph."""
+    written = [
+        task for (_, inner, _), writes in list(saver.writes.items()) if not inner for task in list(writes.values())
+    ]
+    return len({task[0] for task in written if task[1] == "notes"})
+
+
 def research_graph(chats: Conversations, topics: list[str], saver: Any, handed: list[str]) -> Any:
     def hand_over(state: Research) -> Findings:
         handed.append(state["finding"])
@@ -77,19 +85,19 @@ def test_researchers_at_once_and_one_of_them_fails_first(tmp_path: Path, is_awai
     topics = ["Oslo", "Bergen", "Tromsø"]
     asked: list[str] = []
     handed: list[str] = []
+    saver = InMemorySaver()
 
     async def answer(context: Any, _: Any) -> str:
         question = context[-1].content[0].text
         asked.append(question)
         if question == "Bergen" and asked.count("Bergen") == 1:
-            while len(handed) < 2:
+            while noted(saver) < 2:  # until LangGraph has written down that the others are done
                 await asyncio.sleep(0.01)
-            await asyncio.sleep(0.2)  # until LangGraph has written down that the others are done
             raise OSError("away")
         return f"{question}!"
 
     with chats_in(tmp_path, FunctionModel(answer)) as chats:
-        graph = research_graph(chats, topics, InMemorySaver(), handed)
+        graph = research_graph(chats, topics, saver, handed)
 
         def invoke(given: Any) -> Any:
             return asyncio.run(graph.ainvoke(given, thread())) if is_awaited else graph.invoke(given, thread())

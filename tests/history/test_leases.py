@@ -102,9 +102,9 @@ def test_a_lease_is_renewed_from_now_on(any_store: HistoryStore) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan")])
-def test_a_lease_lasts_a_while(any_store: HistoryStore, seconds: float) -> None:
+def test_lease_duration_must_be_positive(any_store: HistoryStore, seconds: float) -> None:
     chat = any_store.create()
-    with pytest.raises(StoreError, match="a lease lasts"):
+    with pytest.raises(StoreError, match="invalid lease duration"):
         any_store.claim(chat.id, "one", seconds)
 
 
@@ -197,7 +197,7 @@ def test_whoever_tails_a_conversation_hears_each_entry_once(any_store: HistorySt
     assert asyncio.run(asyncio.wait_for(listen(), 20)) == ["2", "3", "4", "5"]
 
 
-def test_a_file_of_the_first_schema_gets_leases_while_somebody_writes_it(tmp_path: Path) -> None:
+def test_older_program_with_the_file_open_reads_on_and_its_appends_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "old.db"
     with SqliteStore(path) as store:
         chat = store.create("old")
@@ -214,10 +214,12 @@ def test_a_file_of_the_first_schema_gets_leases_while_somebody_writes_it(tmp_pat
         assert store.open(chat.id).version == 2
         claimed(store, chat.id)
         assert store.runs.counts() == {}
-        old.execute(
-            "INSERT INTO entries VALUES (?, 0, ?)", ((1 << 32) | 3, b'{"kind":"debug_log","sequence_number":3}')
-        )
-        assert store.open(chat.id).version == 3
+        assert len(old.execute("SELECT key, body FROM entries").fetchall()) == 2
+        with pytest.raises(sqlite3.OperationalError, match="4 columns but 3 values"):
+            old.execute(
+                "INSERT INTO entries VALUES (?, 0, ?)", ((1 << 32) | 3, b'{"kind":"debug_log","sequence_number":3}')
+            )
+        assert store.open(chat.id).version == 2
     old.close()
 
 
@@ -225,6 +227,8 @@ def _make_old(path: Path) -> None:
     db = sqlite3.connect(path)
     for statement in (
         "DROP TABLE runs",
+        "DROP TABLE lease_clock",
+        "ALTER TABLE entries DROP COLUMN checksum",
         "DROP INDEX latest_touched",
         *(f"ALTER TABLE conversations DROP COLUMN {column}" for column in ("epoch", "holder", "held_until", "touched")),
         "PRAGMA user_version = 1",

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon.errors import LeaseLost, RunRefused, UnknownConversation
+from antiphon.errors import LeaseLost, RunStateError, UnknownConversation
 from antiphon.history import ModelInputEntry
 from antiphon.history.opening import open_store
 from antiphon.history.postgres import PostgresStore
@@ -110,8 +110,8 @@ def test_a_conversation_gets_one_run_however_many_ask_at_once(postgres: str) -> 
         chat.append(ModelInputEntry.of("hello"))
         asked = [Meanwhile(lambda: store.runs.submit(None, kind="chat", conversation=chat.id)) for _ in range(6)]
         results = [each.result() for each in asked]
-        assert sorted(type(result).__name__ for result in results) == ["Run"] + ["RunRefused"] * 5
-        assert all(chat.id in str(result) for result in results if isinstance(result, RunRefused))
+        assert sorted(type(result).__name__ for result in results) == ["Run"] + ["RunStateError"] * 5
+        assert all(chat.id in str(result) for result in results if isinstance(result, RunStateError))
 
 
 def test_claims_settlements_and_cancellations_never_wait_in_a_circle(postgres: str) -> None:

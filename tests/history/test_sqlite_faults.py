@@ -114,7 +114,7 @@ def test_a_missing_attachment_is_named(path: Path) -> None:
     name = "sha256:" + "0" * 64
     db = sqlite3.connect(path)
     body = f'{{"kind":"model_input","content":[{{"type":"image","data":"{name}"}}],"sequence_number":1}}'
-    db.execute("UPDATE entries SET body = ?", (body.encode(),))
+    db.execute("UPDATE entries SET body = ?, checksum = NULL", (body.encode(),))
     db.execute("INSERT INTO attachment_uses VALUES (1, ?)", (name,))
     db.commit()
     db.close()
@@ -149,6 +149,7 @@ def test_a_folder_that_is_not_there_or_is_the_file(tmp_path: Path) -> None:
 def test_a_read_only_folder(path: Path) -> None:
     folder = path.parent
     open_up(folder)
+    path.chmod(0o644)  # it is somebody else's, who lets everybody read it
     folder.chmod(0o555)
 
     def look() -> None:

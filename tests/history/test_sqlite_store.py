@@ -18,7 +18,7 @@ def test_readers_do_not_wait_for_a_writer(store: SqliteStore) -> None:
             target=lambda: seen.append((store.open(history.id).version, store.info(history.id).title))
         )
         reader.start()
-        reader.join(timeout=2)
+        reader.join(timeout=60)
         assert seen == [(2, "a")]
     assert history.snapshot().version == 2
 

@@ -150,6 +150,20 @@ def test_search_finds_what_was_said_in_chinese_and_english(store: HistoryStore) 
     assert len(store.search("in", limit=1)) == 1
 
 
+def test_search_in_conversations_with_a_tag(store: HistoryStore) -> None:
+    """The limit counts hits with the tag: those of others take no room."""
+    own = store.create(tags=["owner:ada", "x"])
+    own.append(ModelInputEntry.of("a tree"))
+    for number in range(12):
+        other = store.create(tags=["owner:ben"] if number % 2 else [])
+        other.append(ModelInputEntry.of("tree tree tree"))
+    assert [hit.conversation.id for hit in store.search("tree", limit=2, tag="owner:ada")] == [own.id]
+    assert len(store.search("tree", limit=100, tag="owner:ben")) == 6
+    assert len(store.search("tree", limit=100)) == 13
+    assert store.search("tree", tag="owner:") == []
+    assert store.search("tree", tag="") == []
+
+
 def test_search_sees_what_was_appended_since_and_not_what_was_deleted(store: HistoryStore) -> None:
     history = talk(store, "rain")
     assert len(store.search("rain")) == 1
@@ -366,6 +380,7 @@ def test_half_a_character_is_refused_before_anything_is_written(store: HistorySt
         ("tag", lambda: store.describe(history.id, title="Snow", tags=[half])),
         ("tag", lambda: store.list(tag=half)),
         ("tag", lambda: store.count(tag=half)),
+        ("tag", lambda: store.search("tree", tag=half)),
         ("title", lambda: store.runs.submit(ModelInputEntry.of("Is it?"), kind="chat", title=half)),
     ]
     for name, doing in doings:

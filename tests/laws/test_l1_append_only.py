@@ -74,6 +74,13 @@ class AppendOnly(RuleBasedStateMachine):
         to = data.draw(st.integers(0, len(self.log)))
         self.record(self.history.rollback(to), self.views[to])
 
+    @rule(data=st.data())
+    def rollback_that_keeps_entries(self, data: st.DataObject) -> None:
+        to = data.draw(st.integers(0, len(self.log)))
+        kept = [entry for entry in self.views[-1] if entry.sequence_number > to and data.draw(st.booleans())]
+        stored = self.history.rollback(to, kept=[entry.sequence_number for entry in kept])
+        self.record(stored, [*self.views[to], *kept])
+
     @precondition(lambda self: self.log)
     @rule(data=st.data())
     def compact(self, data: st.DataObject) -> None:
@@ -98,6 +105,10 @@ class AppendOnly(RuleBasedStateMachine):
         outside = data.draw(st.sampled_from([-1, len(self.log) + 1, len(self.log) + 7]))
         with pytest.raises(OutOfSequence):
             self.history.rollback(outside)
+        hidden = {entry.sequence_number for entry in self.log} - {entry.sequence_number for entry in self.views[-1]}
+        for number in [0, len(self.log) + 1, *sorted(hidden)[:3]]:
+            with pytest.raises(OutOfSequence):
+                self.history.rollback(0, kept=[number])
         with pytest.raises(OutOfSequence):
             self.history.fork(outside)
         with pytest.raises(OutOfSequence):

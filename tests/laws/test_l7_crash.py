@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.errors import StoreDamaged, StoreFull, WriterConflict
+from antiphon.errors import AntiphonError, StoreDamaged, StoreFull, WriterConflict
 from antiphon.history import AgentHistory, HistoryEntry, HistoryStore, ModelInputEntry, SqliteStore
 from antiphon.parts import Image, Text
 from processes import in_a_process, told
@@ -148,6 +148,37 @@ def test_a_torn_copy_opens_with_a_beginning_of_the_log_or_says_it_is_damaged(tmp
     assert opened + refused == 120, "a refusal did not name its file"
     # A log that is cut anywhere is no damage: SQLite's checksums end it at the last whole commit.
     assert refused <= 120 // 6 + 60
+
+
+def test_a_flipped_bit_anywhere_in_the_file_changes_no_entry(tmp_path: Path) -> None:
+    """Short entries most of all: nothing but their own checksum covers them."""
+    path, copy = tmp_path / "chats.db", tmp_path / "copy.db"
+    with SqliteStore(path) as store:
+        history = store.create("payments")
+        for number in range(1, 9):
+            history.append(ModelInputEntry.of(f"pay {number}00"))
+    whole = path.read_bytes()
+    texts = [place for place in range(len(whole)) if whole.startswith(b'{"kind":"model_input"', place)]
+    assert len(texts) == 8
+    chance = random.Random(19)
+    places = [place + offset for place in texts for offset in range(0, 120, 3)]
+    places += [chance.randrange(len(whole)) for _ in range(600)]
+    noticed = 0
+    for place in places:
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << chance.randrange(8)
+        copy.write_bytes(damaged)
+        try:
+            with SqliteStore(copy, read_only=True) as store:
+                found = store.open(history.id).entries
+                store.list()
+                store.search("pay")
+                list(store.export_lines(history.id))
+        except AntiphonError:
+            noticed += 1
+        else:
+            assert list(found) == list(history.entries)[: len(found)], place
+    assert noticed >= 8 * 40
 
 
 def test_a_log_cut_at_any_byte_loses_only_its_end(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.conversation import Bounds, Conversation, ToolLoop
-from antiphon.conversation.driver import UNKNOWN_OUTCOME
 from antiphon.history import (
     AgentHistory,
     HistoryEntry,
@@ -25,7 +24,8 @@ from antiphon.history import (
     ToolCallFinishedEntry,
     ToolCallStartedEntry,
 )
-from played import Killed, MortalJournal, Plan, World, drained, last_reason, planned, refusals, results_in
+from antiphon.tools.call_runner import UNKNOWN_OUTCOME
+from played import Killed, MortalJournal, Plan, World, calls_in, drained, last_reason, planned, refusals, results_in
 
 plans = st.lists(
     st.lists(st.sampled_from(["look", "put", "send", "trip"]), min_size=1, max_size=3), min_size=1, max_size=4
@@ -80,6 +80,21 @@ def test_a_turn_killed_at_any_entry_is_resumed(plan: Plan) -> None:
         version = history.version
         assert last_reason(asyncio.run(drained(ToolLoop(chat, bounds=BOUNDS)))) == "answered"
         assert history.version == version, "resuming what is over changes nothing"
+
+
+def test_a_started_call_beyond_the_budget_is_not_reported_as_not_run() -> None:
+    world, journal = World(), MortalJournal(4)  # the input, the output, and both calls started
+    chat = Conversation(planned([["look", "put"]]), tools=world.tools(), history=AgentHistory(journal=journal))
+    with contextlib.suppress(Killed):
+        asyncio.run(drained(ToolLoop(chat), "Go."))
+    assert [entry.kind for entry in journal.kept].count("tool_call_started") == 2
+    history = AgentHistory(journal.kept)
+    chat = Conversation(planned([["look", "put"]]), tools=world.tools(), history=history)
+    asyncio.run(drained(ToolLoop(chat, calls=1)))
+    (first, second) = calls_in(history.entries)
+    told = results_in(history.entries)
+    assert told[first] == f"done {first}", "what the budget allows runs again, under the same key"
+    assert told[second] == UNKNOWN_OUTCOME, "it was started, so nobody can say that it was not run"
 
 
 WORKER = """

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from antiphon.conversation import Turn
-from antiphon.conversation.driver import UNKNOWN_OUTCOME
 from antiphon.history import DebugLogEntry, HistoryStore, Run
 from antiphon.runs import Runs
+from antiphon.tools.call_runner import UNKNOWN_OUTCOME
 from played import results_in
 from runs.workers import EVERYDAY, PLACES, Place, WorkerProcess, check_log, over, place_asked_for, until, workers
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 from hypothesis import given
@@ -92,3 +92,43 @@ def test_each_bound_ends_with_an_answer(reason: str, plan: list[list[str]], boun
     assert chat.turn.output is not None
     assert chat.turn.output.response_markdown == "That is all."
     assert sum(world.began.values()) == RUNS.get(reason, sum(world.began.values()))
+
+
+@pytest.mark.parametrize("said", ["", "It is ra"])
+@pytest.mark.parametrize("is_streamed", [True, False])
+def test_the_time_budget_ends_a_stream(said: str, is_streamed: bool) -> None:
+    closed: list[bool] = []
+
+    async def endless(*_: object) -> AsyncIterator[str]:
+        try:
+            yield said
+            await asyncio.Event().wait()  # a model that never comes to its end
+        finally:
+            closed.append(True)
+
+    async def play() -> str:
+        loop = ToolLoop(chat, seconds=0.05)
+        if is_streamed:
+            return last_reason(await drained(loop, "Go."))
+        return (await loop.run("Go.")).reason
+
+    chat = Conversation(FunctionModel(endless))
+    assert asyncio.run(asyncio.wait_for(play(), 30)) == "time_budget"
+    assert closed == [True], "the provider's stream is closed"
+    assert chat.turn.ended == "time_budget"
+    assert (chat.turn.output.response_markdown if chat.turn.output else "") == said, "what was said is kept"
+    assert refusals(chat.history.snapshot()) == []
+    assert last_reason(asyncio.run(drained(ToolLoop(chat)))) == "time_budget", "what is over stays over"
+
+
+def test_calls_of_an_answer_that_the_time_budget_ended_are_not_run() -> None:
+    async def endless(*_: object) -> AsyncIterator[ToolCallRequest]:
+        yield ToolCallRequest("send", "call_1", "{}")
+        await asyncio.Event().wait()
+
+    world = World()
+    chat = Conversation(FunctionModel(endless), tools=world.tools())
+    reason = asyncio.run(asyncio.wait_for(ToolLoop(chat, seconds=0.05).run("Go."), 30)).reason
+    assert reason == "time_budget"
+    assert not world.began
+    assert refusals(chat.history.snapshot()) == []

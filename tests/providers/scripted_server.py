@@ -155,7 +155,11 @@ class ScriptedServer:
                 writer.write(_framed(body[start : start + size], reply))
             await writer.drain()
         if reply.hangs:
-            if await reader.read(1) == b"":
+            try:
+                is_gone = await reader.read(1) == b""
+            except ConnectionError:  # a client that had not read everything resets the connection
+                is_gone = True
+            if is_gone:
                 self.gone.set()
             return False
         if reply.is_reset:

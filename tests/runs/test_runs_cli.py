@@ -98,7 +98,7 @@ def test_a_call_waits_for_a_person_and_is_decided(here: Place, capsys: pytest.Ca
         shown = told(capsys, "show", run)
         assert re.search(r'call_1_1_1 +book_flight +\{"to": ?"Oslo"\}', shown)
         assert msgspec.json.decode(told(capsys, "show", run, "--json"))["pending"][0]["tool_name"] == "book_flight"
-        assert "no call" in refused(capsys, "approve", run, "call_of_nobody")
+        assert "is not pending approval" in refused(capsys, "approve", run, "call_of_nobody")
         edit = told(capsys, "approve", run, "--edit", '{"to": "Bari"}', "--reason", "warmer")
         assert edit == f"run {run} goes on\n"
         assert "Your flight is booked." in told(capsys, "follow", run)
@@ -129,15 +129,44 @@ def test_following_is_left_with_ctrl_c_and_the_run_goes_on(here: Place, capsys: 
         with subprocess.Popen(command, env=here.environment, stdout=-1, stderr=-1, text=True) as following:
             assert following.stdout is not None
             assert following.stderr is not None
-            while "hold_put (" not in following.stdout.readline():
-                pass
-            following.send_signal(signal.SIGINT)
-            assert following.wait(30) == 130
-            assert "goes on" in following.stderr.read()
+            try:
+                while "hold_put (" not in (line := following.stdout.readline()):
+                    assert line, "it ended before the call began"
+                following.send_signal(signal.SIGINT)
+                assert following.wait(30) == 130
+                assert "goes on" in following.stderr.read()
+            finally:
+                following.kill()
         assert "is asked to end" in told(capsys, "cancel", run.id, "--reason", "enough")
         until(lambda: store.runs.get(run.id).state == "cancelled")
         waiting = told(capsys, "submit", "Hello?", "--kind", "nobodys").strip()
         assert told(capsys, "cancel", waiting) == f"run {waiting} is cancelled\n"
+
+
+def test_following_in_a_background_job_ignores_sigint(here: Place) -> None:
+    """A script's background job starts with SIGINT ignored, so a Ctrl-C meant for the script does not end it."""
+    with WorkerProcess(here), here.open() as store:
+        run = Runs(store).submit("Go.", kind="work", options={"plan": [["hold_put"]]})
+        command = [sys.executable, "-m", "antiphon", "runs", "follow", run.id]
+        with subprocess.Popen(
+            command,
+            env=here.environment,
+            stdout=-1,
+            stderr=-1,
+            text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+        ) as following:
+            try:
+                assert following.stdout is not None
+                while "hold_put (" not in (line := following.stdout.readline()):
+                    assert line, "it ended before the call began"
+                following.send_signal(signal.SIGINT)
+                Runs(store).cancel(run.id, "enough")
+                out, err = following.communicate(timeout=30)
+            finally:
+                following.kill()
+        assert (following.returncode, "goes on" in err) == (1, False)
+        assert "is cancelled" in err, out + err
 
 
 def test_ones_own_store_is_made_where_something_is_asked(

@@ -139,7 +139,7 @@ def test_approvals_by_signal(server: TemporalServer, store: SqliteStore, steps_p
         async with stage.worker(kinds):
             while (standing := await handle.query(TurnWorkflow.standing)).pending != [third]:
                 await asyncio.sleep(0.05)
-            assert "no call 'call_unknown' waits" in standing.note
+            assert "call 'call_unknown' is not pending approval" in standing.note
             loop = ToolLoop(Conversation(history=stage.history(handle), tools=[book]))
             loop.approve(third)  # in the log itself, by somebody who does not know of Temporal
             await handle.signal(TurnWorkflow.wake)

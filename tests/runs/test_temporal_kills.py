@@ -14,10 +14,10 @@ import pytest
 
 pytest.importorskip("temporalio", reason="Temporal's SDK is not installed (pip install 'antiphon[temporal]')")
 
-from antiphon.conversation.driver import UNKNOWN_OUTCOME
 from antiphon.history import AgentHistory
 from antiphon.runs.temporal import start_turn, turn_handle
 from antiphon.runs.temporal_workflow import Standing
+from antiphon.tools.call_runner import UNKNOWN_OUTCOME
 from played import refusals, results_in
 from runs.workers import Place, until
 from temporal_server import TemporalServer

@@ -18,7 +18,6 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from antiphon.conversation import Bounds, Conversation, ToolLoop
-from antiphon.conversation.driver import UNKNOWN_OUTCOME
 from antiphon.history import AgentHistory, Run, SqliteStore, ToolCallStartedEntry
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.scripted import ScriptedModel, call
@@ -34,6 +33,7 @@ from antiphon.runs.temporal_workflow import (
     Step,
 )
 from antiphon.tools import Tool, tool
+from antiphon.tools.call_runner import UNKNOWN_OUTCOME
 from antiphon.wire.output import ProviderError
 from played import World, planned, refusals, results_in
 
@@ -173,7 +173,7 @@ def test_a_worker_of_older_code_leaves_it_to_others(store: SqliteStore) -> None:
     for kind, code in (("poetry", 0), ("research", 2)):
         step = replace(rig.step(Standing("model", version=1)), kind=kind, code=code)
         older = failure(lambda step=step: asyncio.run(rig.play(ASK_MODEL, step)))  # type: ignore[misc]
-        assert (older.type, older.non_retryable) == ("RunBookRefused", False)
+        assert (older.type, older.non_retryable) == ("RunConfigError", False)
     step = replace(rig.step(Standing("model", version=1)), kind="research", code=1)
     assert asyncio.run(rig.play(ASK_MODEL, step)).reason == "answered"
 
@@ -192,7 +192,7 @@ def test_decisions_are_written_down_once(store: SqliteStore) -> None:
     bad = [Decision("approve", "call_no"), Decision("edit", first, arguments={"to": "Narvik"})]
     after = rig.played(standing, decisions=[*bad, Decision("deny", second, "too far")])
     assert (after.state, after.pending) == ("approval", [third])
-    assert "no call 'call_no' waits" in after.note
+    assert "call 'call_no' is not pending approval" in after.note
     version = rig.history.version
     again = rig.played(standing, decisions=[Decision("edit", first, arguments={"to": "Narvik"})])
     assert (again.pending, again.note, rig.history.version) == ([third], "", version)

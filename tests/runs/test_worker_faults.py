@@ -36,6 +36,15 @@ def locked(path: Path) -> Iterator[None]:
         other.close()
 
 
+async def logged(caplog: pytest.LogCaptureFixture, line: str) -> None:
+    """Wait until something was logged."""
+    for _ in range(6000):
+        if line in caplog.text:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"nothing was logged about: {line}")
+
+
 def greeting() -> RunBook:
     book = RunBook()
 
@@ -55,7 +64,7 @@ def test_a_locked_file_is_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFi
             worker = Worker(store, greeting(), patience=SOON)
             with locked(path):
                 working = asyncio.ensure_future(worker.run())
-                await asyncio.sleep(0.6)
+                await logged(caplog, "the store is away")
                 assert not working.done()
             assert (await Runs(store).wait(run.id)).reason == "answered"
             worker.stop()
@@ -69,7 +78,7 @@ def test_a_locked_file_is_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert told[1] == "the store is back"
 
 
-def test_a_file_that_is_locked_in_the_middle_of_a_turn(tmp_path: Path) -> None:
+def test_a_file_that_is_locked_in_the_middle_of_a_turn(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "chats.db"
     at_work = asyncio.Event()
     go_on = asyncio.Event()
@@ -103,7 +112,7 @@ def test_a_file_that_is_locked_in_the_middle_of_a_turn(tmp_path: Path) -> None:
             await at_work.wait()
             with locked(path):
                 go_on.set()  # its result cannot be written
-                await asyncio.sleep(0.4)
+                await logged(caplog, "the store is away")
                 assert not working.done()
             done = await Runs(store).wait(run.id)
             assert (done.reason, done.attempts) == ("answered", 2)
@@ -127,7 +136,7 @@ def test_a_store_that_cannot_be_written_is_waited_for_until_the_worker_is_stoppe
         with SqliteStore(path, read_only=True) as replica:
             worker = Worker(replica, greeting())
             working = asyncio.ensure_future(worker.run())
-            await asyncio.sleep(0.5)
+            await logged(caplog, "the store is away")
             assert not working.done()
             worker.stop()
             await working

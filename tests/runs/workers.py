@@ -18,10 +18,10 @@ import pytest
 from msgspec import Struct
 
 from antiphon.conversation import Turn
-from antiphon.conversation.driver import UNKNOWN_OUTCOME
 from antiphon.history import HistoryStore, Run, ToolCallFinishedEntry, ToolCallResultsEntry, ToolCallStartedEntry
 from antiphon.history.opening import open_store
 from antiphon.parts import ToolCallResult
+from antiphon.tools.call_runner import UNKNOWN_OUTCOME
 from played import refusals
 
 TESTS = Path(__file__).parent.parent

@@ -520,5 +520,5 @@ def test_a_stream_is_read_in_linear_time() -> None:
         "1 < 2 [3] ",
     ):
         small = min(seconds(unit * size) for _ in range(2))
-        large = seconds(unit * size * 8)
-        assert large < 40 * small + 0.05, unit  # eight times the text; a quadratic reader takes 64 times as long
+        # Eight times the text; a quadratic reader takes 64 times as long. CPU time, and the best of three: load does not count.
+        assert any(seconds(unit * size * 8) < 40 * small + 0.05 for _ in range(3)), unit

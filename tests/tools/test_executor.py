@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import logging
 import os
 import subprocess
@@ -267,7 +268,7 @@ def test_an_async_tool_that_hangs_is_stopped() -> None:
     said, outcome = one(hang)
     assert said == "hang did not finish within 0.05 s and was stopped. Part of its work may have been done."
     assert was_stopped == [True]
-    assert outcome.seconds < 30
+    assert outcome.seconds >= 0.05
 
 
 def test_a_tool_that_ignores_being_cancelled_is_stopped_all_the_same() -> None:
@@ -381,6 +382,27 @@ def test_a_tool_that_blocks_the_loop_is_answered_when_it_lets_go_and_named(caplo
     assert "block held up the event loop" in caplog.text
 
 
+def test_an_observer_that_fails_in_several_calls_is_raised_once_and_reported_nowhere_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Full:
+        def started(self, *_: object) -> None:
+            raise OSError("the disk is full")
+
+        def progress(self, *_: object) -> None: ...
+        def finished(self, *_: object) -> None: ...
+
+    @tool
+    async def look() -> str:
+        return "seen"
+
+    calls = [ToolCallRequest("look", f"call_{number}", "{}") for number in range(3)]
+    with pytest.raises(OSError, match="disk is full"):
+        asyncio.run(ToolExecutor(ToolRegistry([look])).execute(calls, observer=Full()))
+    gc.collect()
+    assert "never retrieved" not in caplog.text
+
+
 def test_fifty_megabytes_are_cut(caplog: pytest.LogCaptureFixture) -> None:
     def flood() -> str:
         return "x" * 50_000_000
@@ -388,7 +410,7 @@ def test_fifty_megabytes_are_cut(caplog: pytest.LogCaptureFixture) -> None:
     said, outcome = one(flood)
     assert len(said) == outcome.size == 100_000
     assert outcome.is_truncated
-    assert "characters left out here" in said
+    assert "characters omitted" in said
     assert len(one(tool(max_result_chars=500)(flood))[0]) == 500
     assert len(one(flood, max_result_chars=700)[0]) == 700
 
@@ -755,5 +777,5 @@ assert os.waitpid(child, 0)[1] == 0
 @pytest.mark.parametrize("setting", ["max_parallel", "max_result_chars"])
 def test_bounds_that_make_no_sense(setting: str) -> None:
     settings: dict[str, Any] = {setting: 0}
-    with pytest.raises(AntiphonError, match=f"ToolExecutor: {setting} must be at least 1, not 0"):
+    with pytest.raises(AntiphonError, match=f"{setting}=0: must be at least 1"):
         ToolExecutor(ToolRegistry(), **settings)

@@ -8,6 +8,7 @@ import decimal
 import enum
 import json
 import os
+import re
 import subprocess
 import sys
 import uuid
@@ -172,7 +173,7 @@ def test_fifty_megabytes_are_cut_visibly() -> None:
     assert isinstance(part, Text)
     assert part.text.startswith("headxxx")
     assert part.text.endswith("xxxtail")
-    assert "49,990,008 of 50,000,008 characters left out here" in part.text
+    assert "49,990,085 of 50,000,008 characters omitted" in part.text
     assert len(part.text) == 10_000
 
 
@@ -183,8 +184,8 @@ def test_several_parts_share_the_room() -> None:
     assert (first, second) == parts[:2]
     assert isinstance(third, Text)
     assert isinstance(fourth, Text)
-    assert "characters left out" in third.text
-    assert "1 of 1 characters left out" in fourth.text
+    assert "characters omitted" in third.text
+    assert "1 of 1 characters omitted" in fourth.text
 
 
 def test_media_no_model_takes_is_left_out() -> None:
@@ -208,7 +209,12 @@ def test_what_fits_is_untouched_and_what_does_not_is_bounded(text: str, limit: i
         assert shortened(parts, limit) is parts
     else:
         assert len(cut(text, limit)) <= max(limit, 130)
-        assert f"of {len(text):,} characters left out" in cut(text, limit)
+        shown = cut(text, limit)
+        mark = re.search(
+            rf"\n\n\[… ([\d,]+) of {len(text):,} characters omitted; request a smaller part …\]\n\n", shown
+        )
+        assert mark is not None
+        assert int(mark[1].replace(",", "")) == len(text) - (len(shown) - len(mark[0])), "what is gone is counted"
 
 
 plain_values = st.recursive(

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from antiphon.parts import ToolCallRequest, ToolExecutionStatus
-from antiphon.providers.errand import Moment
+from antiphon.providers.transport.errand import Moment
 from antiphon.tools import tool
 from antiphon.tools.bounded import bounded
 from antiphon.tools.executor import ToolExecutor

@@ -13,7 +13,7 @@ from typing import Any
 
 import antiphon as ap
 from antiphon.history import SqliteStore
-from antiphon.providers.choice import Choice
+from antiphon.providers.default_model import Choice
 from antiphon.providers.router import ProviderRouter
 from antiphon.providers.scripted import call
 from antiphon.web.app import ChatApp

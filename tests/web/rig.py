@@ -16,8 +16,8 @@ from msgspec import Struct
 from antiphon.gateway.client_keys import ClientKeys
 from antiphon.gateway.config import ClientKeySettings, Config, GatewaySettings
 from antiphon.history import HistoryStore, SqliteStore
-from antiphon.providers.choice import Choice
 from antiphon.providers.client import ProviderClient
+from antiphon.providers.default_model import Choice
 from antiphon.providers.router import ProviderRouter
 from antiphon.web.app import ChatApp
 from antiphon.web.models import ChatModels

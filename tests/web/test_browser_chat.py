@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import random
 import socket
+import struct
 import subprocess
 import sys
+import time
+import zlib
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,10 +21,10 @@ from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import expect
 
 import antiphon as ap
-from antiphon.parts import Text, Thinking
+from antiphon.parts import Image, Text, Thinking, ToolCallRequest
 from antiphon.providers.scripted import call
 from antiphon.wire.output import ProviderError
-from web.rig import Browser, Gate, models, served
+from web.rig import WAIT, Browser, Gate, models, served
 from web.window import Window, window
 
 QUESTION = "Find out what IELTS band 7 needs, then make me a 4 week plan"
@@ -286,6 +290,28 @@ def test_a_call_waits_for_a_person_who_approves_denies_or_edits_it(chromium: Chr
         decided("booked: Bergen")
 
 
+def test_a_free_form_call_is_edited_as_text(chromium: Chromium, tmp_path: Path) -> None:
+    @ap.tool(needs_approval=True)
+    def shell(command: str) -> str:
+        "Run a command."
+        return f"ran: {command}"
+
+    model = ap.ScriptedModel(ToolCallRequest("shell", "a", "rm -r everything", freeform=True), "Done.")
+    with served(tmp_path / "chats.db", model, tools=[shell]) as browser, window(chromium, browser.port) as shown:
+        shown.open().say("Clean up")
+        card = shown.thread.locator(".approval")
+        expect(card.locator(".arguments")).to_have_text("rm -r everything")
+        card.get_by_role("button", name="Edit the arguments").click()
+        card.get_by_role("textbox", name="Arguments").fill("ls")
+        card.get_by_role("button", name="Run with these arguments").click()
+        expect(card).to_have_count(0)
+        shown.sees("Done.")
+        (decision,) = [
+            entry for entry in browser.show(shown.conversation)["entries"] if entry["kind"] == "human_decision"
+        ]
+        assert (decision["decision"], decision["arguments"]) == ("edit", "ls")
+
+
 def test_a_provider_that_fails_is_told_in_words_and_tried_again(chromium: Chromium, chat: Browser) -> None:
     with window(chromium, chat.port) as shown:
         shown.open(chat.create(model="broken")).say("Hello")
@@ -312,6 +338,122 @@ def test_a_message_written_meanwhile_waits_for_the_answer(chromium: Chromium, ch
         expect(shown.page.locator("#queue")).to_contain_text("Waits for the answer to end")
         gate.open()
         shown.sees("You said: and then this")
+
+
+def queue_with_picture(shown: Window, tmp_path: Path, words: str) -> None:
+    (tmp_path / "dot.png").write_bytes(base64.b64decode(PIXEL))
+    shown.page.locator("#files").set_input_files([tmp_path / "dot.png"])
+    expect(shown.page.locator("#attachments li")).to_have_count(1)
+    shown.say(words)
+    expect(shown.page.locator("#queue")).to_be_visible()
+
+
+def test_a_queued_message_is_sent_though_another_conversation_is_open(
+    chromium: Chromium, chat: Browser, gate: Gate, tmp_path: Path
+) -> None:
+    with window(chromium, chat.port) as shown:
+        shown.open().say("wait for me")
+        shown.sees("First half,")
+        busy = shown.conversation
+        queue_with_picture(shown, tmp_path, "and then this")
+        shown.box.fill("half a thought")
+        shown.page.locator("#new-chat").click()
+        expect(shown.box).to_have_value("")
+        expect(shown.page.locator("#queue")).to_be_hidden()
+        shown.ask("something else")
+        assert shown.conversation != busy
+        shown.page.locator("#files").set_input_files([tmp_path / "dot.png"])  # attached here, and not sent yet
+        gate.open()
+        deadline = time.monotonic() + WAIT
+        while len(inputs(chat, busy)) < 2:
+            assert time.monotonic() < deadline, "the queued message was not sent"
+            shown.page.wait_for_timeout(20)
+        sent = inputs(chat, busy)[1]["content"]
+        assert [part["type"] for part in sent] == ["text", "image"]
+        shown.page.evaluate(f"location.hash = '#/c/{busy}'")
+        shown.sees("You said: and then this")
+        expect(shown.box).to_have_value("half a thought")
+        expect(shown.page.locator("#attachments li")).to_have_count(0)
+        shown.page.go_back()
+        expect(shown.page.locator("#attachments li")).to_have_count(1)
+
+
+@pytest.mark.parametrize("comes_back", ["switch", "reload"])
+def test_a_queued_message_is_there_when_one_comes_back(
+    chromium: Chromium, chat: Browser, gate: Gate, tmp_path: Path, comes_back: str
+) -> None:
+    with window(chromium, chat.port) as shown:
+        shown.open().say("wait for me")
+        shown.sees("First half,")
+        busy = shown.conversation
+        queue_with_picture(shown, tmp_path, "and then this")
+        if comes_back == "reload":
+            shown.page.reload()
+        else:
+            shown.page.locator("#new-chat").click()
+            expect(shown.page.locator("#queue")).to_be_hidden()
+            shown.page.go_back()
+        shown.sees("First half,")
+        expect(shown.page.locator("#queue")).to_be_visible()
+        gate.open()
+        shown.sees("You said: and then this")
+        (_, sent) = inputs(chat, busy)
+        assert [part["type"] for part in sent["content"]] == ["text", "image"]
+
+
+def test_what_was_not_sent_comes_back_to_its_own_conversation(chromium: Chromium, chat: Browser) -> None:
+    with window(chromium, chat.port) as shown:
+        shown.open().ask("Hello")
+        first = shown.conversation
+        held: list[Any] = []
+        shown.page.route("**/turns", lambda route: held.append(route))
+        with shown.page.expect_request("**/turns"):
+            shown.say("Precious words")
+        shown.page.locator("#new-chat").click()
+        expect(shown.box).to_have_value("")
+        held[0].abort()
+        expect(shown.page.locator(".notice.wrong")).to_contain_text("What you wrote is kept")
+        expect(shown.box).to_have_value("")
+        shown.page.evaluate(f"location.hash = '#/c/{first}'")
+        expect(shown.box).to_have_value("Precious words")
+
+
+def test_large_pictures_of_tools_are_shown_after_a_reload(chromium: Chromium, tmp_path: Path) -> None:
+    picture = base64.b64encode(large_png()).decode()
+    assert len(picture) > 100_000
+
+    @ap.tool(effect="read")
+    def draw() -> Image:
+        "Draw a picture."
+        return Image("image/png", picture)
+
+    def answer(context: Sequence[Any], options: ap.ProviderCallOptions) -> Any:
+        return call("draw") if context[-1].role == "model_input" else "Drawn."
+
+    with (
+        served(tmp_path / "chats.db", ap.FunctionModel(answer, name="painter"), tools=[draw]) as browser,
+        window(chromium, browser.port) as shown,
+    ):
+        shown.open().ask("Draw.")
+        shown.sees("Drawn.")
+        for _ in range(2):
+            shown.thread.locator(".chip summary").click()
+            drawn = shown.thread.locator(".chip img.picture")
+            expect(drawn).to_have_count(1)
+            shown.page.wait_for_function("document.querySelector('.chip img.picture').naturalWidth === 256")
+            shown.page.reload()
+            shown.sees("Drawn.")
+
+
+def large_png() -> bytes:
+    """A picture of noise, which does not compress."""
+    rows = b"".join(b"\0" + random.Random(row).randbytes(256 * 3) for row in range(256))
+
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    head = struct.pack(">IIBBBBB", 256, 256, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
 def test_pictures_files_and_long_texts_are_attached(chromium: Chromium, chat: Browser, tmp_path: Path) -> None:

@@ -108,6 +108,23 @@ def test_the_chat_has_the_gateways_keys_limits_providers_and_credentials(tmp_pat
             assert secret not in str(shown) + str(rendered)
 
 
+def test_tokens_of_the_chat_and_of_requests_are_counted_together(tmp_path: Path) -> None:
+    config = Config(
+        gateway=SETTINGS,
+        providers=OFFLINE.providers,
+        models=OFFLINE.models,
+        keys=(ClientKeySettings(name="ada", key=hash_of("sk-ada"), tokens_per_minute=10),),
+    )
+    body = {"model": "plain", "messages": [{"role": "user", "content": "hi"}]}
+    with gateway(config, tmp_path / "history.db") as (browser, _):
+        ada = Browser(browser.port, "sk-ada")
+        conversation = ada.create()
+        ada.ask(conversation, "hello")
+        said: dict[str, Any] = {"content": [{"type": "text", "text": "again"}]}
+        assert ada.api("POST", f"/conversations/{conversation}/turns", said, status=429)
+        assert ada.request("POST", "/v1/chat/completions", body).status == 429
+
+
 @pytest.mark.parametrize(
     ("path", "chats"),
     [

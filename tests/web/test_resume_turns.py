@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 import antiphon as ap
-from antiphon.conversation.driver import UNKNOWN_OUTCOME
 from antiphon.conversation.events import LoopFinished, TextDelta
 from antiphon.errors import StoreFull
 from antiphon.history import HistoryEntry, SqliteStore
 from antiphon.providers.scripted import call
+from antiphon.tools.call_runner import UNKNOWN_OUTCOME
 from antiphon.web.conversations import LiveConversations
 from antiphon.web.live_conversation import LiveConversation
 from antiphon.wire import ProviderError
@@ -146,13 +146,17 @@ def _decided(browser: Browser, conversation: str, first: Any, second: Any) -> No
     where = f"/conversations/{conversation}/decisions"
     start = browser.show(conversation)["last_event"]
     unknown = {"tool_call_id": "call_99", "decision": "approve"}
-    assert "waits for a decision" in browser.api("POST", where, unknown, status=400)["error"]["message"]
+    assert "is not pending approval" in browser.api("POST", where, unknown, status=400)["error"]["message"]
     edit = {"tool_call_id": first["tool_call_id"], "decision": "edit"}
     assert browser.api("POST", where, edit, status=400)
     assert browser.api("POST", where, {**edit, "decision": "perhaps"}, status=400)
     got = browser.api("POST", where, {**edit, "arguments": {"to": "eve"}})
     assert got == {"pending": [second], "running": False}
-    assert browser.api("POST", where, {**edit, "arguments": {"to": "eve"}}, status=400), "it was decided already"
+    assert browser.api("POST", where, {**edit, "arguments": {"to": "eve"}}) == got, (
+        "a repeated decision changes nothing"
+    )
+    assert browser.api("POST", where, {**edit, "arguments": {"to": "tom"}}, status=400), "it was decided already"
+    assert browser.api("POST", where, {**edit, "decision": "approve", "more": 1}, status=400)
     deny = {"tool_call_id": second["tool_call_id"], "decision": "deny", "reason": "not him"}
     assert browser.api("POST", where, deny)["pending"] == []
     with browser.events(conversation, start) as events:

@@ -55,7 +55,7 @@ class FarStore(SqliteStore):
     def __init__(self, path: Path, jam: Jam) -> None:
         super().__init__(path)
         self._jam = jam
-        self._log = FarLog(self._file)
+        self._log = FarLog(self._file, self._log._clock)
         self._log.jam = jam
 
     def info(self, conversation: str) -> ConversationInfo:

@@ -127,11 +127,11 @@ def test_every_recorded_body_is_read_the_same_from_its_bytes(name: str) -> None:
 TYPED = ("openai-chat",)
 UNUSUAL: dict[str, list[Any]] = {
     "openai-chat": [
-        {"role": "assistant", "content": "x", "refusal": None},
+        {"role": "assistant", "content": "x", "reasoning_content": "y"},
         {"role": "tool", "tool_call_id": "call_1", "content": {"a": 1}},
         {"role": "function", "name": "f", "content": "x"},
         {"role": "critic", "content": "x"},
-        {"role": "assistant", "content": None, "tool_calls": []},
+        {"role": "user", "content": None},
         7,
     ],
     "openai-responses": [

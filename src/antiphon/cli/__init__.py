@@ -10,10 +10,13 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
+from typing import NoReturn
 
 from antiphon import __version__
+from antiphon.cli.terminal import escape_control_chars, write_error
 from antiphon.errors import AntiphonError
 
 COMMANDS = {
@@ -44,13 +47,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if parsed.command in _WARN_ON_STDERR:
         logging.basicConfig(format="antiphon: %(message)s")
     try:
-        code: int = import_module(f"antiphon.cli.{parsed.command}").run(parsed)
+        with _warnings_shown(parsed):
+            code: int = import_module(f"antiphon.cli.{parsed.command}").run(parsed)
         sys.stdout.flush()
     except AntiphonError as error:
-        print(f"antiphon: {error}", file=sys.stderr)
+        write_error(f"antiphon: {error}")
         return 1
     except KeyboardInterrupt:
-        print(file=sys.stderr)
+        write_error("")
         return 130
     except BrokenPipeError:
         # The reader of our output left (`| head`); Python would complain once more while closing it.
@@ -59,8 +63,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
+class _WarningLines(logging.Handler):
+    """Prints warnings of the library as lines on standard error, escaped."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not record.name.startswith("antiphon.repair"):  # `convert` and `repair` report these themselves
+            write_error(f"antiphon: {self.format(record)}")
+
+
+@contextmanager
+def _warnings_shown(parsed: argparse.Namespace) -> Iterator[None]:
+    """Print warnings while a command runs. A chat draws its own screen; the servers write a log of their own."""
+    if parsed.command in ("serve", "worker"):
+        yield
+        return
+    draws = parsed.command == "chat" and not parsed.web
+    handler = logging.NullHandler() if draws else _WarningLines(logging.WARNING)
+    logger = logging.getLogger("antiphon")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+class _ArgumentParser(argparse.ArgumentParser):
+    """A parser whose errors, which quote the arguments, are escaped."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(escape_control_chars(message))
+
+
 def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="antiphon", description="One history, every model; every call answered.")
+    parser = _ArgumentParser(prog="antiphon", description="One history, every model; every call answered.")
     parser.add_argument("--version", action="version", version=f"antiphon {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     wanted = next((word for word in given if not word.startswith("-")), None)

@@ -8,13 +8,14 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 from msgspec import Struct
 
+from antiphon.cli.terminal import data_writer, write_error
 from antiphon.cli.whole_file import whole_file
 from antiphon.errors import AntiphonError, WireError
 from antiphon.wire import FORMATS
@@ -60,7 +61,7 @@ def each_body(arguments: argparse.Namespace, work: Callable[[Body], bytes | None
             except AntiphonError as error:
                 failed += 1
                 text = str(error)
-                print(f"antiphon: {text if text.startswith(where) else f'{where}: {text}'}", file=sys.stderr)
+                write_error(f"antiphon: {text if text.startswith(where) else f'{where}: {text}'}")
                 continue
             if written is not None:
                 out(written + b"\n")
@@ -68,23 +69,31 @@ def each_body(arguments: argparse.Namespace, work: Callable[[Body], bytes | None
 
 
 def _inputs(arguments: argparse.Namespace) -> Iterator[tuple[str, bytes]]:
-    for name in arguments.files or ["-"]:
+    names = arguments.files or ["-"]
+    if names.count("-") > 1:
+        raise WireError("- is given more than once; standard input can be read once")
+    for name in names:
         source = "standard input" if name == "-" else name
-        try:
-            stream = sys.stdin.buffer if name == "-" else open(name, "rb")  # noqa: SIM115 - closed below
-        except OSError as error:
-            raise WireError(f"cannot read {name}: {error.strerror or error}") from error
-        with stream:
+        with _opened(name) as stream:
             if not arguments.jsonl:
                 yield source, stream.read()
                 continue
             size = os.fstat(stream.fileno()).st_size if name != "-" else 0
-            progress = _Progress(size)
+            progress = Progress(size)
             for number, line in enumerate(stream, 1):
                 progress.advance(len(line))
                 if line.strip():
                     yield f"{source}, line {number}", line
             progress.done()
+
+
+def _opened(name: str) -> AbstractContextManager[BinaryIO]:
+    if name == "-":
+        return nullcontext(sys.stdin.buffer)
+    try:
+        return open(name, "rb")
+    except OSError as error:
+        raise WireError(f"cannot read {name}: {error.strerror or error}") from error
 
 
 def _decoded(where: str, data: bytes, format_name: str) -> dict[str, Any]:
@@ -98,7 +107,7 @@ def _decoded(where: str, data: bytes, format_name: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise WireError(f"{where}: a body is a JSON object, not {type(value).__name__}")
     for path in _duplicate_keys(data):
-        print(f"antiphon: {where}: the key {path!r} is there twice; the last one counts", file=sys.stderr)
+        write_error(f"antiphon: {where}: the key {path!r} is there twice; the last one counts")
     guess = detect_format(value)
     if guess is not None and guess != format_name:
         raise WireError(f"{where}: this is no {format_name} body; it looks like {guess}")
@@ -118,20 +127,21 @@ def _duplicate_keys(data: bytes) -> list[str]:
     return twice
 
 
-class _Progress:
-    """A line on the terminal that tells how far we are; nothing where nobody looks."""
+class Progress:
+    """One line on the terminal with how much of `size` bytes is done; nothing where standard error is not a terminal."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._size = size
+        self._clock = clock
         self._lines = self._bytes = 0
-        self._started = self._told = time.monotonic()
-        self._is_seen = sys.stderr.isatty()
+        self._started = self._told = clock()
+        self._is_terminal = sys.stderr.isatty()
 
     def advance(self, length: int) -> None:
         self._lines += 1
         self._bytes += length
-        now = time.monotonic()
-        if self._is_seen and now - self._told > _PROGRESS_EVERY:
+        now = self._clock()
+        if self._is_terminal and now - self._told > _PROGRESS_EVERY:
             self._told = now
             part = f"{self._bytes * 100 // self._size:3d}%  " if self._size else ""
             speed = self._bytes / max(now - self._started, 1e-9) / 1e6
@@ -139,7 +149,7 @@ class _Progress:
             sys.stderr.flush()
 
     def done(self) -> None:
-        if self._is_seen and self._told != self._started:
+        if self._is_terminal and self._told != self._started:
             sys.stderr.write("\r\x1b[K")
 
 
@@ -147,7 +157,7 @@ class _Progress:
 def _output(name: str | None) -> Iterator[Callable[[bytes], object]]:
     """Where results go: standard output, or a file that appears when everything is written."""
     if name is None:
-        yield sys.stdout.buffer.write
+        yield data_writer()
         return
     with whole_file(Path(name)) as file:
         yield file.write

@@ -7,7 +7,7 @@ import argparse
 import msgspec
 
 from antiphon.cli.bodies import Body, add_format, add_input, each_body
-from antiphon.cli.terminal import harmless
+from antiphon.cli.terminal import escape_control_chars
 from antiphon.wire import formats
 
 
@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.json:
             lines = [msgspec.json.encode({"where": body.where, **msgspec.to_builtins(found)}) for found in violations]
         else:
-            lines = [harmless(f"{body.where}: {found}").encode() for found in violations]
+            lines = [escape_control_chars(f"{body.where}: {found}").encode() for found in violations]
         return b"\n".join(lines) if lines else None
 
     failed = each_body(arguments, check, arguments.format)

@@ -9,7 +9,7 @@ import sys
 import msgspec
 
 from antiphon.cli.bodies import Body, add_format, add_input, each_body
-from antiphon.cli.terminal import harmless
+from antiphon.cli.terminal import data_writer, write_error
 from antiphon.repair import repair
 from antiphon.wire import Loss, LossyTranslation, ModelOutputDelta, formats
 
@@ -46,7 +46,7 @@ def _request(arguments: argparse.Namespace, body: Body) -> bytes:
     if not arguments.no_repair:
         request, actions = repair(request, arguments.to, request_id=body.where)
         for action in actions:
-            _tell(f"{body.where}: repaired {action}")
+            write_error(f"{body.where}: repaired {action}")
     written, losses = formats[arguments.to].encode_request(request)
     return _checked(arguments, body.where, written, losses)
 
@@ -68,20 +68,20 @@ def _convert_stream(arguments: argparse.Namespace) -> int:
     """A recorded or live stream, event by event as it comes."""
     reader = formats[arguments.source].stream_reader()
     writer = formats[arguments.to].stream_writer()
-    out = sys.stdout.buffer
+    out = data_writer()
     failed = False
 
     def write(deltas: list[ModelOutputDelta]) -> None:
         nonlocal failed
         for delta in deltas:
             failed |= type(delta).__name__ == "Failed"
-            out.write(writer.write(delta))
-        out.flush()
+            out(writer.write(delta))
+        sys.stdout.flush()
 
     while data := os.read(sys.stdin.fileno(), 65536):
         write(reader.feed(data))
     write(reader.close())
-    out.write(writer.close())
+    out(writer.close())
     _tell_losses(arguments, "standard input", writer.losses)
     return int(failed or bool(arguments.strict and writer.losses))
 
@@ -89,10 +89,8 @@ def _convert_stream(arguments: argparse.Namespace) -> int:
 def _tell_losses(arguments: argparse.Namespace, where: str, losses: list[Loss]) -> None:
     for loss in losses:
         if arguments.losses == "json":
-            _tell(msgspec.json.encode({"where": where, "path": loss.path, "what": loss.what, "why": loss.why}).decode())
+            write_error(
+                msgspec.json.encode({"where": where, "path": loss.path, "what": loss.what, "why": loss.why}).decode()
+            )
         else:
-            _tell(f"{where}: lost {loss}")
-
-
-def _tell(line: str) -> None:
-    print(harmless(line), file=sys.stderr)
+            write_error(f"{where}: lost {loss}")

@@ -23,25 +23,25 @@ from statistics import median
 from typing import Literal, TypeAlias
 from urllib.parse import urlsplit
 
-import msgspec
 from msgspec import Struct
 
 from antiphon import __version__
 from antiphon.cli.history import store_place
 from antiphon.cli.serve import add_config, configured_by
-from antiphon.cli.terminal import harmless, styled, write
+from antiphon.cli.terminal import joined, styled, write, write_json
 from antiphon.errors import AntiphonError, StoreError
 from antiphon.gateway.config import Config, ConfigRefused, GatewaySettings, ProviderSettings
 from antiphon.gateway.shared import store_of
-from antiphon.history.opening import is_server, open_store
+from antiphon.history.opening import data_folder, folder_of, is_server, open_store
+from antiphon.history.private_files import exposure
+from antiphon.providers.credentials.secret import Credential, masked
 from antiphon.providers.presets import plain_base_url
-from antiphon.providers.secret import Credential, masked
-from antiphon.providers.transport import HttpRequest, Timeouts, Transport
+from antiphon.providers.transport.request import HttpRequest, Timeouts, Transport
 
 State: TypeAlias = Literal["ok", "warn", "fail"]
 
 _COLOURS: dict[State, str] = {"ok": "green", "warn": "yellow", "fail": "red"}
-_PACKAGES = (("msgspec", (0, 19)), ("aiohttp", (3, 12)))
+_PACKAGES = (("msgspec", (0, 21)), ("aiohttp", (3, 14, 4)))
 _EXTRAS = (
     ("tokens", "splintr-rs"),
     ("mcp", "mcp"),
@@ -75,9 +75,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Look, tell, and say by the exit code whether something failed."""
     found = list(examined(arguments.config, is_offline=arguments.offline))
     if arguments.json:
-        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+        write_json(found)
     else:
-        write(f"{styled(f'{one.state:4}', _COLOURS[one.state])}  {one.what:12}  {harmless(one.said)}" for one in found)
+        write(joined(styled(f"{one.state:4}", _COLOURS[one.state]), f"  {one.what:12}  {one.said}") for one in found)
     return int(any(one.state == "fail" for one in found))
 
 
@@ -102,6 +102,7 @@ def examined(path: Path | None, *, is_offline: bool) -> Iterator[Checked]:
         if config.gateway.state:
             yield _writable("state", Path(config.gateway.state))
     yield _store(is_offline)
+    yield from _exposed(Path(config.gateway.state) if config is not None and config.gateway.state else None)
 
 
 def _programs() -> Iterator[Checked]:
@@ -157,7 +158,7 @@ def _hosts(config: Config) -> Iterator[Checked]:
     if not providers:
         return
     try:
-        from antiphon.providers.aiohttp_transport import AiohttpTransport
+        from antiphon.providers.transport.aiohttp_transport import AiohttpTransport
 
         answers = asyncio.run(_asked(providers, AiohttpTransport()))
     except AntiphonError as error:
@@ -285,6 +286,18 @@ def _store(is_offline: bool) -> Checked:
         return Checked("fail", "store", str(error))
 
 
+def _exposed(state: Path | None) -> Iterator[Checked]:
+    """The files and folders with conversations, plans and responses that other users of the machine can get at."""
+    place = store_place(None)
+    folder = folder_of(place)
+    ours = [] if is_server(place) else [Path(place)]
+    ours += [*sorted(folder.glob("plans*.db")), folder / "documents.index.db", *([state] if state else [])]
+    files = [file.with_name(file.name + end) for file in ours for end in ("", "-wal", "-shm")]
+    for path in ([folder] if folder == data_folder() else []) + files:
+        if problem := exposure(path):
+            yield Checked("warn", "privacy", problem)
+
+
 def _version(package: str) -> str | None:
     try:
         return version(package)
@@ -293,4 +306,4 @@ def _version(package: str) -> str | None:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
+    return tuple(int(part) for part in text.split(".")[:3] if part.isdigit())

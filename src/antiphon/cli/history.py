@@ -13,7 +13,7 @@ import msgspec
 
 from antiphon.cli import history_copy
 from antiphon.cli.history_copy import opened
-from antiphon.cli.terminal import harmless, styled, table, write
+from antiphon.cli.terminal import data_writer, joined, styled, table, write, write_json
 from antiphon.cli.whole_file import whole_file
 from antiphon.errors import StoreError
 from antiphon.history import ConversationInfo, HistoryEntry, HistoryStore, SearchHit, encode_entry
@@ -123,7 +123,7 @@ def _show(store: HistoryStore, arguments: argparse.Namespace) -> int:
     shown_lines = None if arguments.full else _SHOWN_LINES
     write(
         [
-            styled(f"{info.title or '(no title)'}", "bold"),
+            styled(" ".join(info.title.split()) or "(no title)", "bold"),
             styled(f"{info.id} · {info.version} entries · {_when(info.updated)}{_origin(info)}", "dim"),
             *(line for entry in entries for line in _entry(entry, entry.sequence_number in effective, shown_lines)),
         ],
@@ -138,7 +138,7 @@ def _entry(entry: HistoryEntry, is_effective: bool, shown_lines: int | None) -> 
     mark = "" if is_effective or entry.kind == "rollback" else "  (rolled back)"
     head = f"{entry.sequence_number:>5}  {title:<22} {time}{mark}"
     yield styled(head, _COLOURS.get(entry.kind, "dim") if is_effective else "dim")
-    lines = [line for text in entry_lines(entry) for line in harmless(text).split("\n")]
+    lines = [line for text in entry_lines(entry) for line in text.split("\n")]
     for line in lines[:shown_lines]:
         yield f"       {line}".rstrip() if is_effective else styled(f"       {line}".rstrip(), "dim")
     if shown_lines is not None and len(lines) > shown_lines:
@@ -153,18 +153,16 @@ def _search(store: HistoryStore, arguments: argparse.Namespace) -> int:
     if not hits:
         write([f"nothing says {query} in {store.path}"])
         return 1
-    rows = [
-        (hit.conversation.id, str(hit.sequence_number), TITLES.get(hit.kind, hit.kind), harmless(hit.excerpt))
-        for hit in hits
-    ]
-    write(table(("ID", "ENTRY", "KIND", "SAID"), rows))
+    write(table(("ID", "ENTRY", "KIND", "SAID"), [_hit(hit) for hit in hits]))
     return 0
 
 
 def _export(store: HistoryStore, arguments: argparse.Namespace) -> int:
     lines = store.export_lines(arguments.conversation)
     if arguments.output is None:
-        sys.stdout.buffer.writelines(lines)
+        out = data_writer()
+        for line in lines:
+            out(line)
         return 0
     with whole_file(Path(arguments.output)) as file:
         file.writelines(lines)
@@ -173,6 +171,8 @@ def _export(store: HistoryStore, arguments: argparse.Namespace) -> int:
 
 def _import(store: HistoryStore, arguments: argparse.Namespace) -> int:
     taken: list[ConversationInfo] = []
+    if arguments.files.count("-") > 1:
+        raise StoreError("- is given more than once; standard input can be read once")
     for name in arguments.files:
         if name == "-":
             taken.append(store.import_lines(sys.stdin.buffer, source="standard input", as_new=arguments.as_new))
@@ -184,7 +184,7 @@ def _import(store: HistoryStore, arguments: argparse.Namespace) -> int:
             raise StoreError(f"cannot read {name}: {error.strerror or error}") from error
     if arguments.json:
         return _write_json(taken)
-    write(f"imported {info.id}  {info.version} entries  {harmless(info.title)}" for info in taken)
+    write(f"imported {info.id}  {info.version} entries  {info.title}" for info in taken)
     return 0
 
 
@@ -201,9 +201,8 @@ def _delete(store: HistoryStore, arguments: argparse.Namespace) -> int:
     if not arguments.yes:
         if not sys.stdin.isatty():
             raise StoreError(f"deleting {info.id} cannot be undone; say --yes if that is meant")
-        sys.stdout.write(
-            f"Delete {info.id} ({harmless(info.title)}, {info.version} entries)? It cannot be undone. [y/N] "
-        )
+        title = " ".join(info.title.split())
+        sys.stdout.write(joined(f"Delete {info.id} ({title}, {info.version} entries)? It cannot be undone. [y/N] "))
         sys.stdout.flush()
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             write(["nothing was deleted"])
@@ -228,11 +227,11 @@ _COLOURS = {"model_input": "green", "model_output": "blue", "tool_call_results":
 
 def _row(info: ConversationInfo) -> tuple[str, str, str, str]:
     tags = f"  [{', '.join(info.tags)}]" if info.tags else ""
-    return info.id, _when(info.updated), str(info.version), harmless(f"{info.title}{_origin(info)}{tags}")
+    return info.id, _when(info.updated), str(info.version), f"{info.title}{_origin(info)}{tags}"
 
 
 def _hit(hit: SearchHit) -> tuple[str, str, str, str]:
-    return hit.conversation.id, str(hit.sequence_number), TITLES.get(hit.kind, hit.kind), harmless(hit.excerpt)
+    return hit.conversation.id, str(hit.sequence_number), TITLES.get(hit.kind, hit.kind), hit.excerpt
 
 
 def _origin(info: ConversationInfo) -> str:
@@ -244,7 +243,7 @@ def _when(time: datetime) -> str:
 
 
 def _write_json(value: object) -> int:
-    sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+    write_json(value)
     return 0
 
 

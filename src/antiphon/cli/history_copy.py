@@ -8,11 +8,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from antiphon.cli.terminal import harmless, write
+from antiphon.cli.terminal import write
 from antiphon.errors import StoreError, UnknownConversation
 from antiphon.history import HistoryStore
 from antiphon.history.copying import Came, Copied, copy_conversation
 from antiphon.history.opening import is_server, open_store
+from antiphon.history.private_files import make_private_folder
 
 _TOLD: dict[Came, str] = {
     "copied": "copied",
@@ -57,7 +58,7 @@ def opened(place: str | Path, *, create: bool = False) -> HistoryStore:
     path = Path(place)
     if create:
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_private_folder(path.parent)
         except OSError as error:
             raise StoreError(f"cannot make the folder {path.parent}: {error.strerror or error}") from error
     read_only = path.exists() and not (os.access(path, os.W_OK) and os.access(path.absolute().parent, os.W_OK))
@@ -73,7 +74,7 @@ def _copied(source: HistoryStore, target: HistoryStore, conversation: str, numbe
     if came.came != "copied":
         _progress("")
         more = f", {came.entries} new entries" if came.entries else ""
-        write([f"{conversation}  {_TOLD[came.came]}{more}{f' ({harmless(came.why)})' if came.why else ''}"])
+        write([f"{conversation}  {_TOLD[came.came]}{more}{f' ({came.why})' if came.why else ''}"])
     return came
 
 

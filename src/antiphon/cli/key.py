@@ -7,6 +7,7 @@ import sys
 
 import msgspec
 
+from antiphon.cli.terminal import write, write_error
 from antiphon.errors import AntiphonError
 from antiphon.gateway.client_keys import hash_of, new_key
 
@@ -14,6 +15,7 @@ from antiphon.gateway.client_keys import hash_of, new_key
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     new = actions.add_parser("new", help="a new key, and the lines that let it in")
+    new.add_argument("--admin", action="store_true", help="let it read /status and /metrics; needs --name")
     new.add_argument("--name", help="what logs, metrics and limits call it; lets it have limits of its own")
 
 
@@ -21,6 +23,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Print a new key and what goes into the configuration."""
     if arguments.name is not None and not (arguments.name.strip() and arguments.name.isprintable()):
         raise AntiphonError("the name of a key is a line of text; give one such as --name laptop")
+    if arguments.admin and arguments.name is None:
+        raise AntiphonError("an admin key needs a name; give one such as --admin --name operator")
     key = new_key()
     if arguments.name is None:
         where = "add to client_keys in [gateway]"
@@ -28,9 +32,10 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         where = "add"
         lines = ["[[keys]]", f"name = {_quoted(arguments.name)}", f'key = "{hash_of(key)}"']
-    _say("the key, shown this once; the client sends it as its API key:")
+        lines += ["admin = true"] if arguments.admin else []
+    write_error("the key, shown this once; the client sends it as its API key:")
     _print(key)
-    _say(f"for antiphon.toml, {where}:")
+    write_error(f"for antiphon.toml, {where}:")
     for line in lines:
         _print(line)
     return 0
@@ -42,8 +47,5 @@ def _quoted(text: str) -> str:
 
 
 def _print(line: str) -> None:
-    print(line, flush=True)  # in step with what is said beside it
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    write([line])
+    sys.stdout.flush()  # in step with the lines on standard error

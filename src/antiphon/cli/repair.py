@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import sys
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from antiphon.cli.bodies import Body, add_format, add_input, each_body
-from antiphon.cli.terminal import cut, harmless, styled
+from antiphon.cli.terminal import cut, styled, write_error
 from antiphon.parts import Part, Refusal, Text, ToolCallRequest, ToolCallResult
 from antiphon.repair import repair
 from antiphon.wire import Message, formats
@@ -29,15 +28,15 @@ def run(arguments: argparse.Namespace) -> int:
         request = wire.read_request(body.value)
         repaired, actions = repair(request, arguments.format, request_id=body.where)
         for action in actions:
-            _tell(f"{body.where}: {action}")
+            write_error(f"{body.where}: {action}")
         if repaired is request:
             return msgspec.json.encode(body.value)
         if arguments.explain:
             for line in explained(request.messages, repaired.messages):
-                _tell(line)
+                write_error(line)
         written, losses = wire.encode_request(repaired)
         for loss in losses:
-            _tell(f"{body.where}: lost {loss}")
+            write_error(f"{body.where}: lost {loss}")
         return written
 
     return int(each_body(arguments, mend, arguments.format) > 0)
@@ -52,7 +51,7 @@ def explained(before: Sequence[Message], after: Sequence[Message]) -> Iterator[s
 
 def _lines(messages: Sequence[Message]) -> Iterator[str]:
     for message in messages:
-        yield f"{message.role:<10} " + harmless(" · ".join(cut(_told(part), 60) for part in message.parts))
+        yield f"{message.role:<10} " + " · ".join(cut(_told(part), 60) for part in message.parts)
 
 
 def _told(part: Part) -> str:
@@ -65,7 +64,3 @@ def _told(part: Part) -> str:
             return f"← ({part.tool_call_id}) " + " ".join(_told(inner) for inner in part.content)
         case _:
             return f"({type(part).__name__.lower()})"
-
-
-def _tell(line: str) -> None:
-    print(harmless(line) if not line.startswith("\x1b") else line, file=sys.stderr)

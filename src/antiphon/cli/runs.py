@@ -12,7 +12,7 @@ import msgspec
 
 from antiphon.cli.history import store_place
 from antiphon.cli.history_copy import opened
-from antiphon.cli.terminal import cut, harmless, styled, table, write
+from antiphon.cli.terminal import cut, data_writer, styled, table, write, write_error, write_json
 from antiphon.errors import ConversationError, RunRefused, UnknownConversation
 from antiphon.history import HistoryEntry, Run, encode_entry
 from antiphon.history.entries import TITLES
@@ -101,7 +101,7 @@ def _submit(runs: Runs, arguments: argparse.Namespace) -> int:
 
 def _waited(runs: Runs, asked: Run, *, as_json: bool) -> int:
     if sys.stderr.isatty():
-        print(f"antiphon: run {asked.id} waits for a worker", file=sys.stderr)
+        write_error(f"antiphon: run {asked.id} waits for a worker")
     try:
         known = asyncio.run(runs.wait(asked.id, until_suspended=True))
     except KeyboardInterrupt:
@@ -110,12 +110,12 @@ def _waited(runs: Runs, asked: Run, *, as_json: bool) -> int:
     if as_json:
         _write_json({**_facts(known), "answer": answer})
     elif known.state == "done":
-        write([harmless(answer)])
+        write([answer])
     return _ended(known)
 
 
 def _left(known: Run) -> int:
-    print(f"\nantiphon: run {known.id} goes on; `antiphon runs follow {known.id}` shows it", file=sys.stderr)
+    write_error("", f"antiphon: run {known.id} goes on; `antiphon runs follow {known.id}` shows it")
     return 130
 
 
@@ -123,7 +123,7 @@ def _ended(known: Run) -> int:
     if known.state == "done":
         return 0
     hint = f"; `antiphon runs approve {known.id}` decides" if known.state == "suspended" else ""
-    print(harmless(f"antiphon: run {known.id} is {known.standing}: {known.reason}{hint}"), file=sys.stderr)
+    write_error(f"antiphon: run {known.id} is {known.standing}: {known.reason}{hint}")
     return 1
 
 
@@ -149,7 +149,7 @@ def _told(runs: Runs, each: Run) -> str:
         title = runs.store.info(each.conversation).title
     except UnknownConversation:  # deleted while we looked
         title = ""
-    return harmless(f"{title} · {each.reason}" if each.reason else title)
+    return f"{title} · {each.reason}" if each.reason else title
 
 
 def _show(runs: Runs, arguments: argparse.Namespace) -> int:
@@ -166,16 +166,16 @@ def _show(runs: Runs, arguments: argparse.Namespace) -> int:
 def _lines(known: Run) -> Iterator[str]:
     yield styled(f"{known.id}  {known.standing}", _COLOURS.get(known.standing, "bold"))
     if known.reason:
-        yield harmless(f"  why           {known.reason}")
-    yield harmless(f"  kind          {known.kind}, code {known.code}")
+        yield f"  why           {known.reason}"
+    yield f"  kind          {known.kind}, code {known.code}"
     yield f"  conversation  {known.conversation}"
     if known.provider:
-        yield harmless(f"  provider      {known.provider}")
+        yield f"  provider      {known.provider}"
     if known.options:
-        yield harmless(f"  options       {msgspec.json.encode(known.options).decode()}")
+        yield f"  options       {msgspec.json.encode(known.options).decode()}"
     yield f"  asked for     {known.created.astimezone():%Y-%m-%d %H:%M:%S}, claimed {_times(known.attempts)}"
     if known.lease is not None:
-        yield harmless(f"  played by     {known.lease.holder} (epoch {known.lease.epoch})")
+        yield f"  played by     {known.lease.holder} (epoch {known.lease.epoch})"
     elif known.state == "waiting":
         yield f"  due           {known.due.astimezone():%Y-%m-%d %H:%M:%S}"
     if known.is_cancelled and not known.is_over:
@@ -187,10 +187,7 @@ def _times(number: int) -> str:
 
 
 def _pending(runs: Runs, run_id: str) -> Iterator[str]:
-    rows = [
-        (harmless(call.tool_call_id), harmless(call.tool_name), harmless(call.arguments))
-        for call in runs.pending(run_id)
-    ]
+    rows = [(call.tool_call_id, call.tool_name, call.arguments) for call in runs.pending(run_id)]
     yield from table(("CALL", "TOOL", "ARGUMENTS"), rows)
 
 
@@ -209,7 +206,7 @@ def _follow(runs: Runs, arguments: argparse.Namespace) -> int:
 async def _told_as_it_comes(runs: Runs, run_id: str, *, as_json: bool) -> None:
     async for entry in runs.follow(run_id):
         if as_json:
-            sys.stdout.buffer.write(encode_entry(entry) + b"\n")
+            data_writer()(encode_entry(entry) + b"\n")
         else:
             write(_entry(entry))
         sys.stdout.flush()
@@ -218,7 +215,7 @@ async def _told_as_it_comes(runs: Runs, run_id: str, *, as_json: bool) -> None:
 def _entry(entry: HistoryEntry) -> Iterator[str]:
     time = f"{entry.timestamp.astimezone():%H:%M:%S}" if entry.timestamp else ""
     yield styled(f"{time}  {TITLES.get(entry.kind, entry.kind)}", "bold")
-    lines = [line for text in entry_lines(entry) for line in harmless(text).split("\n")]
+    lines = [line for text in entry_lines(entry) for line in text.split("\n")]
     for line in lines[:_SHOWN_LINES]:
         yield f"          {line}".rstrip()
     if len(lines) > _SHOWN_LINES:
@@ -287,7 +284,7 @@ def _option(text: str) -> tuple[str, Any]:
 
 
 def _write_json(value: object) -> int:
-    sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+    write_json(value)
     return 0
 
 

@@ -8,17 +8,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from antiphon.cli.history import store_place
-from antiphon.cli.terminal import harmless, write
+from antiphon.cli.terminal import write, write_error, write_json
 from antiphon.gateway.client_keys import ClientKeys
 from antiphon.gateway.config import Config, ProviderSettings, config_schema
 from antiphon.gateway.config_file import load_config
@@ -60,7 +58,7 @@ def add_config(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Serve until stopped."""
     if arguments.schema:
-        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(config_schema()), indent=2) + b"\n")
+        write_json(config_schema())
         return 0
     overrides = {
         name: value
@@ -72,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
         write(summary(configured))
         return 0
     if configured.path is None:
-        print(f"antiphon: {configured.told}", file=sys.stderr)
+        write_error(f"antiphon: {configured.told}")
     return _served(configured, overrides, arguments.workers)
 
 
@@ -90,15 +88,15 @@ def summary(configured: Configured) -> Iterator[str]:
     gateway = config.gateway
     host = f"[{gateway.host}]" if ":" in gateway.host else gateway.host
     clients = [client.name for client in ClientKeys(config).clients]
-    yield harmless(configured.told)
+    yield configured.told
     yield f"  listens    http://{host}:{gateway.port}, format proxy on {gateway.format_port}"
-    yield harmless(f"  clients    {', '.join(clients) or 'without a key, from this machine only'}")
+    yield f"  clients    {', '.join(clients) or 'without a key, from this machine only'}"
     if gateway.shared:
-        yield harmless(f"  shared     {address_of(gateway.shared)}")
+        yield f"  shared     {address_of(gateway.shared)}"
     for provider in config.providers:
-        yield harmless(f"  provider   {_described(provider)}")
+        yield f"  provider   {_described(provider)}"
     for model in config.models:
-        yield harmless(f"  model      {model.name} -> {', then '.join(model.targets)}")
+        yield f"  model      {model.name} -> {', then '.join(model.targets)}"
 
 
 def _described(provider: ProviderSettings) -> str:

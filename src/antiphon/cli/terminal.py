@@ -1,35 +1,65 @@
-"""Text for a terminal: colours where they are seen, columns that fit, pages that can be read.
+"""Text for a terminal: escaped, styled where styles are shown, in columns that fit, in pages that can be read.
 
-Nothing a model, a tool or a stranger wrote may move the cursor: control characters are shown, not sent.
+Everything the commands print passes through `write`, `write_error` or `data_writer`. They escape what a model, a tool, a file or
+a provider could use to move the cursor or to reorder a line; only `Styled` text, which is escaped already, may hold the escape
+sequences of a style. So text that no caller thought of is escaped.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
 
 _STYLES = {"dim": "2", "bold": "1", "green": "32", "yellow": "33", "blue": "34", "red": "31", "cyan": "36"}
-_VISIBLE = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"} | {0x7F: "␡"}
-_VISIBLE |= {code: f"\\x{code:02x}" for code in range(0x80, 0xA0)}
+_C0 = [code for code in range(32) if chr(code) not in "\n\t"]
+_C1 = range(0x80, 0xA0)
+_BIDI = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_SEPARATORS = (0x2028, 0x2029)
+_SURROGATES = range(0xD800, 0xE000)  # from an argument or a file name that is not UTF-8; they cannot be encoded
+_JSON_ESCAPES = {code: f"\\u{code:04x}" for code in (*_C0, 0x7F, *_C1, *_BIDI, *_SEPARATORS)}
+_ESCAPES = (
+    {code: f"\\u{code:04x}" for code in (*_BIDI, *_SEPARATORS, *_SURROGATES)}
+    | {code: f"\\x{code:02x}" for code in _C1}
+    | {code: chr(0x2400 + code) for code in _C0}
+    | {0x7F: "␡"}
+)
+
+BIDI_CONTROLS = tuple(map(chr, _BIDI))
+"""The characters with Unicode's property Bidi_Control: they change the order in which a line is shown."""
+
+
+class Styled(str):
+    """Text whose control characters are escaped, and which may hold escape sequences of a style."""
+
+    __slots__ = ()
 
 
 def is_coloured() -> bool:
-    """Whether colours would be seen: on a terminal whose user did not ask for none."""
+    """Whether standard output shows colours: it is a terminal, and its user did not ask for none."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def styled(text: str, style: str) -> str:
-    """The text in a style, if styles are seen."""
-    return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if text and is_coloured() else text
+def escape_control_chars(text: str) -> str:
+    """The text with control characters and bidirectional controls made visible; new lines and tabs stay."""
+    return text if isinstance(text, Styled) else text.translate(_ESCAPES)
 
 
-def harmless(text: str) -> str:
-    """The text with its control characters made visible."""
-    return text.translate(_VISIBLE)
+def styled(text: str, style: str) -> Styled:
+    """The text, escaped, in a style if styles are shown."""
+    shown = escape_control_chars(text)
+    return Styled(f"\x1b[{_STYLES[style]}m{shown}\x1b[0m" if shown and is_coloured() else shown)
+
+
+def joined(*pieces: str) -> Styled:
+    """One text of several; those that are not styled are escaped."""
+    return Styled("".join(map(escape_control_chars, pieces)))
 
 
 def width_of(text: str) -> int:
@@ -54,11 +84,12 @@ def cut(text: str, columns: int) -> str:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterable[str]:
-    """Columns under their heads; the last one takes the room that is left."""
-    widths = [max(map(width_of, column)) for column in zip(heads, *rows, strict=True)]
+    """Columns under their heads; the last one takes the room that is left. Cells are escaped."""
+    shown = [heads, *([escape_control_chars(cell) for cell in row] for row in rows)]
+    widths = [max(map(width_of, column)) for column in zip(*shown, strict=True)]
     room = max(20, shutil.get_terminal_size((120, 24)).columns - sum(widths[:-1]) - 2 * (len(heads) - 1))
     widths[-1] = min(widths[-1], room)
-    for number, row in enumerate([heads, *rows]):
+    for number, row in enumerate(shown):
         cells = [cut(cell, width) for cell, width in zip(row, widths, strict=True)]
         line = "  ".join(
             cell + " " * (width - width_of(cell)) for cell, width in zip(cells, widths, strict=True)
@@ -67,16 +98,46 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterable[str]:
 
 
 def write(lines: Iterable[str], *, paged: bool = False) -> None:
-    """Print lines; on a terminal, long output through the user's pager."""
+    """Print lines, escaped; on a terminal, long output through the user's pager."""
     if not (paged and sys.stdout.isatty()):
         for line in lines:
-            print(line)
+            print(escape_control_chars(line))
         return
-    text = "\n".join(lines) + "\n"
-    pager = os.environ.get("PAGER", "less")
-    if text.count("\n") < shutil.get_terminal_size().lines or not shutil.which(pager.split()[0]):
+    text = "\n".join(map(escape_control_chars, lines)) + "\n"
+    pager = _pager()
+    if text.count("\n") < shutil.get_terminal_size().lines or not pager:
         sys.stdout.write(text)
         return
-    subprocess.run(
-        pager.split(), input=text.encode(), env={**os.environ, "LESS": os.environ.get("LESS", "FRX")}, check=False
-    )
+    subprocess.run(pager, input=text.encode(), env={**os.environ, "LESS": os.environ.get("LESS", "FRX")}, check=False)
+
+
+def write_error(*lines: str) -> None:
+    """Print lines on standard error, escaped, and at once."""
+    for line in lines:
+        print(escape_control_chars(line), file=sys.stderr, flush=True)
+
+
+def data_writer() -> Callable[[bytes], object]:
+    """Writes JSON to standard output: byte for byte to a pipe or a file, with `\\u` escapes of the same meaning to a terminal."""
+    sys.stdout.flush()
+    if not sys.stdout.isatty():
+        return sys.stdout.buffer.write
+
+    def write_escaped(data: bytes) -> object:
+        return sys.stdout.buffer.write(data.decode("utf-8", "backslashreplace").translate(_JSON_ESCAPES).encode())
+
+    return write_escaped
+
+
+def write_json(value: object) -> None:
+    """Write a value to standard output as indented JSON."""
+    data_writer()(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+
+
+def _pager() -> list[str]:
+    """The user's pager as a command; empty if there is none, or if PAGER is set to nothing or cannot be parsed."""
+    try:
+        command = shlex.split(os.environ.get("PAGER", "less"))
+    except ValueError:  # a quote without its end
+        return []
+    return command if command and shutil.which(command[0]) else []

@@ -11,7 +11,6 @@ import asyncio
 import logging
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from random import uniform
 from antiphon.cli.chat.models import model_named
 from antiphon.cli.history import store_place
 from antiphon.cli.history_copy import opened
+from antiphon.cli.terminal import write_error
 from antiphon.conversation import Conversation, ToolLoop
 from antiphon.errors import RunBookRefused, StoreUnreachable
 from antiphon.gateway.logs import configure_logs
@@ -27,6 +27,7 @@ from antiphon.history import AgentHistory, HistoryStore, Run
 from antiphon.history.opening import folder_of
 from antiphon.providers.presets import PRESETS
 from antiphon.runs import RunBook, Worker, book_at
+from antiphon.tools.executor import ask_before_changes
 from antiphon.web.models import models_of_environment
 from antiphon.web.toolbox import Toolboxes
 
@@ -120,12 +121,10 @@ async def _book(arguments: argparse.Namespace, place: str | Path) -> AsyncIterat
         yield book_at(arguments.app)
         return
     offer = models_of_environment(os.environ)
-    print(f"antiphon: {offer.choice}", file=sys.stderr)
+    write_error(f"antiphon: {offer.choice}")
     toolboxes = Toolboxes(folder_of(place))
+    approval = ask_before_changes if arguments.ask else None
     registry = toolboxes.of("").registry
-    if arguments.ask:
-        for tool in registry:
-            tool.needs_approval = tool.needs_approval or tool.effect != "read"
     book = RunBook()
 
     @book.kind("chat")
@@ -133,7 +132,11 @@ async def _book(arguments: argparse.Namespace, place: str | Path) -> AsyncIterat
         named = str(run.options.get("model", ""))
         model = model_named(named, offer.names, offer.router, os.environ) if named else offer.choice.model
         system = run.options.get("system")
-        yield ToolLoop(Conversation(model, tools=registry, history=history, provider=offer.router, system=system))
+        yield ToolLoop(
+            Conversation(
+                model, tools=registry, history=history, provider=offer.router, system=system, approval=approval
+            )
+        )
 
     try:
         yield book

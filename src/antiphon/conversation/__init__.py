@@ -1,6 +1,7 @@
 """One thread with models and tools, and the loop that plays its turns."""
 
 from antiphon.conversation.agent import Agent
+from antiphon.conversation.approval import Decision, decide, pending_calls
 from antiphon.conversation.bounds import Bounds
 from antiphon.conversation.conversation import Conversation
 from antiphon.conversation.events import (
@@ -32,6 +33,7 @@ __all__ = [
     "Bounds",
     "CompactionNeeded",
     "Conversation",
+    "Decision",
     "EndReason",
     "LoopEvent",
     "LoopFinished",
@@ -49,5 +51,7 @@ __all__ = [
     "ToolCallStarted",
     "ToolLoop",
     "Turn",
+    "decide",
+    "pending_calls",
     "rounds_of",
 ]

@@ -1,7 +1,8 @@
 """`Agent`: a name, instructions, a model and tools; several of them over one history.
 
-Who is on stage follows from the log: taking over appends the agent's instructions as the system instruction, with
-`agent:<name>` as its source, and the last such entry says whose turn it is. So a resumed turn goes on with the right one.
+Who is on stage follows from the log: taking over appends the agent's instructions as the system instruction (the
+conversation's own if the agent has none), with `agent:<name>` as its source, and the last such entry says whose turn it is. So a
+resumed turn continues with the right one. The calls of an agent run under the settings of the conversation's executor.
 
 Three ways from one agent to another, all of them in the log:
 
@@ -17,7 +18,7 @@ from typing import Annotated, Any, TypeAlias
 
 from antiphon.conversation.conversation import Conversation
 from antiphon.conversation.stage import Stage
-from antiphon.conversation.turn import is_question
+from antiphon.conversation.turn import AGENT_SOURCE, is_question, last_own_instruction
 from antiphon.errors import ConversationError, ToolError
 from antiphon.history import EntryMetadata, HistoryEntry, ModelInputEntry, SetSystemInstructionEntry
 from antiphon.providers.client import ProviderClient
@@ -27,7 +28,7 @@ from antiphon.tools.registry import ToolRegistry
 from antiphon.tools.tool import Tool, tool
 from antiphon.wire.request import ToolDefinition
 
-SOURCE = "agent:"
+SOURCE = AGENT_SOURCE
 CHANNEL = "agent"
 """By whom an agent is asked that a route led to."""
 
@@ -62,12 +63,23 @@ class Agent:
         self.hand_offs = tuple(hand_offs)
 
     def as_tool(self, name: str = "", *, provider: ProviderClient | None = None, **bounds: Any) -> Tool:
-        """A tool that gives a request to this agent and returns its answer."""
+        """A tool that gives a request to this agent and returns its answer.
+
+        An agent without a model asks that of the conversation in which the tool is called; `provider` defaults to its provider.
+        """
 
         async def ask(request: Annotated[str, "Everything it needs to know."], context: ToolContext) -> str:
             from antiphon.conversation.loop import ToolLoop
 
-            chat = Conversation(self.model, tools=self.tools, system=self.instructions or None, provider=provider)
+            registry = ToolRegistry(self.tools)
+            chat = Conversation(
+                context.model if self.model is None else self.model,
+                tools=registry,
+                system=self.instructions or None,
+                provider=context.provider if provider is None else provider,
+                executor=context.executor.with_registry(registry) if context.executor is not None else None,
+                state=context.state,
+            )
             async with chat:
                 context.progress(f"{self.name} is at work")
                 result = await ToolLoop(chat, **bounds).run(request)
@@ -101,9 +113,9 @@ class AgentStage(Stage):
                 names = ", ".join(sorted(unknown))
                 raise ConversationError(f"agent {agent.name} may hand over to {names}, who is not among the agents")
         self._first = agents[0].name
-        self._executors = {agent.name: self._executor_of(agent) for agent in agents}
-        for executor in self._executors.values():
-            for source in executor.registry.sources:
+        self._registries = {agent.name: self._registry_of(agent) for agent in agents}
+        for registry in self._registries.values():
+            for source in registry.sources:
                 chat.adopt(source)
         self._spoke = ""
         self._seen = chat.history.snapshot()
@@ -129,11 +141,15 @@ class AgentStage(Stage):
     @property
     def executor(self) -> ToolExecutor:
         # Whoever made the calls has the tools for them, even if another has taken over since.
-        return self._executors[self._speaker or self.active.name]
+        return self.chat.executor.with_registry(self._registries[self._speaker or self.active.name])
+
+    @property
+    def next_executor(self) -> ToolExecutor:
+        return self.chat.executor.with_registry(self._registries[self.active.name])
 
     @property
     def tools(self) -> tuple[ToolDefinition, ...]:
-        return self._executors[self.active.name].registry.definitions
+        return self._registries[self.active.name].definitions
 
     @property
     def is_set(self) -> bool:
@@ -141,14 +157,14 @@ class AgentStage(Stage):
 
     async def enter(self) -> tuple[str, str] | None:
         agent = self.active
-        await self._open(self._executors[agent.name].registry)
+        await self._open(self._registries[agent.name])
         if self._on_stage != agent.name:
             self.take_stage(agent)
         spoke, self._spoke = self._speaker or self._spoke, agent.name
         return (spoke, agent.name) if spoke and spoke != agent.name else None
 
     async def open(self) -> None:
-        await self._open(self.executor.registry)
+        await self._open(self._registries[self._speaker or self.active.name])
 
     async def _open(self, registry: ToolRegistry) -> None:
         """Open the tools of an agent, to which belong those of the conversation."""
@@ -189,13 +205,15 @@ class AgentStage(Stage):
         return count
 
     def take_stage(self, agent: Agent) -> None:
-        """Let `agent` speak from here on, with its own instructions."""
+        """Let `agent` speak from here on, with its own instructions, or the conversation's if it has none."""
+        own = None if agent.instructions else last_own_instruction(self.chat.history)
+        text = own.text if own is not None else agent.instructions
         metadata = EntryMetadata(source=SOURCE + agent.name)
-        self.chat.history.append(SetSystemInstructionEntry(agent.instructions, metadata=metadata))
+        self.chat.history.append(SetSystemInstructionEntry(text, metadata=metadata))
 
-    def _executor_of(self, agent: Agent) -> ToolExecutor:
+    def _registry_of(self, agent: Agent) -> ToolRegistry:
         hand_offs = [self._hand_off_to(self._agents[name]) for name in agent.hand_offs]
-        return ToolExecutor(ToolRegistry([*self.chat.registry, *agent.tools, *hand_offs]))
+        return ToolRegistry([*self.chat.registry, *agent.tools, *hand_offs])
 
     def _hand_off_to(self, agent: Agent) -> Tool:
         async def hand_over(reason: Annotated[str, "Why, in a few words."] = "") -> str:
@@ -205,7 +223,7 @@ class AgentStage(Stage):
         return tool(
             name=f"hand_off_to_{agent.name}",
             description=f"Hand the conversation over to {agent.name}. {agent.description}".strip(),
-            effect="idempotent",
+            effect="read",  # outside of the conversation it changes nothing
         )(hand_over)
 
 

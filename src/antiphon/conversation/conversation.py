@@ -28,13 +28,12 @@ from msgspec import structs
 from antiphon.context import LiveContext, LiveContextOptions, LiveContextRenderer, TokenCounter, TokenLedger
 from antiphon.conversation.blocking import run_blocking
 from antiphon.conversation.events import CompactionNeeded
-from antiphon.conversation.execution import CallBatch
 from antiphon.conversation.inference import Inference
-from antiphon.conversation.message import Role, message, role_named
+from antiphon.conversation.message import MessageCount, Role, message, role_named
 from antiphon.conversation.playing import Playing
 from antiphon.conversation.record import CallRecord
-from antiphon.conversation.turn import Turn
-from antiphon.errors import ConversationError
+from antiphon.conversation.turn import Turn, last_own_instruction, state_of
+from antiphon.errors import ApprovalPending, ConversationError
 from antiphon.history import (
     AgentHistory,
     ContextEntry,
@@ -45,14 +44,14 @@ from antiphon.history import (
     Origin,
     RollbackEntry,
     TokenUsage,
-    ToolCallResultsEntry,
 )
 from antiphon.history.ids import new_id
 from antiphon.history.opening import open_store
 from antiphon.parts import Part, ToolCallRequest, ToolCallResult
 from antiphon.providers.call import CallReport, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
-from antiphon.tools.executor import ToolExecutor
+from antiphon.tools.call_runner import CallRunner, note_edit, request_approval
+from antiphon.tools.executor import ApprovalPolicy, ToolExecutor, tool_policy
 from antiphon.tools.registry import ToolRegistry, ToolSource
 from antiphon.wire.delta import ModelOutputDelta
 from antiphon.wire.request import ModelRequest, ToolDefinition
@@ -76,6 +75,7 @@ class Conversation:
     (`postgresql://…`) or a `HistoryStore`, and `resume` the conversation in it to go on with (an id, or `last`); without a store
     the history lives in memory. `settings` is what every request asks for (`ModelRequest(temperature=0)`); `token_limit` is
     where compaction is asked for; `live_screen` is what the model is shown at the end of the context, now and not later.
+    `approval` says which calls wait for a person: by default those whose tool says so.
     """
 
     def __init__(
@@ -97,11 +97,14 @@ class Conversation:
         embedded_calls: bool = False,
         executor: ToolExecutor | None = None,
         state: Any = None,
+        approval: ApprovalPolicy | None = None,
     ) -> None:
         if token_limit is not None and token_limit <= 0:
             raise ConversationError(
                 f"token_limit must be above 0, and it is {token_limit}; leave it out to have no limit"
             )
+        if executor is not None and approval is not None:
+            raise ConversationError("give approval= to the ToolExecutor, not to the conversation")
         self._own_store: HistoryStore | None = None
         self._adopted = ToolRegistry()
         self._own_client: ProviderClient | None = None
@@ -109,7 +112,7 @@ class Conversation:
         self._asked = _checked_model(model)
         self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
         self.history = self._opened(history, store, resume, title)
-        self.executor = executor or ToolExecutor(self.registry, state=state)
+        self.executor = executor or ToolExecutor(self.registry, state=state, approval=approval or tool_policy)
         self.settings = settings or _SETTINGS
         self.token_limit = token_limit
         self.live_screen = live_screen
@@ -125,6 +128,7 @@ class Conversation:
         self._followed = 0
         self._ids: set[str] = set()
         self._turn = Turn()
+        self._message_count = MessageCount()
         self._origin: Origin | None = None
         self._record = CallRecord()
         self._key = self.history.id or new_id()
@@ -147,12 +151,12 @@ class Conversation:
     def add(self, *content: Part | str | HistoryEntry, role: Role = "user") -> int:
         """Append a message and return how many there are. Strings become text; an entry is appended as it is."""
         self.history.append(message(role, content))
-        return len(self.messages)
+        return self._message_count.update(self.history.snapshot(), lambda: len(self.messages))
 
     @property
     def messages(self) -> tuple[ContextEntry, ...]:
         """The messages of the thread as they stand, oldest first: a copy that nothing changes."""
-        return tuple(entry for entry in self._rendered() if _is_message(entry))
+        return tuple(entry for entry in self._rendered() if isinstance(entry, HistoryEntry))
 
     def recent(self, count: int) -> tuple[ContextEntry, ...]:
         """The last `count` messages, or all if there are not so many."""
@@ -168,11 +172,9 @@ class Conversation:
         return tuple(entry for entry in self._rendered() if entry.role is wanted)
 
     def clear(self) -> None:
-        """Begin anew, with the same system instruction. The log keeps what was; a rollback brings it back."""
-        system = self.history.system_instruction
-        self.history.rollback(0, "cleared")
-        if system:
-            self.history.set_system_instruction(system)
+        """Start again, with the same system instruction. The log keeps what was; a rollback brings it back."""
+        own = last_own_instruction(self.history)
+        self.history.rollback(0, "cleared", kept=[own.sequence_number] if own is not None else ())
 
     def context(self, notice: str = "") -> LiveContext:
         """What the model would see now; `notice` is shown to it behind the live screen."""
@@ -189,7 +191,7 @@ class Conversation:
     @property
     def turn(self) -> Turn:
         """Where the turn stands."""
-        return self.follow()
+        return self.refresh_turn()
 
     # The model: which, and asking it once.
 
@@ -215,7 +217,7 @@ class Conversation:
     @property
     def last_origin(self) -> Origin | None:
         """Who gave the last answer, if that is known."""
-        self.follow()
+        self.refresh_turn()
         return self._origin
 
     async def call_model(self, **options: Any) -> ModelOutputEntry:
@@ -250,10 +252,12 @@ class Conversation:
         notice: str = "",
         source: str = "",
         ended: str = "",
+        executor: ToolExecutor | None = None,
     ) -> Inference:
         """A call of `model`, this once in place of the conversation's own, with these tools and settings.
 
-        `notice` is shown to it behind the live screen. The tools are open, and the tokens were checked.
+        `notice` is shown to it after the live screen; `executor` runs the calls of the answer, if not the conversation's own. The
+        tools are open, and the tokens were checked.
         """
         client, name = self._whom(self._asked if model is None else _checked_model(model))
         options = ProviderCallOptions(
@@ -267,11 +271,23 @@ class Conversation:
         if context.screen is not None and (injected := context.injected()):
             self.history.append(injected)
         embedded = self._embedded_reader(options.tools) if self.embedded_calls else None
-        return Inference(client, context, options, self._recorded, embedded, source, ended)
+        return Inference(client, context, options, self._record_call, embedded, source, ended, executor)
 
-    def _recorded(self, inference: Inference) -> None:
-        self.follow()
-        self.history.append(self._record.entry(inference, self._ids))
+    def _record_call(self, inference: Inference) -> None:
+        self.refresh_turn()
+        entry = self._record.entry(inference, self._ids)
+        if type(entry) is ModelOutputEntry:
+            # Before the output, so that its calls are never in the log without the request (law L11).
+            executor = inference.executor or self.executor
+            find_tool = executor.registry.get
+            for_approval = [
+                part.tool_call_id
+                for part in entry.content
+                if type(part) is ToolCallRequest and executor.needs_approval(find_tool(part.tool_name), part)
+            ]
+            if for_approval:
+                request_approval(self.history, for_approval, inference.source)
+        self.history.append(entry)
 
     def call_model_sync(self, **options: Any) -> ModelOutputEntry:
         """`call_model` from code that does not await."""
@@ -284,20 +300,42 @@ class Conversation:
         return (await self.execute_tool_calls([call]))[0]
 
     async def execute_tool_calls(self, calls: Sequence[ToolCallRequest] | None = None) -> list[ToolCallResult]:
-        """Run calls (those of the last output by default), in parallel, and append their results as one entry."""
+        """Run calls (those of the last output by default), in parallel, and append their results as one entry.
+
+        Calls that finished or may have run before a crash are not run again, nor those of an answer that was cut off. If calls
+        need a person, the others run, no results are appended yet, and `ApprovalPending` is raised: `decide` and call this again.
+        """
         await self.registry.open()
         turn = self.turn
-        wanted = [state.call for state in turn.open_calls.values()] if calls is None else list(calls)
-        if not wanted:
-            return []
-        # What finished before a crash is not done again.
-        finished = {state.call.tool_call_id: state.result for state in turn.open_calls.values() if state.result}
-        to_run = [call for call in wanted if call.tool_call_id not in finished]
-        batch = CallBatch(self.history, self.executor, self.key, len(to_run), turn.rounds)
-        results = iter(await batch.run(to_run))
-        in_order = [finished.get(call.tool_call_id) or next(results) for call in wanted]
-        self.history.append(ToolCallResultsEntry(tuple(in_order)))
-        return in_order
+        if calls is None:
+            states = list(turn.open_calls.values())
+        else:
+            states = [
+                turn.open_calls.get(call.tool_call_id) or state_of(call, self.history.effective) for call in calls
+            ]
+        to_answer = [state for state in states if not state.is_answered]
+        if not to_answer:
+            return [state.result for state in states if state.result is not None]
+        is_cut = turn.ended or turn.has_failed
+        refusals = dict.fromkeys(turn.open_calls, "the answer that asked for it was cut off") if is_cut else {}
+        plan = await self.call_runner(self.executor, turn.rounds).run(to_answer, refusals)
+        if plan.pending:
+            waiting = ", ".join(f"{call.tool_call_id} ({call.tool_name})" for call in plan.pending_calls)
+            raise ApprovalPending(
+                f"calls need a person's approval and were not run: {waiting}; decide each (antiphon.conversation.decide) and run "
+                "the calls again",
+                tuple(call.tool_call_id for call in plan.pending_calls),
+            )
+        return [
+            state.result if state.is_answered else note_edit(state, state.result)
+            for state in states
+            if state.result is not None
+        ]
+
+    def call_runner(self, executor: ToolExecutor, round: int, source: str = "") -> CallRunner:  # noqa: A002 - as in the design
+        """What runs calls of this conversation with the tools of `executor`."""
+        provider = self._provider if self._provider is not None else self._own_client
+        return CallRunner(self.history, executor, self._key, round, source, self._asked or None, provider)
 
     def execute_tool_calls_sync(self, calls: Sequence[ToolCallRequest] | None = None) -> list[ToolCallResult]:
         """`execute_tool_calls` from code that does not await."""
@@ -380,7 +418,7 @@ class Conversation:
     def __repr__(self) -> str:
         return f"<Conversation {self.id or 'in memory'} with {self.model or 'the default model'}>"
 
-    def follow(self) -> Turn:
+    def refresh_turn(self) -> Turn:
         """Take in what was appended since we last looked, and say where the turn stands."""
         snapshot = self.history.snapshot()
         if snapshot.version == self._followed:
@@ -419,7 +457,7 @@ class Conversation:
 
             self._own_client = ProviderRouter.from_environment()
         if not asked:
-            from antiphon.providers.choice import default_model
+            from antiphon.providers.default_model import default_model
 
             asked = self._asked = default_model(os.environ).model
         return self._own_client, asked
@@ -445,10 +483,6 @@ class Conversation:
             if self._own_store is not None:
                 self._own_store.close()
             raise
-
-
-def _is_message(entry: ContextEntry) -> bool:
-    return isinstance(entry, HistoryEntry)
 
 
 def _checked_model(model: str | ProviderClient | None) -> str | ProviderClient:

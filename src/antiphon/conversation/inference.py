@@ -23,13 +23,20 @@ from antiphon.providers.client import ProviderClient
 from antiphon.wire.delta import ModelOutputDelta
 
 if TYPE_CHECKING:
+    import asyncio
+
     from antiphon.tools.embedded import EmbeddedCalls
+    from antiphon.tools.executor import ToolExecutor
+
+TIME_BUDGET = "time_budget"
+"""Why a turn is over whose time limit cancelled an answer."""
 
 
 class Inference(Struct, eq=False):
     """A call of `client`. `record` is told once that it ended: `how` and `why`, unless the answer was finished.
 
-    `source` is who spoke; `ended` is why the turn is over with this answer, if it is.
+    `source` is who spoke; `ended` is why the turn is over with this answer, if it is. `executor` is the one for its calls;
+    `time_limit` is the timeout that may cancel it.
     """
 
     client: ProviderClient
@@ -39,6 +46,8 @@ class Inference(Struct, eq=False):
     embedded: EmbeddedCalls | None = None
     source: str = ""
     ended: str = ""
+    executor: ToolExecutor | None = None
+    time_limit: asyncio.Timeout | None = None
     tracker: PartsTracker = field(default_factory=PartsTracker)
     how: str = ""
     why: str = ""
@@ -87,6 +96,8 @@ class Inference(Struct, eq=False):
             self.how, self.why = FAILED, f"{type(error).__name__}: {error}"
         elif error is not None or not self.is_over:
             self.how = INTERRUPTED
+            is_timeout = self.time_limit is not None and self.time_limit.expired()
+            self.ended = TIME_BUDGET if is_timeout else INTERRUPTED
         elif not tracker.is_finished:
             self.how = FAILED
         self.seconds += perf_counter()

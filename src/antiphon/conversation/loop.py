@@ -1,6 +1,6 @@
 """`ToolLoop`: rounds of a model and its tools until there is nothing left to call, with bounds, and streamed as it happens.
 
-The turn is played by a task of its own (`TurnDriver`), which puts events into an inbox; `stream` hands them on. So several tools
+The turn is played by a task of its own (`TurnRunner`), which puts events into an inbox; `stream` hands them on. So several tools
 can tell of their progress at once, a slow reader does not slow a tool down, and an interruption is one thing: that task is
 cancelled. It is cancelled when `interrupt` is called, when whoever reads the stream stops reading or is cancelled (Ctrl-C), and
 when something new is said while the turn is still being played, be it through another `ToolLoop` of the same conversation.
@@ -17,22 +17,23 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from antiphon.conversation.agent import CHANNEL, Agent, AgentStage, RouteFunction
+from antiphon.conversation.approval import Decision, decide
 from antiphon.conversation.blocking import run_blocking
 from antiphon.conversation.bounds import Bounds
 from antiphon.conversation.conversation import Conversation
-from antiphon.conversation.driver import OnInterrupt, TurnDriver, needs_approval
 from antiphon.conversation.events import EndReason, LoopEvent, LoopFinished
 from antiphon.conversation.message import message
 from antiphon.conversation.playing import Playing
 from antiphon.conversation.stage import Stage
+from antiphon.conversation.turn_runner import TurnRunner
 from antiphon.errors import ConversationError
-from antiphon.history import HumanDecisionEntry, ModelInputEntry, ModelOutputEntry, TokenUsage
+from antiphon.history import ModelInputEntry, ModelOutputEntry, TokenUsage
 from antiphon.parts import InputPart, ToolCallRequest
 from antiphon.providers.call import ModelCallFailed
+from antiphon.tools.call_runner import OnInterrupt
 
 
 class LoopResult(Struct, frozen=True):
@@ -150,46 +151,24 @@ class ToolLoop:
 
     @property
     def pending(self) -> tuple[ToolCallRequest, ...]:
-        """The calls that wait for a person."""
-        registry = self._stage.executor.registry
-        return tuple(
-            state.call
-            for state in self.chat.turn.open_calls.values()
-            if state.result is None
-            and state.decision is None
-            and state.started is None
-            and needs_approval(registry.get(state.call.tool_name), state.call)
-        )
+        """The calls that wait for a person: as the log says, or as the tools of this process do."""
+        return TurnRunner(self._stage, self.bounds, None).plan().pending_calls
 
     def approve(self, tool_call_id: str, reason: str = "") -> None:
         """Allow a call. It runs when the turn is resumed."""
-        self._decide(HumanDecisionEntry(tool_call_id, "approve", reason))
+        self.decide(Decision(tool_call_id=tool_call_id, decision="approve", reason=reason))
 
     def deny(self, tool_call_id: str, reason: str = "") -> None:
-        """Refuse a call. The model is told, with the reason."""
-        self._decide(HumanDecisionEntry(tool_call_id, "deny", reason))
+        """Refuse a call. The model reads that, with the reason."""
+        self.decide(Decision(tool_call_id=tool_call_id, decision="deny", reason=reason))
 
     def edit(self, tool_call_id: str, arguments: dict[str, Any] | str, reason: str = "") -> None:
-        """Allow a call with other arguments. The model is told which."""
-        try:
-            text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
-            if (state := self.chat.turn.open_calls.get(tool_call_id)) and not state.call.freeform:
-                structs.replace(state.call, arguments=text).parse_arguments()
-        except (TypeError, ValueError) as error:
-            raise ConversationError(f"call {tool_call_id} cannot be given these arguments: {error}") from error
-        self._decide(HumanDecisionEntry(tool_call_id, "edit", reason, text))
+        """Allow a call with other arguments. The model reads which."""
+        self.decide(Decision(tool_call_id=tool_call_id, decision="edit", reason=reason, arguments=arguments))
 
-    def _decide(self, decision: HumanDecisionEntry) -> None:
-        state = self.chat.turn.open_calls.get(decision.tool_call_id)
-        if state is None or state.started is not None or state.result is not None:
-            waiting = ", ".join(call.tool_call_id for call in self.pending) or "none"
-            raise ConversationError(f"no call {decision.tool_call_id!r} waits for a decision; those that do: {waiting}")
-        if state.decision is not None:
-            raise ConversationError(
-                f"call {decision.tool_call_id} was decided already ({state.decision.decision}, entry "
-                f"{state.decision.sequence_number}); resume the turn to go on"
-            )
-        self.chat.history.append(decision)
+    def decide(self, *decisions: Decision) -> None:
+        """Record decisions, all or none. Repeating one changes nothing."""
+        decide(self.chat.history, *decisions)
 
     @asynccontextmanager
     async def _playing(
@@ -203,10 +182,10 @@ class ToolLoop:
         question = message("user", content) if content else None
         while await self.interrupt():  # again, if somebody else began to speak meanwhile
             pass
-        driver = TurnDriver(self._stage, self.bounds, emit, self._on_interrupt, steps=steps, spent=spent)
+        runner = TurnRunner(self._stage, self.bounds, emit, self._on_interrupt, steps=steps, spent=spent)
         if isinstance(question, ModelInputEntry):
-            driver.begin(question)
-        playing = self.chat.playing = Playing(driver)
+            runner.start(question)
+        playing = self.chat.playing = Playing(runner)
         playing.task = task = asyncio.ensure_future(self._play(playing))
         try:
             yield playing
@@ -218,41 +197,41 @@ class ToolLoop:
                 self.chat.playing = None
 
     async def _play(self, playing: Playing) -> None:
-        driver = playing.driver
+        runner = playing.runner
         try:
-            reason = await driver.play()
-            while reason == "answered" and self._hand_over(driver):
-                reason = await driver.play()
+            reason = await runner.run()
+            while reason == "answered" and self._hand_over(runner):
+                reason = await runner.run()
             playing.finished = self._finished(reason)
         except ModelCallFailed as failure:
-            driver.close_calls("the answer that asked for it was cut off")
+            runner.close_calls("the answer that asked for it was cut off")
             playing.finished = self._finished("failed", failure)
         except asyncio.CancelledError:
-            playing.finished = self._cut(driver)
+            playing.finished = self._cut(runner)
             if not playing.is_interrupted:
                 raise
 
     def _end_of(self, playing: Playing) -> LoopFinished | None:
         """How the turn ended; None if something went wrong in it that is not an event."""
         if playing.finished is None and playing.is_cut:  # before its first step
-            playing.finished = self._cut(playing.driver)
+            playing.finished = self._cut(playing.runner)
         return playing.finished
 
-    def _cut(self, driver: TurnDriver) -> LoopFinished:
-        driver.interrupted()
+    def _cut(self, runner: TurnRunner) -> LoopFinished:
+        runner.finish_interrupted()
         return self._finished("interrupted")
 
-    def _hand_over(self, driver: TurnDriver) -> bool:
+    def _hand_over(self, runner: TurnRunner) -> bool:
         """Ask the route who is next and begin with it, or note that it leads on for too long; False if nobody is next."""
         stage = self._stage
         if self._route is None or not isinstance(stage, AgentStage) or (chosen := stage.routed(self._route)) is None:
             return False
         agent, words = chosen
         if stage.hand_overs >= self._max_hand_overs:
-            driver.note_end("max_hand_overs")
+            runner.record_end("max_hand_overs")
         else:
             stage.take_stage(agent)
-            driver.begin(ModelInputEntry.of(words, channel=CHANNEL))
+            runner.start(ModelInputEntry.of(words, channel=CHANNEL))
         return True
 
     def _finished(self, reason: EndReason, failure: ModelCallFailed | None = None) -> LoopFinished:

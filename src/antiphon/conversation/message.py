@@ -1,16 +1,19 @@
-"""What a message may hold, by who speaks: checked where it comes in, so that nothing odd is ever in a log."""
+"""What a message may hold, by who speaks: checked where it comes in, so that nothing odd is ever in a log; and their number."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias
 
 from antiphon.errors import ConversationError
 from antiphon.history import (
+    AgentHistorySnapshot,
+    CompactionEntry,
     ContextEntryRole,
     HistoryEntry,
     ModelInputEntry,
     ModelOutputEntry,
+    RollbackEntry,
     SetSystemInstructionEntry,
     ToolCallResultsEntry,
 )
@@ -25,6 +28,11 @@ ROLES = {
     "system": ContextEntryRole.SYSTEM,
 }
 """The providers' words for who speaks, and ours."""
+
+
+_MESSAGES = frozenset({ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry})
+_CHANGING = frozenset({RollbackEntry, CompactionEntry})
+_CHANGING_SUMMARISED = _CHANGING | {ToolCallResultsEntry}
 
 
 def role_named(role: str) -> ContextEntryRole:
@@ -54,6 +62,25 @@ def message(role: str, content: Sequence[Any]) -> HistoryEntry:
         if not isinstance(part, allowed) or isinstance(part, ToolCallResult):
             raise ConversationError(f"a {type(part).__name__} cannot be part of a message of the {role}")
     return ModelInputEntry(parts) if role == "user" else ModelOutputEntry(parts)
+
+
+class MessageCount:
+    """The number of messages of a growing history, at the cost of what is new."""
+
+    def __init__(self) -> None:
+        self._version = self._count = 0
+
+    def update(self, snapshot: AgentHistorySnapshot, recount: Callable[[], int]) -> int:
+        """The number at `snapshot`; `recount` is called where a new entry changes more than itself."""
+        kinds = list(map(type, snapshot.since(self._version)))
+        # Late results bring back an output that a summary stood for.
+        changing = _CHANGING if snapshot.compaction is None else _CHANGING_SUMMARISED
+        if changing.isdisjoint(kinds):
+            self._count += sum(kind in _MESSAGES for kind in kinds)
+        else:
+            self._count = recount()
+        self._version = snapshot.version
+        return self._count
 
 
 def _part(part: object) -> Any:

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 from antiphon.conversation.events import LoopFinished
 
 if TYPE_CHECKING:
-    from antiphon.conversation.driver import TurnDriver
+    from antiphon.conversation.turn_runner import TurnRunner
 
 
 class Playing:
     """The task that plays a turn, how it ended, and whether somebody interrupted it on purpose."""
 
-    __slots__ = ("driver", "finished", "is_interrupted", "task")
+    __slots__ = ("finished", "is_interrupted", "runner", "task")
 
     task: asyncio.Task[None]
 
-    def __init__(self, driver: TurnDriver) -> None:
-        self.driver = driver
+    def __init__(self, runner: TurnRunner) -> None:
+        self.runner = runner
         self.finished: LoopFinished | None = None
         self.is_interrupted = False
 

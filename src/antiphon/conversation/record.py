@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from antiphon.conversation.parts_tracker import INTERRUPTED
+from antiphon.conversation.parts_tracker import FAILED
 from antiphon.history import DebugLogEntry, EntryMetadata, ModelOutputEntry
 from antiphon.providers.call import CallReport
 
@@ -31,9 +31,8 @@ class CallRecord:
         error = str(tracker.error.message) if tracker.error else inference.why
         extra = self._noteworthy(report)
         # An answer that failed does not end the turn: it can be asked for again.
-        ended = inference.ended if not how else INTERRUPTED if how == INTERRUPTED else ""
-        if ended:
-            extra["ended"] = ended
+        if inference.ended and how != FAILED:
+            extra["ended"] = inference.ended
         metadata = EntryMetadata(
             source=inference.source,
             duration=int(inference.seconds * 1e6) / 1e6,

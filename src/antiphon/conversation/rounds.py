@@ -1,6 +1,7 @@
 """Which entries belong to which round, derived from the log (seed 000's tracing of iterations).
 
-A turn begins with a question, a round with the model's output and the live screen that was shown for it. What else stands before
+A turn begins with a question, a round with the model's output and what was written for it before: the live screen that was
+shown, the calls that need approval. What else stands before
 the first output of a turn belongs to round 0 of that turn; what stands before the first question belongs to turn 0.
 """
 
@@ -13,6 +14,7 @@ from msgspec import Struct
 from antiphon.conversation.turn import Turn, why_ended
 from antiphon.history import (
     AgentHistorySnapshot,
+    ApprovalRequestedEntry,
     HistoryEntry,
     LiveContextInjectedEntry,
     ModelOutputEntry,
@@ -59,10 +61,19 @@ def rounds_of(snapshot: AgentHistorySnapshot, *, effective: bool = True) -> list
 
 
 def _shown_to(entry: HistoryEntry, gathered: list[HistoryEntry]) -> list[HistoryEntry]:
-    """What was shown for this very output stands before it, and belongs to it."""
-    if isinstance(entry, ModelOutputEntry) and len(gathered) > 1 and isinstance(gathered[-1], LiveContextInjectedEntry):
-        return [gathered.pop()]
-    return []
+    """What was written for this very output stands before it, and belongs to it."""
+    belonging: list[HistoryEntry] = []
+    if isinstance(entry, ModelOutputEntry):
+        calls = {call.tool_call_id for call in entry.tool_calls}
+        while len(gathered) > 1 and _belongs_to(gathered[-1], calls):
+            belonging.insert(0, gathered.pop())
+    return belonging
+
+
+def _belongs_to(entry: HistoryEntry, calls: set[str]) -> bool:
+    if isinstance(entry, ApprovalRequestedEntry):
+        return not calls.isdisjoint(entry.tool_call_ids)
+    return isinstance(entry, LiveContextInjectedEntry)
 
 
 def _round(turn: int, number: int, entries: Iterable[HistoryEntry]) -> Round:

@@ -30,6 +30,11 @@ class Stage:
         return self.chat.executor
 
     @property
+    def next_executor(self) -> ToolExecutor:
+        """Who runs the calls of the next output."""
+        return self.chat.executor
+
+    @property
     def tools(self) -> tuple[ToolDefinition, ...]:
         """What is offered in the next round."""
         return self.chat.registry.definitions

@@ -13,34 +13,33 @@ turn that waits for them, so nobody can make a turn endless by asking within it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
-
-from msgspec import Struct
 
 from antiphon.conversation.parts_tracker import FAILED
 from antiphon.history import (
+    AgentHistory,
     AgentHistorySnapshot,
+    ApprovalRequestedEntry,
     DebugLogEntry,
     HistoryEntry,
     HumanDecisionEntry,
     ModelInputEntry,
     ModelOutputEntry,
+    SetSystemInstructionEntry,
     TokenUsage,
     ToolCallFinishedEntry,
     ToolCallResultsEntry,
     ToolCallStartedEntry,
 )
-from antiphon.parts import ToolCallRequest, ToolCallResult, ToolExecutionStatus
+from antiphon.parts import ToolCallRequest, ToolExecutionStatus
+from antiphon.tools.call_runner import CallState
+
+AGENT_SOURCE = "agent:"
+"""How the source of an entry begins that an agent made; its name follows."""
 
 
-class OpenCall(Struct, eq=False):
-    """A call of the last output that has no result in the history yet, and what is known of it."""
-
-    call: ToolCallRequest
-    started: ToolCallStartedEntry | None = None
-    decision: HumanDecisionEntry | None = None
-    result: ToolCallResult | None = None
+_CALL_MARKS = (ApprovalRequestedEntry, HumanDecisionEntry, ToolCallStartedEntry, ToolCallFinishedEntry)
 
 
 class Turn:
@@ -58,10 +57,12 @@ class Turn:
         self.usage = TokenUsage()
         self.has_calls = False
         """Whether the last answer made calls."""
-        self.open_calls: dict[str, OpenCall] = {}
+        self.open_calls: dict[str, CallState] = {}
+        """The calls of the last output that have no results yet, by their ids."""
         self.ended = ""
         """Why the turn was ended before the model was done, if it was."""
         self._seen: list[tuple[Any, ...]] = []
+        self._approval_requested: set[str] = set()  # also of calls whose output is still to come
 
     @classmethod
     def of(cls, snapshot: AgentHistorySnapshot) -> Turn:
@@ -85,6 +86,8 @@ class Turn:
         elif kind is ToolCallFinishedEntry:
             if open_call := self.open_calls.get(said.result.tool_call_id):
                 open_call.result = said.result
+        elif kind is ApprovalRequestedEntry:
+            self._request_approval(said)
         elif kind is HumanDecisionEntry:
             if open_call := self.open_calls.get(said.tool_call_id):
                 open_call.decision = said
@@ -118,11 +121,20 @@ class Turn:
             if metadata.extra is not None:
                 self.ended = why_ended(entry)
         calls = entry.tool_calls
-        self.open_calls = {call.tool_call_id: OpenCall(call) for call in calls}
+        self.open_calls = {call.tool_call_id: CallState(call) for call in calls}
+        if self._approval_requested:
+            for call_id, state in self.open_calls.items():
+                state.approval_requested = call_id in self._approval_requested
         self.calls += len(calls)
         self.has_calls = bool(calls)
         if entry.stop_reason == "malformed_call" and not calls:
             self.failed_rounds += 1
+
+    def _request_approval(self, entry: ApprovalRequestedEntry) -> None:
+        self._approval_requested.update(entry.tool_call_ids)
+        for call_id in entry.tool_call_ids:
+            if open_call := self.open_calls.get(call_id):
+                open_call.approval_requested = True
 
     def _resulted(self, entry: ToolCallResultsEntry) -> None:
         self.ended = why_ended(entry) if entry.metadata is not None else ""
@@ -133,6 +145,8 @@ class Turn:
                 call = open_call.call
                 seen.append((call.tool_name, call.arguments, result.status, result.content))
                 succeeded = succeeded or result.status is ToolExecutionStatus.SUCCESS
+        if self._approval_requested:
+            self._approval_requested.difference_update([result.tool_call_id for result in entry.results])
         if seen:
             self.failed_rounds = 0 if succeeded else self.failed_rounds + 1
             self.repeats = self.repeats + 1 if seen == self._seen else 0
@@ -148,6 +162,30 @@ def why_ended(entry: HistoryEntry) -> str:
 def is_question(entry: HistoryEntry) -> bool:
     """Whether an entry is an input that begins a turn; what an operator adds in mid-turn does not."""
     return isinstance(entry, ModelInputEntry) and entry.channel not in ("system", "developer")
+
+
+def state_of(call: ToolCallRequest, entries: Iterable[HistoryEntry]) -> CallState:
+    """How a call stands that is not open in the last turn."""
+    turn, state = Turn(), CallState(call)
+    turn.open_calls[call.tool_call_id] = state
+    for entry in entries:
+        if isinstance(entry, ToolCallResultsEntry):
+            for result in entry.results:
+                if result.tool_call_id == call.tool_call_id:
+                    state.result, state.is_answered = result, True
+        elif isinstance(entry, _CALL_MARKS):
+            turn.after(entry)
+    return state
+
+
+def last_own_instruction(history: AgentHistory) -> SetSystemInstructionEntry | None:
+    """The last system instruction that was set for the conversation and not for one of its agents."""
+    for entry in reversed(history.snapshot().effective):
+        if isinstance(entry, SetSystemInstructionEntry):
+            source = entry.metadata.source if entry.metadata else ""
+            if not source.startswith(AGENT_SOURCE):
+                return entry
+    return None
 
 
 def _last_beginning(effective: Sequence[HistoryEntry]) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from hashlib import sha256
 from hmac import compare_digest
 from ipaddress import IPv6Address, ip_address
@@ -24,7 +25,7 @@ from secrets import token_hex
 from msgspec import Struct
 
 from antiphon.gateway.config import Config
-from antiphon.providers.secret import Credential
+from antiphon.providers.credentials.secret import Credential
 
 HASH_PREFIX = "sha256:"
 _KEY_PREFIX = "sk-antiphon-"
@@ -39,6 +40,8 @@ class ClientKey(Struct, frozen=True, kw_only=True):
     strict: bool = False
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
+    admin: bool = False
+    """Whether it may read `/status`, `/metrics` and the details of `/readyz`."""
 
     @property
     def is_limited(self) -> bool:
@@ -109,6 +112,7 @@ def digest_of(written: str, environ: Mapping[str, str] | None = None) -> bytes:
     return _digest(Credential(secret=written).read(environ))
 
 
+@lru_cache(maxsize=1024)
 def is_loopback(peer: str) -> bool:
     """Whether an address is this machine's own, spoken to from within."""
     try:
@@ -136,6 +140,7 @@ def _clients(config: Config) -> Iterator[tuple[str, ClientKey]]:
                 strict=key.strict,
                 requests_per_minute=key.requests_per_minute,
                 tokens_per_minute=key.tokens_per_minute,
+                admin=key.admin,
             ),
         )
     for written in config.gateway.client_keys:

@@ -18,7 +18,6 @@ from msgspec import Meta, Struct, structs
 
 from antiphon.errors import AntiphonError
 from antiphon.providers.presets import PRESETS, Preset
-from antiphon.providers.secret import Credential
 
 Place: TypeAlias = tuple[str | int, ...]
 """Where something stands in the file: names of keys, and numbers of items in lists."""
@@ -56,21 +55,48 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     client_keys: Annotated[
         tuple[ClientSecret, ...], Meta(description="Keys of clients that may ask for everything. None: loopback only.")
     ] = ()
+    allowed_hosts: Annotated[
+        tuple[SomeText, ...],
+        Meta(
+            description="Without client keys: names besides localhost that requests may have in `Host`, without port."
+        ),
+    ] = ()
+    allowed_origins: Annotated[
+        tuple[SomeText, ...],
+        Meta(description='Origins of web pages, such as "http://localhost:3000", that may send requests.'),
+    ] = ()
     max_body_bytes: Annotated[
         int, Meta(ge=1024, le=1024 * _MEBIBYTE, description="A larger request is refused with 413.")
     ] = 64 * _MEBIBYTE
+    max_buffered_bytes: Annotated[
+        int,
+        Meta(
+            ge=1024,
+            le=1024 * 1024 * _MEBIBYTE,
+            description="Request bodies in memory, all requests together. Above it a request is refused with 503.",
+        ),
+    ] = 512 * _MEBIBYTE
     max_connections: Annotated[int, Meta(ge=1, le=1_000_000, description="How many connections are held at once.")] = (
         2000
     )
     header_seconds: Annotated[Seconds, Meta(description="How long the head of a request may take.")] = 10.0
     body_seconds: Annotated[Seconds, Meta(description="How long the body of a request may take.")] = 60.0
     request_seconds: Annotated[Seconds, Meta(description="How long a request may take altogether.")] = 900.0
+    write_seconds: Annotated[
+        Seconds, Meta(description="How long a client may take no byte of its response before it is disconnected.")
+    ] = 60.0
     hold_seconds: Annotated[
         float, Meta(ge=0, le=600, description="How long a stream waits for its first event before it is passed on.")
     ] = 10.0
     keep_alive_seconds: Annotated[
         Seconds, Meta(description="After so long a silence a stream sends a comment, so that nobody hangs up.")
     ] = 15.0
+    serve_unlisted_models: Annotated[
+        bool,
+        Meta(
+            description="Whether `provider/model` names that no [[models]] entry matches are served too. Default false."
+        ),
+    ] = False
     log: Annotated[Literal["json", "console"], Meta(description="How log lines are written.")] = "console"
     log_level: Annotated[Literal["debug", "info", "warning", "error"], Meta(description="Which are written.")] = "info"
     state: Annotated[
@@ -146,11 +172,6 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         auth = (self.auth or row.auth) if self.keys else "none"
         return structs.replace(row, auth=auth, dialect=self.dialect or row.dialect)
 
-    def header_values(self, environ: Mapping[str, str] | None = None) -> dict[str, str]:
-        """The headers with their secrets read: for sending, and for nothing else."""
-        given = {header: Credential(secret=value) for header, value in self.headers.items()}
-        return {header: value.read(environ) if value.is_elsewhere else value.secret for header, value in given.items()}
-
 
 class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A name that clients ask for, and who answers."""
@@ -179,6 +200,9 @@ class ClientKeySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     ] = None
     strict: Annotated[
         bool, Meta(description="Whether a request that would be repaired or lose something is refused with 422.")
+    ] = False
+    admin: Annotated[
+        bool, Meta(description="Whether it may read /status, /metrics and the details of /readyz. Default false.")
     ] = False
 
 

@@ -11,15 +11,16 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import parse_qsl, urlsplit
 
-from antiphon.errors import AntiphonError
+from antiphon.errors import AntiphonError, InvalidModelName
 from antiphon.gateway.client_keys import HASH_PREFIX, digest_of
 from antiphon.gateway.config import OFFLINE, Config, GatewaySettings, Place, ProviderSettings
 from antiphon.gateway.config_shape import Finding, meant
 from antiphon.gateway.globs import covers
 from antiphon.gateway.shared_address import NoAddress, address_of
 from antiphon.gateway.shared_store import HOW_TO_INSTALL, is_installed
+from antiphon.providers.credentials.secret import Credential, holds_secret
+from antiphon.providers.model_name import check_model_name
 from antiphon.providers.presets import PRESETS, Preset, plain_base_url
-from antiphon.providers.secret import Credential, holds_secret
 from antiphon.wire.openai_chat.dialects import DIALECTS
 
 _ELSEWHERE = 'put it into an environment variable and write "env:NAME", or into a file and write "file:PATH"'
@@ -29,6 +30,7 @@ _HERE = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0", "::"})
 _is_variable = re.compile(r"[A-Za-z_][A-Za-z0-9_]*").fullmatch
 _is_provider_name = re.compile(r"[^/*?\[\]\s]+").fullmatch
 _is_host = re.compile(r"[A-Za-z0-9_.:%-]+").fullmatch
+_is_origin = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#\s]*").fullmatch
 _is_header = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+").fullmatch
 
 
@@ -51,6 +53,14 @@ def check_config(config: Config, environ: Mapping[str, str]) -> list[Finding]:
 def _gateway(gateway: GatewaySettings) -> Iterator[Finding]:
     if not _is_host(gateway.host):
         yield Finding(("gateway", "host"), "is no address: write an IP address or a name, without scheme and port")
+    for number, name in enumerate(gateway.allowed_hosts):
+        if not _is_host(name):
+            problem = "not a host name; write it without scheme, port and path"
+            yield Finding(("gateway", "allowed_hosts", number), problem)
+    for number, origin in enumerate(gateway.allowed_origins):
+        if not _is_origin(origin):
+            problem = 'not an origin; write scheme, host and port without a path, such as "http://localhost:3000"'
+            yield Finding(("gateway", "allowed_origins", number), problem)
     if gateway.port == gateway.format_port != 0:
         yield Finding(("gateway", "format_port"), "is the same as port; the two services need a port each")
 
@@ -203,6 +213,10 @@ def _target(target: str, known: list[str]) -> str:
         return ""  # the shape has told, and one that has no name may be the one that is meant
     if not slash or not model:
         return "should be written as provider/model; provider/* keeps the name that was asked for"
+    try:
+        check_model_name(model)
+    except InvalidModelName as error:
+        return str(error)
     return "" if provider in known else f"names a provider that is not in [[providers]]{_one_of(provider, known)}"
 
 

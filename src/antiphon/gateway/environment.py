@@ -15,6 +15,7 @@ from msgspec import Struct, structs
 from antiphon.gateway.config import (
     NO_OVERRIDES,
     OFFLINE,
+    ClientKeySettings,
     Config,
     ConfigProblem,
     ConfigRefused,
@@ -23,10 +24,11 @@ from antiphon.gateway.config import (
     ProviderSettings,
 )
 from antiphon.gateway.config_checks import check_config, spelled
-from antiphon.providers.choice import MODEL_VARIABLE, default_model
+from antiphon.providers.default_model import MODEL_VARIABLE, default_model
 from antiphon.providers.presets import PRESETS, Preset, first_set
 
 CLIENT_KEY_VARIABLE = "ANTIPHON_CLIENT_KEY"
+ADMIN_KEY_VARIABLE = "ANTIPHON_ADMIN_KEY"
 
 
 class Offer(Struct, frozen=True):
@@ -41,9 +43,16 @@ def offered(environ: Mapping[str, str], *, overrides: Mapping[str, Any] = NO_OVE
     providers = tuple(completed(ProviderSettings(name=name), environ) for name in _offering(environ))
     is_open = not environ.get(CLIENT_KEY_VARIABLE, "").strip()
     config = Config(
-        gateway=GatewaySettings(**{"client_keys": () if is_open else (f"env:{CLIENT_KEY_VARIABLE}",), **overrides}),
+        gateway=GatewaySettings(
+            **{
+                "client_keys": () if is_open else (f"env:{CLIENT_KEY_VARIABLE}",),
+                "serve_unlisted_models": True,  # nobody wrote a list: every model of these providers is meant
+                **overrides,
+            }
+        ),
         providers=providers or (ProviderSettings(name=OFFLINE),),
         models=tuple(_routes(providers, environ)),
+        keys=tuple(_admin_key(environ)),
     )
     if findings := check_config(config, environ):
         raise ConfigRefused(
@@ -77,6 +86,11 @@ def completed(provider: ProviderSettings, environ: Mapping[str, str]) -> Provide
         api_version=provider.api_version or (environ[version] if version else ""),
         headers={**headers, **provider.headers},
     )
+
+
+def _admin_key(environ: Mapping[str, str]) -> Iterator[ClientKeySettings]:
+    if first_set((ADMIN_KEY_VARIABLE,), environ):
+        yield ClientKeySettings(name="admin", key=f"env:{ADMIN_KEY_VARIABLE}", admin=True)
 
 
 def _offering(environ: Mapping[str, str]) -> Iterator[str]:

@@ -1,8 +1,9 @@
-"""`Gateway`: from a request to an answer: who asks, may they, what do they ask for, and who does it.
+"""`Gateway`: from a request to an answer: admission, rate limits, and the handler of the endpoint.
 
-In order: the address (without keys only this machine is served), the key (compared in constant time, and a wrong one is told
-nothing), the limits of the key, the door. Whatever goes wrong is answered in the format of the door, so that every client
-understands it. One `Running` is taken at the beginning and used to the end, whatever is reloaded meanwhile.
+`admit` decides on the head alone, before a body is read: the endpoint exists, the address and the origin are allowed (without
+keys only this machine is served, and no foreign web page), and the key is valid (compared in constant time; a wrong one gets no
+details). Every error is answered in the format of the endpoint. One `Running` is taken on admission and used to the end,
+whatever is reloaded meanwhile.
 """
 
 from __future__ import annotations
@@ -11,19 +12,25 @@ import asyncio
 import logging
 import time
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Any, Protocol
+
+from msgspec import Struct
 
 from antiphon import __version__
-from antiphon.errors import UnknownResponse, WireError
+from antiphon.errors import InvalidModelName, UnknownResponse, WireError
 from antiphon.gateway.asked import Asked
+from antiphon.gateway.charging import charged_tokens
 from antiphon.gateway.client_keys import ClientKey, is_loopback
 from antiphon.gateway.config import Config
 from antiphon.gateway.door import Door, NoDoor, door_of, is_chat
+from antiphon.gateway.embeddings import embed
 from antiphon.gateway.generation import Generation
 from antiphon.gateway.limits import RateLimits
 from antiphon.gateway.logs import tell
 from antiphon.gateway.message import Answer, ClientRequest
 from antiphon.gateway.meters import CONTENT_TYPE
+from antiphon.gateway.operations import NOT_ADMIN, is_operator, readiness
+from antiphon.gateway.origin import host_problem, site_problem
 from antiphon.gateway.passage import Passage
 from antiphon.gateway.recent import RequestRecord
 from antiphon.gateway.refusal import refused
@@ -39,13 +46,19 @@ from antiphon.wire.output import ProviderError
 logger = logging.getLogger("antiphon.gateway")
 
 _ANYBODY = ClientKey(name="")
+_PROBES = frozenset({"health", "ready"})
+_LOOPBACK_ONLY = "without client keys only this machine is served; add client_keys to the configuration"
 _WRONG_KEY = ProviderError("the key is missing or not known here", "authentication", code="invalid_api_key")
 
 
 class Answers(Protocol):
-    """Whoever answers requests."""
+    """What a listener gives its requests to."""
 
-    async def handle(self, request: ClientRequest) -> Answer: ...
+    def admit(self, request: ClientRequest) -> Any:
+        """Decide on a request without its body: an `Answer` that refuses it, or what `handle` is given with it."""
+
+    async def handle(self, request: ClientRequest, admission: Any = None) -> Answer:
+        """Answer a request. Without an admission it is admitted first."""
 
 
 class Mounted(Answers, Protocol):
@@ -53,6 +66,19 @@ class Mounted(Answers, Protocol):
 
     async def aclose(self, grace: float) -> None:
         """End what is under way, which gets `grace` seconds."""
+
+
+class Admission(Struct, frozen=True):
+    """A request that may be answered: the configuration it is answered by, its endpoint and its client.
+
+    Requests to the chat have no `door`, but the chat's own admission.
+    """
+
+    running: Running
+    door: Door | None
+    key: ClientKey
+    began: float
+    chat: Any = None
 
 
 class Gateway:
@@ -95,74 +121,112 @@ class Gateway:
         """Let the chat answer what is the chat's, on the main port."""
         self._chat = chat
 
-    async def handle(self, request: ClientRequest) -> Answer:
-        """Answer a request."""
+    def admit(self, request: ClientRequest) -> Admission | Answer:
+        """Decide on a request without its body."""
+        running, began = self._running, time.monotonic()
         door = door_of(request.method, request.path, request.headers)
         if isinstance(door, NoDoor):
             if self._chat is not None and request.door == "main" and is_chat(request.path):
-                return await asyncio.create_task(self._chat.handle(request))  # it may want more than an errand can do
+                verdict = self._chat.admit(request)
+                return verdict if isinstance(verdict, Answer) else Admission(running, None, _ANYBODY, began, verdict)
             return self._nowhere(request, door)
-        running, began, action = self._running, time.monotonic(), door.action
+        key = self._presented(running, request, door)
+        if isinstance(key, ClientKey):
+            return Admission(running, door, key, began)
+        self._count(door, key, "", began)
+        return key
+
+    async def handle(self, request: ClientRequest, admission: Any = None) -> Answer:
+        """Answer a request."""
+        admission = admission or self.admit(request)
+        if isinstance(admission, Answer):
+            return admission
+        running, door, key = admission.running, admission.door, admission.key
+        if door is None:
+            assert self._chat is not None
+            # a task, because the chat may need more than an errand can do
+            return await asyncio.create_task(self._chat.handle(request, admission.chat))
+        action = door.action
         if action == "health":
             return Answer.json({"status": "ok", "version": __version__})
         if action == "ready":
-            return self._ready(running)
-        key = self._presented(running, request, door)
-        if isinstance(key, ClientKey) and key.is_limited:
-            key = await self._within_limits(key, door)
-        if isinstance(key, Answer):
-            answer, key = key, _ANYBODY
-        else:
-            if action == "metrics":
-                self.see()
-                return Answer(headers={"content-type": CONTENT_TYPE}, body=self._services.metrics.render())
-            if action == "status":
-                return self._status(running, request)
-            asked = Asked(running, self._services, request, door, key)
-            try:
-                if action == "generate":
-                    return await Generation(asked, self._seen).answer()  # which is counted on its way
-                answer = await SMALL[action](asked)
-            except Exception as error:
-                answer = self._failed(error, asked)
-                if action == "generate":
-                    return answer
-        self._services.metrics.request(
-            client_format=door.format, status=answer.status, seconds=time.monotonic() - began, key_name=key.name
-        )
+            known = self._known_key(running, request)
+            return readiness(running, has_details=is_operator(running.keys, known, request.peer))
+        limited = await self._within_limits(key, door) if key.is_limited else None
+        if limited is not None:
+            self._count(door, limited, "", admission.began)
+            return limited
+        if action in ("metrics", "status") and not is_operator(running.keys, key, request.peer):
+            answer = refused(door.format, NOT_ADMIN)
+            self._count(door, answer, "", admission.began)
+            return answer
+        if action == "metrics":
+            self.see()
+            return Answer(headers={"content-type": CONTENT_TYPE}, body=self._services.metrics.render())
+        if action == "status":
+            return self._status(running, request)
+        asked = Asked(running, self._services, request, door, key)
+        try:
+            if action == "generate":
+                return await Generation(asked, self._seen).answer()  # which is counted on its way
+            if action == "embed":
+                return await embed(asked, self._seen)
+            answer = await SMALL[action](asked)
+        except Exception as error:
+            answer = self._failed(error, asked)
+            if action in ("generate", "embed"):
+                return answer
+        self._count(door, answer, key.name, admission.began)
         return answer
+
+    def _count(self, door: Door, answer: Answer, key_name: str, began: float) -> None:
+        self._services.metrics.request(
+            client_format=door.format, status=answer.status, seconds=time.monotonic() - began, key_name=key_name
+        )
 
     def _failed(self, error: Exception, asked: Asked) -> Answer:
         """What went wrong in answering, told in the client's format."""
         if isinstance(error, WireError):
             return refused(asked.door.format, ProviderError(str(error), "invalid_request"))
+        if isinstance(error, InvalidModelName):
+            return refused(asked.door.format, ProviderError(str(error), "invalid_request", param="model"))
         if isinstance(error, UnknownResponse):
             return refused(asked.door.format, refusal(error), status=error.status)
-        logger.error("a request failed inside the gateway", exc_info=error)
-        told = f"the gateway failed; its log says more under {asked.request.request_id}"
-        return refused(asked.door.format, ProviderError(told, "server"), status=500)
+        logger.error("internal error while handling a request", exc_info=error)
+        message = f"internal error; see the log for request {asked.request.request_id}"
+        return refused(asked.door.format, ProviderError(message, "server"), status=500)
 
     def _presented(self, running: Running, request: ClientRequest, door: Door) -> ClientKey | Answer:
         """Whose request it is, or why it is not answered."""
         keys, headers = running.keys, request.headers
+        needs_no_key = door.action in _PROBES
         if keys.is_open:
-            if not is_loopback(request.peer):
-                message = "without client keys only this machine is served; add client_keys to the configuration"
-                return refused(door.format, ProviderError(message, "permission"))
+            problem = site_problem(headers, running.origin_rules)
+            if not problem and not needs_no_key:  # probes ask from other machines, by any name
+                problem = (
+                    _LOOPBACK_ONLY if not is_loopback(request.peer) else host_problem(headers, running.origin_rules)
+                )
+            return refused(door.format, ProviderError(problem, "permission")) if problem else _ANYBODY
+        if needs_no_key:
             return _ANYBODY
-        key = keys.check(
+        key = self._known_key(running, request)
+        return refused(door.format, _WRONG_KEY) if key is None else key
+
+    def _known_key(self, running: Running, request: ClientRequest) -> ClientKey | None:
+        """The client whose key was presented, in whichever place clients put it."""
+        headers = request.headers
+        return running.keys.check(
             headers.get("authorization"),
             headers.get("x-api-key"),
             headers.get("x-goog-api-key"),
             request.query.get("key"),
         )
-        return refused(door.format, _WRONG_KEY) if key is None else key
 
-    async def _within_limits(self, key: ClientKey, door: Door) -> ClientKey | Answer:
-        """The same key, or when to ask again."""
+    async def _within_limits(self, key: ClientKey, door: Door) -> Answer | None:
+        """When to ask again, for a key that has used up its limit."""
         wait = await self._services.limits.admitted(key)
         if wait is None:
-            return key
+            return None
         error = ProviderError("this key has used up its limit for now", "rate_limit", retry_after=wait)
         return refused(door.format, error)
 
@@ -174,12 +238,6 @@ class Gateway:
             f"there is nothing at {request.path[:200]}; see /v1/models and /status", "not_found", code="not_found"
         )
         return refused("", error)
-
-    def _ready(self, running: Running) -> Answer:
-        """Ready while at least one provider could be asked."""
-        usable = [name for name, upstream in running.upstreams.items() if upstream.pool is None or _is_usable(upstream)]
-        status = 200 if usable else 503
-        return Answer.json({"status": "ok" if usable else "no provider can be asked", "providers": usable}, status)
 
     def _status(self, running: Running, request: ClientRequest) -> Answer:
         status = status_of(
@@ -216,8 +274,8 @@ class Gateway:
         )
         services.recent.add(RequestRecord.of(passage))
         services.spans.record(passage, asked.request.headers)
-        if passage.usage is not None and asked.key.is_limited:
-            services.limits.spend(asked.key, passage.usage.total)
+        if asked.key.is_limited:
+            services.limits.spend(asked.key, charged_tokens(passage))
         self._log(passage, seconds, overhead)
 
     def _log(self, passage: Passage, seconds: float, overhead: float) -> None:
@@ -249,8 +307,3 @@ def _last_reload(watcher: Watcher | None) -> Reload | None:
     if status.refusal and status.refused_at is not None:
         return Reload(time=status.refused_at, is_applied=False, problems=tuple(status.refusal.splitlines()))
     return Reload(time=status.applied_at, is_applied=True) if status.applied_at is not None else None
-
-
-def _is_usable(upstream: object) -> bool:
-    pool = getattr(upstream, "pool", None)
-    return pool is None or any(status.state in ("healthy", "half_open") for status in pool.status())

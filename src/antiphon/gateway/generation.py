@@ -21,9 +21,10 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import Struct, structs
 
-from antiphon.errors import AntiphonError, RoutingError, UnknownResponse, WireError
+from antiphon.errors import AntiphonError, InvalidModelName, RoutingError, UnknownResponse, WireError
 from antiphon.gateway.asked import Asked
-from antiphon.gateway.message import Answer
+from antiphon.gateway.charging import prompt_estimate
+from antiphon.gateway.message import Answer, header_text
 from antiphon.gateway.model_field import with_model
 from antiphon.gateway.models import listed_models, unknown_model
 from antiphon.gateway.offline import OfflineUpstream
@@ -32,18 +33,20 @@ from antiphon.gateway.refusal import passed_on, refused
 from antiphon.gateway.relay import ArrayVoice, KeepingVoice, SameVoice, TranslatedVoice, Voice, relayed
 from antiphon.gateway.response_state import refusal, wants_keeping
 from antiphon.gateway.skimmer import Skimmer
+from antiphon.gateway.stream_usage import UsageHidingVoice, asking_for_usage, asks_for_usage
 from antiphon.gateway.upstream import StreamReply, Upstream, UpstreamFailed, WholeReply
 from antiphon.history.ids import new_id
 from antiphon.parts import Audio, Document, Image, Part
+from antiphon.providers.model_name import check_model_name
 from antiphon.providers.router import worth_asking
 from antiphon.providers.routes import Target
 from antiphon.repair import repair
 from antiphon.repair.action import Action
 from antiphon.repair.sequence import is_legal
 from antiphon.wire import formats
-from antiphon.wire.delta import PartDelta, PartStarted
+from antiphon.wire.delta import is_visible
 from antiphon.wire.loss import Loss
-from antiphon.wire.output import ModelOutput, ProviderError
+from antiphon.wire.output import NOT_AN_ANSWER, ModelOutput, ProviderError
 from antiphon.wire.request import ModelRequest
 from antiphon.wire.tool_calls import CallRestorer
 
@@ -78,6 +81,8 @@ class Prepared(Struct, frozen=True):
     is_untouched: bool
     repairs: list[Action]
     losses: list[Loss]
+    hides_usage: bool = False
+    """Whether the stream reports usage that the client did not ask for."""
 
 
 class Generation:
@@ -94,15 +99,22 @@ class Generation:
         self._wire = formats[door.format]
         self._outline: ModelRequest | None = None
         self._whole_request: ModelRequest | None = None
-        self._passage = Passage(request_id=request.request_id, client_format=door.format, key=key.name)
+        self._is_metered = key.tokens_per_minute is not None
+        self._may_ask_for_usage = True
+        self._passage = Passage(
+            request_id=request.request_id,
+            client_format=door.format,
+            key=key.name,
+            is_metered=self._is_metered,
+            prompt_estimate=prompt_estimate(request.body) if self._is_metered else 0,
+        )
 
     async def answer(self) -> Answer:
         """What the client gets."""
         try:
             answer = await self._answered()
-        except BaseException:
-            self._passage.is_left = True
-            self._end(499)
+        except BaseException as error:
+            self._end(self._passage.status_after(error, self._request.deadline))
             raise
         if isinstance(answer.body, bytes):
             self._end(answer.status)
@@ -114,8 +126,10 @@ class Generation:
             if self._door.format in self._running.formats:
                 self._outline = self._wire.scan_request(self._request.body)
             seen = self._outline or self.neutral
-            model = passage.asked = seen.model
+            model = seen.model
             passage.streams = bool(seen.stream)
+            check_model_name(model)
+            passage.asked = model
             if not model:
                 return self._refused(ProviderError("the request names no model", "invalid_request", param="model"))
             if not self._key.may_use(model):
@@ -126,6 +140,8 @@ class Generation:
             return await self._asked(self._running.targets(model))
         except WireError as error:
             return self._refused(ProviderError(str(error), "invalid_request"))
+        except InvalidModelName as error:
+            return self._refused(ProviderError(str(error), "invalid_request", param="model"))
         except RoutingError:
             listed = listed_models(self._running.routes, self._key.may_use)
             return self._refused(unknown_model(passage.asked, listed))
@@ -147,6 +163,7 @@ class Generation:
         """Ask the targets in order until one answers."""
         passage = self._passage
         is_rewritten = False
+        tried = targets
         while True:
             target, *others = targets
             prepared = (None if is_rewritten else self._untouched(target)) or await self._prepared(
@@ -157,32 +174,36 @@ class Generation:
             passage.repairs, passage.losses = prepared.repairs, prepared.losses
             if self._key.strict and (prepared.repairs or prepared.losses):
                 return self._too_strict(prepared)
-            began = time.monotonic()
             try:
-                reply = await prepared.upstream.ask(
-                    target.model,
-                    prepared.body,
-                    streams=passage.streams,
-                    headers=self._forwarded(prepared.upstream),
-                    attempts=passage.attempts,
-                )
-            except UpstreamFailed as failure:
-                passage.error = failure.error
-                if self._is_refused_as_it_came(failure.error, prepared):
-                    is_rewritten = True
-                    continue
-                targets = worth_asking(failure.error, target, others)
-                if not targets:
-                    return self._told(passed_on(self._door.format, failure.error, target.provider))
-            else:
+                began = time.monotonic()
+                try:
+                    reply = await prepared.upstream.ask(
+                        target.model,
+                        prepared.body,
+                        streams=passage.streams,
+                        headers=self._forwarded(prepared.upstream),
+                        attempts=passage.attempts,
+                    )
+                finally:  # what follows is our own time
+                    passage.waited += time.monotonic() - began
                 passage.error = None
                 if isinstance(reply, StreamReply):
                     return self._streamed(reply, prepared)
                 if prepared.is_same:
                     return self._passed(reply, prepared)
                 return await self._translated(reply, prepared)
-            finally:
-                passage.waited += time.monotonic() - began
+            except UpstreamFailed as failure:
+                passage.error = failure.error
+                if prepared.hides_usage and _refuses_stream_options(failure.error):
+                    self._may_ask_for_usage = False
+                    continue
+                if self._is_refused_as_it_came(failure.error, prepared):
+                    is_rewritten = True
+                    continue
+                targets = worth_asking(failure.error, target, others)
+                if not targets:
+                    error = self._running.with_applied_wait(failure.error, tried)
+                    return self._told(passed_on(self._door.format, error, target.provider))
 
     def _is_refused_as_it_came(self, error: ProviderError, prepared: Prepared) -> bool:
         """Whether a body that passed untouched was refused for what writing it anew mends: looked at only then."""
@@ -206,7 +227,20 @@ class Generation:
             return None
         if self._running.config.gateway.repair and not is_legal(outline.messages, upstream.wire.module.sequence_rule):
             return None
-        return Prepared(target, upstream, [self._request.body], True, True, [], [])
+        return self._as_it_came(target, upstream, self._request.body)
+
+    def _as_it_came(self, target: Target, upstream: AnyUpstream, body: bytes) -> Prepared:
+        """A body that needs no writing. Where tokens are charged, it asks for usage if the client did not."""
+        hides_usage = self._is_metered and self._lacks_usage(upstream)
+        body = asking_for_usage(body) if hides_usage else body
+        return Prepared(target, upstream, [body], True, True, [], [], hides_usage)
+
+    def _lacks_usage(self, upstream: AnyUpstream) -> bool:
+        """Whether the usage of a stream has to be asked for, can be, and the client did not."""
+        is_chat = self._door.format == upstream.format == "openai-chat" and self._passage.streams
+        if not is_chat or not self._may_ask_for_usage or not upstream.reports_stream_usage:
+            return False
+        return not asks_for_usage(self._request.body)
 
     async def _prepared(self, target: Target, *, is_rewritten: bool) -> Prepared:
         neutral, upstream = self.neutral, self._running.upstreams[target.provider]
@@ -223,10 +257,12 @@ class Generation:
             body = self._body_as_it_came(neutral, target)
             # made for one model, given to another: what the one takes the other may refuse
             if target.model == neutral.model or not self._is_mendable(upstream, body, target.model):
-                return Prepared(target, upstream, [body], True, True, [], [])
+                return self._as_it_came(target, upstream, body)
         named = structs.replace(mended, model=target.model)
         data, lost = upstream.wire.encode_request(named, **upstream.wire_options)
-        return Prepared(target, upstream, [data], is_same, False, repairs, losses + lost)
+        return Prepared(
+            target, upstream, [data], is_same, False, repairs, losses + lost, is_same and self._lacks_usage(upstream)
+        )
 
     async def _expanded(self, neutral: ModelRequest, upstream: AnyUpstream) -> ModelRequest:
         """The request with what it goes on from, where the upstream does not keep that itself."""
@@ -257,21 +293,24 @@ class Generation:
         try:
             self._passage.usage = prepared.upstream.wire.scan_usage(reply.body)
         except WireError as error:
-            return self._unreadable(error, prepared)
+            raise self._unreadable(error, prepared) from None
+        self._passage.output_bytes = len(reply.body)
         return self._told(Answer(headers={"content-type": "application/json"}, body=reply.body))
 
-    def _unreadable(self, error: WireError, prepared: Prepared) -> Answer:
+    def _unreadable(self, error: WireError, prepared: Prepared) -> UpstreamFailed:
+        """The failure of a provider whose answer cannot be read: nothing was shown, so the next target may be asked."""
         message = f"the provider {prepared.target.provider} gave an answer that cannot be read: {error}"
-        self._passage.error = ProviderError(message, "server")
-        return self._told(refused(self._door.format, self._passage.error))
+        failed = prepared.upstream.scrubbed(ProviderError(message, "server", code=NOT_AN_ANSWER))
+        self._passage.fail_attempt(failed)
+        return UpstreamFailed(failed)
 
     async def _translated(self, reply: WholeReply, prepared: Prepared) -> Answer:
         passage = self._passage
         try:
             output = prepared.upstream.wire.read_response(reply.body)
         except WireError as error:
-            return self._unreadable(error, prepared)
-        passage.usage = output.usage
+            raise self._unreadable(error, prepared) from None
+        passage.usage, passage.output_bytes = output.usage, len(reply.body)
         neutral = self.neutral
         restored = structs.replace(
             CallRestorer(neutral).output(output), model=neutral.model, id=self._new_id(output.id)
@@ -286,15 +325,22 @@ class Generation:
         asked = self._passage.asked
         voice: Voice
         if prepared.is_same and reply.is_events:
-            voice = SameVoice(self._wire, asked)
-            if any(isinstance(delta, PartStarted | PartDelta) for delta in reply.deltas):
+            voice = (UsageHidingVoice if prepared.hides_usage else SameVoice)(self._wire, asked)
+            if not self._is_metered and any(map(is_visible, reply.deltas)):
                 reply.reader = Skimmer.of(reply.reader, self._wire.name, b"".join(reply.held))
         else:
-            voice = TranslatedVoice(self._wire, asked, CallRestorer(self.neutral), self._new_id)
+            hides_usage = self._door.format == "openai-chat" and not asks_for_usage(self._request.body)
+            voice = TranslatedVoice(
+                self._wire, asked, CallRestorer(self.neutral), self._new_id, hides_usage=hides_usage
+            )
         headers = _STREAM_HEADERS
         if self._door.format == "gemini" and self._request.query.get("alt") != "sse":
             voice, headers = ArrayVoice(voice), _ARRAY_HEADERS
-        return self._told(Answer(headers=dict(headers), body=self._relayed(reply, voice, prepared)))
+        prepared.body.clear()  # nothing is sent again from here on
+        if prepared.is_same:
+            self._outline = self._whole_request = None
+        pieces = self._relayed(reply, voice, prepared)
+        return self._told(Answer(headers=dict(headers), body=pieces, on_client_wait=self._passage.client_waited))
 
     async def _relayed(self, reply: StreamReply, voice: Voice, prepared: Prepared) -> AsyncGenerator[bytes, None]:
         keeping = KeepingVoice(voice) if self._keeps(prepared) else None
@@ -305,16 +351,17 @@ class Generation:
             scrub=prepared.upstream.scrubbed,
             keep_alive=self._running.config.gateway.keep_alive_seconds,
         )
-        status = 499
+        status = 200
         try:
             async for piece in pieces:
                 yield piece
-            status = 200
             if keeping is not None and keeping.body:
                 await self._keep(self.neutral, CallRestorer(self.neutral).output(keeping.output), keeping.body)
+        except BaseException as error:
+            status = self._passage.status_after(error, self._request.deadline)
+            raise
         finally:
             await pieces.aclose()
-            self._passage.is_left = status == 499
             self._passage.losses = [*self._passage.losses, *filter(_is_of_the_answer, voice.losses)]
             self._end(status)
 
@@ -355,7 +402,7 @@ class Generation:
         if passage.losses:
             answer.headers["x-antiphon-losses"] = _listed([f"{loss.path} {loss.what}" for loss in passage.losses])
         if passage.provider:
-            answer.headers["x-antiphon-target"] = _ascii(f"{passage.provider}/{passage.model}")
+            answer.headers["x-antiphon-target"] = header_text(f"{passage.provider}/{passage.model}")
         return answer
 
     def _end(self, status: int) -> None:
@@ -363,6 +410,12 @@ class Generation:
         if passage.ended is None:
             passage.status, passage.ended = status, time.monotonic()
             self._finished(passage, self._asked_for)
+
+
+def _refuses_stream_options(error: ProviderError) -> bool:
+    """Whether a host does not know how to report the usage of a stream."""
+    told = f"{error.param} {error.message}"
+    return error.kind == "invalid_request" and ("stream_options" in told or "include_usage" in told)
 
 
 def _is_of_the_answer(loss: Loss) -> bool:
@@ -381,10 +434,4 @@ def _wants_inline(upstream: AnyUpstream) -> Callable[[Part], bool]:
 
 def _listed(told: list[str]) -> str:
     """How many, and which, as a header can say it."""
-    return _ascii(f"{len(told)}; {', '.join(dict.fromkeys(told))}")[:_MOST_TOLD]
-
-
-def _ascii(text: str) -> str:
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(letter if " " <= letter <= "~" else "?" for letter in text)
+    return header_text(f"{len(told)}; {', '.join(dict.fromkeys(told))}")[:_MOST_TOLD]

@@ -29,7 +29,7 @@ from typing import Any, Literal, TextIO, TypeAlias
 import msgspec
 
 from antiphon.errors import AntiphonError
-from antiphon.providers.secret import masked
+from antiphon.providers.credentials.secret import masked
 
 LogFormat: TypeAlias = Literal["json", "console"]
 

@@ -28,7 +28,7 @@ from antiphon.gateway.meters import OTHER, Counter, Family, Gauge, Histogram, Ro
 from antiphon.gateway.worker_files import WorkerFiles
 from antiphon.history.usage import TokenUsage
 from antiphon.providers.call import Attempt
-from antiphon.providers.credential_key import CredentialStatus, KeyState
+from antiphon.providers.credentials.health import CredentialStatus, KeyState
 from antiphon.repair.action import Action
 from antiphon.wire.loss import Loss
 
@@ -289,6 +289,6 @@ class Metrics:
 
 def _state(status: CredentialStatus) -> KeyState:
     """A key that is healthy but rests for some model counts as cooling: it is what an alarm wants to know."""
-    if status.state == "healthy" and any(model.state == "cooling" for model in status.models.values()):
+    if status.state == "healthy" and any(model.state != "half_open" for model in status.models.values()):
         return "cooling"
     return status.state

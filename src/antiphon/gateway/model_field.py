@@ -15,7 +15,7 @@ _decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 def read_model(body: bytes) -> str:
     """The model that a body asks for."""
-    model = _fields(body).get("model")
+    model = body_fields(body).get("model")
     name = msgspec.json.decode(model) if model is not None else None
     if not isinstance(name, str) or not name:
         raise WireError("model: you must provide a model parameter, the name of a model as text")
@@ -24,13 +24,14 @@ def read_model(body: bytes) -> str:
 
 def with_model(body: bytes, model: str) -> bytes:
     """The same body, asking for another model."""
-    fields = _fields(body)
+    fields = body_fields(body)
     fields["model"] = msgspec.Raw(msgspec.json.encode(model))
     return msgspec.json.encode(fields)
 
 
-def _fields(body: bytes) -> dict[str, msgspec.Raw]:
+def body_fields(body: bytes) -> dict[str, msgspec.Raw]:
+    """The outermost object of a body, its values as they were written. Raises `WireError`."""
     try:
         return _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise WireError(f"the body is no JSON object: {error}") from error
+        raise WireError(f"the body is not a JSON object: {error}") from error

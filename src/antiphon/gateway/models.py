@@ -52,12 +52,6 @@ def listed_models(routes: Sequence[Route], may_use: Callable[[str], bool] | None
     return tuple(found.values())
 
 
-def find_model(routes: Sequence[Route], name: str) -> ListedModel | None:
-    """The model that a name leads to, listed or not; None if no route takes it."""
-    route = _route_of(routes, name)
-    return None if route is None else ListedModel(name, _provider(route))
-
-
 def list_models(shape: str, models: Sequence[ListedModel], query: Query | None = None) -> Body:
     """A page of `models` as clients of the format `shape` read it. Raises `WireError` for a query that cannot be answered."""
     if shape == "anthropic":

@@ -14,8 +14,8 @@ from antiphon.context import LiveContext, RenderedContextEntry
 from antiphon.gateway.upstream import StreamReply, UpstreamFailed, WholeReply
 from antiphon.history import ContextEntry, ContextEntryRole, ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry
 from antiphon.parts import ToolCallResult
-from antiphon.providers.answer import AnswerReader
 from antiphon.providers.call import Attempt, ProviderCallOptions
+from antiphon.providers.engine.response_reader import AnswerReader
 from antiphon.providers.offline import OfflineModel
 from antiphon.wire import formats
 from antiphon.wire.delta import Assembler, Failed
@@ -31,6 +31,7 @@ class OfflineUpstream:
     format = "openai-chat"
     wire = formats["openai-chat"]
     takes_bodies_as_they_are = True
+    reports_stream_usage = False
     wire_options: Mapping[str, Any] = {}
 
     def __init__(self, name: str = "offline") -> None:

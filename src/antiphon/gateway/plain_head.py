@@ -14,8 +14,8 @@ import re
 
 from msgspec import Struct, structs
 
-JSON_TYPES = ("application/json", "application/octet-stream", "text/plain", "")
-"""What a body of JSON may call itself; the official clients say the first, and curl says nothing useful."""
+JSON_CONTENT_TYPES = frozenset({"application/json", "application/octet-stream", ""})
+"""Content types of a body of JSON. The official clients send the first; text/plain is what any web page may send unasked."""
 
 _LONGEST = 16 * 1024
 _LONGEST_LENGTH = 12
@@ -63,6 +63,14 @@ class PlainHead(Struct, frozen=True, kw_only=True):
         )
 
 
+def is_json_type(content_type: str) -> bool:
+    """Whether a body of that content type is read as JSON."""
+    if content_type == "application/json":
+        return True
+    kind = content_type.partition(";")[0].strip().lower()
+    return kind in JSON_CONTENT_TYPES or kind.endswith("+json")
+
+
 def read_head(data: bytes) -> PlainHead | None:
     """The head that `data` begins with; None if it is not plain, or not whole."""
     found = _head(data)
@@ -88,8 +96,7 @@ def read_head(data: bytes) -> PlainHead | None:
         return PlainHead(method=method, path=found[2].decode(), query=query, headers=headers, length=0, size=end)
     if length is None or not length.isdecimal() or len(length) > _LONGEST_LENGTH:
         return None
-    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind not in JSON_TYPES and not kind.endswith("+json"):
+    if not is_json_type(headers.get("content-type", "")):
         return None
     told = _length(data, 0, end)
     return PlainHead(

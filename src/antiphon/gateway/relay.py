@@ -22,7 +22,7 @@ from antiphon.gateway.passage import Passage
 from antiphon.gateway.skimmer import WholeEvents
 from antiphon.gateway.upstream import StreamReply
 from antiphon.wire import Format
-from antiphon.wire.delta import Assembler, Failed, ModelOutputDelta, Started
+from antiphon.wire.delta import Assembler, Failed, ModelOutputDelta, Started, UsageReported
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.sse import SseReader
@@ -74,8 +74,17 @@ class TranslatedVoice:
 
     comment = COMMENT
 
-    def __init__(self, wire: Format, asked: str, restorer: CallRestorer, id_of: Callable[[str], str]) -> None:
+    def __init__(
+        self,
+        wire: Format,
+        asked: str,
+        restorer: CallRestorer,
+        id_of: Callable[[str], str],
+        *,
+        hides_usage: bool = False,
+    ) -> None:
         self._writer = wire.stream_writer(asked)
+        self._hides_usage = hides_usage  # a chat client that did not ask for it may fail on a chunk without choices
         self._asked = asked
         self._restorer = restorer
         self._id_of = id_of
@@ -89,6 +98,8 @@ class TranslatedVoice:
         if deltas and isinstance(deltas[0], Started):
             started = structs.replace(deltas[0], id=self._id_of(deltas[0].id), model=self._asked)
             deltas = [started, *deltas[1:]]
+        if self._hides_usage:
+            deltas = [delta for delta in deltas if not isinstance(delta, UsageReported)]
         return b"".join([write(said) for delta in deltas for said in self._restorer.delta(delta)])
 
     def end(self, failed: Failed | None) -> bytes:
@@ -175,17 +186,17 @@ class _Silence:
 
     async def broken_by(self, pieces: AsyncIterator[bytes]) -> bytes:
         """The next piece. Raises `TimeoutError` if it does not come in time; it can be waited for again."""
-        task = asyncio.current_task(self._loop)
-        assert task is not None
-        before = task.cancelling()
-        self._waiting, self._since, self._is_long = task, self._loop.time(), False
+        # Kept here and not in a local variable: a traceback that the task keeps would refer back to the task.
+        self._waiting, self._since, self._is_long = asyncio.current_task(self._loop), self._loop.time(), False
+        assert self._waiting is not None
+        before = self._waiting.cancelling()
         if self._timer is None:
             self._timer = self._loop.call_later(self._seconds, self._look)
         try:
             return await anext(pieces)
         except BaseException as error:
-            # Whoever else cancels the task means it: only what was ours becomes a time-out.
-            if self._is_long and task.uncancel() <= before and isinstance(error, asyncio.CancelledError):
+            # Only our own cancellation becomes a timeout; anybody else's stays one.
+            if self._is_long and self._waiting.uncancel() <= before and isinstance(error, asyncio.CancelledError):
                 raise TimeoutError from None
             raise
         finally:

@@ -154,7 +154,7 @@ class ResponseState:
         leading = _instructions(request)
         messages = list(leading)
         if previous:
-            for kept in self._chain(previous, owner, _unknown_previous(previous)):
+            for kept in self._chain(previous, owner, _unknown_previous):
                 messages += kept.input
                 if kept.output.parts:
                     messages.append(Message("assistant", kept.output.parts))
@@ -169,11 +169,11 @@ class ResponseState:
 
     def get(self, response_id: str, *, owner: str = "") -> KeptResponse:
         """A response. Raises `UnknownResponse`."""
-        return self._chain(response_id, owner, _unknown(response_id))[-1]
+        return self._chain(response_id, owner, _unknown)[-1]
 
     def context(self, response_id: str, *, owner: str = "") -> list[KeptResponse]:
         """A response and all that it goes on from, the first one first. Raises `UnknownResponse`."""
-        return self._chain(response_id, owner, _unknown(response_id))
+        return self._chain(response_id, owner, _unknown)
 
     def delete(self, response_id: str, *, owner: str = "") -> None:
         """Forget a response. What others build on stays with them. Raises `UnknownResponse`."""
@@ -205,11 +205,12 @@ class ResponseState:
         row = db.execute(find, (owner, response_id, now - self.seconds)).fetchone()
         return None if row is None else int(row[0])
 
-    def _chain(self, response_id: str, owner: str, unknown: UnknownResponse) -> list[KeptResponse]:
+    def _chain(self, response_id: str, owner: str, unknown: Callable[[str], UnknownResponse]) -> list[KeptResponse]:
+        # The error is made where it is raised: a variable that holds it keeps its traceback alive, and with it the request.
         with self._file.reading() as db:
             rows = db.execute(_CHAIN, (owner, response_id, self._clock() - self.seconds)).fetchall()
         if not rows:
-            raise unknown
+            raise unknown(response_id)
         try:
             return [
                 KeptResponse(name, _messages.decode(own), _output.decode(output), body)

@@ -1,26 +1,30 @@
 """`Running`: one configuration, built: the upstreams with their keys, the routes, the client keys.
 
 A reload builds another one and swaps it in at once; requests that are on their way finish on the one they began with. What a key
-has been through (it cools, it is spent) belongs to the key and not to the configuration: a provider whose keys are the same keeps
-its pool.
+has been through (it cools, it is spent) belongs to the key and not to the configuration: a key with the same secret for the same
+host keeps its state, and one that was rejected is probed by the next call.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain
+
+from msgspec import structs
 
 from antiphon.gateway.client_keys import ClientKeys
 from antiphon.gateway.config import Config, ProviderSettings
 from antiphon.gateway.offline import OfflineUpstream
+from antiphon.gateway.origin import OriginRules
 from antiphon.gateway.upstream import Upstream
-from antiphon.providers.credential_key import CredentialStatus
-from antiphon.providers.credentials import CredentialPool
+from antiphon.providers.credentials.health import CredentialStatus
+from antiphon.providers.credentials.pool import CredentialPool
 from antiphon.providers.presets import plain_base_url
-from antiphon.providers.retry import RetryPolicy
+from antiphon.providers.retry import RetryPolicy, applied_wait
 from antiphon.providers.routes import Route, RouteTable, Target
-from antiphon.providers.transport import Timeouts, Transport
+from antiphon.providers.transport.request import Timeouts, Transport
+from antiphon.wire.output import ProviderError
 
 
 class Running:
@@ -37,17 +41,28 @@ class Running:
         self.config = config
         self.environ = os.environ if environ is None else environ
         self.keys = ClientKeys(config, self.environ)
+        self.origin_rules = OriginRules.of(config.gateway)
         self.upstreams: dict[str, Upstream | OfflineUpstream] = {
             settings.name: self._upstream(settings, transport, previous) for settings in config.providers
         }
         self.formats = frozenset(upstream.format for upstream in self.upstreams.values())
         self.routes = [Route(model.name, model.targets) for model in config.models]
         known = {name: _models_of(upstream) for name, upstream in self.upstreams.items()}
-        self._table = RouteTable(self.routes, {}, (), lambda: known)
+        self.only_routes = bool(config.models) and not config.gateway.serve_unlisted_models
+        """Whether only the names of `[[models]]` are served."""
+        self._table = RouteTable(self.routes, {}, (), lambda: known, only_routes=self.only_routes)
 
     def targets(self, model: str) -> list[Target]:
-        """Whom to ask for `model`, in order. Raises `RoutingError`."""
+        """Whom to ask for `model`, in order. Raises `RoutingError`, and `InvalidModelName` for one that no model can have."""
         return self._table.resolve(model)
+
+    def with_applied_wait(self, error: ProviderError, targets: Sequence[Target]) -> ProviderError:
+        """The error with the wait until the first of the targets can be asked again, where rate limits are the reason."""
+        if error.kind != "rate_limit" or error.retry_after is None:
+            return error
+        pools = [(self.upstreams[target.provider].pool, target.model) for target in targets]
+        known = [(pool, model) for pool, model in pools if pool is not None]
+        return structs.replace(error, retry_after=applied_wait(known)) if known else error
 
     @property
     def credentials(self) -> dict[str, list[CredentialStatus]]:
@@ -78,7 +93,8 @@ class Running:
             plain_base_url(settings.base_url or preset.base_url, settings.name),
             pool=self._pool(settings, previous),
             transport=transport,
-            headers={name.lower(): value for name, value in settings.header_values(self.environ).items()},
+            headers=settings.headers,
+            environ=self.environ,
             timeouts=Timeouts(
                 connect=settings.connect_seconds, read=settings.read_seconds, total=settings.total_seconds
             ),
@@ -90,14 +106,10 @@ class Running:
     def _pool(self, settings: ProviderSettings, previous: Running | None) -> CredentialPool | None:
         if not settings.keys:
             return None
-        pool = CredentialPool(list(settings.keys), environ=self.environ)
-        if previous is not None:
-            before = next((known for known in previous.config.providers if known.name == settings.name), None)
-            kept = previous.upstreams[settings.name].pool if before is not None else None
-            is_same = before is not None and before.keys == settings.keys and before.base_url == settings.base_url
-            if is_same and kept is not None and kept.secrets == pool.secrets:
-                return kept
-        return pool
+        before = [known for known in previous.config.providers if known.name == settings.name] if previous else []
+        is_same_host = bool(before) and before[0].base_url == settings.base_url
+        kept = previous.upstreams[settings.name].pool if previous is not None and is_same_host else None
+        return CredentialPool(list(settings.keys), environ=self.environ, previous=kept)
 
 
 def _models_of(upstream: Upstream | OfflineUpstream) -> tuple[str, ...]:

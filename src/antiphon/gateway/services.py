@@ -11,7 +11,7 @@ from antiphon.gateway.recent import RecentRequests
 from antiphon.gateway.response_state import ResponseState
 from antiphon.gateway.shared import Shared
 from antiphon.gateway.spans import Spans
-from antiphon.providers.transport import Transport
+from antiphon.providers.transport.request import Transport
 
 
 class Services(Struct, kw_only=True):

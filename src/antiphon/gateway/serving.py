@@ -3,8 +3,8 @@
 With several workers the parent binds the ports and forks; each worker accepts from the same sockets and watches the file for
 itself. The parent serves nothing: it passes on SIGTERM and SIGHUP, and puts another in the place of a worker that died.
 
-SIGTERM and SIGINT stop gracefully: nothing new is accepted, what is under way gets `GRACE` seconds; a second signal does not
-wait.
+SIGTERM and SIGINT shut down gracefully: nothing new is accepted, current requests get `GRACE` seconds until the last byte of
+their response has left; a second signal does not wait. SIGHUP reloads the configuration file; without a file it does nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from antiphon import __version__
+from antiphon.gateway.body_budget import BodyBudget
 from antiphon.gateway.config import Config
 from antiphon.gateway.gateway import Gateway, Mounted
 from antiphon.gateway.limits import RateLimits
@@ -38,8 +39,8 @@ from antiphon.gateway.services import Services
 from antiphon.gateway.shared import shared_by
 from antiphon.gateway.spans import started_spans
 from antiphon.gateway.worker_files import WorkerFiles, keep_sharing
-from antiphon.providers.aiohttp_transport import AiohttpTransport
-from antiphon.providers.direct_transport import DirectTransport
+from antiphon.providers.transport.aiohttp_transport import AiohttpTransport
+from antiphon.providers.transport.client import DirectTransport
 
 logger = logging.getLogger("antiphon.gateway")
 
@@ -119,9 +120,9 @@ async def serve(
         secrets=lambda: (*gateway.running.secrets, *(shared.store.secrets if shared is not None else ())),
         on_failure=metrics.log_failed,
     )
+    budget = BodyBudget(lambda: gateway.running.config.gateway.max_buffered_bytes)
     listeners = [
-        Listener(gateway, "main", metrics, lambda: gateway.running.config.gateway),
-        Listener(gateway, "format", metrics, lambda: gateway.running.config.gateway),
+        Listener(gateway, name, metrics, lambda: gateway.running.config.gateway, budget) for name in ("main", "format")
     ]
     stop = stop or asyncio.Event()
     tasks: list[asyncio.Task[None]] = []
@@ -137,6 +138,8 @@ async def serve(
         )
         gateway.watch(watcher)
         tasks.append(asyncio.create_task(watcher.run()))
+    else:
+        _ignore_hangups()
     try:
         for listener, sock in zip(listeners, (sockets.main, sockets.format), strict=True):
             await listener.open(sock)
@@ -149,7 +152,7 @@ async def serve(
             if ready is not None:
                 ready(sockets.ports)
             await stop.wait()
-            logger.info("stopping: what is under way has %g s", GRACE)
+            logger.info("shutting down; draining requests for up to %g s", GRACE)
             closing = [listener.close(GRACE) for listener in listeners]
             await asyncio.gather(*closing, *([mounted.aclose(GRACE)] if mounted is not None else []))
     finally:
@@ -162,6 +165,16 @@ async def serve(
         services.state.close()
         services.spans.close()
         await services.transport.aclose()
+
+
+def _ignore_hangups() -> None:
+    """Without a configuration file there is nothing to reload, and SIGHUP would end the process."""
+
+    def ignored() -> None:
+        logger.warning("SIGHUP ignored: the gateway was started without a configuration file")
+
+    with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # not the main thread
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, ignored)
 
 
 @contextlib.contextmanager
@@ -262,6 +275,7 @@ class _Parent:
         try:
             for known in _SIGNALS:
                 signal.signal(known, signal.SIG_DFL)
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it is handled: the default would end this worker
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
             threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
             files = WorkerFiles(self._folder, f"{number}-{os.getpid()}")

@@ -20,8 +20,8 @@ from antiphon.gateway.shared_address import address_of
 from antiphon.gateway.shared_limits import TELL_SECONDS, SharedLimits
 from antiphon.gateway.shared_standings import SharedStandings
 from antiphon.gateway.shared_store import SharedStatus, SharedStore
-from antiphon.providers.credentials import CredentialPool
-from antiphon.providers.secret import Credential
+from antiphon.providers.credentials.pool import CredentialPool
+from antiphon.providers.credentials.secret import Credential
 
 logger = logging.getLogger("antiphon.gateway")
 

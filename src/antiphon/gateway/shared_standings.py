@@ -1,7 +1,7 @@
 """`SharedStandings`: what each process knows of the providers' keys, known to all of them.
 
 Nothing is asked when a request is made. Each process has its own pools, which decide; a few times a second what they know is
-joined with what the store knows (`credential_standing` tells why the order does not matter), what is new here is written there,
+joined with what the store knows (`shared_state` tells why the order does not matter), what is new here is written there,
 and what is new there is learnt here. A key that cools at one worker so cools at the others within a second.
 
 In the store a key is a sorted set whose members are words and whose scores are times, and the only way to write is `ZADD GT`,
@@ -30,8 +30,8 @@ from math import inf
 
 from antiphon.gateway.shared_store import PREFIX, Command, SharedStore
 from antiphon.history.ids import new_id
-from antiphon.providers.credential_standing import MEMORY, NOTHING_HELD, Standing
-from antiphon.providers.credentials import CredentialPool
+from antiphon.providers.credentials.pool import CredentialPool
+from antiphon.providers.credentials.shared_state import MEMORY, NOTHING_HELD, Standing
 
 _MARK = f"{PREFIX}mark"
 _DAY = 86_400

@@ -25,7 +25,7 @@ from msgspec import Struct
 
 from antiphon.errors import CredentialError, SharedStoreAway
 from antiphon.gateway.shared_address import SharedAddress
-from antiphon.providers.secret import HIDDEN, Credential
+from antiphon.providers.credentials.secret import HIDDEN, Credential
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis

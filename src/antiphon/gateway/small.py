@@ -1,19 +1,17 @@
-"""The small endpoints: models, token counts, embeddings, and the responses that are kept here."""
+"""The small endpoints: models, token counts, and the responses that are kept here."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
-from antiphon.errors import RoutingError
+from antiphon.gateway.allowed import allowed_targets, model_not_found
 from antiphon.gateway.asked import Asked
 from antiphon.gateway.count import count_address, count_here, counted_body, read_counted
-from antiphon.gateway.embeddings import embeddings_address, no_embeddings
 from antiphon.gateway.message import Answer
-from antiphon.gateway.model_field import read_model, with_model
-from antiphon.gateway.models import find_model, get_model, list_models, listed_models, unknown_model
+from antiphon.gateway.models import ListedModel, get_model, list_models, listed_models
 from antiphon.gateway.offline import OfflineUpstream
-from antiphon.gateway.refusal import passed_on, refused
+from antiphon.gateway.refusal import passed_on
 from antiphon.gateway.response_items import deleted, item_page
 from antiphon.gateway.upstream import Upstream, UpstreamFailed, WholeReply
 
@@ -27,8 +25,10 @@ async def models_listed(asked: Asked) -> Answer:
 async def model_shown(asked: Asked) -> Answer:
     """One of them."""
     name = asked.door.name
-    found = find_model(asked.running.routes, name) if asked.key.may_use(name) else None
-    return Answer.json(get_model(asked.door.format, found)) if found is not None else _unknown(asked, name)
+    found = allowed_targets(asked, name)
+    if not found:
+        return model_not_found(asked, name)
+    return Answer.json(get_model(asked.door.format, ListedModel(name, found[0].provider)))
 
 
 async def tokens_counted(asked: Asked) -> Answer:
@@ -37,28 +37,13 @@ async def tokens_counted(asked: Asked) -> Answer:
     model = door.name or read_counted(door.format, request.body).model
     found = _first_target(asked, model)
     if found is None:
-        return _unknown(asked, model)
+        return model_not_found(asked, model)
     upstream, name = found
     if isinstance(upstream, Upstream) and upstream.format == door.format:
-        address = count_address(upstream.preset, upstream.base_url, name)
+        address = count_address(upstream.preset, upstream.base_url, name, upstream.api_version)
         if address is not None:
             return await _passed_through(asked, upstream, name, counted_body(door.format, request.body, name), address)
     return await asyncio.to_thread(count_here, door.format, request.body)
-
-
-async def embedded(asked: Asked) -> Answer:
-    """Embeddings, by a provider that makes them."""
-    body = asked.request.body
-    model = read_model(body)
-    found = _first_target(asked, model)
-    if found is None:
-        return _unknown(asked, model)
-    upstream, name = found
-    address = _embeds_at(upstream, name)
-    if address is None or not isinstance(upstream, Upstream):
-        able = [other.name for other in asked.running.upstreams.values() if _embeds_at(other, "m")]
-        return refused(asked.door.format, no_embeddings(model, upstream.name, able))
-    return await _passed_through(asked, upstream, name, with_model(body, name), address)
 
 
 async def response_shown(asked: Asked) -> Answer:
@@ -82,7 +67,6 @@ SMALL: Mapping[str, Callable[[Asked], Awaitable[Answer]]] = {
     "list_models": models_listed,
     "get_model": model_shown,
     "count": tokens_counted,
-    "embed": embedded,
     "get_response": response_shown,
     "delete_response": response_deleted,
     "list_items": items_listed,
@@ -100,21 +84,5 @@ async def _passed_through(asked: Asked, upstream: Upstream, model: str, body: by
 
 
 def _first_target(asked: Asked, model: str) -> tuple[Upstream | OfflineUpstream, str] | None:
-    if not asked.key.may_use(model):
-        return None
-    try:
-        target = asked.running.targets(model)[0]
-    except RoutingError:
-        return None
-    return asked.running.upstreams[target.provider], target.model
-
-
-def _embeds_at(upstream: Upstream | OfflineUpstream, model: str) -> str | None:
-    if not isinstance(upstream, Upstream):
-        return None
-    return embeddings_address(upstream.preset, upstream.base_url, model)
-
-
-def _unknown(asked: Asked, name: str) -> Answer:
-    models = listed_models(asked.running.routes, asked.key.may_use)
-    return refused(asked.door.format, unknown_model(name, models))
+    targets = allowed_targets(asked, model)
+    return (asked.running.upstreams[targets[0].provider], targets[0].model) if targets else None

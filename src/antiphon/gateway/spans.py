@@ -61,8 +61,9 @@ class Spans:
             return
         self._tracer = trace.get_tracer("antiphon.gateway", version, provider)
 
-    def record(self, passage: Passage, headers: Mapping[str, str], operation: str = "chat") -> None:
+    def record(self, passage: Passage, headers: Mapping[str, str], operation: str = "") -> None:
         """A request is over. `headers` are the client's, their names in lower case."""
+        operation = operation or passage.operation
         if self._tracer is None or time.monotonic() < self._nowhere_until:
             return
         from opentelemetry import trace

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from antiphon.gateway.recent import Minute, RequestRecord, Seen, percentile
 from antiphon.gateway.shared_store import SharedStatus
-from antiphon.providers.credential_key import CredentialStatus
+from antiphon.providers.credentials.health import CredentialStatus
 
 
 class Reload(Struct, frozen=True, kw_only=True):

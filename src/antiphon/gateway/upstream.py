@@ -1,7 +1,7 @@
 """`Upstream`: a provider as the gateway sees it: a body goes there, and an answer that is known to be one comes back.
 
 Several tries may be made before that: with another key where the key was refused, again where the moment was bad (the budgets
-are `providers.course`'s). A streamed answer is held until its first event that shows something: what fails before that, an
+are `providers.retry`'s). A streamed answer is held until its first event that shows something: what fails before that, an
 error inside a 200, a stream that is empty or cut, is a failure like any other and can still be mended here or by another
 provider. One that thinks for longer than the hold is let through, and is the client's from then on.
 """
@@ -19,20 +19,19 @@ from typing import Any, NoReturn, Protocol
 from msgspec import Struct, structs
 
 from antiphon.errors import TransportError
-from antiphon.providers.answer import AnswerReader, failure_of, refusal_of
 from antiphon.providers.call import Attempt
-from antiphon.providers.course import Course
-from antiphon.providers.credentials import CredentialPool, Lease
+from antiphon.providers.credentials.pool import CredentialPool, Lease
+from antiphon.providers.credentials.secret import read_headers, scrubbed
+from antiphon.providers.engine.response_reader import AnswerReader, failure_of, read_whole, refusal_of
+from antiphon.providers.engine.retry_after import retry_after
 from antiphon.providers.presets import Preset
-from antiphon.providers.retry import RetryPolicy
-from antiphon.providers.retry_after import retry_after
-from antiphon.providers.secret import holds_secret, scrubbed
-from antiphon.providers.transport import HttpRequest, HttpResponse, Timeouts, Transport
+from antiphon.providers.retry import Course, RetryPolicy
+from antiphon.providers.transport.request import HttpRequest, HttpResponse, Timeouts, Transport
 from antiphon.wire import formats
-from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, PartEnded, Started, UsageReported
+from antiphon.wire.delta import Failed, ModelOutputDelta, is_visible
+from antiphon.wire.openai_chat.dialects import DIALECTS
 from antiphon.wire.output import ProviderError
 
-_SILENT = (Started, UsageReported, PartEnded, Failed, Finished)
 _NOTHING = ProviderError("the provider ended its answer without having said anything", "stream_cut")
 _READ_TO_BEGIN = 1024
 _LONGEST_ERROR = 1024 * 1024
@@ -109,6 +108,7 @@ class Upstream:
         retry: RetryPolicy,
         api_version: str = "",
         hold: float = 10.0,
+        environ: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self.preset = preset
@@ -117,11 +117,15 @@ class Upstream:
         self.base_url = base_url
         self.pool = pool
         self.transport = transport
-        self._headers = {"content-type": "application/json", **dict(preset.headers), **headers}
-        self._header_secrets = tuple(value for name, value in headers.items() if holds_secret(name))
+        values, self._header_secrets = read_headers(headers, environ)
+        self._headers = {
+            "content-type": "application/json",
+            **{name.lower(): own for name, own in preset.headers},
+            **values,
+        }
         self._timeouts = timeouts
         self._retry = retry
-        self._api_version = api_version
+        self.api_version = api_version
         self._hold = hold
         self._address = lru_cache(maxsize=_MOST_ADDRESSES)(self._made_address)
 
@@ -132,6 +136,12 @@ class Upstream:
             return {"dialect": self.preset.dialect or "compatible"}
         version = self._headers.get("anthropic-version")
         return {"version": version} if self.format == "anthropic" and version else {}
+
+    @property
+    def reports_stream_usage(self) -> bool:
+        """Whether the usage of a stream can be asked for (`include_usage` of Chat Completions)."""
+        dialect = DIALECTS.get(self.preset.dialect or "compatible")
+        return self.format == "openai-chat" and dialect is not None and dialect.has_stream_options
 
     @property
     def takes_bodies_as_they_are(self) -> bool:
@@ -175,9 +185,8 @@ class Upstream:
                 if reply is not None:
                     return reply
             delay = course.next_delay(advice)
-            error = course.error or ProviderError("the provider gave no answer and no reason", "stream_cut")
             if delay is None:
-                raise UpstreamFailed(error)
+                raise UpstreamFailed(course.final_error())
             if delay:
                 await asyncio.sleep(delay)
 
@@ -196,7 +205,7 @@ class Upstream:
         return self._hold
 
     def _made_address(self, model: str, streams: bool) -> str:
-        url = self.preset.address(self.base_url, model, self._api_version)
+        url = self.preset.address(self.base_url, model, self.api_version)
         if self.format == "gemini" and not streams:
             return url.replace(":streamGenerateContent?alt=sse", ":generateContent")
         return url
@@ -280,8 +289,7 @@ class _Try:
         if data.strip() == b"{}":
             raise UpstreamFailed(_NOTHING)
         if data.lstrip()[:1] != b"{" or b'"error"' in data[:2048]:  # an answer begins otherwise: look closely
-            reader = AnswerReader(self._upstream.wire)
-            last = [*reader.feed(data), *reader.close()][-1]
+            last = read_whole(self._upstream.wire, data)[-1]
             if isinstance(last, Failed):
                 raise UpstreamFailed(last.error)
         return WholeReply(data, response.headers)
@@ -302,13 +310,10 @@ class _Try:
                     except StopAsyncIteration:
                         fresh = reader.close()
                     deltas += fresh
-                    is_shown = any(map(_shows, fresh))
+                    is_shown = any(map(is_visible, fresh))
         if reader.is_over and not is_shown:
             last = deltas[-1]
-            if isinstance(last, Failed):
-                raise UpstreamFailed(last.error)
-            if isinstance(last, Finished) and last.stop_reason in ("", "end"):
-                raise UpstreamFailed(_NOTHING)
+            raise UpstreamFailed(last.error if isinstance(last, Failed) else _NOTHING)
         return StreamReply(held, deltas, response.headers, reader, response, self._course.lease, unread)
 
 
@@ -316,10 +321,6 @@ def _begun(piece: bytes) -> tuple[bytes, bytes]:
     """The first events of a piece, and the others: to know that something is said, not everything need be read."""
     end = piece.find(b"\n\n", _READ_TO_BEGIN) + 2
     return (piece, b"") if end < _READ_TO_BEGIN else (piece[:end], piece[end:])
-
-
-def _shows(delta: ModelOutputDelta) -> bool:
-    return not isinstance(delta, _SILENT)
 
 
 def _dated(error: ProviderError, headers: Mapping[str, str]) -> ProviderError:

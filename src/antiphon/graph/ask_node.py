@@ -51,5 +51,5 @@ class AskNode(ConversationNode):
         if self._by == CHANNEL:
             step.hand_over(stage, entry)
         else:
-            step.driver(stage).begin(entry)
+            step.runner(stage).start(entry)
         return None

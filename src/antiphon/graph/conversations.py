@@ -21,11 +21,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
-from antiphon.conversation import Bounds, Conversation, ToolLoop, Turn
+from antiphon.conversation import Bounds, Conversation, Turn
 from antiphon.conversation.blocking import run_blocking
-from antiphon.conversation.driver import TurnDriver
 from antiphon.conversation.message import message
 from antiphon.conversation.stage import Stage
+from antiphon.conversation.turn_runner import TurnRunner
 from antiphon.errors import GraphError, LeaseHeld
 from antiphon.graph.holdings import Holding, Holdings
 from antiphon.graph.lineage import lineage_of
@@ -152,12 +152,11 @@ class Conversations:
         """What the turn needs next: `tools`, `human`, `llm` or `end`. For `add_conditional_edges` with a mapping of these."""
         chat = self.conversation(state)
         turn = Turn.of(chat.history.snapshot())
+        if turn.has_failed and not turn.ended:
+            return "llm"  # which asks again; the calls of an answer that was cut off are not run
         if turn.open_calls:
-            waiting = {call.tool_call_id for call in ToolLoop(chat).pending}
-            is_waiting_only = bool(waiting) and all(
-                one.result is not None or name in waiting for name, one in turn.open_calls.items()
-            )
-            return "human" if is_waiting_only else "tools"
+            plan = TurnRunner(Stage(chat), self._bounds, None).plan()
+            return "human" if plan.pending and not plan.to_run else "tools"
         return "llm" if turn.needs_model else "end"
 
     # For nodes.
@@ -233,7 +232,7 @@ class Conversations:
         try:
             if at is not None and at != holding.chat.history.version:
                 holding.chat.history.rollback(at, "asked from here")
-            TurnDriver(Stage(holding.chat), self._bounds, lambda _: None).begin(entry)
+            TurnRunner(Stage(holding.chat), self._bounds, lambda _: None).start(entry)
             return {"conversation": name, "version": holding.chat.history.version}
         finally:
             self._holdings.leave(holding)

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from antiphon.conversation import ToolLoop
+from antiphon.conversation import Decision, ToolLoop
 from antiphon.conversation.message import message
 from antiphon.errors import ConversationError, GraphError
 from antiphon.graph.node import ConversationNode
@@ -29,8 +29,6 @@ from antiphon.parts import ToolCallRequest
 
 if TYPE_CHECKING:
     from antiphon.graph.conversations import Conversations
-
-_DECISIONS = ("approve", "deny", "edit")
 
 
 class HumanNode(ConversationNode):
@@ -53,7 +51,7 @@ class HumanNode(ConversationNode):
                 if is_deciding and not _says(answer):
                     decisions = _decisions(answer, loop.pending, step)
                     step.mark()
-                    _decide(loop, decisions)
+                    loop.decide(*decisions)
                 else:
                     self._speak(step, answer)
             except (ConversationError, GraphError) as error:
@@ -86,15 +84,15 @@ class HumanNode(ConversationNode):
         if not isinstance(entry, ModelInputEntry):
             raise GraphError(f"a person says text and parts, not a {type(entry).__name__}")
         step.mark()
-        step.driver(NodeStage(step.chat, step.place.node)).begin(entry)
+        step.runner(NodeStage(step.chat, step.place.node)).start(entry)
 
 
 def _says(answer: Any) -> bool:
     return isinstance(answer, Mapping) and set(answer) == {"say"}
 
 
-def _decisions(answer: Any, waiting: Sequence[ToolCallRequest], step: GraphStep) -> dict[str, tuple[str, str, Any]]:
-    """What was decided of which call: the word, the reason, other arguments."""
+def _decisions(answer: Any, waiting: Sequence[ToolCallRequest], step: GraphStep) -> list[Decision]:
+    """What an answer decides, call by call."""
     if isinstance(answer, str) or (isinstance(answer, Mapping) and "decision" in answer):
         if len(waiting) > 1 and isinstance(answer, Mapping) and "arguments" in answer:
             raise GraphError("several calls wait; give each its own arguments, by its id")
@@ -103,27 +101,19 @@ def _decisions(answer: Any, waiting: Sequence[ToolCallRequest], step: GraphStep)
         raise GraphError(f"a decision is 'approve', 'deny' or a mapping of calls to decisions, not {answer!r}")
     decided = {entry.tool_call_id for entry in step.done if isinstance(entry, HumanDecisionEntry)}
     known = {call.tool_call_id for call in waiting}
-    decisions: dict[str, tuple[str, str, Any]] = {}
+    decisions: list[Decision] = []
     for call_id, said in answer.items():
         full = said if isinstance(said, Mapping) else {"decision": said}
-        word = full.get("decision")
-        if word not in _DECISIONS or (word == "edit") != ("arguments" in full):
-            raise GraphError(
-                f"call {call_id}: a decision is 'approve', 'deny', or 'edit' with its arguments, and this one is {said!r}"
-            )
         if call_id in decided:
             continue
         if call_id not in known:
-            raise GraphError(f"no call {call_id!r} waits for a decision; those that do: {', '.join(known) or 'none'}")
-        decisions[call_id] = (word, str(full.get("reason", "")), full.get("arguments"))
+            raise GraphError(f"call {call_id!r} is not pending approval; pending calls: {', '.join(known) or 'none'}")
+        decisions.append(
+            Decision(
+                tool_call_id=call_id,
+                decision=full.get("decision"),  # type: ignore[arg-type]  # `decide` checks it
+                reason=str(full.get("reason", "")),
+                arguments=full.get("arguments"),
+            )
+        )
     return decisions
-
-
-def _decide(loop: ToolLoop, decisions: Mapping[str, tuple[str, str, Any]]) -> None:
-    for call_id, (word, reason, arguments) in decisions.items():
-        if word == "approve":
-            loop.approve(call_id, reason)
-        elif word == "deny":
-            loop.deny(call_id, reason)
-        else:
-            loop.edit(call_id, arguments, reason)

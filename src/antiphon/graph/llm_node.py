@@ -64,7 +64,7 @@ class LLMNode(ConversationNode):
         if self._is_to_ask(step, stage):
             step.mark()
             with step.answering():
-                await step.driver(stage).play()
+                await step.runner(stage).run()
         return {self._answer: _answer_of(step.chat.turn)} if self._answer else None
 
     def _check(self, turn: Turn) -> None:

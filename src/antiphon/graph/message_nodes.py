@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from antiphon.conversation import Bounds, Conversation, ToolLoop
-from antiphon.conversation.driver import TurnDriver
+from antiphon.conversation.turn_runner import TurnRunner
 from antiphon.errors import GraphError
 from antiphon.graph.from_langchain import from_langchain
 from antiphon.graph.place import place_in
@@ -50,14 +50,14 @@ class _MessagesNode(RunnableNode):
         chat = Conversation(self._model, tools=self._registry, history=history, **self._options)
         known = history.version
         telling = Telling(place_in(config).write, config.get("callbacks"))
-        answer = await self.work(chat, TurnDriver(NodeStage(chat, ""), self._bounds, telling.tell, steps=1), telling)
+        answer = await self.work(chat, TurnRunner(NodeStage(chat, ""), self._bounds, telling.tell, steps=1), telling)
         new = [e for e in history.entries.since(known) if isinstance(e, ModelOutputEntry | ToolCallResultsEntry)]
         added = to_langchain(new)
         if added and answer:
             added[0].id = answer
         return {self._key: list(added)}
 
-    async def work(self, chat: Conversation, driver: TurnDriver, telling: Telling) -> str:
+    async def work(self, chat: Conversation, runner: TurnRunner, telling: Telling) -> str:
         """Do what the node is there for; the id under which its answer was streamed, if it was."""
         raise NotImplementedError
 
@@ -79,10 +79,10 @@ class MessagesLLMNode(_MessagesNode):
     ) -> None:
         super().__init__(model, tools, key, bounds, options)
 
-    async def work(self, chat: Conversation, driver: TurnDriver, telling: Telling) -> str:
+    async def work(self, chat: Conversation, runner: TurnRunner, telling: Telling) -> str:
         try:
             if chat.turn.needs_model:
-                await driver.play()
+                await runner.run()
             else:  # the graph wants another answer to the same messages
                 await chat.call_model()
         except BaseException as error:
@@ -104,7 +104,7 @@ class MessagesToolNode(_MessagesNode):
     ) -> None:
         super().__init__(None, tools, key, bounds, options)
 
-    async def work(self, chat: Conversation, driver: TurnDriver, _: Telling) -> str:
+    async def work(self, chat: Conversation, runner: TurnRunner, _: Telling) -> str:
         await chat.registry.open()
         if waiting := ToolLoop(chat).pending:
             names = ", ".join(call.tool_name for call in waiting)
@@ -113,5 +113,5 @@ class MessagesToolNode(_MessagesNode):
                 "Conversations for it"
             )
         if chat.turn.open_calls:
-            await driver.play()
+            await runner.run()
         return ""

@@ -12,16 +12,17 @@ from typing import Any
 
 from antiphon.conversation import Bounds, Conversation, LoopEvent
 from antiphon.conversation.agent import CHANNEL
-from antiphon.conversation.driver import TurnDriver
 from antiphon.conversation.parts_tracker import INTERRUPTED
 from antiphon.conversation.stage import Stage
 from antiphon.conversation.turn import is_question
+from antiphon.conversation.turn_runner import TurnRunner
 from antiphon.errors import TurnOver
 from antiphon.graph.mark import StepMark, append_mark, last_mark
 from antiphon.graph.place import Place
 from antiphon.graph.standing import Standing
 from antiphon.graph.telling import Telling
 from antiphon.history import HistoryEntry, ModelInputEntry
+from antiphon.history.snapshot import SETTING
 
 
 class GraphStep:
@@ -51,8 +52,8 @@ class GraphStep:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the log has work in it that the graph does not know of yet."""
-        return self.standing == "kept" or bool(self.done)
+        """Whether the log has work in it that the graph does not know of yet. What was only set meanwhile is none."""
+        return self.standing == "kept" or any(type(entry) not in SETTING for entry in self.done)
 
     def mark(self) -> None:
         """Write down that this step begins, unless that was done before."""
@@ -64,29 +65,36 @@ class GraphStep:
         """What this very step did when it ran before, as far as that still counts."""
         if self.standing != "resumed" or self._mark is None:
             return []
-        number = self._mark.number
-        done = takewhile(lambda entry: entry.sequence_number > number, reversed(self.chat.history.effective))
-        return list(done)[::-1]
+        return self._since(self._mark)
+
+    def _since(self, mark: StepMark) -> list[HistoryEntry]:
+        """The effective entries after a mark."""
+        new = takewhile(lambda entry: entry.sequence_number > mark.number, reversed(self.chat.history.effective))
+        return list(new)[::-1]
 
     def retract_what_was_interrupted(self) -> None:
-        """An answer that was cancelled is asked for again: the graph says when a turn is over, not whoever stopped a run."""
+        """An answer that was cancelled is asked for again: the graph says when a turn is over, not whoever stopped a run.
+
+        Instructions, notes and summaries that were set meanwhile stay.
+        """
         if self.is_behind and self._mark is not None and self.chat.turn.ended == INTERRUPTED:
-            self.chat.history.rollback(self._mark.number, "the step was cancelled; it is made again")
+            kept = [entry.sequence_number for entry in self._since(self._mark) if type(entry) in SETTING]
+            self.chat.history.rollback(self._mark.number, "the step was cancelled; it is made again", kept=kept)
 
     def hand_over(self, stage: Stage, words: ModelInputEntry) -> None:
         """Begin a turn that no person asked for, so many times in a row and no more."""
-        driver = self.driver(stage)
+        runner = self.runner(stage)
         if _hand_overs(self.chat) >= self._max_hand_overs:
-            driver.note_end("max_hand_overs")
+            runner.record_end("max_hand_overs")
             raise TurnOver(
                 f"the graph has led from model to model {self._max_hand_overs} times since a person spoke in conversation "
                 f"{self.chat.id}; the log says so. Lead it to END, or allow more with Conversations(max_hand_overs=…)"
             )
-        driver.begin(words)
+        runner.start(words)
 
-    def driver(self, stage: Stage) -> TurnDriver:
+    def runner(self, stage: Stage) -> TurnRunner:
         """Plays one step of the turn as the loop would: within its bounds, repeating nothing that is finished."""
-        return TurnDriver(stage, self._bounds, self.tell, steps=1, spent=self._spent())
+        return TurnRunner(stage, self._bounds, self.tell, steps=1, spent=self._spent())
 
     def tell(self, event: LoopEvent) -> None:
         """Let whoever streams the graph hear it."""

@@ -18,5 +18,5 @@ class ToolNode(ConversationNode):
         turn = step.chat.turn
         if turn.open_calls and not turn.has_failed:
             step.mark()
-            await step.driver(NodeStage(step.chat, step.place.node)).play()
+            await step.runner(NodeStage(step.chat, step.place.node)).run()
         return None

@@ -3,6 +3,7 @@
 from antiphon.history.agent_history import AgentHistory, Journal
 from antiphon.history.codec import SCHEMA, decode_entry, encode_entry
 from antiphon.history.entries import (
+    ApprovalRequestedEntry,
     CompactionEntry,
     ContextEntry,
     ContextEntryRole,
@@ -25,7 +26,7 @@ from antiphon.history.entries import (
     ToolCallResultsEntry,
     ToolCallStartedEntry,
 )
-from antiphon.history.lease import Lease
+from antiphon.history.lease import Lease, LeaseKeeper, hold_lease
 from antiphon.history.run_table import Run, RunTable
 from antiphon.history.snapshot import AgentHistorySnapshot, EntriesView
 from antiphon.history.sqlite import SqliteStore
@@ -36,6 +37,7 @@ __all__ = [
     "SCHEMA",
     "AgentHistory",
     "AgentHistorySnapshot",
+    "ApprovalRequestedEntry",
     "CompactionEntry",
     "ContextEntry",
     "ContextEntryRole",
@@ -50,6 +52,7 @@ __all__ = [
     "HumanDecisionEntry",
     "Journal",
     "Lease",
+    "LeaseKeeper",
     "LiveContextInjectedEntry",
     "ModelInputEntry",
     "ModelOutputEntry",
@@ -69,4 +72,5 @@ __all__ = [
     "ToolCallStartedEntry",
     "decode_entry",
     "encode_entry",
+    "hold_lease",
 ]

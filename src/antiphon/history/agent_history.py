@@ -21,7 +21,7 @@ from typing import Protocol, TypeVar, get_args
 
 from msgspec.structs import replace
 
-from antiphon.errors import NotAppendable, OutOfSequence, WriterConflict
+from antiphon.errors import LeaseLost, NotAppendable, OutOfSequence, WriterConflict
 from antiphon.history.effective import EffectiveSpans, effective_entries
 from antiphon.history.entries import (
     CompactionEntry,
@@ -54,6 +54,19 @@ class Journal(Protocol):
 
     def fork(self, at: int) -> AgentHistory:
         """A new conversation that starts with the first `at` entries of this one."""
+
+
+class _SealedJournal:
+    """A journal that refuses to write. It takes the place of the other, so that an append pays nothing for the check."""
+
+    def __init__(self, journal: Journal, reason: str) -> None:
+        self.conversation_id = journal.conversation_id
+        self.read = journal.read
+        self.fork = journal.fork
+        self._reason = reason
+
+    def write(self, entry: HistoryEntry) -> None:  # noqa: ARG002 - the protocol
+        raise LeaseLost(f"conversation {self.conversation_id}: {self._reason}. Nothing was written")
 
 
 class AgentHistory:
@@ -142,9 +155,12 @@ class AgentHistory:
         """Append a summary that stands for the entries up to `up_to` from here on."""
         return self.append(CompactionEntry(summary, up_to))
 
-    def rollback(self, to: int, reason: str = "") -> RollbackEntry:
-        """Append a rollback: the effective view is again what it was at version `to`. A later rollback can undo it."""
-        return self.append(RollbackEntry(to, reason))
+    def rollback(self, to: int, reason: str = "", *, kept: Iterable[int] = ()) -> RollbackEntry:
+        """Append a rollback: the effective view is again what it was at version `to`. A later rollback can undo it.
+
+        Effective entries after `to` whose sequence numbers are in `kept` stay effective.
+        """
+        return self.append(RollbackEntry(to, reason, tuple(kept)))
 
     def refresh(self) -> Sequence[HistoryEntry]:
         """Take in what other writers appended to the stored conversation since; returns it."""
@@ -160,6 +176,14 @@ class AgentHistory:
             finally:
                 self._writing.release()
         return self.entries[known:]
+
+    def seal(self, reason: str) -> None:
+        """Refuse every append from now on with `LeaseLost`. Callable from any thread; reading and forking still work.
+
+        For a holder that lost its lease or hands its turn to another process: its last entries must not reach the log.
+        """
+        if self._journal is not None and not isinstance(self._journal, _SealedJournal):
+            self._journal = _SealedJournal(self._journal, reason)
 
     def fork(self, at: int | None = None) -> AgentHistory:
         """A new history that starts with the first `at` entries (all of them by default) of this one."""
@@ -196,8 +220,20 @@ class AgentHistory:
         self._check_sequence(entry)
         if isinstance(entry, RollbackEntry) and not 0 <= entry.to <= self.version:
             raise OutOfSequence(f"cannot roll {self._name} back to {entry.to}: it has the versions 0 to {self.version}")
+        if isinstance(entry, RollbackEntry) and entry.kept:
+            self._check_kept(entry)
         if isinstance(entry, CompactionEntry) and not 0 <= entry.up_to <= self.version:
             raise OutOfSequence(f"cannot compact {self._name} up to {entry.up_to}: it has {self.version} entries")
+
+    def _check_kept(self, entry: RollbackEntry) -> None:
+        """Refuse to keep what does not count now, or is out of order: a rollback takes back and brings nothing back."""
+        effective = {known.sequence_number for known in self.effective}
+        for before, number in zip((entry.to, *entry.kept), entry.kept, strict=False):
+            if number <= before or number not in effective:
+                raise OutOfSequence(
+                    f"a rollback of {self._name} to {entry.to} cannot keep entry {number}; expected effective entries after "
+                    f"{entry.to} in ascending order"
+                )
 
     def _check_sequence(self, entry: HistoryEntry) -> None:
         if entry.sequence_number != len(self._log) + 1:
@@ -215,7 +251,7 @@ class AgentHistory:
                     f"entry {entry.sequence_number} ({entry.kind}) of {self._name} stands where entry {number} belongs"
                 )
             if type(entry) is RollbackEntry:
-                self._spans.roll_back(number, entry.to)
+                self._spans.roll_back(number, entry.to, entry.kept)
                 self._effective = None
             elif type(entry) in SETTING:
                 self._in_force = self._in_force.after(entry)
@@ -223,7 +259,7 @@ class AgentHistory:
     def _add(self, entry: HistoryEntry) -> None:
         self._log.append(entry)
         if type(entry) is RollbackEntry:
-            self._spans.roll_back(entry.sequence_number, entry.to)
+            self._spans.roll_back(entry.sequence_number, entry.to, entry.kept)
             self._effective = None
         elif self._effective is not None:
             if self._effective is not self._log:

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from msgspec import structs
 
-from antiphon.errors import NotAppendable
+from antiphon.errors import NotAppendable, StoreDamaged
 from antiphon.history.codec import encode_entry
 from antiphon.history.entries import (
     HistoryEntry,
@@ -40,6 +40,13 @@ _REFERENCE = re.compile(rb'"(sha256:[0-9a-f]{64})"')
 def digest(data: str) -> str:
     """The name under which `data` is stored."""
     return MARK + hashlib.sha256(data.encode()).hexdigest()
+
+
+def verified(name: str, data: object, place: str) -> str:
+    """The data of an attachment as it was read from the store at `place`. Raises `StoreDamaged` if it is not what was stored."""
+    if not isinstance(data, str) or digest(data) != name:
+        raise StoreDamaged(f"{place}: the attachment {name} is damaged: its content has another digest")
+    return data
 
 
 def detach(entry: HistoryEntry) -> tuple[bytes, dict[str, str]]:

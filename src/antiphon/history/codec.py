@@ -6,11 +6,14 @@ a value of another type) becomes an `OpaqueEntry`, which keeps its bytes and giv
 
 `SCHEMA` is the version of the stored form: it stands in the head of every database and export. It grows only when old
 readers would misread new files; new kinds and fields do not need it, thanks to the rule above.
+
+A store keeps a checksum of each row beside it, so a bit that flipped on the disk is an error and never another text.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
+import zlib
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 from msgspec import Struct
@@ -33,6 +36,9 @@ class _Head(Struct):
 
 
 _head_decoder = msgspec.json.Decoder(_Head)
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
 
 
 def encode_entry(entry: HistoryEntry) -> bytes:
@@ -71,3 +77,36 @@ def _decode_opaque(stored: bytes, problem: Exception) -> OpaqueEntry:
         sequence_number=head.sequence_number,
         timestamp=head.timestamp,
     )
+
+
+def microseconds(at: datetime | None) -> int:
+    """A time in microseconds since 1970; one without a zone is UTC, and 0 stands for none."""
+    return 0 if at is None else ((at if at.tzinfo else at.replace(tzinfo=UTC)) - EPOCH) // MICROSECOND
+
+
+def row_checksum(sequence_number: int, at: int, stored: bytes) -> int:
+    """The CRC-32 of a body as it is stored, begun with the row's sequence number and time in microseconds.
+
+    A bit of either that flips changes where the CRC begins, and so where it ends. Shifted to a signed integer of 32 bits,
+    which both databases store in four bytes.
+    """
+    return zlib.crc32(stored, (sequence_number ^ at ^ at >> 32) & 0xFFFFFFFF) - (1 << 31)
+
+
+def check_row(sequence_number: int, at: int, stored: bytes, checksum: int | None) -> None:
+    """Raise `StoreDamaged` if a row is not what was written. Rows of earlier versions have no checksum (None)."""
+    if checksum is not None and checksum != row_checksum(sequence_number, at, stored):
+        raise StoreDamaged("it does not match its checksum")
+
+
+def decode_row(sequence_number: int, body: bytes) -> HistoryEntry:
+    """The entry in the row of that number. Raises `StoreDamaged` if it is not an entry, or another one."""
+    entry = decode_entry(body)
+    if entry.sequence_number != sequence_number:
+        raise StoreDamaged(f"its body is that of entry {entry.sequence_number}")
+    return entry
+
+
+def damaged_entry(place: str, sequence_number: int, conversation: str, problem: object) -> StoreDamaged:
+    """The error for an entry that cannot be read: it names the store, the entry and the conversation."""
+    return StoreDamaged(f"{place}: entry {sequence_number} of conversation {conversation} is damaged: {problem}")

@@ -2,8 +2,8 @@
 
 A log without rollbacks is effective as a whole: one span, 1 to now. A rollback to version `to` closes the current span and
 opens a new one behind the spans that were effective *at* that version. Spans are linked backwards and never changed, so
-every rollback costs one span however long the log is, old views stay valid, and rolling back over a rollback (a redo)
-needs no special case: the view at any version can still be found.
+every rollback costs one span however long the log is (and one for each entry that it keeps), old views stay valid, and
+rolling back over a rollback (a redo) needs no special case: the view at any version can still be found.
 """
 
 from __future__ import annotations
@@ -51,9 +51,12 @@ class EffectiveSpans:
         """What was effective when the log had `version` entries."""
         return self._spans[bisect_right(self._opened, version) - 1].until(version)
 
-    def roll_back(self, sequence_number: int, to: int) -> None:
-        """The entry `sequence_number` rolls the log back to version `to`."""
-        self._spans.append(Span(sequence_number + 1, before=self.at(to)))
+    def roll_back(self, sequence_number: int, to: int, kept: Sequence[int] = ()) -> None:
+        """The entry `sequence_number` rolls the log back to version `to`; the entries `kept` stay effective."""
+        before = self.at(to)
+        for number in kept:
+            before = Span(number, number, before)
+        self._spans.append(Span(sequence_number + 1, before=before))
         self._opened.append(sequence_number)
 
 

@@ -46,6 +46,7 @@ class HistoryEntryKind(StrEnum):
     TOOL_CALL_RESULTS = "tool_call_results"
     TOOL_CALL_STARTED = "tool_call_started"
     TOOL_CALL_FINISHED = "tool_call_finished"
+    APPROVAL_REQUESTED = "approval_requested"
     HUMAN_DECISION = "human_decision"
     LIVE_CONTEXT_INJECTED = "live_context_injected"
     COMPACTION = "compaction"
@@ -236,6 +237,17 @@ class ToolCallFinishedEntry(HistoryEntry, frozen=True, tag="tool_call_finished")
     result: ToolCallResult
 
 
+class ApprovalRequestedEntry(HistoryEntry, frozen=True, tag="approval_requested"):
+    """These calls run only after a person allowed them (law L11), whatever the process that resumes the turn is set up to ask.
+
+    It is written before the output that makes the calls, so that no crash and no rollback separates a call from it; or later,
+    when a process with other settings finds that a call needs a person. `metadata.source` is the agent that made the calls.
+    """
+
+    tool_call_ids: tuple[str, ...]
+    reason: str = ""
+
+
 class HumanDecisionEntry(HistoryEntry, frozen=True, tag="human_decision"):
     """A person allowed a call, denied it, or changed its arguments."""
 
@@ -253,10 +265,14 @@ class LiveContextInjectedEntry(HistoryEntry, frozen=True, tag="live_context_inje
 
 
 class RollbackEntry(HistoryEntry, frozen=True, tag="rollback"):
-    """The history is again what it was at version `to`; what came after it stays in the log and out of sight."""
+    """The history is again what it was at version `to`, except that the entries `kept` still count.
+
+    Everything that came after `to` stays in the log. `kept` are sequence numbers after `to`, in ascending order.
+    """
 
     to: int
     reason: str = ""
+    kept: tuple[int, ...] = ()
 
 
 class CompactionEntry(HistoryEntry, frozen=True, tag="compaction"):
@@ -287,6 +303,7 @@ KnownEntry: TypeAlias = (
     | ToolCallResultsEntry
     | ToolCallStartedEntry
     | ToolCallFinishedEntry
+    | ApprovalRequestedEntry
     | HumanDecisionEntry
     | LiveContextInjectedEntry
     | RollbackEntry

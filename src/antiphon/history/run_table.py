@@ -11,8 +11,8 @@ conversation is leased. A worker that dies changes nothing, its lease runs out, 
 A conversation has at most one run that is not over.
 
 What all stores do alike is here, in statements that SQLite and PostgreSQL both understand: a value stands in them as `:name`, and
-`:now` is the time by the store's clock. A store says how they are asked, and how it claims: there the databases lock in ways of
-their own.
+`:now` is the time by the store's clock, `:lease_now` by that of its leases. A store says how they are asked, and how it claims:
+there the databases lock in ways of their own.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from antiphon.errors import RunRefused, TooManyRuns
+from antiphon.errors import RunRefused, StoreDamaged, TooManyRuns
 from antiphon.history.asked import check_not_negative, may_be_an_end, the_run
 from antiphon.history.entries import HistoryEntry, ModelInputEntry
 from antiphon.history.ids import ID_LENGTH, new_id
-from antiphon.history.lease import Lease, lost
+from antiphon.history.lease import Lease, lease_lost_error
 
 RunState: TypeAlias = Literal["waiting", "suspended", "done", "failed", "cancelled"]
 Rows: TypeAlias = Sequence[tuple[Any, ...]]
 ENDED: frozenset[str] = frozenset({"done", "failed", "cancelled"})
 
 RUNS = "FROM runs r JOIN conversations c USING (number)"
-RUNNING = "r.state = 'waiting' AND c.held_until > :now"
-WAITING = "r.state = 'waiting' AND c.held_until <= :now"
+RUNNING = "r.state = 'waiting' AND c.held_until > :lease_now"
+WAITING = "r.state = 'waiting' AND c.held_until <= :lease_now"
 PLAYED = f"SELECT r.provider, count(*) {RUNS} WHERE {RUNNING} GROUP BY 1"
 
 _ENDED = ", ".join(f"'{state}'" for state in sorted(ENDED))
 _SELECT = f"""
 SELECT r.id, c.id, r.kind, r.code, r.provider, r.options, r.state, r.reason, r.created, r.updated, r.due, r.attempts,
-    r.is_cancelled, c.holder, c.epoch, c.held_until, c.held_until > :now {RUNS}
+    r.is_cancelled, c.holder, c.epoch, c.held_until, c.held_until > :lease_now {RUNS}
 """
 _INSERT = """
 INSERT INTO runs (id, number, kind, code, provider, options, state, reason, created, updated, due)
@@ -56,7 +56,7 @@ CASE WHEN is_cancelled AND :state IN ('waiting', 'suspended') THEN 'cancelled' E
 """
 _CANCEL = f"""
 UPDATE runs SET is_cancelled = true, updated = :now, reason = :reason, state = CASE WHEN EXISTS
-(SELECT 1 FROM conversations c WHERE c.number = runs.number AND c.held_until > :now) THEN state ELSE 'cancelled' END
+(SELECT 1 FROM conversations c WHERE c.number = runs.number AND c.held_until > :lease_now) THEN state ELSE 'cancelled' END
 WHERE id = :run AND state NOT IN ({_ENDED})
 """
 _WAKE = """
@@ -202,7 +202,7 @@ class RunTable(ABC):
         """
         with self._transaction() as db:
             if not self._give_back(db, lease):
-                raise lost(lease.conversation, lease.epoch)
+                raise lease_lost_error(lease.conversation, lease.epoch)
             self._done(db, _SETTLE, run=run, state=state, reason=reason, due=due)
         return self.get(run)
 
@@ -267,6 +267,10 @@ class RunTable(ABC):
     def _moment(self, at: Any) -> datetime:
         """A time, of what the database gives for it."""
 
+    @abstractmethod
+    def _expires(self, until: Any) -> datetime:
+        """When a lease ends, of what the database gives for it."""
+
     def _check_free(self, db: Any, conversation: str) -> None:
         unfinished = f"{_SELECT} WHERE c.id = :conversation AND r.state NOT IN ({_ENDED})"
         for row in self._done(db, unfinished, conversation=conversation):
@@ -299,19 +303,24 @@ class RunTable(ABC):
         until: Any,
         is_held: int,
     ) -> Run:
-        lease = Lease(conversation=conversation, holder=holder, epoch=epoch, expires=self._moment(until))
+        try:
+            known_options = _options.decode(options)
+            moments = [self._moment(at) for at in (created, updated, due)]
+            lease = Lease(conversation=conversation, holder=holder, epoch=epoch, expires=self._expires(until))
+        except (msgspec.MsgspecError, TypeError, ValueError, OverflowError) as error:
+            raise StoreDamaged(f"{self._place}: the row of run {run} is damaged: {error}") from error
         return Run(
             id=run,
             conversation=conversation,
             kind=kind,
             code=code,
             provider=provider,
-            options=_options.decode(options),
+            options=known_options,
             state=state,
             reason=reason,
-            created=self._moment(created),
-            updated=self._moment(updated),
-            due=self._moment(due),
+            created=moments[0],
+            updated=moments[1],
+            due=moments[2],
             attempts=attempts,
             is_cancelled=bool(is_cancelled),
             lease=lease if is_held else None,

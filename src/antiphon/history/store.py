@@ -128,8 +128,11 @@ class HistoryStore(ABC):
         """How many conversations there are."""
 
     @abstractmethod
-    def search(self, query: str, *, limit: int = 20) -> Sequence[SearchHit]:
-        """Entries that say all the words of `query`, the best first. Words in double quotes must follow each other."""
+    def search(self, query: str, *, limit: int = 20, tag: str | None = None) -> Sequence[SearchHit]:
+        """Entries that say all the words of `query`, the best first. Words in double quotes must follow each other.
+
+        With a `tag`, only in conversations that have it.
+        """
 
     @abstractmethod
     def describe(
@@ -168,8 +171,12 @@ class HistoryStore(ABC):
         """Give a lease back. One that was lost meanwhile is nobody's loss."""
 
     @abstractmethod
-    def leased(self, conversation: str) -> Lease | None:
+    def current_lease(self, conversation: str) -> Lease | None:
         """The lease under which a conversation is held now, if it is."""
+
+    def leased(self, conversation: str) -> Lease | None:
+        """The earlier name of `current_lease`."""
+        return self.current_lease(conversation)
 
     @property
     @abstractmethod

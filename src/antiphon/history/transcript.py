@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from antiphon.history.entries import (
+    ApprovalRequestedEntry,
     CompactionEntry,
     DebugLogEntry,
     HistoryEntry,
@@ -50,12 +51,15 @@ def entry_lines(entry: HistoryEntry) -> Iterator[str]:
             yield f"{entry.tool_name} ({entry.tool_call_id})"
         case ToolCallFinishedEntry():
             yield _part(entry.result)
+        case ApprovalRequestedEntry():
+            yield f"{', '.join(entry.tool_call_ids)}{': ' + entry.reason if entry.reason else ''}"
         case HumanDecisionEntry():
             yield f"{entry.decision} {entry.tool_call_id}{': ' + entry.reason if entry.reason else ''}"
         case LiveContextInjectedEntry():
             yield f"on entry {entry.decorated}: {entry.live_screen}"
         case RollbackEntry():
-            yield f"back to version {entry.to}{': ' + entry.reason if entry.reason else ''}"
+            kept = f", keeping {', '.join(map(str, entry.kept))}" if entry.kept else ""
+            yield f"back to version {entry.to}{kept}{': ' + entry.reason if entry.reason else ''}"
         case CompactionEntry():
             yield f"entries 1 to {entry.up_to}: {entry.summary}"
         case OpaqueEntry():

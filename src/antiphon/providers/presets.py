@@ -21,6 +21,7 @@ from urllib.parse import quote, urlsplit
 from msgspec import Struct
 
 from antiphon.errors import ProviderSetupError, UnknownProvider
+from antiphon.providers.model_name import quote_path
 
 AuthStyle: TypeAlias = Literal["bearer", "x-api-key", "x-goog-api-key", "api-key", "none"]
 
@@ -56,9 +57,12 @@ class Preset(Struct, frozen=True, kw_only=True, omit_defaults=True):
         path = next((path for pattern, path in self.paths if re.search(pattern, base)), self.path)
         path, _, own_query = path.partition("?")
         path = _without_overlap(base, path)
-        filled = path.format(model=quote(model.removeprefix("models/"), safe="/:@"))
+        if "{model}" in path:
+            # Where more follows (Azure), a slash in the name would lead to another resource.
+            name = quote_path(model.removeprefix("models/"), is_one_segment="{model}/" in path)
+            path = path.replace("{model}", name)
         queries = [query, own_query.format(api_version=quote(api_version or self.api_version))]
-        return base + filled + "".join(sign + part for sign, part in zip("?&", filter(None, queries), strict=False))
+        return base + path + "".join(sign + part for sign, part in zip("?&", filter(None, queries), strict=False))
 
     def credential_header(self, secret: str) -> dict[str, str]:
         """The header that carries a key; none where it takes none."""

@@ -25,13 +25,12 @@ from msgspec import structs
 
 from antiphon.errors import AntiphonError
 from antiphon.history import ContextEntry, Origin
-from antiphon.parts import Refusal, Text, Thinking
 from antiphon.providers.call import Attempt, ProviderCallOptions
-from antiphon.providers.choice import default_model
 from antiphon.providers.client import ProviderClient
+from antiphon.providers.default_model import default_model
 from antiphon.providers.presets import PRESETS
 from antiphon.providers.routes import Route, RouteTable, Target
-from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, PartDelta, PartStarted
+from antiphon.wire.delta import EMPTY_STOP_REASONS, Failed, Finished, ModelOutputDelta, is_visible
 from antiphon.wire.output import ErrorKind, ProviderError
 
 logger = logging.getLogger(__name__)
@@ -64,16 +63,13 @@ BUILT_IN: Mapping[str, tuple[str, ...]] = MappingProxyType({"offline": (), "loca
 _EMPTY = ProviderError("the answer was empty", "stream_cut")
 _CUT = ProviderError("the stream ended without a terminal event", "stream_cut")
 
-# An answer without content that says why is an answer: asking somebody else for what was refused would be going behind a back.
-_SAYS_NOTHING = frozenset({"", "end", "other", "malformed_call"})
-
 
 class ProviderRouter(ProviderClient):
     """Routes calls by the name of the model.
 
     `roles` are names for who does what in a conversation (planner, executor, reviewer). `fallbacks` are asked after everybody
     else, whatever the model. `default` is the model of calls that name none. Providers that were not given are built from
-    `environ`, by default that of the process.
+    `environ`, by default that of the process. With `only_routes` only names of `roles` and `routes` are served.
     """
 
     def __init__(
@@ -86,12 +82,13 @@ class ProviderRouter(ProviderClient):
         default: str = "",
         environ: Mapping[str, str] | None = None,
         name: str = "router",
+        only_routes: bool = False,
     ) -> None:
         self.name = name
         self.default = default
         self._environ = os.environ if environ is None else environ
         self._clients = dict(providers or {})
-        self._table = RouteTable(routes, roles, fallbacks, self.providers)
+        self._table = RouteTable(routes, roles, fallbacks, self.providers, only_routes=only_routes)
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> Self:
@@ -178,11 +175,11 @@ class _Trial:
             self.error = delta.error
         elif isinstance(delta, Finished):
             self._has_ended = True
-            self.error = None if self._was_shown or delta.stop_reason not in _SAYS_NOTHING else _EMPTY
+            self.error = None if self._was_shown or delta.stop_reason not in EMPTY_STOP_REASONS else _EMPTY
         if self._was_shown:
             return (delta,)
         self.held.append(delta)
-        if not _is_seen(delta):
+        if not is_visible(delta):
             return ()
         self._was_shown = True
         shown, self.held = self.held, []
@@ -219,15 +216,6 @@ def worth_asking(error: ProviderError, asked: Target, others: list[Target]) -> l
     return others if reach == "anywhere" else []
 
 
-def _is_seen(delta: ModelOutputDelta) -> bool:
-    """Whether a reader sees something new."""
-    if isinstance(delta, PartStarted):
-        return not isinstance(delta.part, Text | Thinking | Refusal) or bool(delta.part.text)
-    if isinstance(delta, Finished):
-        return delta.stop_reason not in _SAYS_NOTHING
-    return isinstance(delta, PartDelta) and bool(delta.text)
-
-
 async def _refused(error: ProviderError) -> AsyncIterator[ModelOutputDelta]:
     yield Failed(error)
 
@@ -241,6 +229,7 @@ def _built(provider: str, environ: Mapping[str, str]) -> ProviderClient:
         from antiphon.providers.local import LocalModel
 
         return LocalModel()
-    from antiphon.providers import http
 
-    return http.provider(provider, environ=environ)
+    from antiphon.providers import http_provider
+
+    return http_provider.provider(provider, environ=environ)

@@ -23,6 +23,7 @@ from operator import itemgetter
 from msgspec import Struct
 
 from antiphon.errors import RoutingError
+from antiphon.providers.model_name import check_model_name
 
 
 class Target(Struct, frozen=True):
@@ -50,7 +51,10 @@ class Route(Struct, frozen=True):
 
 
 class RouteTable:
-    """Resolves names. `providers` says which there are, each with globs of the models that are its own."""
+    """Resolves names. `providers` says which there are, each with globs of the models that are its own.
+
+    With `only_routes` a name is served only if a role or a route names it: steps 3 to 5 are for their targets alone.
+    """
 
     def __init__(
         self,
@@ -58,19 +62,25 @@ class RouteTable:
         roles: Mapping[str, str],
         fallbacks: Sequence[str],
         providers: Callable[[], Mapping[str, Sequence[str]]],
+        *,
+        only_routes: bool = False,
     ) -> None:
         self._routes = tuple(routes)
         self._roles = dict(roles)
         self._fallbacks = tuple(fallbacks)
         self._providers = providers
+        self._only_routes = only_routes
         self._targets = lru_cache(maxsize=1024)(self._resolved)
 
     def resolve(self, model: str) -> list[Target]:
-        """Whom to ask for `model`, in order, nobody twice. Raises `RoutingError` for a name that leads nowhere."""
+        """Whom to ask for `model`, in order, nobody twice. Raises `RoutingError` for a name that leads nowhere, and
+        `InvalidModelName` for one that no model can have."""
+        check_model_name(model)
         return list(self._targets(model))
 
     def _resolved(self, model: str) -> tuple[Target, ...]:
-        names = (*self._names(self._without_role(model)), *self._fallbacks)
+        name = self._without_role(model)
+        names = (*self._names(name, is_listed=name != model), *self._fallbacks)
         return tuple(dict.fromkeys(map(self._target, names)))
 
     def _without_role(self, name: str) -> str:
@@ -82,17 +92,20 @@ class RouteTable:
             passed.append(name)
         return name
 
-    def _names(self, name: str) -> Iterator[str]:
+    def _names(self, name: str, *, is_listed: bool) -> Iterator[str]:
         for route in self._routes:
             if fnmatchcase(name, route.pattern):
                 yield from (target.replace("*", name) for target in route.targets)
                 return
+        if self._only_routes and not is_listed:
+            raise RoutingError(f"cannot find the model {name!r}: no route matches it. Add it to the routes")
         yield name
 
     def _target(self, name: str) -> Target:
         providers = self._providers()
         provider, slash, model = name.partition("/")
         if slash and provider in providers:
+            check_model_name(model)
             return Target(provider, model)
         if name in providers:
             return Target(name, "")

@@ -14,6 +14,7 @@ from msgspec import Struct
 from antiphon.conversation.parts_tracker import FAILED
 from antiphon.history import (
     AgentHistory,
+    ApprovalRequestedEntry,
     DebugLogEntry,
     HistoryEntry,
     LiveContextInjectedEntry,
@@ -56,7 +57,7 @@ class Course(Struct):
             case ModelOutputEntry(stop_reason=reason) if reason == FAILED:
                 self._fail()
                 self.is_cut = True
-            case ToolCallStartedEntry() | RollbackEntry() | LiveContextInjectedEntry():
+            case ToolCallStartedEntry() | RollbackEntry() | LiveContextInjectedEntry() | ApprovalRequestedEntry():
                 pass
             case ToolCallResultsEntry() if self.is_cut:
                 pass

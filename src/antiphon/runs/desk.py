@@ -15,20 +15,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
-import msgspec
+from msgspec import structs
 
-from antiphon.conversation import Conversation, ToolLoop, Turn
+from antiphon.conversation import Decision, Turn, decide
 from antiphon.conversation.message import message
 from antiphon.errors import ConversationError, RunRefused
-from antiphon.history import AgentHistory, HistoryEntry, HistoryStore, ModelInputEntry, Run
+from antiphon.history import HistoryEntry, HistoryStore, ModelInputEntry, Run
 from antiphon.parts import InputPart, ToolCallRequest
 from antiphon.runs.book import RunBook
 from antiphon.runs.course import note
 from antiphon.runs.idle_turn import close_open_calls, interrupt_turn, undecided
-
-Decision: TypeAlias = Literal["approve", "deny", "edit"]
 
 _LOOK = 0.2
 _HOLDER = "whoever asks for runs"
@@ -84,15 +82,16 @@ class Runs:
 
     def approve(self, run: str, call: str | None = None, reason: str = "") -> Run:
         """Allow a call, or the one that waits."""
-        return self._decide(run, call, "approve", reason)
+        return self._decide(run, call, Decision(tool_call_id="", decision="approve", reason=reason))
 
     def deny(self, run: str, call: str | None = None, reason: str = "") -> Run:
         """Refuse a call, or the one that waits. The model is told, with the reason."""
-        return self._decide(run, call, "deny", reason)
+        return self._decide(run, call, Decision(tool_call_id="", decision="deny", reason=reason))
 
     def edit(self, run: str, arguments: dict[str, Any] | str, call: str | None = None, reason: str = "") -> Run:
         """Allow a call, or the one that waits, with other arguments. The model is told which."""
-        return self._decide(run, call, "edit", reason, arguments)
+        decision = Decision(tool_call_id="", decision="edit", reason=reason, arguments=arguments)
+        return self._decide(run, call, decision)
 
     def cancel(self, run: str, reason: str = "") -> Run:
         """End a run: at once if nobody plays it, else within the heartbeat of whoever does."""
@@ -150,41 +149,22 @@ class Runs:
         output = Turn.of(self.store.open(self.table.get(run).conversation).snapshot()).output
         return output.response_markdown if output is not None else ""
 
-    def _decide(
-        self, run: str, call: str | None, decision: Decision, reason: str, arguments: dict[str, Any] | str = ""
-    ) -> Run:
+    def _decide(self, run: str, call: str | None, decision: Decision) -> Run:
         known = self.table.get(run)
         if known.state != "suspended":
             raise RunRefused(f"run {known.id} is {known.standing}; no call of it waits for a decision")
         history = self.store.open(known.conversation)
         waiting = undecided(history)
-        if call is None and len(waiting) == 1:
-            call = waiting[0].tool_call_id
-        if call is not None and not _is_decided(history, call, decision, arguments):
-            loop = ToolLoop(Conversation(history=history))
-            if decision == "approve":
-                loop.approve(call, reason)
-            elif decision == "deny":
-                loop.deny(call, reason)
-            else:
-                loop.edit(call, arguments, reason)
-        elif call is None and waiting:
+        if call is None and len(waiting) > 1:
             names = ", ".join(f"{each.tool_call_id} ({each.tool_name})" for each in waiting)
             raise RunRefused(f"several calls of run {known.id} wait; say which: {names}")
+        if call is None and waiting:
+            call = waiting[0].tool_call_id
+        if call is not None:
+            decide(history, structs.replace(decision, tool_call_id=call))
         return self.table.get(known.id) if undecided(history) else self.table.wake(known.id)
 
 
 def submit(store: HistoryStore, *content: InputPart | str, **how: Any) -> Run:
     """Ask something, for some worker to answer. `how` is as `Runs.submit` takes it."""
     return Runs(store).submit(*content, **how)
-
-
-def _is_decided(history: AgentHistory, call: str, decision: Decision, arguments: dict[str, Any] | str) -> bool:
-    """Whether this very decision is in the log already."""
-    state = Turn.of(history.snapshot()).open_calls.get(call)
-    if state is None or state.decision is None or state.decision.decision != decision:
-        return False
-    if decision != "edit":
-        return True
-    text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
-    return state.decision.arguments == text

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from antiphon.conversation import Bounds, Conversation, Turn
-from antiphon.conversation.driver import TurnDriver
+from antiphon.conversation import Bounds, Conversation, Turn, pending_calls
 from antiphon.conversation.stage import Stage
+from antiphon.conversation.turn_runner import TurnRunner
 from antiphon.history import AgentHistory, HistoryStore
 from antiphon.parts import ToolCallRequest
 
@@ -16,7 +16,7 @@ _SECONDS = 10.0
 
 def mark_interrupted(history: AgentHistory) -> None:
     """Write down that the turn was interrupted, if it is not over."""
-    _driver(history).interrupted()
+    _runner(history).finish_interrupted()
 
 
 def interrupt_turn(store: HistoryStore, conversation: str, holder: str) -> None:
@@ -32,7 +32,7 @@ def close_open_calls(store: HistoryStore, conversation: str, holder: str) -> Non
         return
     with _nobodys(store, conversation, holder) as history:
         if history is not None:
-            _driver(history).close_calls("the conversation went on without it")
+            _runner(history).close_calls("the conversation went on without it")
 
 
 @contextmanager
@@ -53,13 +53,17 @@ def _nobodys(store: HistoryStore, conversation: str, holder: str) -> Iterator[Ag
 
 
 def undecided(history: AgentHistory) -> tuple[ToolCallRequest, ...]:
-    """The calls of a suspended turn that wait for a person: all that can run without one have run."""
+    """The calls of a suspended turn that wait for a person."""
+    turn = Turn.of(history.snapshot())
+    if any(state.approval_requested for state in turn.open_calls.values()):
+        return pending_calls(turn)
+    # A turn that an older version suspended has no requests in its log; all that can run without a person have run.
     return tuple(
         state.call
-        for state in Turn.of(history.snapshot()).open_calls.values()
+        for state in turn.open_calls.values()
         if state.result is None and state.decision is None and state.started is None
     )
 
 
-def _driver(history: AgentHistory) -> TurnDriver:
-    return TurnDriver(Stage(Conversation(history=history)), Bounds(), lambda _: None)
+def _runner(history: AgentHistory) -> TurnRunner:
+    return TurnRunner(Stage(Conversation(history=history)), Bounds(), lambda _: None)

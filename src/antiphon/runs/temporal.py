@@ -28,8 +28,7 @@ from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
+from antiphon.conversation import Decision as CallDecision
 from antiphon.conversation import LoopFinished, ToolLoop, Turn
 from antiphon.conversation.message import message
 from antiphon.conversation.parts_tracker import FAILED
@@ -299,24 +298,22 @@ def _is_done(history: AgentHistory, version: int) -> bool:
 
 
 def _decide(loop: ToolLoop, decisions: Sequence[Decision]) -> str:
-    """Write down what people said; what of it cannot be taken, in words."""
+    """Record what people decided; the reason if a decision cannot be recorded."""
     note = ""
-    for said in decisions:
-        state = loop.chat.turn.open_calls.get(said.call)
-        known = state.decision if state is not None else None
-        arguments = None if said.arguments is None else msgspec.json.encode(said.arguments).decode()
-        if known is not None and (known.decision, known.arguments) == (said.decision, arguments):
-            continue  # an earlier attempt wrote it down, or somebody said it twice
+    for given in decisions:
+        arguments = (given.arguments or {}) if given.decision == "edit" else None
         try:
-            if said.decision == "approve":
-                loop.approve(said.call, said.reason)
-            elif said.decision == "deny":
-                loop.deny(said.call, said.reason)
-            else:
-                loop.edit(said.call, arguments or "{}", said.reason)
+            loop.decide(
+                CallDecision(
+                    tool_call_id=given.call,
+                    decision=given.decision,  # type: ignore[arg-type]  # `decide` checks it
+                    reason=given.reason,
+                    arguments=arguments,
+                )
+            )
         except ConversationError as error:
             note = str(error)
-            logger.warning("a decision was not taken: %s", error)
+            logger.warning("a decision was not recorded: %s", error)
     return note
 
 

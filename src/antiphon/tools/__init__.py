@@ -3,12 +3,13 @@
 from antiphon.errors import InvalidArguments, InvalidTool, ToolError
 from antiphon.tools.cache import ResultCache
 from antiphon.tools.context import ToolContext
-from antiphon.tools.executor import ToolExecutor
+from antiphon.tools.executor import ApprovalPolicy, ToolExecutor, ask_before_changes, tool_policy
 from antiphon.tools.outcome import CallObserver, CallOutcome
 from antiphon.tools.registry import ToolRegistry, ToolSource
 from antiphon.tools.tool import Effect, FunctionTool, Tool, ToolSettings, tool
 
 __all__ = [
+    "ApprovalPolicy",
     "CallObserver",
     "CallOutcome",
     "Effect",
@@ -23,5 +24,7 @@ __all__ = [
     "ToolRegistry",
     "ToolSettings",
     "ToolSource",
+    "ask_before_changes",
     "tool",
+    "tool_policy",
 ]

@@ -8,16 +8,21 @@ attempt: a retry gets another one, with the same idempotency key and the next `a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+
+if TYPE_CHECKING:
+    from antiphon.providers.client import ProviderClient
+    from antiphon.tools.executor import ToolExecutor
 
 
 class ToolContext(Struct, frozen=True, kw_only=True, eq=False):
     """The call a tool answers, and what the application gave along.
 
     `idempotency_key` is the same whenever this call is tried again, even by another process after a crash: hand it to a
-    backend that knows such keys, and the work is done once. `attempt` counts from 1, `round` is the round of the loop.
+    backend that knows such keys, and the work is done once. `attempt` counts from 1, `round` is the round of the loop. `model`
+    and `provider` are those of the conversation, and `executor` runs its calls: for tools that ask a model themselves.
     """
 
     conversation_id: str = ""
@@ -26,6 +31,9 @@ class ToolContext(Struct, frozen=True, kw_only=True, eq=False):
     round: int = 0
     attempt: int = 1
     state: Any = None
+    executor: ToolExecutor | None = None
+    model: str | ProviderClient | None = None
+    provider: ProviderClient | None = None
     reporter: Callable[[str, float | None], None] | None = None
     """Where `progress` goes; it may be called from any thread."""
 

@@ -10,6 +10,9 @@ tools run on the event loop, so one that computes without ever awaiting holds up
 plain function, which runs in a thread. A thread cannot be stopped: at its deadline such a call is answered, and the answer
 says that the work may be going on.
 
+The executor runs what it is given. Whether a person must allow a call first is decided by its `approval` policy, which
+`CallRunner` asks before it hands a call over.
+
 The fast path: a single call is run without a task around it, and begins at once (see `work`).
 """
 
@@ -20,7 +23,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct, structs
 
@@ -38,17 +41,52 @@ from antiphon.tools.tool import Tool
 from antiphon.tools.validation import not_json
 from antiphon.tools.work import Ending, Work
 
+if TYPE_CHECKING:
+    from antiphon.providers.client import ProviderClient
+
 logger = logging.getLogger("antiphon.tools")
+
+ApprovalPolicy: TypeAlias = Callable[[Tool | None, ToolCallRequest], bool]
+"""Whether a person must allow a call before it runs. The tool is None if the registry has none of that name."""
 
 FIRST_DELAY = 0.2
 LONGEST_DELAY = 5.0
 NAMES_LISTED = 50
 
 
+def tool_policy(tool: Tool | None, call: ToolCallRequest) -> bool:
+    """Ask if the tool's `needs_approval` says so. Arguments that cannot be judged (not JSON, nested too deeply) need a person."""
+    if tool is None or tool.needs_approval is False:
+        return False
+    if not callable(tool.needs_approval):
+        return bool(tool.needs_approval)
+    try:
+        return tool.asks_approval(read_arguments(tool, call))
+    except ToolError:
+        return True
+
+
+def ask_before_changes(tool: Tool | None, call: ToolCallRequest) -> bool:
+    """Ask for every tool that changes something, whatever its own `needs_approval` says (`antiphon chat --ask`)."""
+    return tool is not None and (tool.effect != "read" or tool_policy(tool, call))
+
+
+def read_arguments(tool: Tool, call: ToolCallRequest) -> dict[str, Any]:
+    """The arguments of a call as an object. Raises `InvalidArguments`, whose text is for the model, if they are not one."""
+    if call.freeform:
+        # Free text for a tool that takes an object: it can only be meant for its one argument.
+        names = list(tool.parameters.get("properties", ())) or ["input"]
+        return {names[0]: call.arguments}
+    try:
+        return call.parse_arguments()
+    except (ValueError, RecursionError) as error:
+        raise not_json(tool.name, call.arguments, str(error), tool.parameters) from None
+
+
 class ToolExecutor:
     """Runs the calls of a model. `state` reaches tools as `ToolContext.state`; `on_call` gets the measures of each call.
 
-    `grace` is how long an async tool may take to clean up after it was stopped.
+    `grace` is how long an async tool may take to clean up after it was stopped. `approval` says which calls need a person.
     """
 
     def __init__(
@@ -61,10 +99,11 @@ class ToolExecutor:
         state: Any = None,
         on_call: Callable[[CallOutcome], None] | None = None,
         grace: float = 2.0,
+        approval: ApprovalPolicy = tool_policy,
     ) -> None:
         for setting, value in (("max_parallel", max_parallel), ("max_result_chars", max_result_chars)):
             if value < 1:
-                raise InvalidSetting(f"ToolExecutor: {setting} must be at least 1, not {value}")
+                raise InvalidSetting(f"{setting}={value}: must be at least 1")
         self.registry = registry
         self.max_parallel = max_parallel
         self.max_result_chars = max_result_chars
@@ -72,6 +111,30 @@ class ToolExecutor:
         self.state = state
         self.on_call = on_call
         self.grace = grace
+        self.approval = approval
+
+    def with_registry(self, registry: ToolRegistry) -> ToolExecutor:
+        """An executor of other tools under the same settings: state, callbacks, limits, cache and approval."""
+        return ToolExecutor(
+            registry,
+            max_parallel=self.max_parallel,
+            max_result_chars=self.max_result_chars,
+            cache=self.cache,
+            state=self.state,
+            on_call=self.on_call,
+            grace=self.grace,
+            approval=self.approval,
+        )
+
+    def needs_approval(self, tool: Tool | None, call: ToolCallRequest) -> bool:
+        """Whether a person must allow a call of `tool`. A policy that fails is answered with yes."""
+        if self.approval is tool_policy and (tool is None or tool.needs_approval is False):  # most calls, twice a round
+            return False
+        try:
+            return bool(self.approval(tool, call))
+        except Exception:
+            logger.exception("the approval policy failed for %s, so the call needs approval", call.tool_name)
+            return True
 
     async def execute(
         self,
@@ -81,8 +144,13 @@ class ToolExecutor:
         conversation_id: str = "",
         round: int = 0,  # noqa: A002 - the word of the design
         keys: Callable[[ToolCallRequest], str] | None = None,
+        model: str | ProviderClient | None = None,
+        provider: ProviderClient | None = None,
     ) -> list[ToolCallResult]:
-        """Run the calls and give their results, in order. `keys` gives a call its idempotency key."""
+        """Run the calls and give their results, in order. `keys` gives a call its idempotency key.
+
+        `model` and `provider` are those of the conversation, for tools that ask a model themselves.
+        """
         loop = asyncio.get_running_loop()
         running: list[_RunningCall] = []
         used: dict[str, int] = {}
@@ -93,7 +161,7 @@ class ToolExecutor:
             if count > 1:
                 key = f"{key}#{count}"
             tool = self.registry.get(call.tool_name)
-            running.append(_RunningCall(self, call, tool, key, observer, conversation_id, round, loop))
+            running.append(_RunningCall(self, call, tool, key, observer, conversation_id, round, loop, model, provider))
         if len(running) == 1:
             return [await running[0].answer()]
         return await self._side_by_side(running) if running else []
@@ -114,10 +182,10 @@ class ToolExecutor:
                 task.cancel()
             if pending:
                 await asyncio.wait(pending)
-        for task in tasks:
-            # An observer that failed: its error comes before the cancellations it caused.
-            if not task.cancelled() and task.exception() is not None:
-                task.result()
+            # Read of every task, so that asyncio does not report those that are not raised here.
+            failed = [task for task in tasks if not task.cancelled() and task.exception() is not None]
+        if failed:
+            failed[0].result()  # an observer that failed: its error comes before the cancellations it caused
         return [task.result() for task in tasks]
 
 
@@ -132,6 +200,8 @@ class _RunningCall(Struct, eq=False):
     conversation_id: str
     round: int
     loop: asyncio.AbstractEventLoop
+    model: str | ProviderClient | None = None
+    provider: ProviderClient | None = None
     attempts: int = 0
     is_cached: bool = False
     is_truncated: bool = False
@@ -176,7 +246,7 @@ class _RunningCall(Struct, eq=False):
         tool = self.tool
         if tool is None:
             raise ToolError(self._unknown())
-        arguments = self._read_arguments(tool)
+        arguments = read_arguments(tool, self.call)
         converted = self._validated(tool, arguments)
         if tool.cache_seconds is None:
             return self._tried(tool, converted)
@@ -207,16 +277,6 @@ class _RunningCall(Struct, eq=False):
         more = f" and {len(registry) - NAMES_LISTED} more" if len(registry) > NAMES_LISTED else ""
         return f"There is no tool {shown_text(name)}.{guess} The tools are: {names}{more}."
 
-    def _read_arguments(self, tool: Tool) -> dict[str, Any]:
-        if self.call.freeform:
-            # Free text for a tool that takes an object: it can only be meant for its one argument.
-            names = list(tool.parameters.get("properties", ())) or ["input"]
-            return {names[0]: self.call.arguments}
-        try:
-            return self.call.parse_arguments()
-        except (ValueError, RecursionError) as error:
-            raise not_json(tool.name, self.call.arguments, str(error), tool.parameters) from None
-
     def _validated(self, tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
         try:
             return tool.validate(arguments)
@@ -240,6 +300,9 @@ class _RunningCall(Struct, eq=False):
                 round=self.round,
                 attempt=self.attempts,
                 state=self.executor.state,
+                executor=self.executor,
+                model=self.model,
+                provider=self.provider,
                 reporter=self._report if self.observer is not None else None,
             )
             began, timeout = time.perf_counter(), tool.timeout

@@ -135,10 +135,14 @@ def cut(text: str, limit: int) -> str:
     """The head and the tail of a text, and between them how much is missing."""
     if len(text) <= limit:
         return text
-    mark = f"\n\n[… {len(text) - limit:,} of {len(text):,} characters left out here; ask for less, or for a part …]\n\n"
-    room = max(0, limit - len(mark))
+    # The mark takes room too, and its length depends on the number it states: every digit is written out first.
+    room = max(0, limit - len(_mark(len(text), len(text))))
     tail = room // 3
-    return text[: room - tail] + mark + (text[-tail:] if tail else "")
+    return text[: room - tail] + _mark(len(text) - room, len(text)) + (text[-tail:] if tail else "")
+
+
+def _mark(omitted: int, characters: int) -> str:
+    return f"\n\n[… {omitted:,} of {characters:,} characters omitted; request a smaller part …]\n\n"
 
 
 def size_of(content: Iterable[ResultPart]) -> int:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from antiphon.providers.errand import Errand, Moment
+from antiphon.providers.transport.errand import Errand, Moment
 
 logger = logging.getLogger("antiphon.tools")
 

@@ -17,13 +17,16 @@ from antiphon.conversation import Conversation
 from antiphon.errors import AntiphonError
 from antiphon.gateway.client_keys import ClientKey, ClientKeys
 from antiphon.gateway.config import Config
+from antiphon.gateway.limits import RateLimits
 from antiphon.gateway.message import Answer, ClientRequest
+from antiphon.gateway.origin import OriginRules
 from antiphon.history import AgentHistory, HistoryStore
-from antiphon.web.admission import READING, Admission
+from antiphon.tools.executor import ask_before_changes
+from antiphon.web.admission import API, READING, Admission
 from antiphon.web.asked import Asked
 from antiphon.web.conversation_api import ConversationApi
 from antiphon.web.conversations import LiveConversations
-from antiphon.web.models import ChatModels, CurrentModels
+from antiphon.web.models import ChatModels, CurrentModels, MeteredModels
 from antiphon.web.page_files import PageFiles
 from antiphon.web.plan_api import PlanApi
 from antiphon.web.refusal import Refused, refusal
@@ -35,7 +38,6 @@ logger = logging.getLogger("antiphon.web")
 Handler: TypeAlias = Callable[[Asked], Awaitable[Answer]]
 
 STREAM_SECONDS = 600.0
-_API = "/chat/api"
 _PAGE = "/chat/page/"
 _HEADERS = {
     "x-content-type-options": "nosniff",
@@ -51,8 +53,9 @@ class ChatApp:
     """The chat over a store of conversations.
 
     `models` says who can be talked to, now; `toolboxes` have the tools; `keys` are the clients' keys in force, without which only
-    this machine is served, under its own names and `host`. `system` is the system instruction of new conversations, `token_limit`
-    where compaction is asked for. What is given stays its owner's to close, `toolboxes` apart.
+    this machine is served, under the names that `rules` allow; `limits` count what each key uses. `system` is the system
+    instruction of new conversations, `token_limit` where compaction is asked for. With `asks`, every call of a tool that changes
+    something needs approval. The caller closes what it gives, `toolboxes` apart.
     """
 
     def __init__(
@@ -62,24 +65,28 @@ class ChatApp:
         toolboxes: Toolboxes,
         *,
         keys: Callable[[], ClientKeys] = lambda: ClientKeys(Config()),
-        host: Callable[[], str] = lambda: "127.0.0.1",
-        admit: Callable[[ClientKey], float | None] = lambda _: None,
+        rules: Callable[[], OriginRules] = OriginRules,
+        limits: RateLimits | None = None,
         system: str = "",
         token_limit: int | None = None,
+        asks: bool = False,
         stream_seconds: Callable[[], float] = lambda: STREAM_SECONDS,
         most_running: int = MOST_RUNNING,
         page: PageFiles | None = None,
     ) -> None:
         self._models = models
-        self._choice = ModelChoice(models, admit)
+        self._limits = limits or RateLimits()
+        self._choice = ModelChoice(models, self._limits)
+        self._keys = keys
         self._toolboxes = toolboxes
-        self._admission = Admission(keys, host)
+        self._admission = Admission(keys, rules)
         self._token_limit = token_limit
+        self._asks = asks
         self._page = page or PageFiles()
         self._is_closing = False
         self._provider = CurrentModels(models)
         self.conversations = LiveConversations(store, self._put_to_work)
-        conversation = ConversationApi(self.conversations, self._choice, self._provider, system)
+        conversation = ConversationApi(self.conversations, self._choice, system)
         turn = TurnApi(self.conversations, self._choice, stream_seconds, most_running)
         plan = PlanApi(toolboxes)
         one = r"/conversations/(?P<id>[^/]+)"
@@ -106,19 +113,24 @@ class ChatApp:
             }.items()
         ]
 
-    async def handle(self, request: ClientRequest) -> Answer:
+    def admit(self, request: ClientRequest) -> ClientKey | Answer:
+        """Whose request it is, decided without its body."""
+        return admit(self._admission, request)
+
+    async def handle(self, request: ClientRequest, admission: ClientKey | None = None) -> Answer:
         """Answer a request."""
-        is_api = request.path.startswith(f"{_API}/")
+        key = admission or self.admit(request)
+        if isinstance(key, Answer):
+            return key
         try:
-            self._admission.check_place(request)
-            answer = await self._called(request) if is_api else self._shown(request)
+            is_api = request.path.startswith(API)
+            answer = await self._called(request, key) if is_api else self._shown(request)
         except AntiphonError as error:
             answer = refusal(error)
         except Exception:
             logger.exception("a request failed inside the chat")
             answer = refusal(Refused(f"the chat failed; its log says more under {request.request_id}", 500, "failed"))
-        answer.headers = {**_HEADERS, **(_API_HEADERS if is_api else {}), **answer.headers}
-        return answer
+        return _protected(request, answer)
 
     async def aclose(self, grace: float = 0.0) -> None:
         """Let the watchers go and end the turns, which get `grace` seconds; let go of the tools."""
@@ -138,17 +150,16 @@ class ChatApp:
             return self._page.answer(request, request.path.removeprefix(_PAGE))
         raise Refused(f"there is nothing at {request.path[:200]}; the chat is at /chat/", 404, "not_found")
 
-    async def _called(self, request: ClientRequest) -> Answer:
+    async def _called(self, request: ClientRequest, key: ClientKey) -> Answer:
         if self._is_closing:  # a page that was let go of comes back at once
             raise Refused("the chat is stopping; come back when it is up again", 503, "stopping")
-        path = request.path.removeprefix(_API)
+        path = "/" + request.path.removeprefix(API)
         for pattern, handlers in self._doors:
             if found := pattern.fullmatch(path):
                 handler = handlers.get(request.method)
                 if handler is None:
                     told = ", ".join(handlers)
                     raise Refused(f"{request.path[:200]} takes {told}, not {request.method}", 405, "method", allow=told)
-                key = self._admission.check_caller(request)
                 return await handler(Asked(request, key, **found.groupdict()))
         raise Refused(f"there is nothing at {request.path[:200]}", 404, "not_found")
 
@@ -168,7 +179,7 @@ class ChatApp:
                         "name": tool.name,
                         "description": tool.description,
                         "effect": tool.effect,
-                        "needs_approval": bool(tool.needs_approval),
+                        "needs_approval": bool(tool.needs_approval) or (self._asks and tool.effect != "read"),
                     }
                     for tool in tools
                 ],
@@ -179,10 +190,38 @@ class ChatApp:
 
     def _put_to_work(self, history: AgentHistory, owner: str) -> Conversation:
         registry = self._toolboxes.of(owner).registry
-        return Conversation(
+        chat = Conversation(
             self._choice.default,
-            provider=self._provider,
+            provider=MeteredModels(self._provider, lambda tokens: self._charge(owner, tokens)),
             tools=registry,
             history=history,
             token_limit=self._token_limit,
+            approval=ask_before_changes if self._asks else None,
         )
+        # A conversation from a terminal or a program continues with the model it was with, as in the terminal.
+        if (origin := chat.last_origin) is not None and self._choice.is_available(
+            name := f"{origin.provider}/{origin.model}"
+        ):
+            chat.model = name
+        return chat
+
+    def _charge(self, owner: str, tokens: int) -> None:
+        """Charge a call of a model to the key whose conversation it is, by the limits that key has now."""
+        key = next((client for client in self._keys().clients if client.name == owner), None)
+        if key is not None:
+            self._limits.spend(key, tokens)
+
+
+def admit(admission: Admission, request: ClientRequest) -> ClientKey | Answer:
+    """Whose request it is, or the answer that refuses it."""
+    try:
+        return admission.admit(request)
+    except Refused as error:
+        return _protected(request, refusal(error))
+
+
+def _protected(request: ClientRequest, answer: Answer) -> Answer:
+    """The answer with the headers that tell a browser what not to do with it."""
+    is_api = request.path.startswith(API)
+    answer.headers = {**_HEADERS, **(_API_HEADERS if is_api else {}), **answer.headers}
+    return answer

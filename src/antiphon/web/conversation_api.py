@@ -18,7 +18,6 @@ from antiphon.web.asked import Asked
 from antiphon.web.conversations import LiveConversations, tag_of
 from antiphon.web.entry_view import entry_json, entry_row, media_in
 from antiphon.web.live_conversation import LiveConversation
-from antiphon.web.models import CurrentModels
 from antiphon.web.refusal import Refused
 from antiphon.web.rendered import rendered_views
 from antiphon.web.turn_api import ModelChoice
@@ -60,13 +59,10 @@ class RollbackTo(Struct, frozen=True, forbid_unknown_fields=True):
 class ConversationApi:
     """Answers what is asked about conversations."""
 
-    def __init__(
-        self, conversations: LiveConversations, models: ModelChoice, provider: CurrentModels, system: str = ""
-    ) -> None:
+    def __init__(self, conversations: LiveConversations, models: ModelChoice, system: str = "") -> None:
         self._conversations = conversations
         self._store = conversations.store
         self._models = models
-        self._provider = provider
         self._system = system
 
     async def list(self, asked: Asked) -> Answer:
@@ -167,7 +163,8 @@ class ConversationApi:
             snapshot = live.chat.history.snapshot()
             up_to = summarised_up_to(snapshot)
             model = live.chat.model or self._models.default
-            summary = await summary_of(snapshot, up_to, self._provider, model)
+            await self._models.admit(model, asked.key)
+            summary = await summary_of(snapshot, up_to, live.chat.client, model)
             await live.apart(lambda: live.chat.history.compact(summary, up_to))
             live.tell_entries()
         return Answer.json({"summary": summary, "up_to": up_to, "tokens": live.chat.tokens})
@@ -242,11 +239,11 @@ class ConversationApi:
         }
 
     async def _found(self, asked: Asked, query: str, limit: int) -> dict[str, Any]:
-        hits = await asyncio.to_thread(lambda: self._store.search(query, limit=_MOST_LISTED))
+        tag = tag_of(asked.owner) if asked.owner else None
+        hits = await asyncio.to_thread(lambda: self._store.search(query, limit=_MOST_LISTED, tag=tag))
         found: dict[str, dict[str, Any]] = {}
         for hit in hits:
-            if not asked.owner or tag_of(asked.owner) in hit.conversation.tags:
-                found.setdefault(hit.conversation.id, _row(hit.conversation, hit.excerpt, hit.sequence_number))
+            found.setdefault(hit.conversation.id, _row(hit.conversation, hit.excerpt, hit.sequence_number))
         return {"conversations": list(found.values())[:limit], "total": len(found)}
 
 

@@ -60,7 +60,7 @@ class LiveConversation:
         self._has_finished = True
         self.places.follow(chat.history.snapshot())
         self._order.told = chat.history.version
-        if chosen := _chosen_model(chat.history.snapshot()):
+        if chosen := chosen_model(chat.history.snapshot()):
             chat.model = chosen
 
     # How it stands.
@@ -117,9 +117,7 @@ class LiveConversation:
     async def choose(self, model: str) -> None:
         """Let another model answer from the next round on."""
         if model != self.chat.model:
-            note = EntryMetadata(extra={_CHOSEN: model})
-            entry = DebugLogEntry("model", f"From here on {model} is asked.", metadata=note)
-            await self.apart(lambda: self.chat.history.append(entry))
+            await self.apart(lambda: self.chat.history.append(model_note(model)))
             self.chat.model = model
             self.tell_entries()
 
@@ -233,7 +231,12 @@ def _pieces(found: Sequence[Numbered]) -> Iterator[bytes]:
             gathered = []
 
 
-def _chosen_model(snapshot: AgentHistorySnapshot) -> str:
+def model_note(model: str) -> DebugLogEntry:
+    """The entry that says which model was chosen."""
+    return DebugLogEntry("model", f"From here on {model} is asked.", metadata=EntryMetadata(extra={_CHOSEN: model}))
+
+
+def chosen_model(snapshot: AgentHistorySnapshot) -> str:
     """The model that was chosen last, as the log has it."""
     for entry in reversed(snapshot.effective):
         if isinstance(entry, DebugLogEntry) and entry.metadata and entry.metadata.extra:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 
+from antiphon.context.tokens import CHARACTERS_PER_TOKEN, CharacterEstimate
 from antiphon.history import ContextEntry
 from antiphon.providers.call import ProviderCallOptions
-from antiphon.providers.choice import OFFERS, OFFLINE, SERVERS, Choice, default_model
 from antiphon.providers.client import ProviderClient
+from antiphon.providers.default_model import OFFERS, OFFLINE, SERVERS, Choice, default_model
 from antiphon.providers.presets import PRESETS
 from antiphon.providers.router import ProviderRouter
-from antiphon.wire.delta import ModelOutputDelta
+from antiphon.wire.delta import Finished, ModelOutputDelta, PartDelta, UsageReported
 
 
 class ChatModels:
@@ -47,6 +49,42 @@ class CurrentModels(ProviderClient):
         async with aclosing(self._models().router.call_model(context, options)) as deltas:  # type: ignore[type-var]
             async for delta in deltas:
                 yield delta
+
+
+class MeteredModels(ProviderClient):
+    """The same provider, with every call charged: `charge` gets the tokens once the call is over, however it ended.
+
+    What the provider reported counts. Without a report, and for a stream that was not read to its end, the tokens are estimated;
+    a call that failed before anything came costs nothing.
+    """
+
+    name = "chat"
+
+    def __init__(self, provider: ProviderClient, charge: Callable[[int], None]) -> None:
+        self._provider = provider
+        self._charge = charge
+
+    async def call_model(
+        self, context: Sequence[ContextEntry], options: ProviderCallOptions
+    ) -> AsyncIterator[ModelOutputDelta]:
+        reported, characters, has_output, is_finished = 0, 0, False, False
+        try:
+            async with aclosing(self._provider.call_model(context, options)) as deltas:  # type: ignore[type-var]
+                async for delta in deltas:
+                    match delta:
+                        case UsageReported():
+                            reported = delta.usage.total
+                        case PartDelta():
+                            characters += len(delta.text)
+                            has_output = True
+                        case Finished():
+                            is_finished = True
+                    yield delta
+        finally:
+            if has_output and not (is_finished and reported):
+                prompt = sum(map(CharacterEstimate().count, context))
+                reported = max(reported, prompt + math.ceil(characters / CHARACTERS_PER_TOKEN))
+            self._charge(reported)
 
 
 def models_of_environment(environ: Mapping[str, str], model: str | ProviderClient | None = None) -> ChatModels:

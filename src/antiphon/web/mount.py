@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from antiphon.errors import AntiphonError, RoutingError
+from antiphon.gateway.client_keys import ClientKey
 from antiphon.gateway.gateway import Gateway
 from antiphon.gateway.message import Answer, ClientRequest
 from antiphon.gateway.models import listed_models
@@ -18,14 +19,15 @@ from antiphon.gateway.running import Running
 from antiphon.gateway.upstream import Upstream
 from antiphon.history import HistoryStore
 from antiphon.history.opening import folder_of
-from antiphon.providers.choice import MODEL_VARIABLE, OFFERS, Choice, default_model
 from antiphon.providers.client import ProviderClient
-from antiphon.providers.http import HttpProviderClient
+from antiphon.providers.default_model import MODEL_VARIABLE, OFFERS, Choice, default_model
+from antiphon.providers.http_provider import HttpProviderClient
 from antiphon.providers.offline import OfflineModel
 from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.router import ProviderRouter
-from antiphon.providers.transport import Timeouts
-from antiphon.web.app import STREAM_SECONDS, ChatApp
+from antiphon.providers.transport.request import Timeouts
+from antiphon.web.admission import Admission
+from antiphon.web.app import STREAM_SECONDS, ChatApp, admit
 from antiphon.web.models import ChatModels
 from antiphon.web.refusal import Refused, refusal
 from antiphon.web.serving import opened_store
@@ -46,19 +48,24 @@ class MountedChat:
     def __init__(self, gateway: Gateway, place: str | Path) -> None:
         self._gateway = gateway
         self._place = place
+        self._admission = Admission(lambda: gateway.running.keys, lambda: gateway.running.origin_rules)
         self._opening = asyncio.Lock()
         self._is_closed = False
         self._store: HistoryStore | None = None
         self._app: ChatApp | None = None
         self._built: tuple[Running, ChatModels] | None = None
 
-    async def handle(self, request: ClientRequest) -> Answer:
+    def admit(self, request: ClientRequest) -> ClientKey | Answer:
+        """Whose request it is, decided without its body and before the store is opened."""
+        return admit(self._admission, request)
+
+    async def handle(self, request: ClientRequest, admission: ClientKey | None = None) -> Answer:
         """Answer a request."""
         try:
             app = self._app or await self._opened()
         except AntiphonError as error:
             return refusal(Refused(f"the chat cannot be opened: {error}", 503, "unavailable"))
-        return await app.handle(request)
+        return await app.handle(request, admission)
 
     async def aclose(self, grace: float) -> None:
         """End what is under way, and let go of the store."""
@@ -81,8 +88,8 @@ class MountedChat:
                     self._models,
                     Toolboxes(folder_of(self._place)),
                     keys=lambda: gateway.running.keys,
-                    host=lambda: gateway.running.config.gateway.host,
-                    admit=gateway.limits.admit,
+                    rules=lambda: gateway.running.origin_rules,
+                    limits=gateway.limits,
                     stream_seconds=self._stream_seconds,
                 )
             return self._app
@@ -101,7 +108,7 @@ class MountedChat:
 def models_of(running: Running) -> ChatModels:
     """The models of a gateway: those it lists, and one of each provider."""
     clients = {name: _client(running, name) for name in running.upstreams}
-    router = ProviderRouter(clients, routes=running.routes, environ={})
+    router = ProviderRouter(clients, routes=running.routes, environ={}, only_routes=running.only_routes)
     names = list(dict.fromkeys(_named(running)))
     if not names:
         raise Refused("the gateway has no model that can be named; add one to [[models]]", 503, "unavailable")
@@ -138,7 +145,8 @@ def _client(running: Running, name: str) -> ProviderClient:
         name=name,
         base_url=upstream.base_url,
         keys=upstream.pool or (),
-        headers=settings.header_values(running.environ),
+        headers=settings.headers,
+        environ=running.environ,
         api_version=settings.api_version,
         timeouts=Timeouts(connect=settings.connect_seconds, read=settings.read_seconds, total=settings.total_seconds),
         transport=upstream.transport,

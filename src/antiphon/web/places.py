@@ -10,6 +10,7 @@ from typing import NamedTuple
 from antiphon.conversation.turn import Turn
 from antiphon.history import (
     AgentHistorySnapshot,
+    ApprovalRequestedEntry,
     HistoryEntry,
     LiveContextInjectedEntry,
     ModelOutputEntry,
@@ -60,12 +61,14 @@ class Places:
             self._now = Place(self._now.turn + 1, 0)
         elif isinstance(entry, ModelOutputEntry):
             self._now = Place(self._now.turn, self._now.round + 1)
-        elif isinstance(entry, LiveContextInjectedEntry):  # it is shown for the output that follows
+        elif isinstance(entry, LiveContextInjectedEntry) or (
+            isinstance(entry, ApprovalRequestedEntry) and not self._standing.open_calls
+        ):  # it is written for the output that follows
             return Place(self._now.turn, self._now.round + 1)
         return self._now
 
     def _roll_back(self, snapshot: AgentHistorySnapshot, rollback: RollbackEntry) -> None:
-        self._spans.roll_back(rollback.sequence_number, rollback.to)
+        self._spans.roll_back(rollback.sequence_number, rollback.to, rollback.kept)
         self._start()
         for entry in effective_entries(snapshot.entries, self._spans.at(rollback.sequence_number)):
             self._placed(entry)

@@ -17,10 +17,10 @@ from antiphon.context import render_live_context
 from antiphon.errors import ConversationError
 from antiphon.history import AgentHistory, AgentHistorySnapshot, HistoryEntry, ModelOutputEntry, Origin
 from antiphon.providers.call import ProviderCallOptions
-from antiphon.providers.choice import OFFERS
-from antiphon.providers.http import HttpProviderClient
+from antiphon.providers.default_model import OFFERS
+from antiphon.providers.http_provider import HttpProviderClient
 from antiphon.providers.presets import PRESETS
-from antiphon.providers.transport import HttpRequest, HttpResponse
+from antiphon.providers.transport.request import HttpRequest, HttpResponse
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.request import ModelRequest, ToolDefinition
 

@@ -13,12 +13,15 @@ from antiphon.errors import ServeRefused, StoreError
 from antiphon.gateway.client_keys import is_loopback
 from antiphon.gateway.config import GatewaySettings
 from antiphon.gateway.metrics import Metrics
+from antiphon.gateway.origin import OriginRules
 from antiphon.gateway.server import Listener, bound
 from antiphon.gateway.serving import stopped_by_signals
 from antiphon.history import HistoryStore
 from antiphon.history.opening import folder_of, open_store
+from antiphon.history.private_files import make_private_folder
 from antiphon.providers.client import ProviderClient
 from antiphon.web.app import ChatApp
+from antiphon.web.live_conversation import chosen_model, model_note
 from antiphon.web.models import models_of_environment
 from antiphon.web.toolbox import Toolboxes
 
@@ -38,11 +41,15 @@ def serve_chat(
     with_tools: bool = True,
     folder: Path | None = None,
     token_limit: int | None = None,
+    asks: bool = False,
+    resume: str | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> int:
     """Serve the chat until Ctrl-C or SIGTERM; the exit code. Says what answers, and where the page is.
 
     Only this machine is served, for there are no keys here: `antiphon serve` has them. Plans and documents are beside the store.
+    With `asks`, tools that change something need approval. With `resume` the page opens that conversation, with `model` and
+    `system` if they are given.
     """
     if host != "localhost" and not is_loopback(host):
         raise ServeRefused(
@@ -51,18 +58,37 @@ def serve_chat(
     models = models_of_environment(os.environ if environ is None else environ, model)
     _say(str(models.choice))
 
-    def ready(url: str) -> None:
-        _say(f"the chat is at {url}")
-        if opens_browser:
-            webbrowser.open(url)
-
     toolboxes = Toolboxes(folder_of(store), folder=folder, with_builtin=with_tools)
     with opened_store(store) as conversations:
+        shown = _resumed(conversations, resume, model, system) if resume else ""
+
+        def ready(url: str) -> None:
+            address = url + (f"#/c/{shown}" if shown else "")
+            _say(f"the chat is at {address}")
+            if opens_browser:
+                webbrowser.open(address)
+
         app = ChatApp(
-            conversations, lambda: models, toolboxes, host=lambda: host, system=system or "", token_limit=token_limit
+            conversations,
+            lambda: models,
+            toolboxes,
+            rules=lambda: OriginRules(host),
+            system=system or "",
+            token_limit=token_limit,
+            asks=asks,
         )
         asyncio.run(serving(app, host, port, ready=ready))
     return 0
+
+
+def _resumed(store: HistoryStore, resume: str, model: str | ProviderClient | None, system: str | None) -> str:
+    """The id of the conversation to resume, with another model and system instruction if they are given."""
+    history = store.open(resume)
+    if system is not None and system != history.system_instruction:
+        history.set_system_instruction(system)
+    if isinstance(model, str) and model != chosen_model(history.snapshot()):
+        history.append(model_note(model))
+    return history.id
 
 
 def _say(line: str) -> None:
@@ -74,7 +100,7 @@ def opened_store(place: str | Path) -> HistoryStore:
     """The store at a place; the folder of a file is made if it is not there."""
     folder = folder_of(place)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(folder)
     except OSError as error:
         raise StoreError(f"cannot make the folder {folder}: {error.strerror or error}") from error
     return open_store(place)

@@ -49,13 +49,17 @@ class SharedChat:
         self._session: Any = None
         self._is_closed = False
 
-    async def handle(self, request: ClientRequest) -> Answer:
-        """Answer a request, or have it answered."""
+    def admit(self, request: ClientRequest) -> Any:
+        """Whose request it is, decided without its body."""
+        return self._chat.admit(request)
+
+    async def handle(self, request: ClientRequest, admission: Any = None) -> Answer:
+        """Answer a request, or have it answered by the worker that has the chat, which admits it again."""
         from aiohttp import ClientConnectorError, ClientError
 
         for _ in range(_TRIES):
             if await self._is_mine():
-                return await self._chat.handle(request)
+                return await self._chat.handle(request, admission)
             try:
                 return await self._handed_on(request)
             except ClientConnectorError:

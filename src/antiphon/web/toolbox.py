@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from antiphon.errors import StoreReadOnly
+from antiphon.history.private_files import make_private_folder
 from antiphon.tools.builtin import PlanStore, plan_tools, search_tool
 from antiphon.tools.registry import ToolRegistry
 from antiphon.tools.tool import Tool
@@ -63,7 +64,7 @@ class Toolboxes:
         if self._data_dir is None:
             return ":memory:"
         try:
-            self._data_dir.mkdir(parents=True, exist_ok=True)
+            make_private_folder(self._data_dir)
         except OSError as error:
             raise StoreReadOnly(f"the folder {self._data_dir} cannot be made: {error.strerror or error}") from error
         # An owner's name may hold anything; its digest is a name for a file.

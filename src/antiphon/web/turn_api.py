@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
 
 from msgspec import Struct
 
-from antiphon.conversation import ToolLoop
+from antiphon.conversation import Decision
+from antiphon.errors import AntiphonError
 from antiphon.gateway.client_keys import ClientKey
+from antiphon.gateway.limits import RateLimits
 from antiphon.gateway.message import Answer
 from antiphon.parts import InputPart
 from antiphon.web.asked import Asked, number_of
@@ -25,18 +27,26 @@ _RUNNING = "a turn is being played; wait for its end, stop it, or send interrupt
 
 
 class ModelChoice:
-    """Which models a client may name. `admit` says how long a key has to wait, if its limit is used up."""
+    """Which models a client may name, and whether its limits let it ask now."""
 
-    def __init__(
-        self, models: Callable[[], ChatModels], admit: Callable[[ClientKey], float | None] = lambda _: None
-    ) -> None:
+    def __init__(self, models: Callable[[], ChatModels], limits: RateLimits) -> None:
         self._models = models
-        self._admit = admit
+        self._limits = limits
 
     @property
     def default(self) -> str:
         """The model that is asked when nobody chose one."""
         return self._models().choice.model
+
+    def is_available(self, model: str) -> bool:
+        """Whether a model of that name is known and its provider has what it needs, such as a key."""
+        models = self._models()
+        try:
+            models.check(model)
+            models.router.client(models.router.resolve(model)[0].provider)
+        except AntiphonError:
+            return False
+        return True
 
     def names(self, key: ClientKey) -> tuple[str, ...]:
         """The models on the menu."""
@@ -48,11 +58,12 @@ class ModelChoice:
         if not key.may_use(model):
             raise Refused(f"this key may not use {model}", 403, "forbidden")
 
-    def admit(self, key: ClientKey) -> None:
-        """Raise if this client has to wait."""
-        wait = self._admit(key)
+    async def admit(self, model: str, key: ClientKey) -> None:
+        """Count a request to a model; raise if this client cannot have the model, or has to wait."""
+        self.check(model, key)
+        wait = await self._limits.admitted(key)
         if wait is not None:
-            raise Refused("this key has used up its limit for now", 429, "rate_limit", retry_after=f"{wait:.0f}")
+            raise Refused("this key has used up its limit for now", 429, "rate_limit", retry_after=str(math.ceil(wait)))
 
 
 class TurnAsked(Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,13 +74,8 @@ class TurnAsked(Struct, frozen=True, forbid_unknown_fields=True):
     interrupt: bool = False
 
 
-class Decision(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a person decided about a call."""
-
-    tool_call_id: str
-    decision: Literal["approve", "deny", "edit"]
-    reason: str = ""
-    arguments: dict[str, Any] | str | None = None
+class DecisionAsked(Decision, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a person decided on a call, as the page sends it."""
 
 
 class TurnApi:
@@ -95,7 +101,7 @@ class TurnApi:
             raise Refused(_RUNNING, 409, "running")
         parts = parts_of(said.content, await self._known(said.content, asked))
         self._check_room(live)
-        self._check_model(said.model or live.chat.model or self._models.default, asked)
+        await self._models.admit(said.model or live.chat.model or self._models.default, asked.key)
         async with live.writing:
             await live.interrupt()
             if said.model:
@@ -106,7 +112,7 @@ class TurnApi:
         """Go on with a turn that stopped."""
         live = await self._opened(asked)
         self._check_room(live)
-        self._check_model(live.chat.model or self._models.default, asked)
+        await self._models.admit(live.chat.model or self._models.default, asked.key)
         async with live.writing:
             if live.is_running:
                 raise Refused(_RUNNING, 409, "running")
@@ -119,11 +125,13 @@ class TurnApi:
 
     async def decide(self, asked: Asked) -> Answer:
         """Allow a call, deny it, or change its arguments. Once all are decided, the turn goes on."""
-        live, decision = await self._opened(asked), asked.read(Decision)
+        live, decision = await self._opened(asked), asked.read(DecisionAsked)
         async with live.writing:
             if live.is_running:
                 raise Refused("no call waits for a decision: a turn is being played", 409, "running")
-            await live.apart(lambda: _decide(live.loop, decision))
+            if [call.tool_call_id for call in live.pending] == [decision.tool_call_id]:  # the turn continues after it
+                await self._models.admit(live.chat.model or self._models.default, asked.key)
+            await live.apart(lambda: live.loop.decide(decision))
             live.tell_entries()
             pending = live.pending
             if not pending:
@@ -154,21 +162,6 @@ class TurnApi:
                 known[given] = given.of(live.chat.history.entries)
         return known
 
-    def _check_model(self, model: str, asked: Asked) -> None:
-        self._models.check(model, asked.key)
-        self._models.admit(asked.key)
-
     def _check_room(self, live: LiveConversation) -> None:
         if not live.is_running and self._conversations.running >= self._most_running:
             raise Refused(f"{self._most_running} turns are being played already; try again soon", 503, "busy")
-
-
-def _decide(loop: ToolLoop, decision: Decision) -> None:
-    if decision.decision == "approve":
-        loop.approve(decision.tool_call_id, decision.reason)
-    elif decision.decision == "deny":
-        loop.deny(decision.tool_call_id, decision.reason)
-    elif decision.arguments is None:
-        raise Refused("say which arguments the call shall have: arguments is missing")
-    else:
-        loop.edit(decision.tool_call_id, decision.arguments, decision.reason)

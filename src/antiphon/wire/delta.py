@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct, structs
 
 from antiphon.history.usage import TokenUsage
-from antiphon.parts import NativeExtras, OutputPart, ToolCallRequest
+from antiphon.parts import NativeExtras, OutputPart, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire.output import ModelOutput, ProviderError, StopReason
 
 
@@ -89,6 +89,26 @@ class Failed(Struct, frozen=True, tag=True, gc=False):
 ModelOutputDelta: TypeAlias = (
     Started | PartStarted | PartDelta | PartExtended | PartEnded | UsageReported | Finished | Failed
 )
+
+
+EMPTY_STOP_REASONS: frozenset[str] = frozenset({"", "end", "other", "malformed_call"})
+"""Stop reasons that do not explain why an answer is empty. Any other one (a refusal, a length limit) is itself an answer."""
+
+
+def is_visible(delta: ModelOutputDelta) -> bool:
+    """Whether a reader sees something new. Until then nothing was shown, and the call may be made again or elsewhere.
+
+    Visible are text in a `PartDelta` or `PartStarted`, the start of any part that is not text, thinking or refusal, and a stop
+    reason that explains an empty answer.
+    """
+    kind = type(delta)
+    said: Any = delta
+    if kind is PartDelta:
+        return bool(said.text)
+    if kind is PartStarted:
+        part = said.part
+        return not isinstance(part, Text | Thinking | Refusal) or bool(part.text)
+    return kind is Finished and said.stop_reason not in EMPTY_STOP_REASONS
 
 
 def whole_part(part: Any, pieces: list[str], native: NativeExtras | None) -> Any:

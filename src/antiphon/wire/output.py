@@ -47,6 +47,10 @@ _STATUSES: dict[int, ErrorKind] = {
 }
 
 
+NOT_AN_ANSWER = "not_an_answer"
+"""The code of an error that stands for an answer that cannot be read. It may be billed, so it is not asked for again."""
+
+
 def kind_of_status(status: int | None) -> ErrorKind | None:
     """The kind of error that an HTTP status tells; None if it tells of none."""
     if status is None or status < 400:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import operator
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -31,10 +32,31 @@ FREEFORM_SCHEMA: dict[str, Any] = {
     "additionalProperties": False,
 }
 
+GENERATED_ID_PREFIX = "call_gm_"
+"""Ids generated for calls of a format that has none begin with this; they are never written back to it."""
 _NAME_LENGTHS = (64, 128)
 """The longest tool name of each format: a replacement was made for one of these lengths."""
+MAX_CACHED_LENGTH = 256
+"""Longer keys are not cached: clients choose them, and a cache that counts entries would keep any number of megabytes."""
+_MAX_CACHED = 4096
 _UNSAFE = re.compile(r"[^a-zA-Z0-9_]+")
 _skip_value = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+class ShortKeyCache(dict[str, str]):
+    """Caches `compute` for short keys, at most 4096 of them. Look up with `cache[key]`; long keys are computed each time."""
+
+    def __init__(self, compute: Callable[[str], str]) -> None:
+        super().__init__()
+        self._compute = compute
+
+    def __missing__(self, key: str) -> str:
+        value = self._compute(key)
+        if len(key) <= MAX_CACHED_LENGTH:
+            if len(self) >= _MAX_CACHED:
+                self.clear()
+            self[key] = value
+        return value
 
 
 class IdMapper:
@@ -44,7 +66,7 @@ class IdMapper:
         self._is_legal = re.compile(pattern).fullmatch
         self._prefix = prefix
         self._length = length
-        self.to_wire = lru_cache(maxsize=4096)(self._map)
+        self.to_wire = ShortKeyCache(self._map).__getitem__
 
     def _map(self, call_id: str) -> str:
         if self._is_legal(call_id):
@@ -58,18 +80,24 @@ class NameMapper:
     def __init__(self, pattern: str, max_length: int = 64) -> None:
         self._is_legal = re.compile(pattern).fullmatch
         self._max_length = max_length
-        self.to_wire = lru_cache(maxsize=4096)(self._map)
+        self.to_wire = ShortKeyCache(self._map).__getitem__
 
     def _map(self, name: str) -> str:
         return name if self._is_legal(name) else safe_name(name, self._max_length)
 
 
-@lru_cache(maxsize=4096)
 def safe_name(name: str, max_length: int) -> str:
     """A readable replacement of letters, digits and underscores that begins with a letter and is unique to `name`."""
+    return (_cached_name if len(name) <= MAX_CACHED_LENGTH else _make_name)(name, max_length)
+
+
+def _make_name(name: str, max_length: int) -> str:
     plain = _UNSAFE.sub("_", name).strip("_") or "tool"
     readable = plain if plain[0].isalpha() else f"t_{plain}"
     return f"{readable[: max_length - 11]}_{_hash(name)[:10]}"
+
+
+_cached_name = lru_cache(maxsize=_MAX_CACHED)(_make_name)
 
 
 def _hash(text: str) -> str:
@@ -157,3 +185,57 @@ def unwrap_freeform(arguments: str) -> str:
 
 def _all_identical(left: tuple[object, ...], right: tuple[object, ...]) -> bool:
     return all(map(operator.is_, left, right))
+
+
+class CallIdTracker:
+    """Call ids of one body in which ids may be missing, and the calls that still lack a result.
+
+    A missing id is generated from the position of the call and the id of the body: the same every time the body is read.
+    """
+
+    __slots__ = ("_count", "_pending", "_prefix")
+
+    def __init__(self, body_id: str = "") -> None:
+        digest = hashlib.sha256(body_id.encode("utf-8", "surrogatepass")).hexdigest()[:10] + "_" if body_id else ""
+        self._prefix = GENERATED_ID_PREFIX + digest
+        self._count = 0
+        self._pending: list[tuple[str, str | None, str]] = []
+
+    def start_step(self) -> None:
+        """A new turn of the model: later results belong to the calls after this."""
+        if self._pending:
+            self._pending = []
+
+    def snapshot(self) -> tuple[int, list[tuple[str, str | None, str]]]:
+        """The state, for `restore`."""
+        return self._count, self._pending[:]
+
+    def restore(self, snapshot: tuple[int, list[tuple[str, str | None, str]]]) -> None:
+        self._count, self._pending = snapshot
+
+    def add_call(self, name: str, wire_id: str | None) -> str:
+        """The id of the next call; `wire_id` is its id in the body, if any."""
+        call_id = wire_id if wire_id and not wire_id.startswith(GENERATED_ID_PREFIX) else self._generate_id()
+        self._pending.append((call_id, wire_id, name))
+        return call_id
+
+    def match_next(self, name: str, wire_id: str | None) -> str | None:
+        """The id of the first call without a result, if `name` and `wire_id` match it."""
+        pending = self._pending
+        if pending and pending[0][1] == wire_id and pending[0][2] == name:
+            return pending.pop(0)[0]
+        return None
+
+    def match_result(self, name: str, wire_id: str | None) -> tuple[str, str | None]:
+        """The id of the call a result belongs to, and the id of that call in the body."""
+        pending = self._pending
+        if not pending:
+            return (wire_id if wire_id and not wire_id.startswith(GENERATED_ID_PREFIX) else self._generate_id()), None
+        by_name = next((call for call in pending if call[2] == name), pending[0])
+        call = next((call for call in pending if wire_id and call[1] == wire_id), by_name)
+        pending.remove(call)
+        return call[0], call[1]
+
+    def _generate_id(self) -> str:
+        self._count += 1
+        return f"{self._prefix}{self._count - 1}"

@@ -48,6 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
         folder=arguments.folder,
     )
     if arguments.web:
+        if arguments.prompt is not None or arguments.json:
+            raise ConversationError("-p and --json are for the terminal; leave them out with --web")
         return _served(settings, arguments)
     if arguments.prompt is not None or not sys.stdin.isatty():
         from antiphon.cli.chat.one_shot import one_shot, said
@@ -87,6 +89,8 @@ def _served(settings: ChatSettings, arguments: argparse.Namespace) -> int:
         system=settings.system,
         with_tools=settings.has_tools,
         folder=settings.folder,
+        asks=settings.asks,
+        resume=settings.resume,
     )
 
 

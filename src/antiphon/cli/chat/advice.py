@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from antiphon.cli.terminal import cut, harmless
+from antiphon.cli.terminal import cut, escape_control_chars
 from antiphon.providers.presets import PRESETS
 from antiphon.wire.output import ErrorKind, ProviderError
 
@@ -41,7 +41,7 @@ _AFTERWARDS = {"retry": "Try again", "switch": "name another with --model", "sho
 
 def told(error: ProviderError, model: str, *, is_at_prompt: bool = True) -> str:
     """The error in a line, with what to do."""
-    said = cut(harmless(error.message), _LONGEST).rstrip(".")
+    said = cut(escape_control_chars(error.message), _LONGEST).rstrip(".")
     return f"{said}. {advice(error, model, is_at_prompt=is_at_prompt)}"
 
 

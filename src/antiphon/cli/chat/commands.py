@@ -190,12 +190,13 @@ class Commands:
         self._chat.say(f"The system instruction is kept, version {history.version}.", "green")
 
     async def tools(self, _: str) -> None:
-        tools = self._chat.session.tools
+        session = self._chat.session
+        tools = session.tools
         if not tools:
             self._chat.say("There are no tools here (--no-tools).")
             return
         rows = [
-            (tool.name, tool.effect, "asks first" if tool.needs_approval else "", tool.description.split("\n")[0])
+            (tool.name, tool.effect, "asks first" if session.asks_about(tool) else "", tool.description.split("\n")[0])
             for tool in tools
         ]
         self._chat.show(self._chat.painter.table(("TOOL", "EFFECT", "", "WHAT IT DOES"), rows))

@@ -20,7 +20,9 @@ from typing import Any
 
 from antiphon.cli.chat.completion import completions
 from antiphon.cli.chat.painter import Painter
+from antiphon.cli.terminal import BIDI_CONTROLS, escape_control_chars
 from antiphon.errors import AntiphonError
+from antiphon.history.private_files import create_private_file
 
 PROMPT = "› "
 _FOLDED_PASTE = 2_000
@@ -46,9 +48,12 @@ class Composer:
         history: Path | None = None,
     ) -> None:
         from prompt_toolkit import PromptSession
+        from prompt_toolkit.layout.screen import Char
         from prompt_toolkit.output import ColorDepth
         from prompt_toolkit.output.vt100 import Vt100_Output
 
+        # prompt_toolkit shows the other control characters of the input by this table; arguments to edit come from a model.
+        Char.display_mappings.update({char: escape_control_chars(char) for char in BIDI_CONTROLS})
         self.live: Callable[[], str] = str
         self.prompt = PROMPT
         self._painter = painter
@@ -219,7 +224,7 @@ class PlainReader:
 
     def prefill(self, text: str) -> None:
         """Nothing can be typed ahead here, so it is shown."""
-        _write(f"{text}\n")
+        _write(f"{escape_control_chars(text)}\n")
 
     def take(self) -> str:
         """Nothing is being typed."""
@@ -259,7 +264,7 @@ def _history(path: Path | None) -> Any:
     if path is None:
         return InMemoryHistory()
     try:
-        path.touch(mode=0o600)  # what one types is nobody else's to read
+        create_private_file(path)
     except OSError:
         return InMemoryHistory()
 

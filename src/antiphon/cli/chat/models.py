@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from antiphon.errors import ProviderSetupError, RoutingError
 from antiphon.history import HistoryEntry, ModelOutputEntry
-from antiphon.providers.choice import OFFERS
+from antiphon.providers.default_model import OFFERS
 from antiphon.providers.presets import PRESETS
 from antiphon.providers.router import ProviderRouter
 

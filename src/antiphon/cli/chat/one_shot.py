@@ -10,13 +10,15 @@ import asyncio
 import os
 import signal
 import sys
+from collections import Counter
 from importlib.util import find_spec
 
 from antiphon.cli.chat.attachment import content_of, part_of
 from antiphon.cli.chat.player import play
 from antiphon.cli.chat.session import ChatSession
+from antiphon.cli.chat.turn_view import ENDS
 from antiphon.cli.chat.views import JsonView, PlainView, View
-from antiphon.cli.terminal import harmless
+from antiphon.cli.terminal import write_error
 from antiphon.conversation import LoopFinished
 from antiphon.errors import ConversationError
 from antiphon.parts import Document, InputPart, Text
@@ -39,19 +41,23 @@ def said(prompt: str | None) -> list[InputPart]:
 async def one_shot(session: ChatSession, content: list[InputPart], *, as_json: bool) -> int:
     """Ask once, show the answer, and return the exit code."""
     if sys.stderr.isatty() and session.settings.model is None and not as_json:
-        print(f"antiphon: {session.choice}", file=sys.stderr, flush=True)
+        write_error(f"antiphon: {session.choice}")
     running = asyncio.get_running_loop()
     interrupting: list[asyncio.Task[bool]] = []
 
     def interrupt() -> None:
-        running.remove_signal_handler(signal.SIGINT)  # the second time it ends at once
+        # The second time the process ends at once. KeyboardInterrupt would be raised inside whichever task runs just then.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         interrupting.append(asyncio.ensure_future(session.loop.interrupt()))
 
-    running.add_signal_handler(signal.SIGINT, interrupt)
+    # A background job of a script starts with SIGINT ignored: Ctrl-C is not meant for it.
+    if handles_interrupt := signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        running.add_signal_handler(signal.SIGINT, interrupt)
     try:
         finished = await play(session.loop, _view(as_json=as_json), content)
     finally:
-        running.remove_signal_handler(signal.SIGINT)
+        if handles_interrupt and not interrupting:
+            running.remove_signal_handler(signal.SIGINT)
     return _ended(session, finished)
 
 
@@ -60,12 +66,30 @@ def _ended(session: ChatSession, finished: LoopFinished) -> int:
         return 130
     if finished.reason == "approval":
         waiting = ", ".join(call.tool_name for call in session.loop.pending)
-        print(
-            harmless(f"antiphon: {waiting} must be allowed first; `antiphon chat --resume {session.chat.id}` asks you"),
-            file=sys.stderr,
-        )
+        write_error(f"antiphon: {waiting} must be allowed first; `antiphon chat --resume {session.chat.id}` asks you")
         return 1
-    return int(finished.reason == "failed")
+    if finished.reason == "failed":
+        return 1  # the view has reported the error
+    if not finished.text.strip():
+        write_error(f"antiphon: no answer: {_without_text(session, finished)}")
+        return 1
+    if finished.reason in ENDS:
+        write_error(f"antiphon: {ENDS[finished.reason]}")
+    return 0
+
+
+def _without_text(session: ChatSession, finished: LoopFinished) -> str:
+    """Why there is no text to print."""
+    output = session.chat.turn.output
+    others = (
+        Counter(type(part).__name__.lower() for part in output.content if not hasattr(part, "text")) if output else {}
+    )
+    content = f"; it has {', '.join(f'{count} {name}' for name, count in others.items())}" if others else ""
+    stop = f" (stop reason: {output.stop_reason})" if output and output.stop_reason else ""
+    end = f"; {ENDS[finished.reason]}" if finished.reason in ENDS else ""
+    return (
+        f"the model's last response has no text{stop}{content}{end}; `antiphon history show {session.chat.id}` shows it"
+    )
 
 
 def _view(*, as_json: bool) -> View:

@@ -2,9 +2,10 @@
 
 rich draws the Markdown, and is loaded when there is some: a prompt should be there at once.
 
-What a model or a tool wrote is made harmless first: it may be bold, it may not move the cursor. Links are shown as their address,
-since what is behind a word that can be clicked cannot be seen. Without colours (NO_COLOR, a dumb terminal) no escape is written
-at all.
+What a model or a tool wrote is escaped: it may be bold, it may not move the cursor. Markdown is escaped before it is parsed and
+again in the parsed tokens, where an entity (`&#27;`) has become the character it stands for. Links and images are shown with
+their address, because nobody can see where a clickable word leads. HTML is shown as it is written. Without colours (NO_COLOR, a
+dumb terminal) no escape sequence is written at all.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
-from antiphon.cli.terminal import cut, harmless, is_coloured, styled, table, width_of
+from antiphon.cli.terminal import cut, escape_control_chars, is_coloured, styled, table, width_of
 from antiphon.tools.builtin import Plan
 
 logger = logging.getLogger(__name__)
@@ -45,26 +46,26 @@ class Painter:
         """Markdown, drawn; without the empty lines around it. What is far too long, or cannot be drawn, comes as it is."""
         if len(text) <= _LONGEST_DRAWN:
             try:
-                return self._drawn(harmless(text))
+                return self._drawn(escape_control_chars(text))
             except Exception:  # whatever a model writes, it is shown
                 logger.warning("a text of %d characters could not be drawn as Markdown", len(text), exc_info=True)
         return self.line(text.strip("\n"))
 
     def line(self, text: str, style: str = "") -> str:
         """Words in a style, wrapped to the width."""
-        return "\n".join(self.styled(line, style) for line in wrapped(harmless(text), self.columns))
+        return "\n".join(self.styled(line, style) for line in wrapped(escape_control_chars(text), self.columns))
 
     def one_line(self, text: str, style: str = "", *, indent: str = "") -> str:
         """Words in a style, cut to one line."""
-        return self.styled(indent + harmless(cut(text, self.columns - len(indent) - 1)), style)
+        return self.styled(indent + cut(escape_control_chars(text), self.columns - len(indent) - 1), style)
 
     def styled(self, text: str, style: str) -> str:
-        """Text that is harmless already, in a style."""
-        return styled(text, style) if style else text
+        """Text in a style; escaped."""
+        return styled(text, style) if style else escape_control_chars(text)
 
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         """A table; where its last column would have no room, each row in two lines, the last column below the others."""
-        shown = [[harmless(cell) for cell in row] for row in rows]
+        shown = [[escape_control_chars(cell) for cell in row] for row in rows]
         taken = sum(max(map(width_of, column)) + 2 for column in list(zip(heads, *shown, strict=True))[:-1])
         if self.columns - taken >= NARROWEST:
             return "\n".join(table(heads, shown))
@@ -135,6 +136,7 @@ def _pieces(text: str, columns: int) -> Iterator[str]:
 
 @cache
 def _calm_markdown() -> Any:
+    from markdown_it import MarkdownIt
     from rich.markdown import Heading, Markdown
 
     class CalmHeading(Heading):
@@ -145,4 +147,27 @@ def _calm_markdown() -> Any:
     class CalmMarkdown(Markdown):
         elements = {**Markdown.elements, "heading_open": CalmHeading}  # noqa: RUF012 - it is a constant there too
 
+        def __init__(self, markup: str, **options: Any) -> None:
+            super().__init__("", **options)
+            self.markup = markup
+            parser = MarkdownIt("commonmark", {"html": False}).enable("strikethrough").enable("table")
+            self.parsed = parser.parse(markup)
+            _make_visible(self.parsed)
+
     return CalmMarkdown
+
+
+def _make_visible(tokens: Sequence[Any]) -> None:
+    """Escape what the tokens hold, and turn images into text with their address, in place."""
+    for token in tokens:
+        token.content = escape_control_chars(token.content)
+        for name, value in token.attrs.items():
+            if isinstance(value, str):
+                token.attrs[name] = escape_control_chars(value)
+        _make_visible(token.children or ())
+        if token.type == "image":
+            address = str(token.attrs.get("src", ""))
+            if address.startswith("data:"):
+                address = f"{address.partition(',')[0]},…"
+            token.type, token.tag, token.content = "text", "", f"🌆 {token.content} ({address})".replace("  ", " ")
+            token.children = None

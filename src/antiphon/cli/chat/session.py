@@ -1,8 +1,8 @@
 """`ChatSession`: the store, the models and the tools of a chat, and the conversation that is open in it.
 
-One router and one set of tools serve every conversation that is opened, one after the other. A conversation in which nobody said
-anything leaves no trace: it is removed when another is opened, or at the end. Plans and the index of documents are kept in the
-folder of the store; of a server, in the user's own.
+One router and one set of tools serve every conversation that is opened, one after the other. A conversation that this session
+created and to which nothing was added leaves no trace: it is removed when another is opened, or at the end. Plans and the index
+of documents are kept in the folder of the store; of a server, in the user's own.
 """
 
 from __future__ import annotations
@@ -16,11 +16,20 @@ from msgspec import Struct, structs
 
 from antiphon.cli.chat.models import model_named, models_used
 from antiphon.conversation import Conversation, ToolLoop
-from antiphon.errors import AntiphonError, DocumentsUnreadable, HistoryError, StoreError, StoreReadOnly
+from antiphon.errors import (
+    AntiphonError,
+    DocumentsUnreadable,
+    HistoryError,
+    StoreError,
+    StoreReadOnly,
+    UnknownConversation,
+)
 from antiphon.history import AgentHistory, ConversationInfo, ModelInputEntry
 from antiphon.history.opening import folder_of, open_store, shown
-from antiphon.providers.choice import Choice
+from antiphon.history.private_files import make_private_folder
+from antiphon.providers.default_model import Choice
 from antiphon.tools.builtin import PlanStore
+from antiphon.tools.executor import ask_before_changes
 from antiphon.tools.tool import Tool
 from antiphon.web.models import models_of_environment
 from antiphon.web.toolbox import Toolboxes
@@ -61,25 +70,26 @@ class ChatSession:
         if settings.folder is not None and not settings.folder.is_dir():
             raise DocumentsUnreadable(f"there is no folder {settings.folder} to search; give one with --folder")
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_private_folder(self.folder)
         except OSError as error:
             raise StoreReadOnly(f"the folder {self.folder} cannot be made: {error.strerror or error}") from error
         self.store = open_store(settings.store)
         try:
             self._toolboxes = Toolboxes(self.folder, folder=settings.folder, with_builtin=settings.has_tools)
             self._toolbox = self._toolboxes.of("")
-            if settings.asks:
-                for tool in self._toolbox.registry:
-                    tool.needs_approval = tool.needs_approval or tool.effect != "read"
             self._opened(self.store.open(settings.resume) if settings.resume else self.store.create(), asked)
             if settings.system is not None and settings.system != self.history.system_instruction:
                 self.history.set_system_instruction(settings.system)
+            if not settings.resume:
+                self._created = (self.chat.id, self.history.version)
         except BaseException:
             self.store.close()
             raise
 
     chat: Conversation
     loop: ToolLoop
+    _created: tuple[str, int] | None = None
+    """The conversation that this session created, and its version then."""
 
     @property
     def history(self) -> AgentHistory:
@@ -88,6 +98,10 @@ class ChatSession:
     @property
     def tools(self) -> Sequence[Tool]:
         return tuple(self._toolbox.registry)
+
+    def asks_about(self, tool: Tool) -> bool:
+        """Whether calls of a tool may need approval."""
+        return bool(tool.needs_approval) or (self.settings.asks and tool.effect != "read")
 
     @property
     def plans(self) -> PlanStore:
@@ -108,6 +122,17 @@ class ChatSession:
         """Whether anybody said anything."""
         return any(isinstance(entry, ModelInputEntry) for entry in self.history.entries)
 
+    @property
+    def is_unused(self) -> bool:
+        """Whether this session created the open conversation and nobody, here or elsewhere, has added anything since."""
+        if self._created is None or self._created[0] != self.chat.id:
+            return False
+        try:
+            info = self.info
+        except UnknownConversation:  # somebody else deleted it
+            return True
+        return info.version == self._created[1] and not info.title
+
     def switch_model(self, wanted: str) -> str:
         """Ask another model from the next turn on; returns its name. Raises an error that names near misses."""
         self.chat.model = name = self._named(wanted)
@@ -116,6 +141,7 @@ class ChatSession:
     def new(self) -> None:
         """Begin another conversation, with the same model."""
         self._replace(self.store.create())
+        self._created = (self.chat.id, self.history.version)
 
     def open(self, conversation: str) -> None:
         """Go on with a stored conversation."""
@@ -128,21 +154,25 @@ class ChatSession:
         self._replace(self.history.fork(at))
 
     async def aclose(self) -> None:
-        """Let go of everything; of a conversation without a word, altogether."""
+        """Let go of everything, and delete the conversation that was created and not used."""
         try:
-            self._forget_if_unsaid()
+            self._delete_if_unused()
             await self._router.aclose()
             await self._toolboxes.aclose()
         finally:
             self.store.close()
 
     def _replace(self, history: AgentHistory) -> None:
-        self._forget_if_unsaid()
+        self._delete_if_unused()
         self._opened(history, self.chat.model)
 
     def _opened(self, history: AgentHistory, model: str) -> None:
         self.chat = Conversation(
-            model or self.choice.model, tools=self._toolbox.registry, history=history, provider=self._router
+            model or self.choice.model,
+            tools=self._toolbox.registry,
+            history=history,
+            provider=self._router,
+            approval=ask_before_changes if self.settings.asks else None,
         )
         self.loop = ToolLoop(self.chat)
         if not model and (origin := self.chat.last_origin) is not None:
@@ -155,12 +185,12 @@ class ChatSession:
         except AntiphonError:
             self.chat.model = self.choice.model
 
-    def _forget_if_unsaid(self) -> None:
-        if not self.is_said:
-            try:
+    def _delete_if_unused(self) -> None:
+        try:
+            if self.is_unused:
                 self.store.delete(self.chat.id)
-            except StoreError:  # somebody else deleted it, or holds the file: an empty row harms nobody
-                return
+        except StoreError:  # somebody else deleted it, or holds the file: an empty row harms nobody
+            return
 
     def _named(self, wanted: str) -> str:
         return model_named(wanted, self._menu, self._router, self._environ)

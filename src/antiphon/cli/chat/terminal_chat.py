@@ -27,9 +27,9 @@ from antiphon.cli.chat.player import play
 from antiphon.cli.chat.session import ChatSession
 from antiphon.cli.chat.turn_view import Folded, TurnView
 from antiphon.cli.chat.views import PlainView, View
-from antiphon.cli.terminal import harmless
+from antiphon.cli.terminal import escape_control_chars
 from antiphon.conversation import LoopFinished
-from antiphon.errors import AntiphonError, WriterConflict
+from antiphon.errors import AntiphonError, StoreError, WriterConflict
 from antiphon.history import ModelInputEntry, ModelOutputEntry
 from antiphon.parts import InputPart, ToolCallRequest, text_of
 
@@ -141,7 +141,13 @@ class TerminalChat:
         if answer is not None and question is not None and answer.sequence_number > question.sequence_number:
             self._turn_view.commit(self.painter.markdown(answer.response_markdown), "text")
         turn = self.session.chat.turn
-        if turn.open_calls or turn.needs_model:
+        if pending := self.session.loop.pending:
+            self._turn_view.commit(
+                self.painter.line("These calls wait for your approval; /retry asks you:", "yellow"), "note"
+            )
+            for call in pending:
+                self.show(self.painter.one_line(f"{call.tool_name} {call.arguments}", "yellow", indent="  "))
+        elif turn.open_calls or turn.needs_model:
             self.say("The last turn is not finished; /retry goes on with it.", "yellow")
 
     # Ctrl-C, and the lines.
@@ -149,7 +155,8 @@ class TerminalChat:
     def interrupt(self) -> None:
         """Ctrl-C: interrupt what is going on; if nothing is, clear the line."""
         if self._answer is not None:
-            self._answer.set_exception(Undecided())
+            if not self._answer.done():  # a second Ctrl-C, or one right after Enter, comes before the answer is read
+                self._answer.set_exception(Undecided())
         elif self.session.chat.playing is not None:
             self._give_back()
             self._in_background(self.session.loop.interrupt())
@@ -246,7 +253,7 @@ class TerminalChat:
                 loop.approve(call.tool_call_id)
                 continue
             self.say(f"{call.tool_name} wants to run:", "yellow")
-            self.show(harmless(_pretty(call)))
+            self.show(escape_control_chars(_pretty(call)))
             everything = await self._decide_one(call)
 
     async def _decide_one(self, call: ToolCallRequest) -> bool:
@@ -276,7 +283,7 @@ class TerminalChat:
 
     def _echo(self, text: str) -> None:
         if isinstance(self.composer, Composer):
-            shown = harmless(text if len(text) < 4_000 else f"{text[:4_000]}… ({len(text):,} characters)")
+            shown = text if len(text) < 4_000 else f"{text[:4_000]}… ({len(text):,} characters)"
             self._turn_view.commit(self.painter.styled(f"{PROMPT}{shown}", "bold"), "asked")
 
     def _welcome(self) -> None:
@@ -290,8 +297,9 @@ class TerminalChat:
             self.show_last()
 
     def _farewell(self) -> None:
-        if self.session.is_said:
-            self.say(f"Kept as {self.session.chat.id}; `antiphon chat --resume` goes on with it.", "dim")
+        with suppress(StoreError):  # a busy store must not keep anybody from leaving
+            if not self.session.is_unused:
+                self.say(f"Kept as {self.session.chat.id}; `antiphon chat --resume` goes on with it.", "dim")
 
     def _status(self) -> str:
         chat = self.session.chat
@@ -319,6 +327,8 @@ class TerminalChat:
 
 
 def _pretty(call: ToolCallRequest) -> str:
+    if call.freeform:
+        return call.arguments
     try:
         return msgspec.json.format(call.arguments, indent=2)
     except msgspec.DecodeError:

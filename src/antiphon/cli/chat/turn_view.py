@@ -17,7 +17,7 @@ from antiphon.cli.chat.advice import told
 from antiphon.cli.chat.markdown_blocks import MarkdownBlocks, tail
 from antiphon.cli.chat.painter import Painter
 from antiphon.cli.chat.surface import Surface
-from antiphon.cli.terminal import cut, harmless
+from antiphon.cli.terminal import cut, escape_control_chars
 from antiphon.conversation import (
     AgentSwitched,
     ApprovalNeeded,
@@ -39,7 +39,7 @@ from antiphon.tools.builtin import plan_of, plans_of
 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 FRAME_SECONDS = 0.1
-_ENDS = {
+ENDS = {
     "interrupted": "interrupted; what was said is kept",
     "max_rounds": "the most rounds a turn may have; the model answered with what it had",
     "failed_rounds": "no call succeeded in several rounds; the model answered with what it had",
@@ -202,7 +202,7 @@ class TurnView:
         elif said.strip():
             lines = said.strip().splitlines()
             more = f" [{len(lines)} lines, Ctrl-O]" if len(lines) > 1 else ""
-            first = cut(harmless(lines[0]), self._painter.columns - len(more) - 4)
+            first = cut(escape_control_chars(lines[0]), self._painter.columns - len(more) - 4)
             self.commit(self._painter.styled(f"→ {first}{more}", "dim"), "call")
 
     def _fold(self, folded: Folded, line: str, style: str) -> None:
@@ -221,8 +221,8 @@ class TurnView:
         self._turn_since = 0.0
         if event.reason == "failed" and event.error is not None:
             self.commit(self._painter.line(told(event.error, self._model), "red"), "note")
-        elif event.reason in _ENDS:
-            self.commit(self._painter.line(f"({_ENDS[event.reason]})", "yellow"), "note")
+        elif event.reason in ENDS:
+            self.commit(self._painter.line(f"({ENDS[event.reason]})", "yellow"), "note")
         if event.reason != "approval" and event.usage.total:
             rounds = f"{event.rounds} round{'s' * (event.rounds != 1)}"
             self._note(f"{rounds} · {event.usage.total:,} tokens · {seconds:.1f} s")

@@ -8,7 +8,7 @@ from typing import Protocol
 import msgspec
 
 from antiphon.cli.chat.advice import told
-from antiphon.cli.terminal import cut, harmless
+from antiphon.cli.terminal import cut, data_writer, escape_control_chars, write_error
 from antiphon.conversation import (
     LoopEvent,
     LoopFinished,
@@ -46,7 +46,7 @@ class PlainView:
         match event:
             case TextDelta():
                 # A pipe gets the words as they are; a terminal must not be steered by them.
-                self._write(harmless(event.text) if sys.stdout.isatty() else event.text)
+                self._write(escape_control_chars(event.text) if sys.stdout.isatty() else event.text)
             case RoundStarted():
                 self._model = event.model
                 self._end_line()
@@ -68,11 +68,7 @@ class PlainView:
     def _finished(self, event: LoopFinished) -> None:
         if event.reason == "failed" and event.error is not None:
             sys.stdout.flush()
-            print(
-                f"antiphon: {told(event.error, self._model, is_at_prompt=self._tells_calls)}",
-                file=sys.stderr,
-                flush=True,
-            )
+            write_error(f"antiphon: {told(event.error, self._model, is_at_prompt=self._tells_calls)}")
         elif self._tells_calls and event.reason not in ("answered", "approval"):
             self._line(f"({event.reason})")
 
@@ -83,7 +79,7 @@ class PlainView:
 
     def _line(self, text: str) -> None:
         self._end_line()
-        self._write(cut(harmless(text), 78) + "\n")
+        self._write(cut(escape_control_chars(text), 78) + "\n")
 
     def _end_line(self) -> None:
         if self._is_in_line:
@@ -94,7 +90,7 @@ class JsonView:
     """Every event as a line of JSON, its `type` being the name of the event."""
 
     def handle(self, event: LoopEvent) -> None:
-        sys.stdout.buffer.write(msgspec.json.encode(event) + b"\n")
+        data_writer()(msgspec.json.encode(event) + b"\n")
 
     async def flush(self) -> None:
         sys.stdout.flush()

@@ -20,9 +20,9 @@ from msgspec import Struct
 
 from antiphon.errors import StoreDamaged, StoreReadOnly
 from antiphon.history import words
-from antiphon.history.codec import decode_entry
 from antiphon.history.entries import HistoryEntry
 from antiphon.history.postgres.connections import Connections
+from antiphon.history.postgres.rows import ENTRY_ROW, StoredRow, entry_of, plain, tagged
 from antiphon.history.postgres.tables import LOCKS, lock_number
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ _BEHIND = """
 SELECT c.number, c.indexed FROM conversations c WHERE EXISTS (
     SELECT 1 FROM entries e WHERE e.number = c.number AND e.sequence > c.indexed)
 """
-_NEW = """
-SELECT number, sequence, body FROM conversations c JOIN entries USING (number)
+_NEW = f"""
+SELECT number, {ENTRY_ROW} FROM conversations c JOIN entries USING (number)
 WHERE number = ANY(%s) AND sequence > c.indexed ORDER BY number, sequence LIMIT %s
 """
 _INSERT = """
@@ -59,9 +59,10 @@ UPDATE conversations c SET indexed = reached.sequence
 FROM unnest(%s::bigint[], %s::int[]) AS reached (number, sequence) WHERE c.number = reached.number
 """
 _RANKED = """
-SELECT number, sequence FROM said WHERE words @@ %(query)s::tsquery OR is_partial
-ORDER BY ts_rank(words, %(query)s::tsquery, 1) DESC, number DESC, sequence DESC LIMIT %(page)s OFFSET %(known)s
+SELECT number, sequence FROM said WHERE (words @@ %(query)s::tsquery OR is_partial)
+{which} ORDER BY ts_rank(words, %(query)s::tsquery, 1) DESC, number DESC, sequence DESC LIMIT %(page)s OFFSET %(known)s
 """
+_TAGGED = "AND number IN (SELECT c.number FROM conversations c WHERE c.tags @> %(tags)s)"
 
 
 class Found(Struct, frozen=True):
@@ -95,8 +96,8 @@ class SaidIndex:
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
 
-    def find(self, query: str, limit: int) -> list[Found]:
-        """The entries that say all of `query`, the best first."""
+    def find(self, query: str, limit: int, tag: str | None = None) -> list[Found]:
+        """The entries that say all of `query`, the best first; with a tag, of conversations that have it."""
         phrases = phrases_of(query)
         if not phrases or not limit:
             return []
@@ -104,29 +105,29 @@ class SaidIndex:
         try:
             self._catch_up()
         except StoreReadOnly:  # what is not indexed, and cannot be, is read
-            unindexed = self._unindexed()
+            unindexed = self._unindexed(tag)
         hits = (
             found
-            for keys in (self._proposed(phrases, max(_PAGE, 2 * limit)), unindexed)
+            for keys in (self._proposed(phrases, max(_PAGE, 2 * limit), tag), unindexed)
             for found in self._read(keys)
             if _says(found.text, phrases)
         )
         return list(islice(hits, limit))
 
-    def words_of(self, number: int, sequence: int, body: bytes) -> str:
-        """The words of an entry; of a damaged one, none: it must not keep the others from being found."""
-        entry = self._decoded(number, sequence, body)
+    def words_of(self, number: int, row: StoredRow) -> str:
+        """The words of an entry; none for a damaged one: it must not keep the others from being found."""
+        entry = self._decoded(number, row)
         return words.said(entry) if entry is not None else ""
 
-    def _decoded(self, number: int, sequence: int, body: bytes) -> HistoryEntry | None:
+    def _decoded(self, number: int, row: StoredRow) -> HistoryEntry | None:
         try:
-            return decode_entry(body)
+            return entry_of(row)
         except StoreDamaged as error:
-            place = (self._connections.place, sequence, number)
+            place = (self._connections.place, row[0], number)
             logger.warning("%s: entry %d of conversation number %d is damaged: %s", *place, error)
             return None
 
-    def _proposed(self, phrases: Sequence[Phrase], page: int) -> Iterator[tuple[int, int]]:
+    def _proposed(self, phrases: Sequence[Phrase], page: int, tag: str | None) -> Iterator[tuple[int, int]]:
         asked = {
             f"'{token[:_LONGEST_TOKEN]}'{':*' if phrase.is_prefix or len(token) > _LONGEST_TOKEN else ''}"
             for phrase in phrases
@@ -134,28 +135,28 @@ class SaidIndex:
         }
         query = " & ".join(sorted(asked))
         for known in count(0, page):
-            rows = self._connections.rows(_RANKED, {"query": query, "page": page, "known": known})
+            given = {"query": query, "page": page, "known": known, "tags": [plain(tag or "")]}
+            rows = self._connections.rows(_RANKED.format(which=_TAGGED if tag is not None else ""), given)
             yield from ((number, sequence) for number, sequence in rows)
             if len(rows) < page:
                 return
 
-    def _unindexed(self) -> Iterator[tuple[int, int]]:
-        for number, indexed in self._connections.rows(_BEHIND):
+    def _unindexed(self, tag: str | None) -> Iterator[tuple[int, int]]:
+        unindexed = f"{_BEHIND} AND {tagged(tag)}"
+        for number, indexed in self._connections.rows(unindexed, {"tags": [plain(tag or "")]}):
             behind = "SELECT sequence FROM entries WHERE number = %s AND sequence > %s ORDER BY sequence"
             for (sequence,) in self._connections.rows(behind, (number, indexed)):
                 yield number, sequence
 
     def _read(self, keys: Iterator[tuple[int, int]]) -> Iterator[Found]:
         """The entries under these keys, in their order."""
-        these = """
-            SELECT number, sequence, body FROM unnest(%s::bigint[], %s::int[]) WITH ORDINALITY AS asked (number, sequence, place)
+        these = f"""
+            SELECT number, {ENTRY_ROW} FROM unnest(%s::bigint[], %s::int[]) WITH ORDINALITY AS asked (number, sequence, place)
             JOIN entries USING (number, sequence) ORDER BY place
         """
         while batch := list(islice(keys, _BATCH)):
-            for number, sequence, body in self._connections.rows(
-                these, [list(column) for column in zip(*batch, strict=True)]
-            ):
-                if (entry := self._decoded(number, sequence, body)) is not None:
+            for number, *row in self._connections.rows(these, [list(column) for column in zip(*batch, strict=True)]):
+                if (entry := self._decoded(number, tuple(row))) is not None:
                     yield Found(number, entry, words.said(entry))
 
     def _catch_up(self) -> None:
@@ -174,13 +175,13 @@ class SaidIndex:
         )
         entries = db.execute(_NEW, (numbers, _BATCH), binary=True).fetchall()
         rows = []
-        for number, sequence, body in entries:
-            if said := tokens(self.words_of(number, sequence, body)):
+        for number, *row in entries:
+            if said := tokens(self.words_of(number, tuple(row))):
                 vector, is_whole = _vector(said)
-                rows.append((number, sequence, vector, not is_whole))
+                rows.append((number, row[0], vector, not is_whole))
         if rows:
             db.execute(_INSERT, [list(column) for column in zip(*rows, strict=True)])
-        reached = {number: sequence for number, sequence, _ in entries}
+        reached = {number: sequence for number, sequence, *_ in entries}
         db.execute(_REACHED, (list(reached), list(reached.values())))
         return len(entries) == _BATCH
 

@@ -12,13 +12,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from antiphon.errors import ConversationExists, StoreDamaged, StoreUnreachable
 from antiphon.history.asked import may_be_an_end, the_conversation
-from antiphon.history.attachments import MARK, attach, detach, references
-from antiphon.history.codec import decode_entry
+from antiphon.history.attachments import MARK, attach, detach, references, verified
+from antiphon.history.codec import damaged_entry, microseconds, row_checksum
 from antiphon.history.entries import HistoryEntry
 from antiphon.history.export import ExportHead
 from antiphon.history.journal import conflict
@@ -26,10 +26,13 @@ from antiphon.history.postgres.connections import BrokenOff, Connections
 from antiphon.history.postgres.leases import refusal
 from antiphon.history.postgres.rows import (
     CONVERSATIONS,
+    ENTRY_ROWS,
     LAST_SEQUENCE,
     LATEST,
     SINCE,
+    StoredRow,
     aware,
+    entry_of,
     plain,
     tagged,
 )
@@ -38,6 +41,8 @@ from antiphon.history.store import ConversationRow
 
 if TYPE_CHECKING:
     from antiphon.history.postgres.connections import Database
+
+D = TypeVar("D")
 
 EntryRow: TypeAlias = dict[str, Any]
 """What is written of an entry, and the epoch under which."""
@@ -50,7 +55,8 @@ WITH taken AS MATERIALIZED (
     WHERE number = %(number)s AND {may_write} AND touched BETWEEN
     coalesce(%(at)s::timestamptz, created) - interval '1 minute' AND coalesce(%(at)s::timestamptz, created) FOR SHARE
 ), written AS (
-    INSERT INTO entries (number, sequence, at, body) SELECT number, %(sequence)s, %(at)s::timestamptz, %(body)s FROM taken
+    INSERT INTO entries (number, sequence, at, body, checksum)
+    SELECT number, %(sequence)s, %(at)s::timestamptz, %(body)s, %(checksum)s FROM taken
     ON CONFLICT DO NOTHING RETURNING sequence
 )
 SELECT CASE WHEN is_watched THEN pg_notify('antiphon_' || id, sequence::text) END FROM written, taken
@@ -62,8 +68,11 @@ TOUCH_LAST = """
 UPDATE conversations c SET touched = coalesce(
     (SELECT at FROM entries e WHERE e.number = c.number ORDER BY sequence DESC LIMIT 1), created) WHERE number = %s
 """
-INSERT_ENTRIES = "INSERT INTO entries (number, sequence, at, body) VALUES (%s, %s, %s, %s)"
-BODIES = "SELECT body FROM entries WHERE number = %s AND sequence BETWEEN %s AND %s ORDER BY sequence"
+INSERT_ENTRY = """
+INSERT INTO entries (number, sequence, at, body, checksum)
+VALUES (%(number)s, %(sequence)s, %(at)s, %(body)s, %(checksum)s)
+"""
+_BODY = "SELECT body FROM entries WHERE number = %s AND sequence = %s"
 _REFERENCE = f'"{MARK}'.encode()
 
 
@@ -77,7 +86,7 @@ class Log:
     def append(self, number: int, conversation: str, entry: HistoryEntry, epoch: int | None) -> None:
         """Write one entry; back when it is durable."""
         stored, attachments = detach(entry)
-        row = _row(number, entry, stored, epoch)
+        row = row_of(number, entry, stored, epoch)
         try:
             self._append(row, conversation, attachments)
         except BrokenOff:
@@ -94,7 +103,7 @@ class Log:
     ) -> None:
         number, sequence = row["number"], row["sequence"]
         while not self._write(row, attachments):
-            found = self._connections.rows(BODIES, (number, sequence, sequence))
+            found = self._connections.rows(_BODY, (number, sequence))
             if is_second and found == [(row["body"],)]:
                 return  # the first time it arrived; only its acknowledgement was lost
             with self._connections.connection() as db:
@@ -107,21 +116,25 @@ class Log:
 
     def read(self, number: int, conversation: str, after: int) -> Sequence[HistoryEntry]:
         """The entries of a conversation behind number `after`, whole."""
-        stored = self._connections.rows(BODIES, (number, after + 1, LAST_SEQUENCE))
-        entries, sequence = [], after
-        try:
-            for sequence, (body,) in enumerate(stored, after + 1):  # noqa: B007 - the one that fails is what we tell
-                entries.append(decode_entry(body))
-        except StoreDamaged as error:
-            raise StoreDamaged(
-                f"{self.path}: entry {sequence} of conversation {conversation} is damaged: {error}"
-            ) from error
-        places = [place for place, (body,) in enumerate(stored) if _REFERENCE in body]
+        stored = self._connections.rows(ENTRY_ROWS, (number, after + 1, LAST_SEQUENCE))
+        entries = [
+            self.decoded(entry_of, row, expected, conversation) for expected, row in enumerate(stored, after + 1)
+        ]
+        places = [place for place, (_, _, body, _) in enumerate(stored) if _REFERENCE in body]
         if places:
             loaded = self.attachments(sorted({name for place in places for name in references(entries[place])}))
             for place in places:
                 entries[place] = attach(entries[place], loaded.__getitem__)
         return entries
+
+    def decoded(self, decode: Callable[[StoredRow], D], row: StoredRow, expected: int, conversation: str) -> D:
+        """What `decode` makes of the row of entry `expected`. Raises `StoreDamaged`, naming the entry and the conversation."""
+        if row[0] != expected:
+            raise damaged_entry(self.path, expected, conversation, "its row is missing")
+        try:
+            return decode(row)
+        except StoreDamaged as error:
+            raise damaged_entry(self.path, expected, conversation, error) from error
 
     def find(self, conversation: str) -> ConversationRow:
         """The row of the one conversation that is meant."""
@@ -150,7 +163,7 @@ class Log:
     def insert_entry(self, db: Database, number: int, entry: HistoryEntry) -> None:
         """Write an entry and its attachments as part of a transaction. Raises `LeaseHeld` if somebody holds the conversation."""
         stored, attachments = detach(entry)
-        if not self._insert_all(db, _row(number, entry, stored, None), attachments) and (
+        if not self._insert_all(db, row_of(number, entry, stored, None), attachments) and (
             refused := refusal(db, number, None)
         ):
             raise refused
@@ -192,7 +205,7 @@ class Log:
     def attachments(self, names: Sequence[str]) -> dict[str, str]:
         """Attachments by name."""
         found = self._connections.rows("SELECT name, data FROM attachments WHERE name = ANY(%s)", ([*names],))
-        loaded = {name: data.decode() for name, data in found}
+        loaded = {name: verified(name, data.decode(errors="replace"), self.path) for name, data in found}
         if missing := [name for name in names if name not in loaded]:
             raise StoreDamaged(f"{self.path}: the attachment {missing[0]} is missing")
         return loaded
@@ -217,9 +230,16 @@ class Log:
         return [ConversationRow.of(*row) for row in self._connections.rows(f"{CONVERSATIONS} {rest}", given)]
 
 
-def _row(number: int, entry: HistoryEntry, stored: bytes, epoch: int | None) -> EntryRow:
-    at = aware(entry.timestamp)
-    return {"number": number, "sequence": entry.sequence_number, "at": at, "body": stored, "epoch": epoch}
+def row_of(number: int, entry: HistoryEntry, stored: bytes, epoch: int | None = None) -> EntryRow:
+    """The row of an entry of the conversation of that number."""
+    return {
+        "number": number,
+        "sequence": entry.sequence_number,
+        "at": aware(entry.timestamp),
+        "body": stored,
+        "checksum": row_checksum(entry.sequence_number, microseconds(entry.timestamp), stored),
+        "epoch": epoch,
+    }
 
 
 def _insert(db: Database, row: EntryRow) -> bool:

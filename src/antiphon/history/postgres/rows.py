@@ -7,11 +7,23 @@ minute after. So the latest are found by an index, and yet an append writes noth
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import TypeAlias
 
 from antiphon.history.asked import whole
+from antiphon.history.codec import check_row, decode_row
+from antiphon.history.entries import HistoryEntry
 
-CONVERSATIONS = """
-SELECT c.number, c.id, c.title, c.created, c.parent, c.forked_at, c.tags, last.sequence, last.at
+_IS_DATE = (
+    "at BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00'"  # else Python has no datetime for it
+)
+ENTRY_ROW = f"sequence, CASE WHEN {_IS_DATE} THEN (extract(epoch FROM at) * 1000000)::bigint ELSE 0 END, body, checksum"
+"""The columns of an entry that make a `StoredRow`."""
+StoredRow: TypeAlias = tuple[int, int, bytes, int | None]
+"""Sequence number, time in microseconds, body and checksum, which is None in a row of an earlier version."""
+ENTRY_ROWS = f"SELECT {ENTRY_ROW} FROM entries WHERE number = %s AND sequence BETWEEN %s AND %s ORDER BY sequence"
+
+CONVERSATIONS = f"""
+SELECT c.number, c.id, c.title, c.created, c.parent, c.forked_at, c.tags, last.sequence, CASE WHEN {_IS_DATE} THEN last.at END
 FROM conversations c LEFT JOIN LATERAL (
     SELECT sequence, at FROM entries WHERE entries.number = c.number ORDER BY sequence DESC LIMIT 1) last ON true
 """
@@ -26,6 +38,21 @@ LATEST = f"""{CONVERSATIONS} WHERE c.touched >= %(since)s::timestamptz AND {{whi
 ORDER BY coalesce(last.at, c.created) DESC, c.number DESC LIMIT %(limit)s OFFSET %(offset)s
 """
 LAST_SEQUENCE = (1 << 31) - 1
+
+
+def body_of(row: StoredRow) -> bytes:
+    """The body of an entry. Raises `StoreDamaged` if the row is not what was written."""
+    check_row(*row)
+    sequence, _, body, checksum = row
+    if checksum is None:  # a body that can be decoded is all that can be asked for
+        decode_row(sequence, body)
+    return body
+
+
+def entry_of(row: StoredRow) -> HistoryEntry:
+    """The entry in a row. Raises `StoreDamaged` if the row is not what was written."""
+    check_row(*row)
+    return decode_row(row[0], row[2])
 
 
 def tagged(tag: str | None) -> str:

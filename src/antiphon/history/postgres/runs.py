@@ -43,6 +43,7 @@ _VERSION = """
 SELECT number, (SELECT coalesce(max(sequence), 0) FROM entries e WHERE e.number = c.number) FROM conversations c WHERE id = %s
 """
 _VALUE = re.compile(r":(\w+)")
+_TIMES = ("now", "lease_now")
 
 
 class PostgresRunTable(RunTable):
@@ -129,11 +130,14 @@ class PostgresRunTable(RunTable):
     def _moment(self, at: datetime) -> datetime:
         return at
 
+    def _expires(self, until: datetime) -> datetime:
+        return until
+
 
 @cache
 def _named(statement: str) -> str:
-    """A statement as the driver takes it. The time is that at which the server begins with it."""
-    return _VALUE.sub(lambda name: "statement_timestamp()" if name[1] == "now" else f"%({name[1]})s", statement)
+    """A statement as the driver takes it. The time is that at which the server begins with it, also for leases."""
+    return _VALUE.sub(lambda name: "statement_timestamp()" if name[1] in _TIMES else f"%({name[1]})s", statement)
 
 
 def _kept(value: object) -> object:

@@ -23,8 +23,8 @@ from antiphon.history.postgres.address import Address
 from antiphon.history.postgres.connections import Connections
 from antiphon.history.postgres.index import SaidIndex
 from antiphon.history.postgres.leases import PostgresLeases
-from antiphon.history.postgres.log import BODIES, INSERT_ENTRIES, TOUCH_LAST, Log
-from antiphon.history.postgres.rows import aware, plain, tagged
+from antiphon.history.postgres.log import INSERT_ENTRY, TOUCH_LAST, Log, row_of
+from antiphon.history.postgres.rows import ENTRY_ROW, ENTRY_ROWS, body_of, plain, tagged
 from antiphon.history.postgres.runs import PostgresRunTable
 from antiphon.history.postgres.tables import migrate
 from antiphon.history.postgres.tail import tail
@@ -87,9 +87,10 @@ class PostgresStore(HistoryStore):
         ((number,),) = self._connections.rows(counted, {"tags": [plain(tag or "")]})
         return int(number)
 
-    def search(self, query: str, *, limit: int = 20) -> Sequence[SearchHit]:
+    def search(self, query: str, *, limit: int = 20, tag: str | None = None) -> Sequence[SearchHit]:
         check_not_negative(limit=limit)
-        found = self._said.find(query, limit)
+        check_text("tag", tag)
+        found = self._said.find(query, limit, tag)
         known = self._log.rows("WHERE c.number = ANY(%s)", ([*{hit.number for hit in found}],)) if found else []
         infos = {row.number: info for row, info in zip(known, self._titled(known), strict=True)}
         return [
@@ -121,8 +122,8 @@ class PostgresStore(HistoryStore):
             self._log.keep_attachments(db)
             number = self._log.insert_conversation(db, head)
             copied = """
-                INSERT INTO entries (number, sequence, at, body)
-                SELECT %s, sequence, at, body FROM entries WHERE number = %s AND sequence <= %s
+                INSERT INTO entries (number, sequence, at, body, checksum)
+                SELECT %s, sequence, at, body, checksum FROM entries WHERE number = %s AND sequence <= %s
             """
             if db.execute(copied, (number, parent.number, head.entries)).rowcount != head.entries:
                 raise UnknownConversation(
@@ -159,11 +160,11 @@ class PostgresStore(HistoryStore):
         for first in range(1, row.version + 1, _BATCH):
             # As many entries as the head promises, even if more were appended since.
             last = min(first + _BATCH - 1, row.version)
-            stored = self._connections.rows(BODIES, (row.number, first, last))
-            if len(stored) != last - first + 1:
+            stored = self._connections.rows(ENTRY_ROWS, (row.number, first, last))
+            if not stored:
                 raise UnknownConversation(f"{self.path}: conversation {row.id} was deleted while it was exported")
-            for (body,) in stored:
-                yield body + b"\n"
+            for expected, entry_row in enumerate(stored, first):
+                yield self._log.decoded(body_of, entry_row, expected, row.id) + b"\n"
 
     def import_lines(
         self, lines: Iterable[bytes], *, source: str = "the export", as_new: bool = False
@@ -172,12 +173,9 @@ class PostgresStore(HistoryStore):
         with self._connections.transaction() as db:
             number = self._log.insert_conversation(db, export.head)
             self._log.insert_attachments(db, number, export.attachments)
-            rows = (
-                (number, line.entry.sequence_number, aware(line.entry.timestamp), line.stored)
-                for line in export.entries
-            )
+            rows = (row_of(number, line.entry, line.stored) for line in export.entries)
             with db.cursor() as cursor:
-                cursor.executemany(INSERT_ENTRIES, rows)
+                cursor.executemany(INSERT_ENTRY, rows)
             db.execute(TOUCH_LAST, (number,))
         return self.info(export.head.id)
 
@@ -190,7 +188,7 @@ class PostgresStore(HistoryStore):
     def release(self, lease: Lease) -> None:
         self._leases.release(lease)
 
-    def leased(self, conversation: str) -> Lease | None:
+    def current_lease(self, conversation: str) -> Lease | None:
         return self._leases.leased(self._log.find(conversation).number)
 
     @property
@@ -204,12 +202,12 @@ class PostgresStore(HistoryStore):
         untitled = [row.number for row in found if row.version and not row.info.title]
         titles: dict[int, str] = {}
         if untitled:
-            first = """
-                SELECT number, sequence, body FROM entries WHERE number = ANY(%s) AND sequence <= 5
-                AND substring(body FOR 21) = '{"kind":"model_input"' ORDER BY number, sequence DESC
+            first = f"""
+                SELECT number, {ENTRY_ROW} FROM entries WHERE number = ANY(%s) AND sequence <= 5
+                AND substring(body FOR 21) = '{{"kind":"model_input"' ORDER BY number, sequence DESC
             """
-            for number, sequence, body in self._connections.rows(first, (untitled,)):
-                titles[number] = words.title(self._said.words_of(number, sequence, body))
+            for number, *entry_row in self._connections.rows(first, (untitled,)):
+                titles[number] = words.title(self._said.words_of(number, tuple(entry_row)))
         return [
             msgspec.structs.replace(row.info, title=titles[row.number]) if row.number in titles else row.info
             for row in found

@@ -111,6 +111,8 @@ CREATE INDEX latest_touched ON conversations (touched);
 ANALYZE conversations (touched)
 """,
     ),
+    # The checksum of a row (see `codec`). Older workers write none, as in the rows that were there before.
+    Migration(3, 1, "ALTER TABLE entries ADD COLUMN checksum integer"),
 )
 
 _LEDGER = "CREATE TABLE IF NOT EXISTS migrations (number integer PRIMARY KEY, needs integer NOT NULL, done timestamptz NOT NULL)"

@@ -7,6 +7,7 @@ behind a lock; other processes wait at SQLite's lock, at most `timeout` seconds.
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import threading
@@ -17,6 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from antiphon.errors import StoreDamaged, StoreError, StoreFull, StoreLocked, StoreReadOnly
+from antiphon.history.private_files import create_private_file, warn_if_exposed
 
 _MEMORY = ":memory:"
 
@@ -24,7 +26,7 @@ _MEMORY = ":memory:"
 class SqliteFile:
     """An open SQLite file whose header says it is ours. A new one gets `tables`, an older one what `migrations` says.
 
-    A migration, by the version it starts from, only adds: programs that have the file open go on with what they know.
+    A migration, by the version it starts from, only adds: programs that have the file open can still read what they know.
     """
 
     def __init__(
@@ -149,6 +151,12 @@ class SqliteFile:
                 raise StoreError(f"cannot make {self.path}: the folder {folder} does not exist")
             if not os.access(folder, os.W_OK | os.X_OK):
                 raise StoreReadOnly(f"cannot make {self.path}: the folder {folder} is not writable")
+            try:
+                create_private_file(self.path)  # SQLite would go by the umask
+            except OSError as error:
+                refused = StoreFull if error.errno == errno.ENOSPC else StoreReadOnly
+                raise refused(f"cannot make {self.path}: {error.strerror or error}") from error
+        warn_if_exposed(self.path)
 
     def _is_ours(self) -> bool:
         (tables,) = self._writer.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -210,6 +218,10 @@ class SqliteFile:
                 return StoreDamaged(
                     f"{self.path} is damaged ({error}); restore a copy, or export what can still be read"
                 )
+            case _ if "decode to UTF-8" in str(error):
+                return StoreDamaged(
+                    f"{self.path} is damaged ({error}); restore a copy, or export what can still be read"
+                )
             case _:
                 return StoreError(f"{self.path}: {error}")
 
@@ -228,6 +240,10 @@ class _Told:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, sqlite3.Error) and not isinstance(error, sqlite3.IntegrityError):
             raise self._file.explained(error) from error
+        if isinstance(error, UnicodeDecodeError):  # SQLite quotes what is damaged, and Python cannot read the quotation
+            raise StoreDamaged(
+                f"{self._file.path} is damaged ({error}); restore a copy, or export what can still be read"
+            )
 
 
 def _run(db: sqlite3.Connection, script: str) -> None:

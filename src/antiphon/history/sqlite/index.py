@@ -11,7 +11,7 @@ from antiphon.history import words
 from antiphon.history.entries import HistoryEntry
 from antiphon.history.sqlite.body import entry_of
 from antiphon.history.sqlite.file import SqliteFile
-from antiphon.history.sqlite.rows import SEQUENCE, SHIFT, bodies
+from antiphon.history.sqlite.rows import SEQUENCE, SHIFT, StoredRow, entry_rows, tagged
 
 logger = logging.getLogger(__name__)
 
@@ -22,31 +22,44 @@ class SaidIndex:
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
 
-    def find(self, query: str, limit: int) -> list[int]:
-        """The keys of the entries that say all of `query`, the best first."""
+    def find(self, query: str, limit: int, tag: str | None = None) -> list[int]:
+        """The keys of the entries that say all of `query`, the best first; with a tag, of conversations that have it."""
         expression = words.match_expression(query)
         if not expression:
             return []
         if not self._file.read_only:
             self._catch_up()
         with self._file.reading() as db:
-            ranked = "SELECT rowid FROM said WHERE said MATCH ? ORDER BY rank, rowid DESC LIMIT ?"
-            found = [key for (key,) in db.execute(ranked, (expression, limit))]
+            which = (
+                f"rowid >> {SHIFT} IN (SELECT c.number FROM conversations c WHERE {tagged(tag)})"
+                if tag is not None
+                else "true"
+            )
+            ranked = (
+                f"SELECT rowid FROM said WHERE said MATCH :words AND {which} ORDER BY rank, rowid DESC LIMIT :limit"
+            )
+            found = [key for (key,) in db.execute(ranked, {"words": expression, "tag": tag, "limit": limit})]
             if self._file.read_only:  # what is not indexed, and cannot be, is read
-                found += self._read_through(db, query)
+                has_tag = f"SELECT 1 FROM conversations c WHERE c.number = :number AND {tagged(tag)}"
+                found += (
+                    key
+                    for key in self._read_through(db, query)
+                    if db.execute(has_tag, {"number": key >> SHIFT, "tag": tag}).fetchone()
+                )
         return found[:limit]
 
-    def entry_at(self, key: int, stored: bytes) -> HistoryEntry | None:
-        """The entry in a row; of a damaged one, none: it must not keep the others from being found."""
+    def entry_at(self, row: StoredRow) -> HistoryEntry | None:
+        """The entry in a row; None for a damaged one: it must not keep the others from being found."""
         try:
-            return entry_of(stored)
+            return entry_of(row)
         except StoreDamaged as error:
+            key = row[0]
             place = (self._file.path, key & SEQUENCE, key >> SHIFT)
             logger.warning("%s: entry %d of conversation number %d is damaged: %s", *place, error)
             return None
 
-    def _words_at(self, key: int, stored: bytes) -> str:
-        entry = self.entry_at(key, stored)
+    def _words_at(self, row: StoredRow) -> str:
+        entry = self.entry_at(row)
         return words.said(entry) if entry is not None else ""
 
     def _catch_up(self) -> None:
@@ -58,26 +71,28 @@ class SaidIndex:
 
     def _index(self, db: sqlite3.Connection, number: int) -> None:
         # Asked again inside the transaction: another process may have indexed or deleted the conversation meanwhile.
-        (indexed,) = db.execute("SELECT max(indexed) FROM conversations WHERE number = ?", (number,)).fetchone()
+        (indexed,) = db.execute(
+            "SELECT max(CAST(indexed AS INTEGER)) FROM conversations WHERE number = ?", (number,)
+        ).fetchone()
         if indexed is None:
             return
-        entries = bodies(db, number, indexed + 1)
-        for key, body in entries:
-            if text := self._words_at(key, body):
-                db.execute("INSERT INTO said (rowid, words) VALUES (?, ?)", (key, words.index_text(text)))
+        entries = entry_rows(db, number, indexed + 1)
+        for row in entries:
+            if text := self._words_at(row):
+                db.execute("INSERT OR REPLACE INTO said (rowid, words) VALUES (?, ?)", (row[0], words.index_text(text)))
         db.execute("UPDATE conversations SET indexed = indexed + ? WHERE number = ?", (len(entries), number))
 
     def _read_through(self, db: sqlite3.Connection, query: str) -> Iterator[int]:
         for number, indexed in _behind(db):
-            for key, body in bodies(db, number, indexed + 1):
-                if words.says(self._words_at(key, body), query):
-                    yield key
+            for row in entry_rows(db, number, indexed + 1):
+                if words.says(self._words_at(row), query):
+                    yield row[0]
 
 
 def _behind(db: sqlite3.Connection) -> list[tuple[int, int]]:
     """The conversations that are not fully indexed, and how far they are."""
     behind = f"""
-        SELECT number, indexed FROM conversations c WHERE EXISTS (SELECT 1 FROM entries
+        SELECT number, CAST(indexed AS INTEGER) FROM conversations c WHERE EXISTS (SELECT 1 FROM entries
         WHERE key > (c.number << {SHIFT}) + c.indexed AND key < (c.number + 1) << {SHIFT})
     """
     return db.execute(behind).fetchall()

@@ -9,17 +9,19 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias, TypeVar
 
 from antiphon.errors import ConversationExists, StoreDamaged
 from antiphon.history.asked import may_be_an_end, the_conversation, whole
-from antiphon.history.attachments import attach, detach
+from antiphon.history.attachments import attach, detach, verified
+from antiphon.history.codec import damaged_entry, microseconds, row_checksum
 from antiphon.history.entries import HistoryEntry
 from antiphon.history.export import ExportHead
 from antiphon.history.journal import conflict
 from antiphon.history.sqlite.body import entry_of, packed
 from antiphon.history.sqlite.file import SqliteFile
+from antiphon.history.sqlite.lease_clock import LeaseClock
 from antiphon.history.sqlite.leases import refusal
 from antiphon.history.sqlite.rows import (
     LATEST_FIRST,
@@ -27,21 +29,22 @@ from antiphon.history.sqlite.rows import (
     SEQUENCE,
     SHIFT,
     TOUCHED,
-    bodies,
+    StoredRow,
+    entry_rows,
     keys,
-    microseconds,
-    now,
     rows,
     tagged,
     tags_json,
 )
 from antiphon.history.store import ConversationRow
 
-EntryRow: TypeAlias = tuple[int, int, bytes]
-"""Key, time and body."""
+D = TypeVar("D")
+
+EntryRow: TypeAlias = tuple[int, int, bytes, int]
+"""Key, time, body and checksum."""
 
 _APPEND = """
-INSERT INTO entries SELECT ?, ?, ? WHERE EXISTS
+INSERT INTO entries (key, at, body, checksum) SELECT ?, ?, ?, ? WHERE EXISTS
 (SELECT 1 FROM conversations WHERE number = ? AND {may_write} AND touched BETWEEN ? AND ?)
 """
 _APPEND_FREE = _APPEND.format(may_write="held_until <= ?")
@@ -51,35 +54,34 @@ _APPEND_LEASED = _APPEND.format(may_write="epoch = ?")
 class SqliteLog:
     """The log of every conversation of a file."""
 
-    def __init__(self, file: SqliteFile) -> None:
+    def __init__(self, file: SqliteFile, clock: LeaseClock) -> None:
         self._file = file
+        self._clock = clock
         self.path = file.path
 
     def append(self, number: int, conversation: str, entry: HistoryEntry, epoch: int | None) -> None:
         """Write one entry; back when it is durable."""
         stored, attachments = detach(entry)
         row = row_of(number, entry, stored)
+        now = self._clock.settled_now() if epoch is None else 0
         try:
             if not attachments:
                 with self._file.writing() as db:  # a single insert is its own transaction: one fsync and no more
-                    if _insert(db, row, epoch):
+                    if _insert(db, row, epoch, now):
                         return
             with self._file.transaction() as db:
-                self._insert_all(db, row, attachments, epoch)
+                self._insert_all(db, row, attachments, epoch, now)
         except sqlite3.IntegrityError as error:
             raise conflict(conversation, self.version(number), entry.sequence_number) from error
 
     def read(self, number: int, conversation: str, after: int) -> Sequence[HistoryEntry]:
         """The entries of a conversation behind number `after`, whole."""
         with self._file.reading() as db:
-            stored = bodies(db, number, after + 1)
+            stored = entry_rows(db, number, after + 1)
             has_attachments = db.execute("SELECT 1 FROM attachment_uses WHERE number = ?", (number,)).fetchone()
-        key, entries = 0, []
-        try:
-            for key, body in stored:  # noqa: B007 - the key of the one that fails is what we tell
-                entries.append(entry_of(body))
-        except StoreDamaged as error:
-            raise self.damaged(key, conversation, error) from error
+        entries = [
+            self.decoded(entry_of, row, expected, conversation) for expected, row in enumerate(stored, after + 1)
+        ]
         if not has_attachments:
             return entries
         loaded: dict[str, str] = {}
@@ -93,8 +95,8 @@ class SqliteLog:
             if wanted == "last":
                 found = self.latest(1)
             elif not found and may_be_an_end(wanted):
-                by_an_end = "WHERE substr(c.id, 1, ?1) = ?2 OR substr(c.id, -?1) = ?2 LIMIT 2"
-                found = rows(db, by_an_end, (len(wanted), wanted.lower()))
+                by_an_end = "WHERE substr(c.id, 1, :size) = :end OR substr(c.id, -:size) = :end LIMIT 2"
+                found = rows(db, by_an_end, {"size": len(wanted), "end": wanted.lower()})
         return the_conversation(found, conversation, self.path)
 
     def latest(self, limit: int, offset: int = 0, tag: str | None = None) -> Sequence[ConversationRow]:
@@ -105,11 +107,17 @@ class SqliteLog:
             TOUCHED.format(which=which) if self._file.schema >= 3 else "true"
         )  # else an older file, opened for reading
         with self._file.reading() as db:
-            return rows(db, f"WHERE {which} AND {touched} {LATEST_FIRST} LIMIT :limit OFFSET :offset", given)
+            page = f"WHERE {which} AND {touched} {LATEST_FIRST} LIMIT :limit OFFSET :offset"
+            return rows(db, page, given, skips_damaged=True)
 
-    def damaged(self, key: int, conversation: str, error: StoreDamaged) -> StoreDamaged:
-        """What is said of an entry that cannot be read."""
-        return StoreDamaged(f"{self.path}: entry {key & SEQUENCE} of conversation {conversation} is damaged: {error}")
+    def decoded(self, decode: Callable[[StoredRow], D], row: StoredRow, expected: int, conversation: str) -> D:
+        """What `decode` makes of the row of entry `expected`. Raises `StoreDamaged`, naming the entry and the conversation."""
+        if row[0] & SEQUENCE != expected:
+            raise damaged_entry(self.path, expected, conversation, "its row is missing")
+        try:
+            return decode(row)
+        except StoreDamaged as error:
+            raise damaged_entry(self.path, expected, conversation, error) from error
 
     def version(self, number: int) -> int:
         """How many entries a conversation has."""
@@ -121,12 +129,12 @@ class SqliteLog:
         """The number of a new conversation."""
         inserted = """
             INSERT INTO conversations (id, title, created, parent, forked_at, tags, touched)
-            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?3)
+            VALUES (?, ?, ?, ?, ?, ?, ?)
         """
         created = microseconds(head.created)
         try:
             done = db.execute(
-                inserted, (head.id, head.title, created, head.parent, head.forked_at, tags_json(head.tags))
+                inserted, (head.id, head.title, created, head.parent, head.forked_at, tags_json(head.tags), created)
             )
         except sqlite3.IntegrityError as error:
             raise ConversationExists(
@@ -138,7 +146,7 @@ class SqliteLog:
     def insert_entry(self, db: sqlite3.Connection, number: int, entry: HistoryEntry) -> None:
         """Write an entry and its attachments as part of a transaction. Raises `LeaseHeld` if somebody holds the conversation."""
         stored, attachments = detach(entry)
-        self._insert_all(db, row_of(number, entry, stored), attachments, None)
+        self._insert_all(db, row_of(number, entry, stored), attachments, None, self._clock.now())
 
     def insert_attachment(self, db: sqlite3.Connection, number: int, name: str, data: str) -> None:
         """Keep an attachment, once, and say that a conversation uses it."""
@@ -146,14 +154,14 @@ class SqliteLog:
         db.execute("INSERT OR IGNORE INTO attachment_uses VALUES (?, ?)", (number, name))
 
     def _insert_all(
-        self, db: sqlite3.Connection, row: EntryRow, attachments: Mapping[str, str], epoch: int | None
+        self, db: sqlite3.Connection, row: EntryRow, attachments: Mapping[str, str], epoch: int | None, now: int
     ) -> None:
-        key, at, _ = row
+        key, at, _, _ = row
         number = key >> SHIFT
         for name, data in attachments.items():
             self.insert_attachment(db, number, name, data)
         db.execute("UPDATE conversations SET touched = ? WHERE number = ?", (at, number))
-        if not _insert(db, row, epoch):
+        if not _insert(db, row, epoch, now):
             raise refusal(db, number, epoch, self.path)
 
     def _attachment(self, name: str, loaded: dict[str, str]) -> str:
@@ -162,18 +170,19 @@ class SqliteLog:
                 found = db.execute("SELECT data FROM attachments WHERE name = ?", (name,)).fetchone()
             if found is None:
                 raise StoreDamaged(f"{self.path}: the attachment {name} is missing")
-            loaded[name] = found[0]
+            loaded[name] = verified(name, found[0], self.path)
         return loaded[name]
 
 
 def row_of(number: int, entry: HistoryEntry, stored: bytes) -> EntryRow:
     """The row of an entry of the conversation of that number."""
-    at = microseconds(entry.timestamp) if entry.timestamp else 0
-    return number << SHIFT | entry.sequence_number, at, packed(stored)
+    at = microseconds(entry.timestamp)
+    body = packed(stored)
+    return number << SHIFT | entry.sequence_number, at, body, row_checksum(entry.sequence_number, at, body)
 
 
-def _insert(db: sqlite3.Connection, row: EntryRow, epoch: int | None) -> bool:
+def _insert(db: sqlite3.Connection, row: EntryRow, epoch: int | None, now: int) -> bool:
     """Write an entry, if its writer may and its conversation was touched in the minute before; whether it was so."""
-    key, at, _ = row
-    append, given = (_APPEND_FREE, now()) if epoch is None else (_APPEND_LEASED, epoch)
-    return db.execute(append, (*row, key >> SHIFT, given, at - MINUTE, at)).rowcount > 0
+    key, at, body, checksum = row
+    append, given = (_APPEND_FREE, now) if epoch is None else (_APPEND_LEASED, epoch)
+    return db.execute(append, (key, at, body, checksum, key >> SHIFT, given, at - MINUTE, at)).rowcount > 0

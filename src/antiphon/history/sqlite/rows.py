@@ -9,14 +9,23 @@ minute after. So the latest are found by an index, and yet an append writes noth
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import time
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
+from typing import TypeAlias
 
 import msgspec
 
+from antiphon.errors import StoreDamaged
+from antiphon.history.codec import EPOCH, MICROSECOND
 from antiphon.history.store import ConversationRow
+
+logger = logging.getLogger(__name__)
+
+StoredRow: TypeAlias = tuple[int, int | None, bytes | None, int | None]
+"""Key, time, body and checksum of an entry; None where a value has a wrong type, and for the checksum of an older row."""
 
 APPLICATION_ID = 0x414E5450  # "ANTP", in the header of every file of ours
 SHIFT = 32
@@ -77,11 +86,20 @@ ALTER TABLE conversations ADD COLUMN touched INTEGER NOT NULL DEFAULT {UNTOUCHED
 UPDATE conversations SET touched = {UPDATED};
 CREATE INDEX latest_touched ON conversations (touched);
 """,
+    # A checksum of each row (see `codec`), NULL in rows that were there before; and the clock of leases (see `lease_clock`).
+    3: """
+ALTER TABLE entries ADD COLUMN checksum INTEGER;
+CREATE TABLE lease_clock (boot TEXT NOT NULL, ahead INTEGER NOT NULL);
+""",
 }
 FILE_SCHEMA = 1 + len(MIGRATIONS)
 
+EARLIEST, LATEST = -62_135_596_800_000_000, 253_402_300_799_999_999
+"""The first and the last microsecond that is a date: the years 1 to 9999."""
+
 CONVERSATIONS = f"""
-SELECT c.number, c.id, c.title, c.created, c.parent, c.forked_at, c.tags, last.key & {SEQUENCE}, last.at
+SELECT c.number, c.id, c.title, c.created, c.parent, c.forked_at, c.tags, last.key & {SEQUENCE},
+    CASE WHEN typeof(last.at) = 'integer' AND last.at BETWEEN {EARLIEST} AND {LATEST} THEN last.at END
 FROM conversations c LEFT JOIN entries last ON last.key = (
     SELECT max(key) FROM entries WHERE key > c.number << {SHIFT} AND key < (c.number + 1) << {SHIFT})
 """
@@ -91,24 +109,58 @@ _TAGGED = "EXISTS (SELECT 1 FROM json_each(c.tags) WHERE value = :tag)"
 TOUCHED = f"""c.touched >= coalesce((SELECT touched FROM conversations c WHERE touched < {UNTOUCHED} AND {{which}}
     ORDER BY touched DESC LIMIT 1 OFFSET :last) - {MINUTE}, -{UNTOUCHED})"""
 
+# A flipped bit may change the type of a value; it must not reach the decoders, nor pass for a row without a checksum.
+_ENTRY_ROWS = f"""
+SELECT key, CASE typeof(at) WHEN 'integer' THEN at END, CASE typeof(body) WHEN 'blob' THEN body END,
+    CASE typeof(checksum) WHEN 'integer' THEN checksum WHEN 'null' THEN NULL ELSE {1 << 32} END
+FROM entries WHERE key BETWEEN ? AND ? ORDER BY key
+"""
+_ENTRY_ROWS_BEFORE_CHECKSUMS = _ENTRY_ROWS.replace("checksum", "NULL")
+
 LATEST_FIRST = "ORDER BY coalesce(last.at, c.created) DESC, c.number DESC"
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 _tags = msgspec.json.Decoder(tuple[str, ...])
 
 
 def rows(
-    db: sqlite3.Connection, rest: str = "", given: Sequence[object] | Mapping[str, object] = ()
+    db: sqlite3.Connection,
+    rest: str = "",
+    given: Sequence[object] | Mapping[str, object] = (),
+    *,
+    skips_damaged: bool = False,
 ) -> Sequence[ConversationRow]:
-    """Conversations; `rest` is the rest of the query."""
-    found = db.execute(f"{CONVERSATIONS} {rest}", given)
-    return [
-        ConversationRow.of(
-            number, conversation, title, moment(created), parent, forked_at, _tags.decode(tags), last, moment(at or 0)
+    """Conversations; `rest` is the rest of the query. A damaged row raises `StoreDamaged`, or is skipped with a warning."""
+    found = []
+    for row in db.execute(f"{CONVERSATIONS} {rest}", given):
+        try:
+            found.append(_conversation(*row))
+        except StoreDamaged as error:
+            if not skips_damaged:
+                raise
+            logger.warning("%s", error)
+    return found
+
+
+def _conversation(
+    number: int,
+    conversation: str,
+    title: str,
+    created: int,
+    parent: str | None,
+    forked_at: int | None,
+    tags: str,
+    last: int | None,
+    at: int | None,
+) -> ConversationRow:
+    texts = (conversation, title, "" if parent is None else parent)
+    try:
+        if not all(isinstance(text, str) for text in texts) or not isinstance(forked_at, int | None):
+            raise TypeError("a column has a value of a wrong type")  # noqa: TRY301 - one place says what is damaged
+        return ConversationRow.of(
+            number, *texts[:2], moment(created), parent, forked_at, _tags.decode(tags), last, moment(at or 0)
         )
-        for number, conversation, title, created, parent, forked_at, tags, last, at in found
-    ]
+    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError) as error:
+        raise StoreDamaged(f"the row of conversation {conversation!r} (number {number}) is damaged: {error}") from error
 
 
 def tagged(tag: str | None) -> str:
@@ -116,10 +168,14 @@ def tagged(tag: str | None) -> str:
     return "true" if tag is None else _TAGGED
 
 
-def bodies(db: sqlite3.Connection, number: int, first: int = 1, last: int = SEQUENCE) -> list[tuple[int, bytes]]:
-    """The keys and stored forms of a conversation's entries from `first` to `last`, in order."""
-    between = "SELECT key, body FROM entries WHERE key BETWEEN ? AND ? ORDER BY key"
-    return db.execute(between, keys(number, first, last)).fetchall()
+def entry_rows(db: sqlite3.Connection, number: int, first: int = 1, last: int = SEQUENCE) -> list[StoredRow]:
+    """The rows of a conversation's entries from `first` to `last`, in order."""
+    try:
+        return db.execute(_ENTRY_ROWS, keys(number, first, last)).fetchall()
+    except sqlite3.OperationalError as error:
+        if "no such column" not in str(error):  # else an older file, opened for reading
+            raise
+        return db.execute(_ENTRY_ROWS_BEFORE_CHECKSUMS, keys(number, first, last)).fetchall()
 
 
 def keys(number: int, first: int = 1, last: int = SEQUENCE) -> tuple[int, int]:
@@ -131,14 +187,10 @@ def tags_json(tags: tuple[str, ...]) -> str:
     return msgspec.json.encode(tags).decode()
 
 
-def microseconds(at: datetime) -> int:
-    return ((at if at.tzinfo else at.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND
-
-
 def now() -> int:
-    """The time of this machine, which is the store's: its writers share the machine."""
+    """The time of this machine. Leases go by a clock of their own (see `lease_clock`)."""
     return time.time_ns() // 1_000
 
 
 def moment(microseconds: int) -> datetime:
-    return _EPOCH + microseconds * _MICROSECOND
+    return EPOCH + microseconds * MICROSECOND

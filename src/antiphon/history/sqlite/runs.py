@@ -13,14 +13,16 @@ from datetime import datetime
 import msgspec
 
 from antiphon.history.asked import whole
+from antiphon.history.codec import microseconds
 from antiphon.history.entries import HistoryEntry
 from antiphon.history.export import ExportHead
 from antiphon.history.lease import Lease
 from antiphon.history.run_table import PLAYED, RUNS, WAITING, Rows, Run, RunTable
 from antiphon.history.sqlite.file import SqliteFile
+from antiphon.history.sqlite.lease_clock import LeaseClock
 from antiphon.history.sqlite.leases import give_back, take
 from antiphon.history.sqlite.log import SqliteLog
-from antiphon.history.sqlite.rows import microseconds, moment, now
+from antiphon.history.sqlite.rows import moment, now
 
 _NEXT = f"""
 SELECT r.id, r.number {RUNS} JOIN json_each(:kinds) known ON known.key = r.kind
@@ -32,10 +34,11 @@ ORDER BY r.due, r.id LIMIT 1
 class SqliteRunTable(RunTable):
     """The runs of a store in one file."""
 
-    def __init__(self, file: SqliteFile, log: SqliteLog) -> None:
+    def __init__(self, file: SqliteFile, log: SqliteLog, clock: LeaseClock) -> None:
         super().__init__(file.path)
         self._file = file
         self._log = log
+        self._clock = clock
 
     def claim(
         self,
@@ -53,7 +56,7 @@ class SqliteRunTable(RunTable):
             if not found:
                 return None
             ((run, number),) = found
-            taken = take(db, number, holder, seconds)
+            taken = take(db, self._clock, number, holder, seconds)
             assert taken is not None, "the conversation of a candidate is held by nobody, and we have the lock"
             self._done(db, "UPDATE runs SET attempts = attempts + 1, updated = :now WHERE id = :run", run=run)
         return msgspec.structs.replace(self.get(run), lease=taken)
@@ -71,10 +74,12 @@ class SqliteRunTable(RunTable):
             return self._done(db, query, **given)
 
     def _transaction(self) -> AbstractContextManager[sqlite3.Connection]:
+        self._clock.settle()
         return self._file.transaction()
 
     def _done(self, db: sqlite3.Connection, statement: str, **given: object) -> Rows:
-        return db.execute(statement, {"now": now(), **{name: _kept(one) for name, one in given.items()}}).fetchall()
+        times = {"now": now(), "lease_now": self._clock.now()}
+        return db.execute(statement, {**times, **{name: _kept(one) for name, one in given.items()}}).fetchall()
 
     def _hold(self, db: sqlite3.Connection, conversation: str) -> None:
         pass  # there is one transaction at a time
@@ -99,6 +104,9 @@ class SqliteRunTable(RunTable):
 
     def _moment(self, at: int) -> datetime:
         return moment(at)
+
+    def _expires(self, until: int) -> datetime:
+        return self._clock.shown(until)
 
 
 def _kept(value: object) -> object:

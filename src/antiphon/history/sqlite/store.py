@@ -12,17 +12,18 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 
 import msgspec
 
-from antiphon.errors import StoreDamaged
 from antiphon.history import words
 from antiphon.history.agent_history import AgentHistory
 from antiphon.history.asked import check_not_negative, check_text
+from antiphon.history.attachments import verified
 from antiphon.history.entries import HistoryEntry, ModelInputEntry
 from antiphon.history.export import Export, ExportHead, attachment_line, head_line
 from antiphon.history.journal import StoreJournal
 from antiphon.history.lease import Lease
-from antiphon.history.sqlite.body import entry_of, unpacked
+from antiphon.history.sqlite.body import body_of
 from antiphon.history.sqlite.file import SqliteFile
 from antiphon.history.sqlite.index import SaidIndex
+from antiphon.history.sqlite.lease_clock import LeaseClock
 from antiphon.history.sqlite.leases import SqliteLeases
 from antiphon.history.sqlite.log import SqliteLog, row_of
 from antiphon.history.sqlite.rows import (
@@ -33,7 +34,7 @@ from antiphon.history.sqlite.rows import (
     SHIFT,
     TABLES,
     UPDATED,
-    bodies,
+    entry_rows,
     keys,
     rows,
     tagged,
@@ -68,9 +69,10 @@ class SqliteStore(HistoryStore):
             create=create,
         )
         self._said = SaidIndex(self._file)
-        self._leases = SqliteLeases(self._file)
-        self._log = SqliteLog(self._file)
-        self._runs = SqliteRunTable(self._file, self._log)
+        clock = LeaseClock(self._file)
+        self._leases = SqliteLeases(self._file, clock)
+        self._log = SqliteLog(self._file, clock)
+        self._runs = SqliteRunTable(self._file, self._log, clock)
 
     def close(self) -> None:
         self._file.close()
@@ -87,9 +89,11 @@ class SqliteStore(HistoryStore):
         with self._file.reading() as db:
             return int(db.execute(counted, {"tag": tag}).fetchone()[0])
 
-    def search(self, query: str, *, limit: int = 20) -> Sequence[SearchHit]:
+    def search(self, query: str, *, limit: int = 20, tag: str | None = None) -> Sequence[SearchHit]:
         check_not_negative(limit=limit)
-        return [self._hit(key, query) for key in self._said.find(query, limit)]
+        check_text("tag", tag)
+        hits = (self._hit(key, query) for key in self._said.find(query, limit, tag))
+        return [hit for hit in hits if hit is not None]
 
     def describe(
         self, conversation: str, *, title: str | None = None, tags: Sequence[str] | None = None
@@ -110,7 +114,7 @@ class SqliteStore(HistoryStore):
         with self._file.transaction() as db:
             number = self._log.insert_conversation(db, head)
             db.execute(
-                "INSERT INTO entries SELECT key + ?, at, body FROM entries WHERE key BETWEEN ? AND ?",
+                "INSERT INTO entries SELECT key + ?, at, body, checksum FROM entries WHERE key BETWEEN ? AND ?",
                 ((number - parent.number) << SHIFT, *keys(parent.number, 1, head.entries)),
             )
             db.execute(_TOUCH, (number,))
@@ -127,9 +131,9 @@ class SqliteStore(HistoryStore):
             db.execute("DELETE FROM said WHERE rowid BETWEEN ? AND ?", keys(number))
             db.execute("DELETE FROM entries WHERE key BETWEEN ? AND ?", keys(number))
             db.execute(
-                "DELETE FROM attachments WHERE name IN (SELECT name FROM attachment_uses WHERE number = ?1) AND NOT EXISTS"
-                " (SELECT 1 FROM attachment_uses u WHERE u.name = attachments.name AND u.number != ?1)",
-                (number,),
+                "DELETE FROM attachments WHERE name IN (SELECT name FROM attachment_uses WHERE number = ?) AND NOT EXISTS"
+                " (SELECT 1 FROM attachment_uses u WHERE u.name = attachments.name AND u.number != ?)",
+                (number, number),
             )
             db.execute("DELETE FROM attachment_uses WHERE number = ?", (number,))
             db.execute("DELETE FROM runs WHERE number = ?", (number,))
@@ -141,13 +145,10 @@ class SqliteStore(HistoryStore):
         with self._file.reading() as db:
             used = "SELECT name, data FROM attachments JOIN attachment_uses USING (name) WHERE number = ? ORDER BY name"
             for name, data in db.execute(used, (row.number,)):
-                yield attachment_line(name, data)
+                yield attachment_line(name, verified(name, data, self.path))
             # As many entries as the head promises, even if more were appended since.
-            for key, body in bodies(db, row.number, 1, row.version):
-                try:
-                    yield unpacked(body) + b"\n"
-                except StoreDamaged as error:
-                    raise self._log.damaged(key, row.id, error) from error
+            for expected, stored in enumerate(entry_rows(db, row.number, 1, row.version), 1):
+                yield self._log.decoded(body_of, stored, expected, row.id) + b"\n"
 
     def import_lines(
         self, lines: Iterable[bytes], *, source: str = "the export", as_new: bool = False
@@ -158,7 +159,7 @@ class SqliteStore(HistoryStore):
             for name, data in export.attachments.items():
                 self._log.insert_attachment(db, number, name, data)
             rows = (row_of(number, line.entry, line.stored) for line in export.entries)
-            db.executemany("INSERT INTO entries VALUES (?, ?, ?)", rows)
+            db.executemany("INSERT INTO entries VALUES (?, ?, ?, ?)", rows)
             db.execute(_TOUCH, (number,))
         return self.info(export.head.id)
 
@@ -171,7 +172,7 @@ class SqliteStore(HistoryStore):
     def release(self, lease: Lease) -> None:
         self._leases.release(lease)
 
-    def leased(self, conversation: str) -> Lease | None:
+    def current_lease(self, conversation: str) -> Lease | None:
         return self._leases.leased(self._log.find(conversation).number)
 
     @property
@@ -189,15 +190,15 @@ class SqliteStore(HistoryStore):
                     after = entry.sequence_number
             await asyncio.sleep(_LOOK_AGAIN)
 
-    def _hit(self, key: int, query: str) -> SearchHit:
+    def _hit(self, key: int, query: str) -> SearchHit | None:
+        """The entry of a key in the index; None if it was deleted meanwhile, or is damaged."""
         with self._file.reading() as db:
-            (row,) = rows(db, "WHERE c.number = ?", (key >> SHIFT,))
-            ((_, body),) = bodies(db, row.number, key & SEQUENCE, key & SEQUENCE)
-        try:
-            entry = entry_of(body)
-        except StoreDamaged as error:
-            raise self._log.damaged(key, row.id, error) from error
-        (info,) = self._titled([row])
+            found = rows(db, "WHERE c.number = ?", (key >> SHIFT,), skips_damaged=True)
+            stored = entry_rows(db, key >> SHIFT, key & SEQUENCE, key & SEQUENCE)[:1]
+        entry = self._said.entry_at(stored[0]) if stored else None
+        if entry is None or not found:
+            return None
+        (info,) = self._titled(found[:1])
         return SearchHit(info, entry.sequence_number, entry.kind, words.excerpt(words.said(entry), query))
 
     def _titled(self, found: Sequence[ConversationRow]) -> Sequence[ConversationInfo]:
@@ -205,7 +206,7 @@ class SqliteStore(HistoryStore):
 
     def _by_first_words(self, row: ConversationRow) -> ConversationInfo:
         with self._file.reading() as db:
-            first = bodies(db, row.number, 1, 5)
-        entries = (self._said.entry_at(*one) for one in first)
+            first = entry_rows(db, row.number, 1, 5)
+        entries = (self._said.entry_at(one) for one in first)
         title = next((words.title(words.said(one)) for one in entries if isinstance(one, ModelInputEntry)), "")
         return msgspec.structs.replace(row.info, title=title)

@@ -25,6 +25,7 @@ from antiphon.history import ContextEntry, DecoratedContextEntry, HistoryEntry, 
 from antiphon.parts import OutputPart, Text, ToolCallRequest
 from antiphon.providers.call import Attempt, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
+from antiphon.providers.engine.response_reader import unfolded
 from antiphon.providers.offline.answers import Outcome, answer_of, first_line
 from antiphon.providers.offline.clauses import Clause, Language
 from antiphon.providers.offline.corrections import corrected
@@ -33,7 +34,6 @@ from antiphon.providers.offline.results import short
 from antiphon.providers.offline.steps import Found, Ready, Step, Stuck, prepared, steps_of
 from antiphon.providers.offline.turn import Done, Turn, turn_of
 from antiphon.providers.offline.wording import NOTICE, say
-from antiphon.providers.unfolding import unfolded
 from antiphon.wire.delta import ModelOutputDelta, PartDelta
 from antiphon.wire.output import ModelOutput
 

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from antiphon.errors import StoreReadOnly
+from antiphon.history.private_files import make_private_folder
 from antiphon.tools.builtin.plan import Plan, PlanChange, PlanTask, TaskDraft, TaskUpdate
 from antiphon.tools.builtin.plan_markdown import plan_of, plans_of
 from antiphon.tools.builtin.plan_store import PlanStore
@@ -39,7 +40,7 @@ def builtin_tools(data_dir: str | os.PathLike[str] | None = None) -> list[Tool]:
         return [*plan_tools(PlanStore()), search_tool(key=key)]
     place = Path(data_dir)
     try:
-        place.mkdir(parents=True, exist_ok=True)
+        make_private_folder(place)
     except OSError as error:
         raise StoreReadOnly(f"the folder {place} cannot be made: {error.strerror or error}") from error
     documents = place / "documents"

@@ -19,7 +19,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from antiphon.errors import DocumentsUnreadable, StoreError, StoreLocked, ToolError
-from antiphon.providers.transport import Transport
+from antiphon.providers.transport.request import Transport
 from antiphon.tools.builtin.document_index import DocumentIndex, FoundDocuments, asked_words
 from antiphon.tools.builtin.tavily import TAVILY_URL, Tavily
 from antiphon.tools.tool import Tool, tool

@@ -11,9 +11,9 @@ import msgspec
 from msgspec import Struct, field
 
 from antiphon.errors import CredentialError, ToolError, TransportError
-from antiphon.providers.aiohttp_transport import AiohttpTransport
-from antiphon.providers.secret import Credential, masked
-from antiphon.providers.transport import HttpRequest, HttpResponse, Timeouts, Transport
+from antiphon.providers.credentials.secret import Credential, masked
+from antiphon.providers.transport.aiohttp_transport import AiohttpTransport
+from antiphon.providers.transport.request import HttpRequest, HttpResponse, Timeouts, Transport
 
 TAVILY_URL = "https://api.tavily.com"
 

@@ -23,7 +23,9 @@ export class ApprovalCard {
 
   draw() {
     const reason = element("input", { type: "text", placeholder: say("reason"), "aria-label": say("reason") });
-    const written = pretty(this.call.arguments);
+    // A free-form call takes any text.
+    const isJson = !this.call.freeform;
+    const written = isJson ? pretty(this.call.arguments) : this.call.arguments;
     const field = element("textarea", {
       rows: Math.min(12, written.split("\n").length + 1),
       value: written,
@@ -34,7 +36,7 @@ export class ApprovalCard {
     const run = () => {
       if (!this._edits) return this._send({ decision: "approve" });
       try {
-        JSON.parse(field.value);
+        if (isJson) JSON.parse(field.value);
       } catch (error) {
         return fill(problem, say("notJson", { why: error.message }));
       }
@@ -53,7 +55,7 @@ export class ApprovalCard {
         : element(
             "pre",
             { class: "arguments", tabindex: "0", role: "group", "aria-label": say("arguments") },
-            element("code", {}, highlighted(written, "json")),
+            element("code", {}, isJson ? highlighted(written, "json") : written),
           ),
       problem,
       element(

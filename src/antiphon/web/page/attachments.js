@@ -13,44 +13,38 @@ const DOCUMENT_LIMIT = 20 * 1024 * 1024;
 
 /** The files of one message. */
 export class Attachments {
-  constructor(node) {
+  /** `changed()` is called when a file was added or removed. */
+  constructor(node, changed) {
     this._node = node;
+    this._changed = changed;
     this.parts = [];
   }
 
-  async take(files) {
+  /** The files as parts of a message. Those that cannot be sent are left out, with a notice. */
+  async read(files) {
+    const parts = [];
     for (const file of files) {
       const mediaType = kindOf(file);
       const limit = IMAGES.has(mediaType) ? IMAGE_LIMIT : DOCUMENT_LIMIT;
       if (mediaType === null) notice(say("unsupportedFile", { name: file.name }), true);
       else if (file.size > limit)
         notice(say("tooLarge", { name: file.name, size: size(file.size), limit: size(limit) }), true);
-      else this._add(file.name, mediaType, await base64(file));
+      else parts.push(partOf(file.name, mediaType, await base64(file)));
     }
+    return parts;
   }
 
-  /** A long text that was pasted, as the file it had better be. */
-  async takeText(text) {
-    await this.take([new File([text], `pasted-${this.parts.length + 1}.txt`, { type: "text/plain" })]);
+  /** A long text that was pasted, as a file. */
+  async readText(text) {
+    const parts = await this.read([new File([text], `pasted-${this.parts.length + 1}.txt`, { type: "text/plain" })]);
     notice(say("pastedAsFile"));
-  }
-
-  clear() {
-    this.put([]);
+    return parts;
   }
 
   put(parts) {
     this.parts = parts;
     this._draw();
-  }
-
-  _add(name, mediaType, data) {
-    const type = IMAGES.has(mediaType) ? "image" : "document";
-    this.put([
-      ...this.parts,
-      type === "image" ? { type, media_type: mediaType, data } : { type, media_type: mediaType, data, name },
-    ]);
-    speak(say("attached", { name }));
+    this._changed();
   }
 
   _draw() {
@@ -70,6 +64,13 @@ export class Attachments {
       }),
     );
   }
+}
+
+function partOf(name, mediaType, data) {
+  speak(say("attached", { name }));
+  return IMAGES.has(mediaType)
+    ? { type: "image", media_type: mediaType, data }
+    : { type: "document", media_type: mediaType, data, name };
 }
 
 function kindOf(file) {

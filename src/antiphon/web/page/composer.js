@@ -1,13 +1,14 @@
-/* Where a message is written. What was typed is never lost: it is kept for each conversation in this tab over a reload, and
- * comes back when it could not be sent. A message written while an answer comes in waits for its end, or interrupts it. */
+/* Where a message is written. Nothing that was written is lost: the draft of each conversation is kept (see drafts.js), and a
+ * message that could not be sent comes back. A message written while an answer comes in is queued until its end, or interrupts
+ * it. */
 
 import { Attachments } from "./attachments.js";
 import { button, element, fill } from "./dom.js";
+import { draftOf, keepDraft, withMessage } from "./drafts.js";
 import { notice } from "./notices.js";
 import { say } from "./words.js";
 
 const LONG_PASTE = 20_000;
-const KEPT = "antiphon.draft.";
 
 /** `does` has: send(content, interrupts) that resolves when the server took it, and stop(). */
 export class Composer {
@@ -17,7 +18,7 @@ export class Composer {
     this._field = document.getElementById("composer-text");
     this._button = document.getElementById("send");
     this._queue = document.getElementById("queue");
-    this._attachments = new Attachments(document.getElementById("attachments"));
+    this._attachments = new Attachments(document.getElementById("attachments"), () => this._keep());
     this._place = "";
     this._isRunning = false;
     this._isSending = false;
@@ -25,13 +26,24 @@ export class Composer {
     this._listen();
   }
 
-  /** Write for the conversation `place` from here on. */
+  /** Write for the conversation `place` from here on. What is queued there is sent when it is known that no answer is made. */
   open(place) {
     this._place = place;
-    this._queued = null;
-    this._field.value = sessionStorage.getItem(KEPT + place) ?? "";
-    this._attachments.clear();
-    this._draw();
+    this._isRunning = false;
+    this._show(draftOf(place));
+  }
+
+  /** The message that is queued in a conversation, taken out of the queue; null if there is none. */
+  takeQueued(place) {
+    const { queued } = draftOf(place);
+    this._change(place, { ...draftOf(place), queued: null });
+    return queued;
+  }
+
+  /** Put a message that was not sent back into the draft of its conversation. */
+  giveBack(place, content, error) {
+    this._change(place, withMessage(draftOf(place), content));
+    if (error) notice(say("notSent", { why: error.message }), true);
   }
 
   focus() {
@@ -49,11 +61,7 @@ export class Composer {
   running(isRunning) {
     this._isRunning = isRunning;
     this._draw();
-    if (!isRunning && this._queued !== null && !this._isSending) {
-      const content = this._queued;
-      this._queued = null;
-      this._send(content, false);
-    }
+    if (!isRunning && this._queued !== null && !this._isSending) this._send(this.takeQueued(this._place), false);
   }
 
   _listen() {
@@ -72,9 +80,8 @@ export class Composer {
     const picker = document.getElementById("files");
     document.getElementById("attach").addEventListener("click", () => picker.click());
     picker.addEventListener("change", async () => {
-      await this._attachments.take([...picker.files]);
+      await this._attach(this._attachments.read([...picker.files]));
       picker.value = "";
-      this._draw();
     });
     this._listenForDrops();
   }
@@ -94,8 +101,7 @@ export class Composer {
       if (!hasFiles(event)) return;
       event.preventDefault();
       target.classList.remove("dropping");
-      await this._attachments.take([...event.dataTransfer.files]);
-      this._draw();
+      await this._attach(this._attachments.read([...event.dataTransfer.files]));
     });
   }
 
@@ -104,9 +110,15 @@ export class Composer {
     const text = event.clipboardData?.getData("text/plain") ?? "";
     if (!files.length && text.length <= LONG_PASTE) return;
     event.preventDefault();
-    if (files.length) await this._attachments.take(files);
-    else await this._attachments.takeText(text);
-    this._draw();
+    await this._attach(files.length ? this._attachments.read(files) : this._attachments.readText(text));
+  }
+
+  /** Attach files to the message of the conversation that is open now, though another may be when they are read. */
+  async _attach(reading) {
+    const place = this._place;
+    const parts = await reading;
+    const draft = draftOf(place);
+    this._change(place, { ...draft, parts: [...draft.parts, ...parts] });
   }
 
   _content() {
@@ -117,50 +129,38 @@ export class Composer {
   _submit() {
     const content = this._content();
     if (!content.length || this._isSending) return;
-    this._empty();
-    if (this._isRunning) {
-      this._queued = this._queued === null ? content : [...this._queued, ...content];
-      this._draw();
-    } else {
-      this._send(content, false);
-    }
+    const queued = this._isRunning ? [...(this._queued ?? []), ...content] : this._queued;
+    this._change(this._place, { text: "", parts: [], queued });
+    if (!this._isRunning) this._send(content, false);
   }
 
   async _send(content, interrupts) {
+    const place = this._place;
     this._isSending = true;
     this._draw();
     try {
       await this._does.send(content, interrupts);
     } catch (error) {
-      this._giveBack(content);
-      notice(say("notSent", { why: error.message }), true);
+      this.giveBack(place, content, error);
     }
     this._isSending = false;
     this._draw();
   }
 
-  _giveBack(content) {
-    const words = content
-      .filter((part) => part.type === "text")
-      .map((part) => part.text)
-      .join("\n\n");
-    this._field.value = [words, this._field.value].filter(Boolean).join("\n\n");
-    this._attachments.put([...content.filter((part) => part.type !== "text"), ...this._attachments.parts]);
-    this._keep();
+  /** Another draft for a conversation, shown if it is the one that is open. */
+  _change(place, draft) {
+    keepDraft(place, draft);
+    if (place === this._place) this._show(draft);
   }
 
-  _empty() {
-    this._field.value = "";
-    this._attachments.clear();
-    this._keep();
+  _show({ text, parts, queued }) {
+    this._queued = queued;
+    if (this._field.value !== text) this._field.value = text;
+    this._attachments.put(parts);
   }
 
   _keep() {
-    try {
-      sessionStorage.setItem(KEPT + this._place, this._field.value);
-    } catch {
-      // The tab's storage is full: the words are still in the box.
-    }
+    keepDraft(this._place, { text: this._field.value, parts: this._attachments.parts, queued: this._queued });
     this._draw();
   }
 
@@ -177,19 +177,13 @@ export class Composer {
         element("span", {}, say("queued")),
         button(
           say("sendNow"),
-          () => {
-            const content = this._queued;
-            this._queued = null;
-            this._send(content, true);
-          },
+          () => this._send(this.takeQueued(this._place), true),
           { class: "button quiet" },
         ),
         button(
           say("takeBack"),
           () => {
-            const content = this._queued;
-            this._queued = null;
-            this._giveBack(content);
+            this.giveBack(this._place, this.takeQueued(this._place));
             this.focus();
           },
           { class: "button quiet" },

@@ -6,6 +6,7 @@ import { switchAppearance } from "./appearance.js";
 import { Composer } from "./composer.js";
 import { askForKey, editSettings, isSure, showShortcuts } from "./dialogs.js";
 import { button, element, fill } from "./dom.js";
+import { draftOf } from "./drafts.js";
 import { HistoryView } from "./history_view.js";
 import { textOf } from "./messages.js";
 import { ModelMenu } from "./model_menu.js";
@@ -24,6 +25,7 @@ class Page {
   constructor() {
     this.api = new Api(askForKey);
     this.conversation = null;
+    this.sendingLater = new Map();
     this.model = "";
     this.defaultModel = "";
     this.choice = "";
@@ -127,12 +129,12 @@ class Page {
   }
 
   async open(id) {
-    this.conversation?.close();
-    this.conversation = null;
+    this.leave();
+    this.sendingLater.get(id)?.close();
+    this.sendingLater.delete(id);
     this.thread.clear();
     this.composer.open(id ?? "new");
     this.sidebar.current(id ?? "");
-    this.composer.running(false);
     if (id === null) {
       this.showModel(this.defaultModel);
       this.showTitle("");
@@ -162,6 +164,34 @@ class Page {
       failure(error.status === 404 ? new Error(say("gone")) : error);
       if (error.status === 404) location.hash = "#/";
     }
+  }
+
+  /** Close the conversation; one with a queued message is followed until its answer ends, and the message is sent then. */
+  leave() {
+    const left = this.conversation;
+    this.conversation = null;
+    if (!left?.isRunning || draftOf(left.id).queued === null) return left?.close();
+    const sendIfFree = () => {
+      if (left.isRunning) return;
+      left.close();
+      this.sendingLater.delete(left.id);
+      const content = this.composer.takeQueued(left.id);
+      if (content === null) return;
+      this.api
+        .post(`${left.path}/turns`, { content })
+        .then(() => this.sidebar.load())
+        .catch((error) => this.composer.giveBack(left.id, content, error));
+    };
+    this.sendingLater.set(left.id, left);
+    left.hearBy({
+      loaded: sendIfFree,
+      event: sendIfFree,
+      changed() {},
+      broken() {},
+      restored() {},
+      gone: () => this.sendingLater.delete(left.id),
+    });
+    return null;
   }
 
   loaded(conversation, state) {

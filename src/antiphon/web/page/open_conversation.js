@@ -38,6 +38,11 @@ export class OpenConversation {
     });
   }
 
+  /** Tell others from here on. */
+  hearBy(hears) {
+    this._hears = hears;
+  }
+
   close() {
     this._isClosed = true;
     this._feed?.stop();

@@ -7,6 +7,7 @@
 import { ApprovalCard } from "./approval_card.js";
 import { button, element, fill } from "./dom.js";
 import { markdown, MarkdownView } from "./markdown.js";
+import { media } from "./media.js";
 import { inputMessage, modelOf, outputMessage, textOf, Thought } from "./messages.js";
 import { speak } from "./notices.js";
 import { PlanCard } from "./plan_card.js";
@@ -245,7 +246,8 @@ export class Thread {
   }
 
   _newChip(call) {
-    const chip = new ToolChip(call);
+    const path = this._path;
+    const chip = new ToolChip(call, (part) => media(part, this._api, path));
     this._chips.set(call.tool_call_id, chip);
     return chip;
   }

@@ -3,16 +3,18 @@
  * A chip is told what is known, in any order and as often as it comes: from the log after a reload, from the events while it
  * runs. The inside is drawn when it is first opened, because a long conversation has hundreds. */
 
-import { button, element, fill, icon, picture } from "./dom.js";
+import { button, element, fill, icon } from "./dom.js";
 import { highlighted } from "./highlight.js";
 import { markdown } from "./markdown.js";
 import { withoutPlanData } from "./plan_data.js";
 import { say, span } from "./words.js";
 
-/** One call. `approval` is the form of a call that waits for a person, if it does. */
+/** One call. `mediaOf(part)` makes the node of a picture or file in its result. */
 export class ToolChip {
-  constructor(call) {
+  constructor(call, mediaOf) {
     this.call = call;
+    this._mediaOf = mediaOf;
+    this._media = new Map();
     this.result = null;
     this._status = "pending";
     this._seconds = null;
@@ -91,9 +93,9 @@ export class ToolChip {
   _open() {
     const parts = [element("p", { class: "part" }, say("arguments")), codeBlock(pretty(this.call.arguments), "json")];
     if (this.result !== null) {
-      const pictures = this.result.content?.map((part) =>
-        part.type === "image" && part.data ? picture(part.media_type, part.data, this.call.tool_name) : null,
-      );
+      const pictures = (this.result.content ?? [])
+        .filter((part) => ["image", "audio", "document"].includes(part.type))
+        .map((part) => this._shown(part));
       const copied = button(say("copy"), () => navigator.clipboard?.writeText(this.text).catch(() => {}), {
         class: "copy",
       });
@@ -108,6 +110,13 @@ export class ToolChip {
       );
     }
     fill(this._inside, parts);
+  }
+
+  /** The node of a picture or file. It is made once: a large picture is fetched. */
+  _shown(part) {
+    const key = part.data || part.url || part.text || "";
+    if (!this._media.has(key)) this._media.set(key, element("div", {}, this._mediaOf(part)));
+    return this._media.get(key);
   }
 }
 

@@ -41,7 +41,7 @@ from antiphon.wire.delta import (
     Started,
     UsageReported,
 )
-from antiphon.wire.output import ErrorKind, ProviderError
+from antiphon.wire.output import NOT_AN_ANSWER, ErrorKind, ProviderError
 from antiphon.wire.sse import SseEvent, SseOverflow, SseReader
 
 _decode = msgspec.json.Decoder().decode
@@ -290,7 +290,8 @@ class StreamReader:
 
     def _fail(self, kind: ErrorKind, message: str, deltas: list[ModelOutputDelta]) -> None:
         self._is_over = True
-        deltas.append(Failed(ProviderError(message, kind)))
+        code = NOT_AN_ANSWER if kind == "server" else None
+        deltas.append(Failed(ProviderError(message, kind, code=code)))
 
 
 def _model_after_fallback(block: dict[str, Any]) -> str:

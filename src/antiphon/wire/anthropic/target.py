@@ -12,6 +12,8 @@ from typing import Any
 VERSION = "2023-06-01"
 NEW_VERSION = "2026-10-21"
 
+_MAX_NAME_LENGTH = 256
+"""No model has a longer name; what follows is not looked at, and not kept in a cache."""
 _MODEL = re.compile(
     r"claude-(?:([a-z]+)-(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)|(\d)(?:[-.](\d))?(?!\d))"  # claude-opus-4-8, claude-3-5-haiku
 )
@@ -60,4 +62,5 @@ _target = lru_cache(maxsize=256)(Target)
 def target_of(model: Any, version: str, host: Any) -> Target:
     """The target of a request; `host` is the version that a host other than Anthropic wants in the body."""
     is_on_bedrock = isinstance(host, str) and host.startswith("bedrock-")
-    return _target(model if isinstance(model, str) else "", version, is_on_bedrock)
+    name = model[:_MAX_NAME_LENGTH] if isinstance(model, str) else ""
+    return _target(name, version[:_MAX_NAME_LENGTH], is_on_bedrock)

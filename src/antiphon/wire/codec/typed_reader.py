@@ -61,36 +61,48 @@ class TypedReader(Generic[Entry]):
         build: Callable[[tuple[Message, ...], dict[str, Any]], ModelRequest],
     ) -> None:
         self._key = key
+        self._path = f"$.{key}"
         self._names = tuple(sorted({*parameters} - {key}))
         self._new_list = new_list
         self._build = build
         fields: list[tuple[str, Any, Any]] = [(name, Any, UNSET) for name in self._names]
         body = msgspec.defstruct("TypedBody", [(key, list[entry]), *fields], forbid_unknown_fields=True, gc=False)
         self._decode = msgspec.json.Decoder(body).decode
+        self._decode_entries: Callable[[msgspec.Raw], list[Entry]] = msgspec.json.Decoder(list[entry]).decode
         self._decode_entry: Callable[[msgspec.Raw], Entry] = msgspec.json.Decoder(entry).decode
 
     def read(self, data: bytes) -> ModelRequest | None:
         """The request in a body; None if the body is not JSON or has no list under the key."""
+        is_list_typed = False
         try:
             body = self._decode(data)
             unread = {name: value for name in self._names if (value := getattr(body, name)) is not UNSET}
             messages = self._new_list(unread)
             if messages.add_typed(getattr(body, self._key)):
                 return self._build(messages.finish(), unread)
+        except msgspec.ValidationError as error:
+            is_list_typed = self._path not in str(error)  # only a parameter is unknown
         except _INVALID:
-            pass
+            return None
         try:
-            return self._read_by_entry(data)
+            return self._read_by_entry(data, is_list_typed=is_list_typed)
         except _INVALID:
             return None
 
-    def _read_by_entry(self, data: bytes) -> ModelRequest | None:
+    def _read_by_entry(self, data: bytes, *, is_list_typed: bool) -> ModelRequest | None:
         body = _decode_raw_body(data)
         entries = body.pop(self._key, None)
         if entries is None:
             return None
         unread = {name: _decode_value(value) for name, value in body.items()}
         messages = self._new_list(unread)
+        if is_list_typed:
+            try:
+                if messages.add_typed(self._decode_entries(entries)):
+                    return self._build(messages.finish(), unread)
+            except msgspec.ValidationError:
+                pass
+            messages = self._new_list(unread)
         for raw in _decode_raw_list(entries):
             try:
                 is_added = messages.add_typed((self._decode_entry(raw),))
@@ -136,6 +148,7 @@ class PlainReader:
         request_of: Callable[[list[Any], dict[str, Any]], ModelRequest | None],
     ) -> None:
         self._key = key
+        self._path = f"$.{key}"
         self._names = tuple(sorted({*parameters} - {key}))
         self._request_of = request_of
         fields: list[tuple[str, Any, Any]] = [(name, Any, UNSET) for name in self._names]

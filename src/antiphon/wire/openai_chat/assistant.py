@@ -111,13 +111,17 @@ def _read_content(content: Any, is_response: bool) -> list[ContentPart] | None:
     if content is None:
         return []
     if type(content) is list:
-        parts = read_content(content)
-        # A block that looks like our wrapper of an unreadable call would be written as a call.
-        wrapped = any(type(part) is Native and type(part.data) is dict and "tool_calls" in part.data for part in parts)
-        return None if wrapped else parts
+        return read_blocks(content)
     if is_response:  # Cloudflare returns the object itself where a schema was requested
         return [Text(canonical_json(content), native={FORMAT: {"content": content}})]
     return None
+
+
+def read_blocks(content: list[Any]) -> list[ContentPart] | None:
+    """The parts of an assistant's content; None if a block looks like our wrapper of unreadable calls."""
+    parts = read_content(content)
+    is_ambiguous = any(type(part) is Native and type(part.data) is dict and "tool_calls" in part.data for part in parts)
+    return None if is_ambiguous else parts
 
 
 def _read_reasoning(message: dict[str, Any], known: set[str]) -> Thinking | None:

@@ -36,7 +36,7 @@ from antiphon.wire import FORMATS
 from antiphon.wire.codec.typed_reader import ANY_TEXT, TextBlock, call_with_id, result_with_id
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.openai_chat import FORMAT
-from antiphon.wire.openai_chat.assistant import AssistantWriter, read_assistant
+from antiphon.wire.openai_chat.assistant import AssistantWriter, read_assistant, read_blocks
 from antiphon.wire.openai_chat.content import canonical_json, collapse_text, read_content, read_part, write_part
 from antiphon.wire.openai_chat.dialects import Dialect
 from antiphon.wire.openai_chat.rules import PARTICIPANT_NAMES
@@ -63,13 +63,14 @@ class _Call(Struct, forbid_unknown_fields=True, gc=False):
 
 
 class _Assistant(Struct, forbid_unknown_fields=True, gc=False, tag_field="role", tag="assistant"):
-    content: str | None = None
+    content: str | list[Any] | None = None
     tool_calls: list[_Call] | UnsetType = UNSET
+    refusal: None = None
 
 
 class _Result(Struct, forbid_unknown_fields=True, gc=False, tag_field="role", tag="tool"):
     tool_call_id: str
-    content: str
+    content: str | list[Any]
     name: str | UnsetType = UNSET
 
 
@@ -103,19 +104,20 @@ class MessageListReader:
             content: Any = entry.content
             if type(entry) is _Result:
                 name = "" if entry.name is UNSET else entry.name
-                add(Message("tool", (ToolCallResult(name, entry.tool_call_id, _SUCCESS, (Text(content),)),)))
+                result = (Text(content),) if type(content) is str else _result_parts(content)
+                add(Message("tool", (ToolCallResult(name, entry.tool_call_id, _SUCCESS, result),)))
             elif type(entry) is _Assistant:
-                calls = entry.tool_calls
-                if calls is not UNSET and calls:
-                    parts: list[Any] = [] if content is None else [Text(content)]
-                    for call in calls:
+                parts: list[Any] = [Text(content)] if type(content) is str else []
+                if type(content) is list:
+                    blocks = read_blocks(content)
+                    if blocks is None:
+                        return False
+                    parts += blocks
+                if entry.tool_calls is not UNSET:
+                    for call in entry.tool_calls:
                         function = call.function
                         parts.append(ToolCallRequest(function.name, call.id, function.arguments))
-                    add(Message("assistant", tuple(parts)))
-                elif calls is UNSET and content is not None:
-                    add(Message("assistant", (Text(content),)))
-                else:
-                    return False
+                add(Message("assistant", tuple(parts)))
             elif type(content) is str:
                 add(Message(_ROLES[type(entry)], (Text(content),)))
             else:

@@ -22,7 +22,7 @@ from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.choice_reader import ChoiceReader
 from antiphon.wire.openai_chat.errors import read_error
 from antiphon.wire.openai_chat.response import read_usage
-from antiphon.wire.output import MAX_CANDIDATES, STREAM_CUT, ProviderError
+from antiphon.wire.output import MAX_CANDIDATES, NOT_AN_ANSWER, STREAM_CUT, ProviderError
 from antiphon.wire.sse import SseEvent, SseOverflow, SseReader
 
 _READ_FIELDS = frozenset(("id", "object", "created", "model", "choices", "usage", "obfuscation", "p"))
@@ -83,7 +83,7 @@ class StreamReader:
         try:
             events = self._sse.feed(data)
         except SseOverflow:
-            self._fail(out, ProviderError("invalid stream: event too long", "server"))
+            self._fail(out, ProviderError("invalid stream: event too long", "server", code=NOT_AN_ANSWER))
             return out
         for event in events:
             if self._text_choice is not None and not event.event:
@@ -134,7 +134,7 @@ class StreamReader:
             if data.strip() == b"[DONE]":
                 self._finish(out)
             elif data.strip() and not is_last:  # the last event may be cut
-                self._fail(out, ProviderError("invalid stream: event is not JSON", "server"))
+                self._fail(out, ProviderError("invalid stream: event is not JSON", "server", code=NOT_AN_ANSWER))
             return
         if type(chunk) is dict and "error" not in chunk and "choices" in chunk and not event.event:
             self._read_chunk(chunk, out)
@@ -143,7 +143,7 @@ class StreamReader:
         elif type(chunk) is list:
             self._fail(out, read_error(chunk))
         elif type(chunk) is not dict:
-            self._fail(out, ProviderError("invalid stream: event is not an object", "server"))
+            self._fail(out, ProviderError("invalid stream: event is not an object", "server", code=NOT_AN_ANSWER))
         elif chunk.get("error") or event.event == b"error" or _is_error(chunk):
             self._fail(out, read_error(chunk))
         else:

@@ -29,7 +29,7 @@ from antiphon.wire.openai_responses.content import FORMAT, SHARED, Body, kind_of
 from antiphon.wire.openai_responses.tools import NAMES
 from antiphon.wire.openai_responses.vocabulary import ITEM_TYPES
 from antiphon.wire.request import Message
-from antiphon.wire.tool_calls import IdMapper
+from antiphon.wire.tool_calls import MAX_CACHED_LENGTH, IdMapper
 
 CALL_ID = IdMapper(r"(?s:.{1,64})")
 MINTED = "_antiphon_"
@@ -327,9 +327,15 @@ def _is_item(part: Part, is_raw: bool) -> bool:
     return isinstance(part, ToolCallResult | ToolCallRequest | Thinking)
 
 
-@lru_cache(maxsize=4096)
 def _is_sendable(item_id: str, prefix: str) -> bool:
+    return (_cached_is_sendable if len(item_id) <= MAX_CACHED_LENGTH else _look_if_sendable)(item_id, prefix)
+
+
+def _look_if_sendable(item_id: str, prefix: str) -> bool:
     return item_id.startswith(prefix) and _is_item_id(item_id) is not None and MINTED not in item_id
+
+
+_cached_is_sendable = lru_cache(maxsize=4096)(_look_if_sendable)
 
 
 def _in_words(content: list[Any]) -> Any:

@@ -36,7 +36,7 @@ from antiphon.wire.openai_responses.content import FORMAT, Body
 from antiphon.wire.openai_responses.errors import read_error
 from antiphon.wire.openai_responses.items import read_model_item
 from antiphon.wire.openai_responses.response import created_of, read_usage, response_extras, stop_reason
-from antiphon.wire.output import ProviderError
+from antiphon.wire.output import NOT_AN_ANSWER, ProviderError
 from antiphon.wire.sse import SseEvent, SseOverflow, SseReader
 
 
@@ -109,7 +109,7 @@ class StreamReader:
         try:
             events = self._sse.feed(data)
         except SseOverflow:
-            self._fail(ProviderError("an event of the stream is too large", "server"))
+            self._fail(ProviderError("an event of the stream is too large", "server", code=NOT_AN_ANSWER))
             events = []
         return self._read(events)
 
@@ -131,7 +131,8 @@ class StreamReader:
             try:
                 event = _decode_event(data)
             except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-                self._fail(cut or ProviderError(f"an event of the stream is no JSON object: {error}", "server"))
+                malformed = f"an event of the stream is not a JSON object: {error}"
+                self._fail(cut or ProviderError(malformed, "server", code=NOT_AN_ANSWER))
                 break
             kind = event.type
             if kind == _TEXT_DELTA:

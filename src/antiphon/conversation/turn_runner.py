@@ -1,0 +1,329 @@
+"""`TurnRunner`: runs one turn to its end, from wherever the log says it stands.
+
+The whole of it is one loop: are there calls without results, run them (see `CallRunner`); is the model to be asked, ask it; else
+the turn is over. Each step appends what it did before the next one looks, so a runner that is killed anywhere is followed by
+another that continues from the log.
+
+An interruption is a cancellation. What was said is kept and marked, running tools are cancelled or awaited, every call gets a
+result that says what became of it, and the turn is over: the history is as valid as after any other turn. An interruption
+that finds nothing to mark leaves a note, so that the turn is over in the log too.
+
+The fast path: models and tools that never wait are not made to. The runner yields to the event loop by itself, after each
+round if there is a listener and every hundredth of a second if there is none; and events without a listener are not made.
+
+An engine that runs each step by itself, on whatever machine, gives a number of `steps`: one call of the model, or the calls of
+one output, is a step. The runner stops after the last of them and leaves the turn as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import Any
+
+from msgspec import structs
+
+from antiphon.conversation.bounds import Bounds
+from antiphon.conversation.conversation import Conversation
+from antiphon.conversation.events import (
+    AgentSwitched,
+    ApprovalNeeded,
+    EndReason,
+    LoopEvent,
+    ModelSwitched,
+    RoundStarted,
+    RoundUsage,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallFailed,
+    ToolCallFinished,
+    ToolCallProgress,
+    ToolCallStarted,
+)
+from antiphon.conversation.inference import Inference
+from antiphon.conversation.parts_tracker import INTERRUPTED
+from antiphon.conversation.stage import Stage
+from antiphon.conversation.turn import Turn
+from antiphon.history import (
+    ApprovalRequestedEntry,
+    DebugLogEntry,
+    EntryMetadata,
+    HistoryEntry,
+    HumanDecisionEntry,
+    ModelInputEntry,
+    ModelOutputEntry,
+    Origin,
+    ToolCallFinishedEntry,
+    ToolCallResultsEntry,
+    ToolCallStartedEntry,
+)
+from antiphon.parts import Refusal, Text, Thinking, ToolCallRequest, ToolCallResult, ToolExecutionStatus
+from antiphon.tools.call_runner import CallPlan, CallRunner, OnInterrupt, close_calls
+from antiphon.tools.outcome import CallOutcome
+from antiphon.tools.tool import Tool
+from antiphon.wire.delta import PartDelta, PartStarted
+from antiphon.wire.request import ToolChoice
+
+logger = logging.getLogger(__name__)
+
+_MAX_BLOCKING_SECONDS = 0.01
+_NOTHING: Mapping[str, str] = {}
+_OF_AN_OUTPUT = (
+    ModelOutputEntry,
+    ToolCallStartedEntry,
+    ToolCallFinishedEntry,
+    ToolCallResultsEntry,
+    HumanDecisionEntry,
+    ApprovalRequestedEntry,
+)
+"""The entries that go with an output when it is discarded; everything else (settings, notes, inputs) stays."""
+
+
+class TurnRunner:
+    """Runs a turn; `emit` gets the events, if there is a listener.
+
+    `spent` is how many seconds the turn has taken before: they count against its budget.
+    """
+
+    def __init__(
+        self,
+        stage: Stage,
+        bounds: Bounds,
+        emit: Callable[[LoopEvent], None] | None,
+        on_interrupt: OnInterrupt = "cancel",
+        *,
+        steps: int | None = None,
+        spent: float = 0.0,
+    ) -> None:
+        self._stage = stage
+        self._chat = stage.chat
+        self._bounds = bounds
+        self._has_listener = emit is not None
+        self._emit = emit or _discard_event
+        self._on_interrupt = on_interrupt
+        self._last_yield = monotonic()
+        self._started = self._last_yield - spent
+        self._steps_left: float = math.inf if steps is None else steps
+
+    def start(self, question: ModelInputEntry) -> None:
+        """Append what is asked. Calls that still wait for something are closed first."""
+        self.close_calls("the conversation went on without it")
+        self._chat.history.append(question)
+
+    async def run(self) -> EndReason:
+        """Continue until the turn is over or the steps are used, and return which it is."""
+        self._discard_failed_output()
+        while True:
+            turn = self._chat.refresh_turn()
+            if turn.ended and turn.open_calls:  # it was killed before it could close them
+                self.close_calls(f"the turn was over ({turn.ended})", turn.ended)
+                continue
+            if not turn.open_calls and not turn.needs_model:
+                return turn.ended or "answered"  # type: ignore[return-value]
+            if self._steps_left < 1:
+                return "stepped"
+            self._steps_left -= 1
+            if not turn.open_calls:
+                await self._call_model(turn)
+            elif not await self._run_calls(turn):
+                return "approval"
+            elif self._has_listener or monotonic() - self._last_yield > _MAX_BLOCKING_SECONDS:
+                await asyncio.sleep(0)  # lets the reader of the events, an interruption and everything else run
+                self._last_yield = monotonic()
+
+    def plan(self) -> CallPlan:
+        """What is to be done with the calls of the last output; changes nothing."""
+        turn = self._chat.turn
+        if turn.ended or turn.has_failed:
+            return CallPlan([], [], [])
+        return self._call_runner(turn).plan(turn.open_calls.values(), self._over_budget(turn))
+
+    def close_calls(self, reason: str, ended: str = "") -> None:
+        """Give every call without a result one that says why it has none."""
+        open_calls = self._chat.turn.open_calls
+        if open_calls:
+            close_calls(self._chat.history, list(open_calls.values()), reason, self._stage.source, ended)
+
+    def finish_interrupted(self) -> None:
+        """Close what an interruption left open. What the model said was kept when its stream was closed."""
+        self.close_calls("it was interrupted", INTERRUPTED)
+        if self._chat.turn.needs_model:
+            self.record_end(INTERRUPTED)
+
+    def record_end(self, reason: str) -> None:
+        """Write down that the turn is over, and why, where no other entry says so."""
+        metadata = EntryMetadata(source=self._stage.source, extra={"ended": reason})
+        self._chat.history.append(DebugLogEntry("turn", f"The turn ended: {reason}.", metadata=metadata))
+
+    def _discard_failed_output(self) -> None:
+        """An answer that the provider cut off is asked for again; the log keeps it, the model does not see it.
+
+        Only the answer is taken back. Instructions, notes and inputs that were appended after it still count.
+        """
+        turn = self._chat.turn
+        if turn.has_failed and turn.output is not None and not turn.ended:
+            number = turn.output.sequence_number
+            self._chat.history.rollback(
+                number - 1,
+                "the answer was cut off; it is asked for again",
+                kept=[
+                    entry.sequence_number
+                    for entry in _effective_after(self._chat, number)
+                    if not isinstance(entry, _OF_AN_OUTPUT)
+                ],
+            )
+
+    async def _call_model(self, turn: Turn) -> None:
+        """One call of the model: without tools, if the turn has come to a bound."""
+        chat, stage = self._chat, self._stage
+        if not stage.is_set and (switched := await stage.enter()):
+            self._emit(AgentSwitched(*switched))
+        bound = self._bounds.reached(turn, monotonic() - self._started)
+        tools, settings, notice = stage.tools, chat.settings, ""
+        if bound:
+            notice = self._bounds.told(bound, turn)
+            if tools:  # offered still, so that the request begins as the ones before it, and no provider misses them
+                settings = structs.replace(settings, tool_choice=ToolChoice("none"))
+            logger.info("[%s] the turn has come to a bound: %s", chat.id or "memory", bound)
+        elif turn.output is not None and turn.output.stop_reason == "malformed_call":
+            notice = "Your last tool call could not be read. Write it again, or answer without it."
+        model = stage.model
+        if self._has_listener:
+            asked = chat.asked if model is None else model
+            self._emit(RoundStarted(turn.rounds + 1, asked if isinstance(asked, str) else asked.name, bool(bound)))
+        if chat.token_limit is not None:
+            await chat.check_tokens()
+        inference = chat.inference(model, tools, settings, notice, stage.source, bound or "", stage.next_executor)
+        listener = _DeltaEvents(self._emit, chat).handle if self._has_listener else None
+        if self._bounds.seconds is None:
+            await inference.told_to(listener)
+        elif not await self._call_in_time(inference, listener, self._bounds.seconds):
+            bound = "time_budget"
+        if self._has_listener:
+            self._emit_usage()
+        if bound:
+            self.close_calls(f"no tool can be called any more in this turn ({bound})", bound)
+
+    async def _call_in_time(self, inference: Inference, listener: Callable[[Any], None] | None, seconds: float) -> bool:
+        """Make the call within the time budget, and return whether it was enough.
+
+        If not, the stream is cancelled, and what was said so far is the answer. A last call, made because the turn came to a
+        bound, may take as long as the budget once more.
+        """
+        left = seconds if inference.ended else self._started + seconds - monotonic()
+        limit = inference.time_limit = asyncio.timeout(left)
+        try:
+            async with limit:
+                await inference.told_to(listener)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            logger.info("[%s] the time budget of %g s ended an answer", self._chat.id or "memory", seconds)
+            return False
+        return True
+
+    def _emit_usage(self) -> None:
+        turn = self._chat.turn
+        if turn.output and turn.output.metadata and turn.output.metadata.usage:
+            self._emit(RoundUsage(turn.output.metadata.usage, turn.usage))
+
+    async def _run_calls(self, turn: Turn) -> bool:
+        """Run what can be run and append the results; False if some wait for a person."""
+        if not self._stage.is_set:
+            await self._stage.open()
+        plan = await self._call_runner(turn).run(list(turn.open_calls.values()), self._over_budget(turn))
+        if plan.pending:
+            self._emit(ApprovalNeeded(plan.pending_calls))
+            return False
+        return True
+
+    def _call_runner(self, turn: Turn) -> CallRunner:
+        runner = self._chat.call_runner(self._stage.executor, turn.rounds, self._stage.source)
+        runner.on_interrupt = self._on_interrupt
+        if self._has_listener:
+            runner.observer = _CallEvents(self._emit, turn.rounds)
+        return runner
+
+    def _over_budget(self, turn: Turn) -> Mapping[str, str]:
+        """The calls of the last output that the budget does not allow any more, and why."""
+        if self._bounds.calls is None:
+            return _NOTHING
+        allowed = self._bounds.calls - (turn.calls - len(turn.open_calls))
+        reason = f"the budget of {self._bounds.calls} tool calls is used"
+        return dict.fromkeys(list(turn.open_calls)[max(0, allowed) :], reason)
+
+
+def _discard_event(_: LoopEvent) -> None:
+    """There is no listener."""
+
+
+def _effective_after(chat: Conversation, number: int) -> list[HistoryEntry]:
+    """The effective entries after entry `number`, oldest first."""
+    effective = chat.history.snapshot().effective
+    index = len(effective)
+    while index and effective[index - 1].sequence_number > number:
+        index -= 1
+    return effective.since(index)
+
+
+class _CallEvents:
+    """What happens to calls, as events."""
+
+    def __init__(self, emit: Callable[[LoopEvent], None], round: int) -> None:  # noqa: A002 - the word of the design
+        self._emit = emit
+        self._round = round
+
+    def started(self, call: ToolCallRequest, tool: Tool | None, idempotency_key: str) -> None:  # noqa: ARG002
+        self._emit(ToolCallStarted(call, self._round))
+
+    def progress(self, call: ToolCallRequest, message: str, fraction: float | None) -> None:
+        self._emit(ToolCallProgress(call, message, fraction))
+
+    def finished(self, call: ToolCallRequest, result: ToolCallResult, outcome: CallOutcome) -> None:
+        if result.status is ToolExecutionStatus.SUCCESS:
+            self._emit(ToolCallFinished(call, result, outcome.seconds, outcome.is_cached))
+        else:
+            self._emit(ToolCallFailed(call, result, outcome.seconds))
+
+    def settled(self, call: ToolCallRequest, result: ToolCallResult) -> None:
+        self._emit(ToolCallFailed(call, result))
+
+
+class _DeltaEvents:
+    """Deltas of one answer as events."""
+
+    def __init__(self, emit: Callable[[LoopEvent], None], chat: Conversation) -> None:
+        self._emit = emit
+        self._chat = chat
+        self._before = chat.last_origin
+        self._events: dict[int, type[TextDelta] | type[ThinkingDelta] | None] = {}
+
+    def handle(self, delta: Any) -> None:
+        kind = type(delta)
+        if kind is PartDelta:
+            event = self._events.get(delta.index)
+            if event is not None:
+                self._emit(event(delta.text))
+        elif kind is PartStarted:
+            if self._before is not None and self._before != self._chat.report.origin:
+                self._emit(ModelSwitched(_name(self._before), _name(self._chat.report.origin)))
+            self._before = None
+            # Of several candidates the log keeps the first, and that is the one to tell of.
+            event = None if delta.candidate else _EVENT_TYPES.get(type(delta.part))
+            self._events[delta.index] = event
+            if event is not None and delta.part.text:
+                self._emit(event(delta.part.text))
+
+
+_EVENT_TYPES: dict[type, type[TextDelta] | type[ThinkingDelta]] = {
+    Text: TextDelta,
+    Refusal: TextDelta,
+    Thinking: ThinkingDelta,
+}
+
+
+def _name(origin: Origin) -> str:
+    return "/".join(filter(None, (origin.provider, origin.model)))

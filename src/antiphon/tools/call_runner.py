@@ -1,0 +1,286 @@
+"""`CallRunner`: the only code that starts a model's call. Loop, graph, durable runs and `execute_tool_calls` all use it.
+
+It reads from the log how each call stands and decides from that alone, so a process that resumes a turn does what the first
+one would have done:
+
+    has a result                    nothing to do
+    denied by a person              a result that says so
+    started, and no result          `read` and `idempotent` tools run again, under the same key;
+                                    for the others the model is told that the outcome is unknown
+    refused by the caller           a result that says why (a budget is used)
+    needs approval, undecided       it waits, once everything else has run
+    anything else                   it runs
+
+A call needs approval if the log has an `ApprovalRequestedEntry` for it, or else if the executor's policy says so; then the
+request is written before anything runs. Once it is in the log it holds in every process, whatever tools that one has (law L11).
+
+Before a tool runs, a `ToolCallStartedEntry` is in the log: if nothing follows it, the call may have half-run. When one of
+several calls is done, a `ToolCallFinishedEntry` keeps its result until all of them become the one `ToolCallResultsEntry` that a
+model sees. A single call needs no such entry: its results entry comes at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Collection, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+from msgspec import Struct, structs
+
+from antiphon.history import (
+    AgentHistory,
+    ApprovalRequestedEntry,
+    EntryMetadata,
+    HumanDecisionEntry,
+    ToolCallFinishedEntry,
+    ToolCallResultsEntry,
+    ToolCallStartedEntry,
+)
+from antiphon.parts import Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
+from antiphon.tools.executor import ToolExecutor
+from antiphon.tools.outcome import CallObserver, CallOutcome
+from antiphon.tools.tool import Tool
+
+if TYPE_CHECKING:
+    from antiphon.providers.client import ProviderClient
+
+OnInterrupt: TypeAlias = Literal["cancel", "await"]
+
+UNKNOWN_OUTCOME = (
+    "Outcome unknown: this call was started and everything stopped before it returned. It may have run, in part or whole, and "
+    "was not run again. Check what it did before you call it once more."
+)
+NOT_RUN = "This call was not run: "
+CANCELLED = "This call was cancelled while it was running; part of its work may have been done, or may still go on."
+
+_NO_REFUSALS: Mapping[str, str] = {}
+
+
+class CallState(Struct, eq=False):
+    """A call, and what the log says of it."""
+
+    call: ToolCallRequest
+    approval_requested: bool = False
+    started: ToolCallStartedEntry | None = None
+    decision: HumanDecisionEntry | None = None
+    result: ToolCallResult | None = None
+    is_answered: bool = False
+    """Whether the result is one that a model sees: it is in a results entry."""
+
+    @property
+    def needs_approval(self) -> bool:
+        """Whether the log says that the call waits for a person."""
+        return self.approval_requested and self.decision is None and self.result is None
+
+
+class CallPlan(Struct):
+    """What is to be done with the calls of an output."""
+
+    settled: list[tuple[CallState, ToolCallResult]]
+    """Calls that do not run (again), with their results."""
+    to_run: list[CallState]
+    pending: list[CallState]
+    """Calls that wait for a person."""
+
+    @property
+    def pending_calls(self) -> tuple[ToolCallRequest, ...]:
+        return tuple([state.call for state in self.pending])
+
+
+class CallRunObserver(CallObserver, Protocol):
+    """A `CallObserver` that also gets the calls which were answered without running."""
+
+    def settled(self, call: ToolCallRequest, result: ToolCallResult) -> None:
+        """The call has a result that says why it was not run."""
+
+
+class CallRunner(Struct, eq=False):
+    """Runs the calls of one output of a conversation.
+
+    `conversation_key` keeps its idempotency keys apart from those of all other conversations; `source` is the agent that made the
+    calls. `on_interrupt` says whether a cancellation cancels running tools or waits for them.
+    """
+
+    history: AgentHistory
+    executor: ToolExecutor
+    conversation_key: str
+    round: int = 0
+    source: str = ""
+    model: str | ProviderClient | None = None
+    provider: ProviderClient | None = None
+    observer: CallRunObserver | None = None
+    on_interrupt: OnInterrupt = "cancel"
+    _remaining: int = 0
+    _running: dict[str, CallState] = {}
+
+    def plan(self, calls: Collection[CallState], refusals: Mapping[str, str] = _NO_REFUSALS) -> CallPlan:
+        """What is to be done with the calls; changes nothing. `refusals` gives a reason for each call that must not run."""
+        plan = CallPlan([], [], [])
+        executor = self.executor
+        for state in calls:
+            call, decision = state.call, state.decision
+            tool = executor.registry.get(call.tool_name)
+            is_new = decision is None and state.started is None and state.result is None
+            result = None if is_new else final_result(state, tool)
+            if refusals and result is None and call.tool_call_id in refusals:
+                result = closing_result(state, refusals[call.tool_call_id], UNKNOWN_OUTCOME)
+            if result is not None:
+                plan.settled.append((state, result))
+            elif decision is None and (state.approval_requested or executor.needs_approval(tool, call)):
+                plan.pending.append(state)
+            else:
+                plan.to_run.append(state)
+        return plan
+
+    async def run(self, calls: Collection[CallState], refusals: Mapping[str, str] = _NO_REFUSALS) -> CallPlan:
+        """Run what can run, and append the results of all calls unless some wait for a person.
+
+        Cancelled, it leaves the results that came in by then in the states of their calls.
+        """
+        plan = self.plan(calls, refusals)
+        if plan.pending and (unrecorded := [state for state in plan.pending if not state.approval_requested]):
+            request_approval(self.history, [state.call.tool_call_id for state in unrecorded], self.source)
+            for state in unrecorded:
+                state.approval_requested = True
+        for state, result in plan.settled:
+            if self.observer is not None and result is not state.result:
+                self.observer.settled(state.call, result)
+            state.result = result
+        if plan.to_run:
+            self._remaining = len(plan.to_run) + len(plan.pending)
+            self._running = {state.call.tool_call_id: state for state in plan.to_run}
+            requests = [apply_edit(state) for state in plan.to_run]
+            if self.on_interrupt == "cancel":
+                results = await self._execute(requests)
+            else:
+                results = await self._execute_to_the_end(requests)
+            if len(results) > len(self._running):  # two calls of one id: `finished` kept the result of one
+                for state, result in zip(plan.to_run, results, strict=True):
+                    state.result = result
+        if not plan.pending:
+            append_results(self.history, calls, self.source)
+        return plan
+
+    def _execute(self, calls: Sequence[ToolCallRequest]) -> Coroutine[Any, Any, list[ToolCallResult]]:
+        return self.executor.execute(
+            calls,
+            observer=self,
+            conversation_id=self.conversation_key,
+            round=self.round,
+            model=self.model,
+            provider=self.provider,
+        )
+
+    async def _execute_to_the_end(self, calls: Sequence[ToolCallRequest]) -> list[ToolCallResult]:
+        """Run calls that an interruption does not cancel: it takes effect when they are done, a second one at once."""
+        running = asyncio.ensure_future(self._execute(calls))
+        try:
+            await asyncio.wait([running])
+        except asyncio.CancelledError:
+            await _wait_for_tools(running)
+            raise
+        return await running
+
+    # The observer of the executor.
+
+    def started(self, call: ToolCallRequest, tool: Tool | None, idempotency_key: str) -> None:
+        """Write down that a tool is about to run, before it does."""
+        if tool is not None:
+            digest = hashlib.sha256(call.arguments.encode("utf-8", "surrogatepass")).hexdigest()
+            metadata = EntryMetadata(argument_digest=f"sha256:{digest}")
+            self.history.append(
+                ToolCallStartedEntry(call.tool_name, call.tool_call_id, idempotency_key, metadata=metadata)
+            )
+        if self.observer is not None:
+            self.observer.started(call, tool, idempotency_key)
+
+    def progress(self, call: ToolCallRequest, message: str, fraction: float | None) -> None:
+        """Pass on how far a tool is."""
+        if self.observer is not None:
+            self.observer.progress(call, message, fraction)
+
+    def finished(self, call: ToolCallRequest, result: ToolCallResult, outcome: CallOutcome) -> None:
+        """Keep a result; durably, if others are still to come."""
+        self._running[call.tool_call_id].result = result
+        self._remaining -= 1
+        if self._remaining > 0:
+            self.history.append(ToolCallFinishedEntry(result, metadata=EntryMetadata(duration=outcome.seconds)))
+        if self.observer is not None:
+            self.observer.finished(call, result, outcome)
+
+
+def request_approval(history: AgentHistory, tool_call_ids: Sequence[str], source: str = "", reason: str = "") -> None:
+    """Write down that calls run only after a person allowed them."""
+    metadata = EntryMetadata(source=source) if source else None
+    history.append(ApprovalRequestedEntry(tuple(tool_call_ids), reason, metadata=metadata))
+
+
+def append_results(history: AgentHistory, calls: Collection[CallState], source: str = "", ended: str = "") -> None:
+    """Append the results of calls that all have one; `ended` is why the turn is over with them, if it is."""
+    results = [note_edit(state, state.result) for state in calls if state.result is not None]
+    metadata = EntryMetadata(source=source, extra={"ended": ended} if ended else None) if source or ended else None
+    history.append(ToolCallResultsEntry(tuple(results), metadata=metadata))
+
+
+def close_calls(
+    history: AgentHistory, calls: Collection[CallState], reason: str, source: str = "", ended: str = ""
+) -> None:
+    """Give calls that will not run a result that says why."""
+    for state in calls:
+        state.result = closing_result(state, reason, CANCELLED if ended else UNKNOWN_OUTCOME)
+    append_results(history, calls, source, ended)
+
+
+def final_result(state: CallState, tool: Tool | None) -> ToolCallResult | None:
+    """The result of a call that is not to be run (again), if that is how it stands."""
+    if state.result is not None:
+        return state.result
+    if state.decision is not None and state.decision.decision == "deny":
+        why = f": {state.decision.reason}" if state.decision.reason else ""
+        return skipped(state.call, f"a person denied it{why}")
+    if state.started is not None and (tool is None or tool.effect == "once"):
+        return _failed(state.call, UNKNOWN_OUTCOME)
+    return None
+
+
+def closing_result(state: CallState, reason: str, running: str) -> ToolCallResult:
+    """The result of a call that is not waited for; `running` is the text for one that was started."""
+    if state.started is not None and state.result is None:
+        return _failed(state.call, running)
+    return final_result(state, None) or skipped(state.call, reason)
+
+
+def skipped(call: ToolCallRequest, reason: str) -> ToolCallResult:
+    """The result of a call that was not run."""
+    return ToolCallResult.of(call, f"{NOT_RUN}{reason}.", status=ToolExecutionStatus.SKIPPED)
+
+
+def apply_edit(state: CallState) -> ToolCallRequest:
+    """The call as it is to be run: with the arguments a person gave it, if one did."""
+    if state.decision is not None and state.decision.arguments is not None:
+        return structs.replace(state.call, arguments=state.decision.arguments)
+    return state.call
+
+
+def note_edit(state: CallState, result: ToolCallResult) -> ToolCallResult:
+    """The result; if a person changed the arguments of the call, the model reads that."""
+    if state.decision is None or state.decision.arguments is None or result.status is ToolExecutionStatus.SKIPPED:
+        return result
+    note = Text(f"(A person changed the arguments of this call to {state.decision.arguments})\n")
+    return structs.replace(result, content=(note, *result.content))
+
+
+def _failed(call: ToolCallRequest, text: str) -> ToolCallResult:
+    return ToolCallResult.of(call, text, status=ToolExecutionStatus.FAILED)
+
+
+async def _wait_for_tools(running: asyncio.Future[list[ToolCallResult]]) -> None:
+    """Wait for running tools, until a second interruption: then they are cancelled after all."""
+    try:
+        await asyncio.wait([running])
+    except asyncio.CancelledError:
+        running.cancel()
+        await asyncio.wait([running])
+    if not running.cancelled() and (error := running.exception()) is not None:
+        raise error
