@@ -22,12 +22,12 @@ from antiphon.cli.history_copy import opened
 from antiphon.cli.terminal import write_error
 from antiphon.conversation import Conversation, ToolLoop
 from antiphon.errors import RunBookRefused, StoreUnreachable
-from antiphon.gateway.logs import configure_logs
+from antiphon.gateway.observe.logs import configure_logs
 from antiphon.history import AgentHistory, HistoryStore, Run
 from antiphon.history.opening import folder_of
 from antiphon.providers.presets import PRESETS
 from antiphon.runs import RunBook, Worker, book_at
-from antiphon.tools.executor import ask_before_changes
+from antiphon.tools.tool import ask_before_changes
 from antiphon.web.models import models_of_environment
 from antiphon.web.toolbox import Toolboxes
 

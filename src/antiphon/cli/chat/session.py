@@ -29,8 +29,7 @@ from antiphon.history.opening import folder_of, open_store, shown
 from antiphon.history.private_files import make_private_folder
 from antiphon.providers.default_model import Choice
 from antiphon.tools.builtin import PlanStore
-from antiphon.tools.executor import ask_before_changes
-from antiphon.tools.tool import Tool
+from antiphon.tools.tool import Tool, ask_before_changes
 from antiphon.web.models import models_of_environment
 from antiphon.web.toolbox import Toolboxes
 
