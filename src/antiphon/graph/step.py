@@ -17,11 +17,10 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.conversation import Bounds, Conversation, LoopEvent, RoundStarted, TextDelta, ThinkingDelta
-from antiphon.conversation.agent import CHANNEL
-from antiphon.conversation.parts_tracker import INTERRUPTED
-from antiphon.conversation.stage import Stage
-from antiphon.conversation.turn import is_question
-from antiphon.conversation.turn_runner import TurnRunner
+from antiphon.conversation.agent import AGENT_CHANNEL
+from antiphon.conversation.model_call import INTERRUPTED
+from antiphon.conversation.turn import starts_turn
+from antiphon.conversation.turn_runner import Participants, TurnRunner
 from antiphon.errors import GraphError, StaleRunError, TurnLimitReached
 from antiphon.graph.langchain import to_langchain
 from antiphon.history import (
@@ -301,7 +300,7 @@ class GraphStep:
             kept = [entry.sequence_number for entry in self._entries_since(self._mark) if type(entry) in SETTING]
             self.chat.history.rollback(self._mark.number, "the step was cancelled and runs again", kept=kept)
 
-    def start_agent_turn(self, stage: Stage, question: ModelInputEntry) -> None:
+    def start_agent_turn(self, stage: Participants, question: ModelInputEntry) -> None:
         """Start a turn that no person asked for, at most `max_hand_overs` times in a row."""
         runner = self.runner(stage)
         if _agent_turns(self.chat) >= self._max_hand_overs:
@@ -312,7 +311,7 @@ class GraphStep:
             )
         runner.start(question)
 
-    def runner(self, stage: Stage) -> TurnRunner:
+    def runner(self, stage: Participants) -> TurnRunner:
         """Runs one step of the turn as the loop would: within the limits, repeating nothing that is finished."""
         return TurnRunner(stage, self._bounds, self._stream.forward, steps=1, spent=self._elapsed())
 
@@ -343,8 +342,8 @@ def _agent_turns(chat: Conversation) -> int:
     """How many turns in a row were not started by a person."""
     count = 0
     for entry in reversed(chat.history.snapshot().effective):
-        if isinstance(entry, ModelInputEntry) and is_question(entry):
-            if entry.channel != CHANNEL:
+        if isinstance(entry, ModelInputEntry) and starts_turn(entry):
+            if entry.channel != AGENT_CHANNEL:
                 break
             count += 1
     return count
