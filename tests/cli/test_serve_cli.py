@@ -118,7 +118,7 @@ def test_what_is_not_understood(arguments: tuple[str, ...], capsys: pytest.Captu
 def test_ports_of_the_command_line_are_checked_too(run: Run) -> None:
     code, _, err = run("serve", "--check", "--port", "7999", "--format-port", "7999")
     assert code == 1
-    assert "the environment: gateway.format_port is the same as port" in err
+    assert "the environment: gateway.format_port same as port" in err
 
 
 def test_without_a_file_the_environment_is_served(run: Run) -> None:

@@ -150,7 +150,7 @@ def test_a_bad_file_is_refused_logged_once_and_the_old_one_serves_on(
         assert len([record for record in caplog.records if record.levelno == logging.ERROR]) == 1
         file.unlink()
         await watcher.check()
-        assert "is not there" in watcher.status.refusal
+        assert "not found" in watcher.status.refusal
         file.write_text(text(2000))
         await watcher.check()
         assert served.ports == [2000]

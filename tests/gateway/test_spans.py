@@ -105,7 +105,7 @@ def test_the_trace_of_the_client_goes_on() -> None:
         ({"status": 502, "error": ProviderError("x", "server")}, "server"),
         ({"status": 200, "error": ProviderError("x", "stream_cut")}, "stream_cut"),
         ({"status": 404, "error": ProviderError("x", "not_found")}, None),
-        ({"status": 499, "is_left": True}, "client_left"),
+        ({"status": 499, "client_disconnected": True}, "client_left"),
         ({}, None),
     ],
 )
@@ -123,10 +123,10 @@ def test_a_request_that_reached_nobody() -> None:
 def test_without_opentelemetry_nothing_happens() -> None:
     code = (
         "import logging, sys; logging.basicConfig(); sys.modules['opentelemetry'] = None\n"
-        "from antiphon.gateway.observe.request_trace import Passage\n"
-        "from antiphon.gateway.observe.tracing import Spans, started_spans\n"
-        "for spans in (Spans(), started_spans()):\n"
-        "    spans.record(Passage(request_id='1', client_format='x'), {})\n"
+        "from antiphon.gateway.observe.request_trace import RequestTrace\n"
+        "from antiphon.gateway.observe.tracing import RequestTracer, tracer_from_environment\n"
+        "for spans in (RequestTracer(), tracer_from_environment()):\n"
+        "    spans.record(RequestTrace(request_id='1', client_format='x'), {})\n"
         "    spans.close()\n"
     )
     run = subprocess.run(
@@ -137,7 +137,7 @@ def test_without_opentelemetry_nothing_happens() -> None:
         check=False,
     )
     assert run.returncode == 0, run.stderr
-    assert "install antiphon[otel]" in run.stderr
+    assert "pip install 'antiphon[otel]'" in run.stderr
 
 
 def test_spans_are_sent_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ class Charges(RateLimits):
         super().__init__(clock=lambda: 0.0)
         self.spent: list[tuple[str, int]] = []
 
-    def spend(self, client: ClientKey, tokens: int) -> None:
+    def charge_tokens(self, client: ClientKey, tokens: int) -> None:
         self.spent.append((client.name, tokens))
         super().charge_tokens(client, tokens)
 

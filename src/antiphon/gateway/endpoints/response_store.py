@@ -143,6 +143,8 @@ class ResponseStore:
             )
             self._make_room(db, number or 0, now)
 
+    keep = store  # the documented name before
+
     def expand(self, request: ModelRequest, *, owner: str = "") -> ModelRequest:
         """The full request: what it goes on from, and the items it refers to, in place. The same object if there are none.
 
