@@ -22,7 +22,7 @@ from antiphon.gateway.config.toml_lines import line_numbers
 from antiphon.providers.credentials.secret import read_headers
 from antiphon.providers.presets import PRESETS
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parent.parent.parent.parent
 KEY = "sk-a-real-secret-that-nobody-may-see"
 ENVIRON = {"OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": f"{KEY}-2", "ANTIPHON_CLIENT_KEY": f"{KEY}-3"}
 GOOD = """

@@ -12,7 +12,7 @@ import pytest
 
 from gateway.rig import KEY, MODELS
 from gateway.strict_upstream import CLOSED, StrictUpstream, hang, says
-from gateway.test_serving import Served, config_text, connected, served, until
+from gateway.test_serve import Served, config_text, connected, served, until
 from providers.scripted_server import Reply
 
 MIB = 1024 * 1024
