@@ -1,6 +1,6 @@
 """Parts of a request, written as blocks.
 
-`BlockWriter` knows one part at a time and what the whole body must know of the blocks: which carry cache marks, and whether a
+`ContentWriter` knows one part at a time and what the whole body must know of the blocks: which carry cache marks, and whether a
 document asks for citations. A part becomes one block, or none and a loss; a failed result may become several, because it holds
 text only and pictures in it go behind it (AN-15).
 """
@@ -25,16 +25,16 @@ from antiphon.parts import (
     ToolCallResult,
     ToolExecutionStatus,
 )
-from antiphon.wire.anthropic.blocks import kind_of
-from antiphon.wire.anthropic.caching import Marks
-from antiphon.wire.anthropic.content import IDS, mended_input, plain_input
+from antiphon.wire.anthropic.blocks import block_type
+from antiphon.wire.anthropic.caching import CacheBreakpoints
+from antiphon.wire.anthropic.content import IDS, input_from_arguments, repair_input
 from antiphon.wire.anthropic.media import write_document, write_image
 from antiphon.wire.anthropic.native import FORMAT
-from antiphon.wire.anthropic.target import Target
+from antiphon.wire.anthropic.target import Capabilities
 from antiphon.wire.anthropic.tools import NAMES
 from antiphon.wire.loss import Loss, lose_native
 
-NO_OUTPUT = "(no output)"
+EMPTY_RESULT_TEXT = "(no output)"
 
 _SUCCESS = ToolExecutionStatus.SUCCESS
 _legal_id = IDS.to_wire
@@ -59,95 +59,95 @@ def is_blank(text: str) -> bool:
     return not text or text.isspace()
 
 
-def plain(blocks: list[Any]) -> Any:
+def collapse_text(write: list[Any]) -> Any:
     """One text that says nothing but its words is a string."""
-    if len(blocks) == 1:
-        only = blocks[0]
+    if len(write) == 1:
+        only = write[0]
         if type(only) is dict and len(only) == 2 and only.get("type") == "text" and type(only.get("text")) is str:
             return only["text"]
-    return blocks
+    return write
 
 
-class BlockWriter:
+class ContentWriter:
     """Parts in, blocks out."""
 
-    def __init__(self, target: Target, losses: list[Loss]) -> None:
-        self.marks: Marks = []
-        self.cites = False
-        self._target = target
+    def __init__(self, capabilities: Capabilities, losses: list[Loss]) -> None:
+        self.cache_breakpoints: CacheBreakpoints = []
+        self.citations_enabled = False
+        self._capabilities = capabilities
         self._losses = losses
 
     def call(self, part: ToolCallRequest, index: int, position: int) -> CallBlock | dict[str, Any]:
-        given = plain_input(part)
-        if given is None:
-            given = mended_input(part, path_of(index, position), self._losses)
+        value = input_from_arguments(part)
+        if value is None:
+            value = repair_input(part, part_path(index, position), self._losses)
         name = NAMES.to_wire(part.tool_name)
         if part.native is None:
-            return CallBlock(_legal_id(part.tool_call_id), name, given)
-        block = {"type": "tool_use", "id": _legal_id(part.tool_call_id), "name": name, "input": given}
-        self.extend(block, part.native, path_of(index, position))
+            return CallBlock(_legal_id(part.tool_call_id), name, value)
+        block = {"type": "tool_use", "id": _legal_id(part.tool_call_id), "name": name, "input": value}
+        self.extend(block, part.native, part_path(index, position))
         return block
 
     def add_result(self, blocks: list[Any], result: ToolCallResult, index: int, position: int) -> None:
         """Append the block of a result, and those that may not stand in it."""
         parts = result.content
         failed = result.status is not _SUCCESS and result.status != _SUCCESS
-        said = parts[0] if len(parts) == 1 else None
-        if type(said) is Text and said.native is None and result.native is None and not failed:
-            blocks.append(ResultBlock(_legal_id(result.tool_call_id), said.text))
+        text = parts[0] if len(parts) == 1 else None
+        if type(text) is Text and text.native is None and result.native is None and not failed:
+            blocks.append(ResultBlock(_legal_id(result.tool_call_id), text.text))
             return
         block: dict[str, Any] = {"type": "tool_result", "tool_use_id": _legal_id(result.tool_call_id)}
         blocks.append(block)
-        if type(said) is Text and said.native is None:
-            block["content"] = said.text
+        if type(text) is Text and text.native is None:
+            block["content"] = text.text
         elif parts:
             content: list[Any] = []
-            for place, part in enumerate(parts):
-                for inner in self._result_part(part, f"{path_of(index, position)}.content[{place}]"):
-                    (blocks if failed and kind_of(inner) != "text" else content).append(inner)
+            for number, part in enumerate(parts):
+                for inner in self._write_result_part(part, f"{part_path(index, position)}.content[{number}]"):
+                    (blocks if failed and block_type(inner) != "text" else content).append(inner)
             if content:
-                block["content"] = plain(content)
+                block["content"] = collapse_text(content)
         if failed:
-            block["content"] = block.get("content") or NO_OUTPUT
+            block["content"] = block.get("content") or EMPTY_RESULT_TEXT
             block["is_error"] = True
         if result.native is not None:
-            self.extend(block, result.native, path_of(index, position))
+            self.extend(block, result.native, part_path(index, position))
 
-    def _result_part(self, part: Part, path: str) -> list[Any]:
+    def _write_result_part(self, part: Part, path: str) -> list[Any]:
         match part:
             case Text() if not part.text:
-                self.lose_all(part.native, path, "the text it is on is empty, and was left out (AN-18)")
+                self.report_dropped_extras(part.native, path, "the text it is on is empty, and was left out (AN-18)")
             case Text():
                 block: dict[str, Any] = {"type": "text", "text": part.text}
                 if part.native is not None:
                     self.extend(block, part.native, path)
                 return [block]
             case Image() | Document():
-                return self._media(part, path)
+                return self._write_media(part, path)
             case Native():
-                return self._native(part, path)
+                return self._write_native(part, path)
             case Audio():
                 self._losses.append(Loss(path, "audio", "sound is not taken"))
             case _:
                 self._losses.append(Loss(path, "block", "the result of a tool cannot hold it"))
         return []
 
-    def blocks(self, part: Part, role: str, path: str) -> list[Any]:
+    def write(self, part: Part, role: str, path: str) -> list[Any]:
         """The block of any part but a call or a result, or none."""
         match part:
             case Text():
-                return self._text(part.text, part.native, role, path)
+                return self._write_text(part.text, part.native, role, path)
             case Thinking():
-                return self._thinking(part, path)
-            case Document() if role == "assistant" and self._target.is_new:
+                return self._write_thinking(part, path)
+            case Document() if role == "assistant" and self._capabilities.is_version_2026_10:
                 self._losses.append(Loss(path, "document", "an answer holds no documents in this version (AN-28)"))
             case Image() | Document():
-                return self._media(part, path)
+                return self._write_media(part, path)
             case Native():
-                return self._native(part, path)
+                return self._write_native(part, path)
             case Refusal():
                 self._losses.append(Loss(path, "refusal", "a refusal in the history is plain text here"))
-                return self._text(part.text, part.native, role, path)
+                return self._write_text(part.text, part.native, role, path)
             case _:
                 self._losses.append(Loss(path, "audio", "sound is not taken"))
         return []
@@ -156,28 +156,28 @@ class BlockWriter:
         """The blocks of a system message, which holds text and what only this format knows."""
         blocks: list[Any] = []
         for position, part in enumerate(parts):
-            path = path_of(index, position)
+            path = part_path(index, position)
             if isinstance(part, Text | Refusal):
-                blocks += self._text(part.text, part.native, "system", path)
+                blocks += self._write_text(part.text, part.native, "system", path)
             elif isinstance(part, Native):
-                blocks += self._native(part, path)
+                blocks += self._write_native(part, path)
             else:
                 self._losses.append(Loss(path, type(part).__name__.lower(), "a system message is text (AN-26)"))
         return blocks
 
-    def _text(self, text: str, native: NativeExtras | None, role: str, path: str) -> list[Any]:
+    def _write_text(self, text: str, native: NativeExtras | None, role: str, path: str) -> list[Any]:
         if is_blank(text):
-            self.lose_all(native, path, "the text it is on is blank, and was left out (AN-05)")
+            self.report_dropped_extras(native, path, "the text it is on is blank, and was left out (AN-05)")
             return []
         block: dict[str, Any] = {"type": "text", "text": text}
         if native is not None:
             self.extend(block, native, path)
-            if self._target.is_new and role == "user" and block.pop("citations", None) is not None:
+            if self._capabilities.is_version_2026_10 and role == "user" and block.pop("citations", None) is not None:
                 why = "the text of a user has no citations in this version (AN-28)"
                 self._losses.append(Loss(f"{path}.citations", "citations", why))
         return [block]
 
-    def _thinking(self, part: Thinking, path: str) -> list[Any]:
+    def _write_thinking(self, part: Thinking, path: str) -> list[Any]:
         extras = part.native.get(FORMAT) if part.native else None
         if part.native is None or not extras or not extras.get("signature"):
             self._losses.append(Loss(path, "thinking", "only thinking that Anthropic signed is taken back (AN-20)"))
@@ -186,13 +186,13 @@ class BlockWriter:
         self.extend(block, part.native, path)
         if "cache_control" in block:
             del block["cache_control"]
-            self.marks.pop()
+            self.cache_breakpoints.pop()
             self._losses.append(Loss(f"{path}.cache_control", "cache_control", "thinking takes no mark (AN-18)"))
         return [block]
 
-    def _media(self, part: Image | Document, path: str) -> list[Any]:
+    def _write_media(self, part: Image | Document, path: str) -> list[Any]:
         if isinstance(part, Image):
-            block = write_image(part, path, self._losses, takes_urls=not self._target.is_on_bedrock)
+            block = write_image(part, path, self._losses, accepts_urls=not self._capabilities.is_on_bedrock)
         else:
             block = write_document(part, path, self._losses)
         if block is None:
@@ -201,17 +201,17 @@ class BlockWriter:
             self.extend(block, part.native, path)
         return [block]
 
-    def _native(self, part: Native, path: str) -> list[Any]:
+    def _write_native(self, part: Native, path: str) -> list[Any]:
         """A block of this format, as it came."""
         block = part.data
         if part.origin != FORMAT:
-            self._losses.append(Loss(path, kind_of(block) or "block", f"only {part.origin} understands it"))
+            self._losses.append(Loss(path, block_type(block) or "block", f"only {part.origin} understands it"))
             return []
         if type(block) is dict:
-            self._note_citations(block)
+            self._track_citations(block)
             if "cache_control" in block:
                 block = dict(block)
-                self.marks.append((block, path))
+                self.cache_breakpoints.append((block, path))
         return [block]
 
     def extend(self, block: dict[str, Any], native: NativeExtras, path: str) -> None:
@@ -222,26 +222,26 @@ class BlockWriter:
                 continue
             block.update(extras)
             if "cache_control" in extras:
-                self.marks.append((block, path))
+                self.cache_breakpoints.append((block, path))
             if "citations" in extras:
-                self._note_citations(block)
+                self._track_citations(block)
 
-    def _note_citations(self, block: dict[str, Any]) -> None:
+    def _track_citations(self, block: dict[str, Any]) -> None:
         citations = block.get("citations")
-        self.cites = self.cites or (type(citations) is dict and citations.get("enabled") is True)
+        self.citations_enabled = self.citations_enabled or (type(citations) is dict and citations.get("enabled") is True)
 
-    def lose_all(self, native: NativeExtras | None, path: str, why: str) -> None:
+    def report_dropped_extras(self, native: NativeExtras | None, path: str, why: str) -> None:
         if native:
             lose_native(self._losses, path, native, FORMAT)
             self._losses.extend(Loss(f"{path}.{name}", name, why) for name in native.get(FORMAT, ()))
 
-    def reworded(self, block: dict[str, Any], text: str) -> dict[str, Any]:
+    def replace_text(self, block: dict[str, Any], text: str) -> dict[str, Any]:
         """The same block, not the same object, with another text."""
-        reworded = {**block, "text": text}
-        self.marks[:] = [(reworded if marked is block else marked, path) for marked, path in self.marks]
-        return reworded
+        replaced = {**block, "text": text}
+        self.cache_breakpoints[:] = [(replaced if marked is block else marked, path) for marked, path in self.cache_breakpoints]
+        return replaced
 
 
-def path_of(index: int, position: int) -> str:
+def part_path(index: int, position: int) -> str:
     """Where a part is in the request."""
     return f"messages[{index}].parts[{position}]"

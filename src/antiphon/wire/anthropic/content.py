@@ -30,11 +30,11 @@ from antiphon.parts import (
     ToolExecutionStatus,
 )
 from antiphon.wire.anthropic.media import read_document, read_image
-from antiphon.wire.anthropic.native import FORMAT, extras_of
+from antiphon.wire.anthropic.native import FORMAT, unread_fields
 from antiphon.wire.loss import Loss
 from antiphon.wire.tool_calls import IdMapper, raw_json_object
 
-NO_ARGUMENTS = ("{}", "", "null")
+EMPTY_ARGUMENTS = ("{}", "", "null")
 IDS = IdMapper(r"[a-zA-Z0-9_-]{1,64}", prefix="toolu_")
 
 _encode = msgspec.json.Encoder().encode
@@ -48,50 +48,50 @@ _RESULT_FIELDS = frozenset({"type", "tool_use_id", "content", "is_error"})
 
 def read_text(block: dict[str, Any]) -> Text | None:
     text = block.get("text")
-    return Text(text, native=extras_of(block, _TEXT_FIELDS)) if type(text) is str else None
+    return Text(text, native=unread_fields(block, _TEXT_FIELDS)) if type(text) is str else None
 
 
 def read_thinking(block: dict[str, Any]) -> Thinking | None:
     text, signature = block.get("thinking"), block.get("signature")
     if type(text) is not str or (signature is not None and type(signature) is not str):
         return None
-    native = extras_of(block, _THINKING_FIELDS)
+    native = unread_fields(block, _THINKING_FIELDS)
     if signature:
         native = {FORMAT: {"signature": signature, **(native[FORMAT] if native else {})}}
     return Thinking(text, native=native)
 
 
 def read_call(block: dict[str, Any]) -> ToolCallRequest | None:
-    call_id, name, given = block.get("id"), block.get("name"), block.get("input")
+    call_id, name, value = block.get("id"), block.get("name"), block.get("input")
     if type(call_id) is not str or type(name) is not str:
         return None
-    if type(given) is str:
-        arguments = given  # a proxy that forgot to parse it
-    elif given:
+    if type(value) is str:
+        arguments = value  # a proxy that forgot to parse it
+    elif value:
         try:
-            arguments = _encode(given).decode()
+            arguments = _encode(value).decode()
         except (RecursionError, UnicodeError):
             return None
     else:
         arguments = "{}"
-    return ToolCallRequest(name, call_id, arguments, native=extras_of(block, _CALL_FIELDS))
+    return ToolCallRequest(name, call_id, arguments, native=unread_fields(block, _CALL_FIELDS))
 
 
 def read_result(block: dict[str, Any]) -> ToolCallResult | None:
-    call_id, given, failed = block.get("tool_use_id"), block.get("content"), block.get("is_error")
+    call_id, content_value, failed = block.get("tool_use_id"), block.get("content"), block.get("is_error")
     if type(call_id) is not str or (failed is not None and type(failed) is not bool):
         return None
     content: tuple[ResultPart, ...]
-    if type(given) is str:
-        content = (Text(given),)
-    elif given is None:
+    if type(content_value) is str:
+        content = (Text(content_value),)
+    elif content_value is None:
         content = ()
-    elif type(given) is list:
-        content = tuple([read_result_part(part) for part in given])
+    elif type(content_value) is list:
+        content = tuple([read_result_part(part) for part in content_value])
     else:
         return None
     status = FAILED if failed else SUCCESS
-    return ToolCallResult("", call_id, status, content, native=extras_of(block, _RESULT_FIELDS))
+    return ToolCallResult("", call_id, status, content, native=unread_fields(block, _RESULT_FIELDS))
 
 
 def read_result_part(block: Any) -> ResultPart:
@@ -122,20 +122,20 @@ def read_output_block(block: Any) -> Text | Thinking | ToolCallRequest | Native:
     return part if isinstance(part, Text | Thinking | ToolCallRequest) else Native(FORMAT, block)
 
 
-def plain_input(call: ToolCallRequest) -> Any:
+def input_from_arguments(call: ToolCallRequest) -> Any:
     """The arguments of a call as the value of `input`, or None if they need mending first."""
     text = call.arguments
     if call.freeform:
         return {"input": text}
-    if text in NO_ARGUMENTS:
+    if text in EMPTY_ARGUMENTS:
         return {}
     return raw_json_object(text)
 
 
-def mended_input(call: ToolCallRequest, path: str, losses: list[Loss]) -> Any:
+def repair_input(call: ToolCallRequest, path: str, losses: list[Loss]) -> Any:
     """Arguments that are no plain object, as the value of `input`."""
     text = call.arguments
-    if text.strip() in NO_ARGUMENTS:
+    if text.strip() in EMPTY_ARGUMENTS:
         return {}
     try:
         value = json.loads(text)

@@ -15,21 +15,21 @@ from antiphon.parts import NativeExtras
 FORMAT = "anthropic"
 
 
-def extras_of(fields: dict[str, Any], known: frozenset[str]) -> NativeExtras | None:
+def unread_fields(fields: dict[str, Any], known: frozenset[str]) -> NativeExtras | None:
     """What `fields` say beyond those that are `known`."""
     if fields.keys() <= known:
         return None
-    found = {name: value for name, value in fields.items() if name not in known and value is not None}
-    if found.get("citations") == []:
-        del found["citations"]
-    return {FORMAT: found} if found else None
+    unread = {name: value for name, value in fields.items() if name not in known and value is not None}
+    if unread.get("citations") == []:
+        del unread["citations"]
+    return {FORMAT: unread} if unread else None
 
 
-def mark_of_origin() -> NativeExtras:
+def origin_marker() -> NativeExtras:
     """Nothing but that it came from here."""
     return {FORMAT: {}}
 
 
-def is_own(native: NativeExtras | None) -> bool:
+def is_same_format(native: NativeExtras | None) -> bool:
     """Whether it came from here."""
     return native is not None and FORMAT in native

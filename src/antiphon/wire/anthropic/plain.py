@@ -14,7 +14,7 @@ from antiphon.parts import NativeExtras, Part, ResultPart, Text, Thinking, ToolC
 from antiphon.wire.anthropic.content import FAILED, SUCCESS, read_result_part
 from antiphon.wire.anthropic.native import FORMAT
 from antiphon.wire.anthropic.parameters import HOST_PARAMETERS
-from antiphon.wire.anthropic.request import request_of
+from antiphon.wire.anthropic.request import build_model_request
 from antiphon.wire.codec.typed_reader import PlainReader
 from antiphon.wire.request import Message, ModelRequest
 
@@ -83,7 +83,7 @@ def _request(turns: list[_Turn], rest: dict[str, Any]) -> ModelRequest:
                 proof = {FORMAT: {"signature": block.signature}} if block.signature else None
                 parts.append(Thinking(block.thinking, native=proof))
         messages.append(Message(turn.role, tuple(parts)))
-    return request_of(messages, rest)
+    return build_model_request(messages, rest)
 
 
 def _marked(mark: Any) -> NativeExtras | None:

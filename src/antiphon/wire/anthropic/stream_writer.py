@@ -19,10 +19,10 @@ import msgspec
 
 from antiphon.history.usage import TokenUsage
 from antiphon.parts import Native, OutputPart, Refusal, Text, Thinking, ToolCallRequest
-from antiphon.wire.anthropic.content import IDS, NO_ARGUMENTS
+from antiphon.wire.anthropic.content import EMPTY_ARGUMENTS, IDS
 from antiphon.wire.anthropic.errors import write_error
 from antiphon.wire.anthropic.native import FORMAT
-from antiphon.wire.anthropic.response import lose_created, message_id, write_stop
+from antiphon.wire.anthropic.response import message_id, report_created, write_stop_reason
 from antiphon.wire.anthropic.usage import write_usage
 from antiphon.wire.delta import (
     Failed,
@@ -41,7 +41,7 @@ from antiphon.wire.output import ProviderError
 _encode = msgspec.json.Encoder().encode
 _END = b"}}\n\n"
 # Where the extras of an answer stand in `message_delta`: these in its delta, the rest beside that.
-_IN_DELTA = ("container", "stop_details", "stop_reason", "stop_sequence", "type", "delta", "usage")
+_DELTA_FIELDS = ("container", "stop_details", "stop_reason", "stop_sequence", "type", "delta", "usage")
 
 
 def _event(kind: str, **fields: Any) -> bytes:
@@ -53,7 +53,7 @@ class _Block:
 
     _delta = ""
     _field = ""
-    _head = b""
+    _prefix = b""
     is_started = False
 
     def __init__(self, opening: dict[str, Any], number: int, path: str, losses: list[Loss]) -> None:
@@ -67,26 +67,26 @@ class _Block:
         if not self.is_started:
             self.is_started = True
             self.out.append(_event("content_block_start", index=self._number, content_block=self._opening))
-            self._head = self._head_of(self._delta, self._field)
+            self._prefix = self._delta_prefix(self._delta, self._field)
 
-    def _head_of(self, kind: str, field: str) -> bytes:
+    def _delta_prefix(self, kind: str, field: str) -> bytes:
         start = f'{{"type":"content_block_delta","index":{self._number},"delta":{{"type":"{kind}","{field}":'
         return b"event: content_block_delta\ndata: " + start.encode()
 
-    def say(self, text: str) -> None:
+    def append(self, text: str) -> None:
         if text:
             if not self.is_started:
                 self.start()
-            self.out.append(self._head + _encode(text) + _END)
+            self.out.append(self._prefix + _encode(text) + _END)
 
-    def _say_as(self, kind: str, field: str, value: Any) -> None:
+    def _append_delta(self, kind: str, field: str, value: Any) -> None:
         self.start()
-        self.out.append(self._head_of(kind, field) + _encode(value) + _END)
+        self.out.append(self._delta_prefix(kind, field) + _encode(value) + _END)
 
     def extend(self, extras: dict[str, Any]) -> None:
         """What this format says beside the words, while the block is open."""
-        why = "a block does not change once it has started"
-        self.losses.extend(Loss(f"{self.path}.{name}", name, why) for name in extras)
+        reason = "a block does not change once it has started"
+        self.losses.extend(Loss(f"{self.path}.{name}", name, reason) for name in extras)
 
     def end(self) -> None:
         if self.is_started:
@@ -97,10 +97,10 @@ class _TextBlock(_Block):
     _delta, _field = "text_delta", "text"
 
     def extend(self, extras: dict[str, Any]) -> None:
-        rest = dict(extras)
-        for citation in rest.pop("citations", ()):
-            self._say_as("citations_delta", "citation", citation)
-        super().extend(rest)
+        other = dict(extras)
+        for citation in other.pop("citations", ()):
+            self._append_delta("citations_delta", "citation", citation)
+        super().extend(other)
 
 
 class _ThinkingBlock(_Block):
@@ -108,49 +108,49 @@ class _ThinkingBlock(_Block):
     _signature = ""
 
     def extend(self, extras: dict[str, Any]) -> None:
-        rest = dict(extras)
-        self._signature = rest.pop("signature", self._signature)
-        super().extend(rest)
+        other = dict(extras)
+        self._signature = other.pop("signature", self._signature)
+        super().extend(other)
 
     def end(self) -> None:
         if self._signature:
-            self._say_as("signature_delta", "signature", self._signature)
+            self._append_delta("signature_delta", "signature", self._signature)
         super().end()
 
 
 class _CallBlock(_Block):
     _delta, _field = "input_json_delta", "partial_json"
     _is_object = False
-    _held = ""
+    _buffered = ""
 
-    def say(self, text: str) -> None:
+    def append(self, text: str) -> None:
         if self._is_object:
-            super().say(text)
+            super().append(text)
             return
-        self._held += text
-        if self._held.lstrip().startswith("{"):
+        self._buffered += text
+        if self._buffered.lstrip().startswith("{"):
             self._is_object = True
-            super().say(self._held)
+            super().append(self._buffered)
 
     def end(self) -> None:
-        if not self._is_object and self._held.strip() not in NO_ARGUMENTS:
-            why = "the input of a call must be an object (AN-12): the text is in `_raw`"
-            self.losses.append(Loss(f"{self.path}.arguments", "arguments that are no object", why))
-            super().say(_encode({"_raw": self._held}).decode())
+        if not self._is_object and self._buffered.strip() not in EMPTY_ARGUMENTS:
+            reason = "the input of a call must be an object (AN-12): the text is in `_raw`"
+            self.losses.append(Loss(f"{self.path}.arguments", "arguments that are no object", reason))
+            super().append(_encode({"_raw": self._buffered}).decode())
         super().end()
 
 
 class _FreeformBlock(_Block):
     _delta, _field = "input_json_delta", "partial_json"
-    _is_begun = False
+    _has_text = False
 
-    def say(self, text: str) -> None:
+    def append(self, text: str) -> None:
         quoted = _encode(text).decode()[1:-1]
-        super().say(quoted if self._is_begun else '{"input":"' + quoted)
-        self._is_begun = True
+        super().append(quoted if self._has_text else '{"input":"' + quoted)
+        self._has_text = True
 
     def end(self) -> None:
-        super().say('"}' if self._is_begun else '{"input":""}')
+        super().append('"}' if self._has_text else '{"input":""}')
         super().end()
 
 
@@ -161,62 +161,62 @@ class StreamWriter:
         self.losses: list[Loss] = []
         self._model = model
         self._started: Started | None = None
-        self._is_native = False
-        self._is_announced = False
-        self._is_over = False
+        self._is_same_format = False
+        self._is_started = False
+        self._has_ended = False
         self._usage: TokenUsage | None = None
         self._has_refusal = False
         self._block: _Block | None = None
         self._part = -1  # the index of the part that is the open block
         self._number = 0  # of the next block
         self._waiting: dict[int, list[ModelOutputDelta]] = {}
-        self._lost: set[int] = set()  # parts that are not written
+        self._dropped_parts: set[int] = set()  # parts that are not written
 
     def write(self, delta: ModelOutputDelta) -> bytes:
         if type(delta) is PartDelta and delta.index == self._part and self._block is not None:
             block = self._block
-            block.say(delta.text)
-            said = b"".join(block.out)
+            block.append(delta.text)
+            data = b"".join(block.out)
             block.out.clear()
-            return said
-        if self._is_over:
+            return data
+        if self._has_ended:
             return b""
         out: list[bytes] = []
         if isinstance(delta, Started):
-            if not self._is_announced:
+            if not self._is_started:
                 self._started = delta
-                self._is_native = delta.format == FORMAT
-                if not self._is_native:
-                    self._announce(out)
+                self._is_same_format = delta.format == FORMAT
+                if not self._is_same_format:
+                    self._write_message_start(out)
         elif isinstance(delta, UsageReported):
             self._usage = delta.usage
             if self._started is not None:
-                self._announce(out)
+                self._write_message_start(out)
         elif isinstance(delta, Failed):
-            self._is_over = True
+            self._has_ended = True
             out.append(_event("error", error=write_error(delta.error)["error"]))
         elif isinstance(delta, Finished):
             self._on_finished(delta, out)
         else:
-            self._announce(out)
+            self._write_message_start(out)
             self._on_part(delta, out)
         return b"".join(out)
 
     def close(self) -> bytes:
         """The end; an error if the answer was not complete."""
-        if self._is_over:
+        if self._has_ended:
             return b""
         return self.write(Failed(ProviderError("the stream ended before the answer was complete", "stream_cut")))
 
-    def _announce(self, out: list[bytes]) -> None:
+    def _write_message_start(self, out: list[bytes]) -> None:
         """Write `message_start`, once."""
-        if self._is_announced:
+        if self._is_started:
             return
-        self._is_announced = True
+        self._is_started = True
         started, self._started = self._started or Started(), None
-        lose_created(started.created, self.losses)
+        report_created(started.created, self.losses)
         message = {
-            "id": message_id(started.id, self._is_native),
+            "id": message_id(started.id, self._is_same_format),
             "type": "message",
             "role": "assistant",
             "model": self._model or started.model,
@@ -230,7 +230,7 @@ class StreamWriter:
 
     def _on_part(self, delta: PartStarted | PartDelta | PartExtended | PartEnded, out: list[bytes]) -> None:
         index = delta.index
-        if index in self._lost:
+        if index in self._dropped_parts:
             return
         if type(delta) is PartStarted:
             if self._block is None:
@@ -238,21 +238,21 @@ class StreamWriter:
             else:
                 self._waiting[index] = [delta]
         elif index == self._part:
-            self._go_on(delta, out)
-            self._follow(out)
+            self._continue_block(delta, out)
+            self._open_waiting(out)
         elif index in self._waiting:
             self._waiting[index].append(delta)
 
-    def _go_on(self, delta: ModelOutputDelta, out: list[bytes]) -> None:
+    def _continue_block(self, delta: ModelOutputDelta, out: list[bytes]) -> None:
         block = self._block
         if block is None:
             return  # the part is lost
         if type(delta) is PartDelta:
-            block.say(delta.text)
+            block.append(delta.text)
         elif type(delta) is PartExtended:
-            own = own_extras(delta.native, self.losses, block.path, FORMAT)
-            if own:
-                block.extend(own)
+            extras = own_extras(delta.native, self.losses, block.path, FORMAT)
+            if extras:
+                block.extend(extras)
         elif type(delta) is PartEnded:
             self._end_block(block, out)
             return
@@ -266,7 +266,7 @@ class StreamWriter:
         self._block = None
         self._part = -1
 
-    def _follow(self, out: list[bytes]) -> None:
+    def _open_waiting(self, out: list[bytes]) -> None:
         """Let the parts that have waited follow, until one is still open."""
         while self._waiting and self._block is None:
             index = next(iter(self._waiting))
@@ -274,7 +274,7 @@ class StreamWriter:
                 if type(delta) is PartStarted:
                     self._open(delta, out)
                 else:
-                    self._go_on(delta, out)
+                    self._continue_block(delta, out)
 
     def _open(self, delta: PartStarted, out: list[bytes]) -> None:
         path = f"parts[{delta.index}]"
@@ -282,55 +282,55 @@ class StreamWriter:
         if delta.candidate:
             self.losses.append(Loss(path, "candidate", "an answer has one candidate here"))
         else:
-            block = self._block_of(delta.part, path)
+            block = self._new_block(delta.part, path)
         if block is None:
-            self._lost.add(delta.index)
+            self._dropped_parts.add(delta.index)
             return
         self._block, self._part = block, delta.index
         out += block.out
         block.out.clear()
 
-    def _block_of(self, part: OutputPart, path: str) -> _Block | None:
+    def _new_block(self, part: OutputPart, path: str) -> _Block | None:
         if isinstance(part, Native):
-            return self._native_block(part, path)
+            return self._new_native_block(part, path)
         if not isinstance(part, Text | Refusal | Thinking | ToolCallRequest):
             self.losses.append(Loss(path, type(part).__name__.lower(), "an answer is text, thinking and calls here"))
             return None
-        own = own_extras(part.native, self.losses, path, FORMAT)
+        extras = own_extras(part.native, self.losses, path, FORMAT)
         block: _Block
         if isinstance(part, ToolCallRequest):
             opening: dict[str, Any] = {"type": "tool_use", "id": IDS.to_wire(part.tool_call_id), "name": part.tool_name}
             kind = _FreeformBlock if part.freeform else _CallBlock
-            block = kind({**opening, "input": {}, **own}, self._number, path, self.losses)
+            block = kind({**opening, "input": {}, **extras}, self._number, path, self.losses)
             block.start()
             if part.arguments:
-                block.say(part.arguments)
+                block.append(part.arguments)
             return block
-        later = "signature" if isinstance(part, Thinking) else "citations"
-        extras = {name: value for name, value in own.items() if name != later}
+        late_field = "signature" if isinstance(part, Thinking) else "citations"
+        opening_extras = {name: value for name, value in extras.items() if name != late_field}
         if isinstance(part, Thinking):
-            opening = {"type": "thinking", "thinking": "", "signature": "", **extras}
+            opening = {"type": "thinking", "thinking": "", "signature": "", **opening_extras}
             block = _ThinkingBlock(opening, self._number, path, self.losses)
         else:
             self._has_refusal = self._has_refusal or isinstance(part, Refusal)
-            block = _TextBlock({"type": "text", "text": "", **extras}, self._number, path, self.losses)
-        if self._is_native:
+            block = _TextBlock({"type": "text", "text": "", **opening_extras}, self._number, path, self.losses)
+        if self._is_same_format:
             block.start()
-        block.say(part.text)
-        if later in own:
-            block.extend({later: own[later]})
+        block.append(part.text)
+        if late_field in extras:
+            block.extend({late_field: extras[late_field]})
         return block
 
-    def _native_block(self, part: Native, path: str) -> _Block | None:
+    def _new_native_block(self, part: Native, path: str) -> _Block | None:
         data = part.data
         if part.origin != FORMAT or type(data) is not dict:
             self.losses.append(Loss(path, "block", f"only {part.origin} understands it"))
             return None
-        given = data.get("input")
-        if type(given) is dict and given and str(data.get("type")).endswith("_tool_use"):
+        call_input = data.get("input")
+        if type(call_input) is dict and call_input and str(data.get("type")).endswith("_tool_use"):
             block: _Block = _CallBlock({**data, "input": {}}, self._number, path, self.losses)
             block.start()
-            block.say(_encode(given).decode())
+            block.append(_encode(call_input).decode())
         else:
             block = _Block(data, self._number, path, self.losses)
             block.start()
@@ -339,18 +339,18 @@ class StreamWriter:
     def _on_finished(self, finished: Finished, out: list[bytes]) -> None:
         if finished.candidate:
             return  # its parts were reported when they started
-        self._announce(out)
+        self._write_message_start(out)
         while self._block is not None or self._waiting:
             if self._block is not None:
                 self._end_block(self._block, out)
-            self._follow(out)
-        own = own_extras(finished.native, self.losses, "native", FORMAT)
+            self._open_waiting(out)
+        extras = own_extras(finished.native, self.losses, "native", FORMAT)
         delta = {
-            "stop_reason": write_stop(finished.stop_reason, self._has_refusal, self._is_native, self.losses),
+            "stop_reason": write_stop_reason(finished.stop_reason, self._has_refusal, self._is_same_format, self.losses),
             "stop_sequence": finished.stop_sequence,
-            **{name: value for name, value in own.items() if name in _IN_DELTA},
+            **{name: value for name, value in extras.items() if name in _DELTA_FIELDS},
         }
-        beside = {name: value for name, value in own.items() if name not in _IN_DELTA}
-        out.append(_event("message_delta", delta=delta, usage=write_usage(self._usage), **beside))
+        event_extras = {name: value for name, value in extras.items() if name not in _DELTA_FIELDS}
+        out.append(_event("message_delta", delta=delta, usage=write_usage(self._usage), **event_extras))
         out.append(_event("message_stop"))
-        self._is_over = True
+        self._has_ended = True

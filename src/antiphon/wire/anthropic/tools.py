@@ -14,22 +14,22 @@ from typing import Any
 
 from antiphon.parts import Native
 from antiphon.wire.anthropic.blocks import TOOL_NAME
-from antiphon.wire.anthropic.caching import Marks
-from antiphon.wire.anthropic.native import FORMAT, extras_of
-from antiphon.wire.anthropic.schema import object_schema
-from antiphon.wire.anthropic.target import Target
+from antiphon.wire.anthropic.caching import CacheBreakpoints
+from antiphon.wire.anthropic.native import FORMAT, unread_fields
+from antiphon.wire.anthropic.schema import as_object_schema
+from antiphon.wire.anthropic.target import Capabilities
 from antiphon.wire.json_schema import SchemaCache, count_optional_and_unions, find_reference_cycle
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
 from antiphon.wire.tool_calls import FREEFORM_SCHEMA, NameMapper
 
 NAMES = NameMapper(TOOL_NAME.pattern, max_length=128)
-MOST_STRICT, MOST_OPTIONAL, MOST_UNIONS = 20, 24, 16
+MAX_STRICT_TOOLS, MAX_OPTIONAL_PARAMETERS, MAX_UNION_PARAMETERS = 20, 24, 16
 
 _TOOL_FIELDS = frozenset({"type", "name", "description", "input_schema", "strict"})
 _CHOICE_FIELDS = frozenset({"type", "name", "disable_parallel_tool_use"})
 _MODES = {"auto": "auto", "any": "required", "tool": "tool", "none": "none"}
-_WORDS = {"auto": "auto", "required": "any", "tool": "tool", "none": "none"}
+_CHOICE_TYPES = {"auto": "auto", "required": "any", "tool": "tool", "none": "none"}
 
 
 def read_tool(tool: Any) -> ToolDefinition | Native:
@@ -41,26 +41,26 @@ def read_tool(tool: Any) -> ToolDefinition | Native:
     is_known = type(name) is str and type(schema) is dict and (description is None or type(description) is str)
     if not is_known or (strict is not None and type(strict) is not bool):
         return Native(FORMAT, tool)
-    return ToolDefinition(name, description, schema, strict, native=extras_of(tool, _TOOL_FIELDS))
+    return ToolDefinition(name, description, schema, strict, native=unread_fields(tool, _TOOL_FIELDS))
 
 
 def read_choice(choice: dict[str, Any]) -> tuple[ToolChoice, bool | None] | None:
     """The choice, and whether calls may be parallel; None if it is no choice we know."""
-    kind, name, alone = choice.get("type"), choice.get("name"), choice.get("disable_parallel_tool_use")
+    kind, name, disables_parallel = choice.get("type"), choice.get("name"), choice.get("disable_parallel_tool_use")
     mode: Any = _MODES.get(kind) if type(kind) is str else None
-    if mode is None or (alone is not None and type(alone) is not bool):
+    if mode is None or (disables_parallel is not None and type(disables_parallel) is not bool):
         return None
     if type(name) is not str if mode == "tool" else name is not None:
         return None
     names = () if name is None else (name,)
-    return ToolChoice(mode, names, native=extras_of(choice, _CHOICE_FIELDS)), None if alone is None else not alone
+    return ToolChoice(mode, names, native=unread_fields(choice, _CHOICE_FIELDS)), None if disables_parallel is None else not disables_parallel
 
 
-def write_tools(request: ModelRequest, marks: Marks, losses: list[Loss]) -> list[Any]:
+def write_tools(request: ModelRequest, cache_breakpoints: CacheBreakpoints, losses: list[Loss]) -> list[Any]:
     """The tools of a request, in their order."""
     written: list[Any] = []
-    taken: set[str] = set()
-    strict = _Strictness(losses)
+    used_names: set[str] = set()
+    strict = _StrictToolLimits(losses)
     allowed = _allowed(request, losses)
     for index, tool in enumerate(request.tools):
         path = f"tools[{index}]"
@@ -75,17 +75,17 @@ def write_tools(request: ModelRequest, marks: Marks, losses: list[Loss]) -> list
         else:
             if allowed is not None and tool.name not in allowed:
                 continue
-            block = _tool(tool, path, losses)
+            block = _write_tool(tool, path, losses)
             name = block["name"]
             if block.get("strict") is True:
                 strict.check(block, path)
         if name is not None:
-            if name in taken:
+            if name in used_names:
                 losses.append(Loss(path, "tool", f"there is another tool {name!r} before it (AN-16)"))
                 continue
-            taken.add(name)
+            used_names.add(name)
         if type(block) is dict and "cache_control" in block:
-            marks.append((block, path))
+            cache_breakpoints.append((block, path))
         written.append(block)
     if written and all(type(tool) is dict and tool.get("defer_loading") is True for tool in written):
         del written[0]["defer_loading"]
@@ -93,12 +93,12 @@ def write_tools(request: ModelRequest, marks: Marks, losses: list[Loss]) -> list
     return written
 
 
-def _tool(tool: ToolDefinition, path: str, losses: list[Loss]) -> dict[str, Any]:
+def _write_tool(tool: ToolDefinition, path: str, losses: list[Loss]) -> dict[str, Any]:
     block: dict[str, Any] = {"name": NAMES.to_wire(tool.name)}
     if tool.description is not None:
         block["description"] = tool.description
     block["input_schema"] = (
-        FREEFORM_SCHEMA if tool.freeform else object_schema(tool.parameters, f"{path}.parameters", losses)
+        FREEFORM_SCHEMA if tool.freeform else as_object_schema(tool.parameters, f"{path}.parameters", losses)
     )
     if tool.strict is not None:
         block["strict"] = tool.strict
@@ -116,8 +116,8 @@ def _allowed(request: ModelRequest, losses: list[Loss]) -> tuple[str, ...] | Non
         losses.append(Loss("tool_choice.names", "the tools allowed", "none of them is there: all are given"))
         return None
     if declared - set(choice.names):
-        why = "there is no choice among some of the tools here: the others were left out"
-        losses.append(Loss("tool_choice.names", "the tools not allowed", why))
+        reason = "there is no choice among some of the tools here: the others were left out"
+        losses.append(Loss("tool_choice.names", "the tools not allowed", reason))
     return choice.names
 
 
@@ -127,12 +127,12 @@ def _native_name(tool: Native) -> str | None:
 
 
 @SchemaCache
-def _looked_into(schema: dict[str, Any]) -> tuple[int, int, bool]:
+def _strict_costs(schema: dict[str, Any]) -> tuple[int, int, bool]:
     """What counts for the strictness of a tool: its optional parameters, those of several types, whether it is circular."""
     return *count_optional_and_unions(schema), bool(find_reference_cycle(schema))
 
 
-class _Strictness:
+class _StrictToolLimits:
     """How much strictness the tools written so far have used up (AN-16)."""
 
     def __init__(self, losses: list[Loss]) -> None:
@@ -141,14 +141,14 @@ class _Strictness:
 
     def check(self, block: dict[str, Any], path: str) -> None:
         """Take `strict` off a tool that is one too many, or refers to itself."""
-        optional, unions, is_circular = _looked_into(block["input_schema"])
-        is_too_much = (
-            self._tools + 1 > MOST_STRICT
-            or self._optional + optional > MOST_OPTIONAL
-            or self._unions + unions > MOST_UNIONS
+        optional, unions, is_circular = _strict_costs(block["input_schema"])
+        exceeds_limits = (
+            self._tools + 1 > MAX_STRICT_TOOLS
+            or self._optional + optional > MAX_OPTIONAL_PARAMETERS
+            or self._unions + unions > MAX_UNION_PARAMETERS
             or is_circular
         )
-        if is_too_much:
+        if exceeds_limits:
             del block["strict"]
             self._losses.append(Loss(f"{path}.strict", "strict", "the limits on strict tools are reached (AN-16)"))
             return
@@ -158,21 +158,21 @@ class _Strictness:
 
 
 def write_choice(
-    request: ModelRequest, tools: list[Any], target: Target, can_call: bool, losses: list[Loss]
+    request: ModelRequest, tools: list[Any], capabilities: Capabilities, has_tools: bool, losses: list[Loss]
 ) -> dict[str, Any] | None:
-    """The choice among `tools`. `can_call` is whether there is anything to choose from, here or at an MCP server."""
+    """The choice among `tools`. `has_tools` is whether there is anything to choose from, here or at an MCP server."""
     choice, parallel = request.tool_choice, request.parallel_tool_calls
     if choice is None and parallel is None:
         return None
-    if not can_call:
-        why = "it needs tools (AN-17)"
+    if not has_tools:
+        reason = "it needs tools (AN-17)"
         if choice is not None:
-            losses.append(Loss("tool_choice", "tool_choice", why))
+            losses.append(Loss("tool_choice", "tool_choice", reason))
         if parallel is not None:
-            losses.append(Loss("parallel_tool_calls", "parallel_tool_calls", why))
+            losses.append(Loss("parallel_tool_calls", "parallel_tool_calls", reason))
         return None
-    written: dict[str, Any] = {"type": "auto"} if choice is None else _choice(choice, tools, losses)
-    if written["type"] in ("any", "tool") and (not target.takes_forced_choice or request.max_output_tokens == 0):
+    written: dict[str, Any] = {"type": "auto"} if choice is None else _write_choice_type(choice, tools, losses)
+    if written["type"] in ("any", "tool") and (not capabilities.accepts_forced_choice or request.max_output_tokens == 0):
         losses.append(Loss("tool_choice", written["type"], "a call cannot be demanded of this model (AN-17)"))
         written = {"type": "auto"}
     if parallel is not None:
@@ -185,11 +185,11 @@ def write_choice(
     return written
 
 
-def _choice(choice: ToolChoice, tools: list[Any], losses: list[Loss]) -> dict[str, Any]:
+def _write_choice_type(choice: ToolChoice, tools: list[Any], losses: list[Loss]) -> dict[str, Any]:
     if choice.mode == "allowed":
         return {"type": "any" if choice.must_call else "auto"}
     if choice.mode != "tool":
-        return {"type": _WORDS[choice.mode]}
+        return {"type": _CHOICE_TYPES[choice.mode]}
     name = NAMES.to_wire(choice.names[0]) if choice.names else None
     declared = [tool.get("name") if type(tool) is dict else None for tool in tools]
     # A toolset brings names this body does not show.
