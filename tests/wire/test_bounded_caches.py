@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from antiphon.wire import FORMATS, formats
-from antiphon.wire.anthropic.target import capabilities_for as anthropic_capabilities
+from antiphon.wire.anthropic.parameters import capabilities_for as anthropic_capabilities
 from antiphon.wire.gemini.parameters import capabilities_for
 from antiphon.wire.tool_calls import IdMapper, NameMapper, safe_name
 

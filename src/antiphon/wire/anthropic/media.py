@@ -1,12 +1,11 @@
-"""Images and documents, block to part and back.
+"""Images and documents, read and written.
 
-A block whose source has exactly the fields its kind is known to have becomes an `Image` or a `Document`; any other stays as it
-came, as a `Native` part. Writing is stricter than reading, because the parts may come from anywhere: only what the API takes
-(AN-24) becomes a block, and everything else a loss. Three things are carried in another dress: base64 text becomes a text
-source, a data URL is split, and a media type that was not said is read off the first bytes.
+A block whose source has exactly the known fields of its type becomes an `Image` or a `Document`; any other stays `Native`.
+Writing is stricter, since parts may come from any format: only what the API accepts (AN-24) becomes a block, everything else a
+loss. Base64 text becomes a text source, a data URL is split, and a missing media type is detected from the data.
 
-File ids are good at one provider only: those read here carry a mark of origin (see `native`), others are lost. A document given
-as blocks of text keeps its words as text and its own `source` as an extra, which takes the place of the written one.
+File ids belong to one provider: those read here have an origin marker, others are dropped. A document of text blocks keeps its
+text, and its own `source` as an extra that replaces the written one.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from contextlib import suppress
 from typing import Any
 
 from antiphon.parts import Document, Image
-from antiphon.wire.anthropic.native import is_same_format, origin_marker, unread_fields
 from antiphon.wire.loss import Loss
 from antiphon.wire.media import IMAGE_TYPES, is_web_url, parse_data_url, sniff_base64
+from antiphon.wire.vendors.anthropic import is_same_format, origin_marker, unread_fields
 
 PDF = "application/pdf"
 PLAIN = "text/plain"
@@ -65,7 +64,9 @@ def read_document(block: dict[str, Any]) -> Document | None:
             return Document(file_id=file_id, name=title, native=native)
         case {"type": "content", "content": content} if document_text(content):
             # The words go everywhere, the division into blocks goes back home.
-            return Document(PLAIN, text=document_text(content), name=title, native=unread_fields(block, _CONTENT_FIELDS))
+            return Document(
+                PLAIN, text=document_text(content), name=title, native=unread_fields(block, _CONTENT_FIELDS)
+            )
     return None
 
 

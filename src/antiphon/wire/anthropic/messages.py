@@ -1,34 +1,158 @@
-"""The messages of a request, written: messages into turns.
+"""The messages of a request, read and written.
 
-Messages that come to the same role are one turn, and a turn is one message: results first (AN-08), calls last where text
-followed them (AN-29), everything else in its order. Text that is blank is left out, and so is a message with nothing left in
-it (AN-04, AN-05); an answer at the very end loses its trailing blanks (AN-06). A turn of one plain text is written as a string.
-Turns that become neighbours because the one between came to nothing are one message, as they are for the API (AN-02).
+Adjacent messages of one role are one turn: results first (AN-08), calls last if text followed them (AN-29), everything else in
+order. Blank text is dropped, and so are messages that become empty (AN-04, AN-05); a final answer loses trailing whitespace
+(AN-06). A turn of one plain text is written as a string.
 
-System messages that lead are the system prompt. A later one stays where it is if the model takes that and the place is legal;
-else it slides behind the user's turn, or becomes a note in a user's turn, and says so (AN-03). The place is legal behind a
-user's turn and before the model's, and whether that one comes to anything is only known when it ends: until then the message
-waits.
+Leading system messages are the system prompt. A later one keeps its position if the model accepts that and it stands between a
+user turn and an assistant turn; otherwise it moves after the user turn or becomes a note in it, with a loss (AN-03). Whether the
+assistant turn has any content is known only at its end: until then the message is pending.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
-from msgspec import Struct
+import msgspec
+from msgspec import Struct, structs
 
-from antiphon.parts import Native, Text, ToolCallRequest, ToolCallResult
-from antiphon.wire.anthropic.block_writer import ContentWriter, collapse_text, part_path
-from antiphon.wire.anthropic.blocks import block_type
-from antiphon.wire.anthropic.native import FORMAT, is_same_format
-from antiphon.wire.anthropic.target import Capabilities
+from antiphon.parts import Native, NativeExtras, Part, Text, Thinking, ToolCallRequest, ToolCallResult
+from antiphon.wire.anthropic.block_rules import block_type
+from antiphon.wire.anthropic.content import (
+    FAILED,
+    SUCCESS,
+    ContentWriter,
+    collapse_text,
+    part_path,
+    read_block,
+)
+from antiphon.wire.anthropic.parameters import Capabilities
+from antiphon.wire.codec.typed_reader import ANY_TEXT, TextBlock, call_with_id, result_with_id
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.request import Message
+from antiphon.wire.vendors.anthropic import FORMAT, is_same_format, origin_marker, unread_fields
 
 CONTINUE_TEXT = "(continue)"
 SYSTEM_NOTE_PREFIX = "[system note] "
 
 _SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
+
+
+_ROLES = ("user", "assistant", "system")
+_MESSAGE_FIELDS = frozenset({"role", "content"})
+_ANY_TEXT_MESSAGES = {role: Message(role, ANY_TEXT) for role in ("user", "assistant")}
+_ANY_THINKING = Thinking("")
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+class _TypedThinking(Struct, forbid_unknown_fields=True, gc=False, tag_field="type", tag="thinking"):
+    thinking: str
+    signature: str = ""
+
+
+class _TypedCall(Struct, forbid_unknown_fields=True, gc=False, tag_field="type", tag="tool_use"):
+    id: str
+    name: str
+    input: msgspec.Raw
+    cache_control: Any = None
+
+
+class _TypedResult(Struct, forbid_unknown_fields=True, gc=False, tag_field="type", tag="tool_result"):
+    tool_use_id: str
+    content: str | list[TextBlock] | None = None
+    is_error: bool | None = None
+    cache_control: Any = None
+
+
+class TypedMessage(Struct, forbid_unknown_fields=True, gc=False):
+    """A message of text, thinking, calls and text results, each with or without a cache breakpoint."""
+
+    role: Literal["user", "assistant"]
+    content: str | list[TextBlock | _TypedThinking | _TypedCall | _TypedResult]
+
+
+class MessageReader:
+    """Reads the messages of one request in order: typed ones with `add_typed`, all others with `add`."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self._tool_names: dict[str, str] = {}  # by call id
+
+    def add(self, message: Any) -> None:
+        """Add a message of plain JSON values."""
+        content: Any = message.get("content") if type(message) is dict else None
+        role: Any = message.get("role") if type(message) is dict else None
+        if role not in _ROLES or type(content) not in (str, list):
+            self.messages.append(Message("unknown", (Native(FORMAT, message),)))
+            return
+        parts = (Text(content),) if type(content) is str else tuple(map(self._read_block, content))
+        extras = unread_fields(message, _MESSAGE_FIELDS)
+        self.messages.append(Message(role, parts, None, extras or (origin_marker() if role == "system" else None)))
+
+    def _read_block(self, block: Any) -> Part:
+        part = read_block(block)
+        if type(part) is ToolCallRequest:
+            self._tool_names[part.tool_call_id] = part.tool_name
+        elif type(part) is ToolCallResult and part.tool_call_id in self._tool_names:
+            return structs.replace(part, tool_name=self._tool_names[part.tool_call_id])
+        return part
+
+    def add_typed(self, message: TypedMessage) -> bool:
+        """Add a typed message; False, and nothing is added, if it must be read by `add`."""
+        content = message.content
+        if isinstance(content, str):
+            self.messages.append(Message(message.role, (Text(content),)))
+            return True
+        names = self._tool_names
+        parts: list[Part] = []
+        for block in content:
+            if type(block) is _TypedResult:
+                value = block.content
+                if isinstance(value, str):
+                    texts: tuple[Text, ...] = (Text(value),)
+                else:
+                    texts = tuple([Text(text.text, native=_cache_extras(text.cache_control)) for text in value or ()])
+                call_id, native = block.tool_use_id, _cache_extras(block.cache_control)
+                status = FAILED if block.is_error else SUCCESS
+                parts.append(ToolCallResult(names.get(call_id, ""), call_id, status, texts, native=native))
+            elif type(block) is _TypedCall:
+                arguments = _decode(block.input)
+                if type(arguments) is not dict:
+                    return False
+                name, call_id = block.name, block.id
+                names[call_id] = name
+                native = _cache_extras(block.cache_control)
+                parts.append(ToolCallRequest(name, call_id, _encode(arguments).decode(), native=native))
+            elif type(block) is TextBlock:
+                parts.append(Text(block.text, native=_cache_extras(block.cache_control)))
+            elif type(block) is _TypedThinking:
+                signature = {FORMAT: {"signature": block.signature}} if block.signature else None
+                parts.append(Thinking(block.thinking, native=signature))
+        self.messages.append(Message(message.role, tuple(parts)))
+        return True
+
+
+def _cache_extras(cache_control: Any) -> NativeExtras | None:
+    return None if cache_control is None else {FORMAT: {"cache_control": cache_control}}
+
+
+def scan_message(message: TypedMessage) -> Message:
+    """A message with the ids of its calls and results only."""
+    content = message.content
+    return (
+        _ANY_TEXT_MESSAGES[message.role]
+        if isinstance(content, str)
+        else Message(message.role, tuple(map(_scan_block, content)))
+    )
+
+
+def _scan_block(block: TextBlock | _TypedThinking | _TypedCall | _TypedResult) -> Part:
+    if type(block) is _TypedCall:
+        return call_with_id(block.id)
+    if type(block) is _TypedResult:
+        return result_with_id(block.tool_use_id)
+    return ANY_TEXT[0] if type(block) is TextBlock else _ANY_THINKING
 
 
 class MessageListWriter:
@@ -50,7 +174,9 @@ class MessageListWriter:
             None  # the last message, if it is ours and more text may simply follow in it
         )
         self._pending: list[_PendingSystemMessage] = []  # system messages, until a turn of the model begins
-        self._before_assistant: list[_PendingSystemMessage] = []  # those that stand before the turn under way, if that comes to anything
+        self._before_assistant: list[
+            _PendingSystemMessage
+        ] = []  # those that stand before the turn under way, if that comes to anything
 
     def write(self, messages: tuple[Message, ...]) -> None:
         writer = self._writer

@@ -1,32 +1,247 @@
-"""The parameters of a Messages request: everything beside the messages themselves.
+"""Parameters of a request, what each model accepts of them, and cache breakpoints.
 
-Each check takes the `RuleContext` under way and appends to what it found; `PARAMETER_CHECKS` is the order they run in. The checks
-are independent of each other but for what `RuleContext` carries: the model's generation, the cache marks in the order the provider
-counts them, and whether a document asks for citations.
+Reasoning that was read here has an origin marker and is written in the same way: a budget is `enabled`, plain yes `adaptive`,
+plain no `disabled`, and an effort alone stays alone. Reasoning of other formats says only how much: it becomes adaptive thinking
+with an effort on models known to accept that, and a budget on all others. One table converts efforts and budgets; where a model
+rejects one (AN-19, AN-32), the other is used.
+
+`Capabilities` come from the model name and the API version; nothing is assumed against an unknown name. The provider counts
+cache breakpoints in the order tools, system, messages, and accepts four: the last ones reach furthest, so those are kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
-from msgspec import Struct
+from msgspec import structs
 
-from antiphon.wire.anthropic.blocks import (
-    LIST,
-    MISSING_FIELD,
-    OBJECT,
-    STRING,
-    WRONG_SHAPE,
-    check_block,
-    check_tool,
-    quote_value,
-    unknown_fields,
-    with_prefix,
+from antiphon.wire.anthropic.block_rules import block_type
+from antiphon.wire.anthropic.schema import as_output_schema
+from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.request import BUDGETS, ModelRequest, OutputFormat, Reasoning
+from antiphon.wire.rules import name_set
+from antiphon.wire.vendors.anthropic import FORMAT, is_same_format, origin_marker
+
+VERSION = "2023-06-01"
+VERSION_2026_10 = "2026-10-21"
+
+_MAX_NAME_LENGTH = 256
+"""No model has a longer name; what follows is not looked at, and not kept in a cache."""
+_MODEL = re.compile(
+    r"claude-(?:([a-z]+)-(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)|(\d)(?:[-.](\d))?(?!\d))"  # claude-opus-4-8, claude-3-5-haiku
 )
-from antiphon.wire.anthropic.target import Capabilities
-from antiphon.wire.json_schema import count_optional_and_unions, walk
-from antiphon.wire.rules import Violation, name_set
+THINKING_FAMILIES = ("opus", "sonnet", "fable", "mythos")
+ALWAYS_THINKING = ("fable", "mythos")
+
+
+class Capabilities:
+    """A model and an API version: what they take."""
+
+    def __init__(self, model: str, version: str, is_on_bedrock: bool) -> None:
+        match = _MODEL.search(model)
+        family, major, minor, old_major, old_minor = match.groups() if match else ("", 0, 0, 0, 0)
+        self._family = family or ""
+        self._version = (int(major or old_major), int(minor or old_minor or 0))
+        self._is_known = is_known = match is not None
+        self.is_on_bedrock = is_on_bedrock
+        self.is_version_2026_10 = version.startswith("20") and version >= VERSION_2026_10
+        # The conversation may end with the model's own words (AN-07).
+        self.accepts_prefill = not self.is_at_least(4, 6)
+        # The model may decide by itself how much it thinks (AN-19).
+        self.accepts_adaptive = not is_known or self.is_at_least(4, 6)
+        # Thinking may be enabled with a number of tokens, and it can be switched off (AN-19).
+        self.accepts_budget = not self.is_at_least(4, 7, THINKING_FAMILIES)
+        self.can_disable_thinking = not (
+            self.is_at_least(5, 0, ALWAYS_THINKING) or self.is_at_least(5, 5, THINKING_FAMILIES)
+        )
+        # It is certain that an effort may be stated, and it may be `xhigh` (AN-32).
+        self.accepts_effort = self.is_at_least(4, 6)
+        self.accepts_xhigh = not is_known or self.is_at_least(4, 7)
+        # A tool call may be demanded (AN-17).
+        self.accepts_forced_choice = not (
+            self.is_at_least(5, 1, ALWAYS_THINKING) or self.is_at_least(5, 5, THINKING_FAMILIES)
+        )
+        # Temperature, top_p and top_k still mean anything to the model (AN-21).
+        self.accepts_sampling = not self.is_at_least(4, 7)
+
+    def is_at_least(self, major: int, minor: int, families: tuple[str, ...] = ()) -> bool:
+        """Whether the model is known, of these families, and of this generation or a later one."""
+        return self._is_known and self._version >= (major, minor) and (not families or self._family in families)
+
+    def accepts_system_role(self, is_native: bool) -> bool:
+        """Whether system messages may stand among the others (AN-03); of unknown models only a native body knows."""
+        return self.is_at_least(4, 8) if self._is_known else is_native
+
+
+_cached = lru_cache(maxsize=256)(Capabilities)
+
+
+def capabilities_for(model: Any, version: str, host: Any) -> Capabilities:
+    """The target of a request; `host` is the version that a host other than Anthropic wants in the body."""
+    is_on_bedrock = isinstance(host, str) and host.startswith("bedrock-")
+    name = model[:_MAX_NAME_LENGTH] if isinstance(model, str) else ""
+    return _cached(name, version[:_MAX_NAME_LENGTH], is_on_bedrock)
+
+
+MIN_BUDGET = 1024
+DEFAULT_MAX_TOKENS = 4096
+
+_DISPLAYS = {"omitted": "omitted", "summarized": "summarized"}
+_DISPLAY_FOR = _DISPLAYS | {"auto": "summarized", "concise": "summarized", "detailed": "summarized", "none": "omitted"}
+
+
+def read_thinking(thinking: Any) -> Reasoning | None:
+    """What `thinking` says; None if it says it in a way we do not know."""
+    match thinking:
+        case {"type": "enabled", "budget_tokens": int(budget), **rest} if budget > 0 and type(budget) is int:
+            return _read_display(Reasoning(budget_tokens=budget, enabled=True, native=origin_marker()), rest)
+        case {"type": "adaptive", **rest}:
+            return _read_display(Reasoning(enabled=True, native=origin_marker()), rest)
+        case {"type": "disabled", **rest} if not rest:
+            return Reasoning(enabled=False, native=origin_marker())
+    return None
+
+
+def _read_display(reasoning: Reasoning, other: dict[Any, Any]) -> Reasoning | None:
+    display = other.get("display")
+    if other.keys() - {"display"} or (display is not None and (type(display) is not str or display not in _DISPLAYS)):
+        return None
+    return Reasoning(reasoning.effort, reasoning.budget_tokens, True, display, reasoning.native)
+
+
+def write_reasoning(
+    reasoning: Reasoning, capabilities: Capabilities, losses: list[Loss]
+) -> tuple[dict[str, Any] | None, str | None]:
+    """The values of `thinking` and of `output_config.effort`."""
+    lose_native(losses, "reasoning", reasoning.native, "anthropic")
+    effort = _read_effort(reasoning, losses)
+    if effort == "none" or reasoning.enabled is False or reasoning.budget_tokens == 0:
+        stated_effort = effort if effort != "none" and is_same_format(reasoning.native) else None
+        _write_display(reasoning, None, losses)
+        return _disable(capabilities, losses), _supported_effort(stated_effort, capabilities, losses)
+    thinking: dict[str, Any] | None = None
+    if is_same_format(reasoning.native):
+        if reasoning.enabled:
+            thinking, effort = _enable(reasoning, effort, capabilities, losses)
+    elif capabilities.accepts_effort and reasoning.budget_tokens is None and (effort or reasoning.enabled):
+        thinking = {"type": "adaptive"}
+    elif effort or reasoning.enabled or reasoning.budget_tokens is not None:
+        budget = _write_budget(reasoning.budget_tokens, effort, losses)
+        thinking, effort = _with_budget(budget, effort, capabilities)
+    _write_display(reasoning, thinking, losses)
+    return thinking, _supported_effort(effort, capabilities, losses)
+
+
+def _read_effort(reasoning: Reasoning, losses: list[Loss]) -> str | None:
+    effort = reasoning.effort
+    if effort is None or effort in BUDGETS:
+        return "low" if effort == "minimal" and reasoning.budget_tokens is None else effort
+    losses.append(Loss("reasoning.effort", "effort", f"{effort!r} is not an effort this API knows (AN-32)"))
+    return None
+
+
+def _disable(capabilities: Capabilities, losses: list[Loss]) -> dict[str, Any] | None:
+    if capabilities.can_disable_thinking:
+        return {"type": "disabled"}
+    losses.append(Loss("reasoning", "no thinking", "this model cannot stop thinking (AN-19)"))
+    return None
+
+
+def _enable(
+    reasoning: Reasoning, effort: str | None, capabilities: Capabilities, losses: list[Loss]
+) -> tuple[dict[str, Any], str | None]:
+    """Thinking as it was asked for in this format, or the nearest thing the model takes."""
+    if reasoning.budget_tokens is None:
+        if capabilities.accepts_adaptive:
+            return {"type": "adaptive"}, effort
+        losses.append(Loss("reasoning", "adaptive thinking", "this model thinks within a budget only (AN-19)"))
+        return {"type": "enabled", "budget_tokens": _write_budget(None, effort, losses)}, effort
+    budget = _write_budget(reasoning.budget_tokens, effort, losses)
+    thinking, nearest_effort = _with_budget(budget, effort, capabilities)
+    return thinking, effort or nearest_effort
+
+
+def _write_budget(budget: int | None, effort: str | None, losses: list[Loss]) -> int:
+    if budget is None or budget == -1:  # Gemini's word for: as you like
+        return max(BUDGETS[effort or "medium"], MIN_BUDGET)
+    if budget < MIN_BUDGET:
+        losses.append(Loss("reasoning.budget_tokens", str(budget), f"the least is {MIN_BUDGET} (AN-19)"))
+        return MIN_BUDGET
+    return budget
+
+
+def _with_budget(budget: int, effort: str | None, capabilities: Capabilities) -> tuple[dict[str, Any], str | None]:
+    """Thinking within a budget, or as much of it by the word where the model takes no budget."""
+    if capabilities.accepts_budget:
+        return {"type": "enabled", "budget_tokens": budget}, None
+    nearest_effort = [name for name in EFFORTS if BUDGETS[name] <= budget][-1]
+    return {"type": "adaptive"}, effort or nearest_effort
+
+
+def _write_display(reasoning: Reasoning, thinking: dict[str, Any] | None, losses: list[Loss]) -> None:
+    if reasoning.shown is None:
+        return
+    display = _DISPLAY_FOR.get(reasoning.shown)
+    if thinking is not None and display is not None:
+        thinking["display"] = display
+    else:
+        reason = f"{reasoning.shown!r} is no way of showing thinking here, or there is none to show"
+        losses.append(Loss("reasoning.shown", "shown", reason))
+
+
+def _supported_effort(effort: str | None, capabilities: Capabilities, losses: list[Loss]) -> str | None:
+    if effort == "xhigh" and not capabilities.accepts_xhigh:
+        losses.append(Loss("reasoning.effort", "xhigh", "this model goes up to high (AN-32)"))
+        return "high"
+    return "low" if effort == "minimal" else effort
+
+
+def allow_thinking(thinking: dict[str, Any], body: dict[str, Any], is_default_limit: bool, losses: list[Loss]) -> bool:
+    """Whether thinking within a budget goes with the rest of the body (AN-19, AN-30); the budget may shrink."""
+    if thinking["type"] != "enabled":
+        return True
+    reason = ""
+    if body.get("tool_choice", {}).get("type") in ("any", "tool"):
+        reason = "thinking may not be enabled when a call is demanded (AN-19)"
+    elif _tool_loop_lacks_thinking(body["messages"]):
+        reason = "the calls under way have lost their thinking, so it cannot be enabled (AN-30)"
+    elif thinking["budget_tokens"] >= body["max_tokens"] and is_default_limit:
+        body["max_tokens"] = thinking["budget_tokens"] + DEFAULT_MAX_TOKENS
+    elif thinking["budget_tokens"] >= body["max_tokens"] and "tools" not in body:
+        # With tools, interleaved thinking may spend more than one answer's tokens.
+        if body["max_tokens"] <= MIN_BUDGET:
+            reason = f"max_tokens leaves less than the least budget of {MIN_BUDGET} (AN-19)"
+        else:
+            lowered = f"the budget must be less than max_tokens, and was lowered to {body['max_tokens'] - 1} (AN-19)"
+            losses.append(Loss("reasoning.budget_tokens", str(thinking["budget_tokens"]), lowered))
+            thinking["budget_tokens"] = body["max_tokens"] - 1
+    if reason:
+        losses.append(Loss("reasoning", "thinking", reason))
+    return not reason
+
+
+def _tool_loop_lacks_thinking(messages: list[Any]) -> bool:
+    """Whether a tool loop is under way that shows no thinking at all (AN-30). Neighbours of one role are one turn."""
+    has_calls = has_results = is_users_turn = False
+    for message in reversed(messages):
+        content = message.get("content") if isinstance(message, dict) else None
+        kinds = [block_type(block) for block in content] if isinstance(content, list) else []
+        role = message.get("role") if isinstance(message, dict) else None
+        if role == "user":
+            is_users_turn = True
+            has_results = has_results or "tool_result" in kinds
+        elif role == "assistant":
+            if is_users_turn and not has_results:
+                break
+            if "thinking" in kinds or "redacted_thinking" in kinds:
+                return False
+            is_users_turn = has_results = False
+            has_calls = has_calls or "tool_use" in kinds
+    return has_calls
+
 
 PARAMETERS = name_set(
     "model messages max_tokens system metadata stop_sequences stream temperature top_p top_k tools tool_choice thinking "
@@ -37,91 +252,77 @@ PARAMETERS = name_set(
 HOST_PARAMETERS = PARAMETERS | {"anthropic_version", "anthropic_beta"}
 SAMPLING = ("temperature", "top_p", "top_k")
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
-UNSUPPORTED_KEYWORDS = name_set(
-    "minimum maximum exclusiveMinimum exclusiveMaximum multipleOf minLength maxLength maxItems uniqueItems "
-    "minProperties maxProperties oneOf patternProperties"
-)
+MAX_USER_LENGTH = 512
+MIN_TOP_P_WITH_THINKING = 0.95
+"""Below this, `top_p` does not go with thinking."""
+
+# No parameter of this API; and the value that says no more than to say nothing.
+UNSUPPORTED_FIELDS = {
+    "seed": None,
+    "verbosity": None,
+    "metadata": None,
+    "cache_key": None,
+    "store": None,
+    "presence_penalty": 0,
+    "frequency_penalty": 0,
+    "candidates": 1,
+    "logprobs": False,
+    "top_logprobs": 0,
+}
+SERVICE_TIERS = {"auto": "auto", "standard_only": "standard_only", "default": "standard_only"}
 
 
-class RuleContext(Struct):
-    """A body under check: what was found so far, and what later rules need from earlier parts."""
-
-    body: dict[str, Any]
-    capabilities: Capabilities
-    violations: list[Violation] = []
-    cache_breakpoints: list[tuple[str, Any]] = []
-    citations_enabled: bool = False
-    first_call: int | None = None
-    first_system: int | None = None
-
-    def error(self, rule: str, path: str, message: str) -> None:
-        self.violations.append(Violation(rule, path, message))
-
-    def advise(self, rule: str, path: str, message: str) -> None:
-        self.violations.append(Violation(rule, path, message, advisory=True))
-
-    def typed_value(self, name: str, kind: type, rule: str, message: str) -> Any:
-        """The value of a parameter; None if it is absent, or not of its kind, which is reported."""
-        value = self.body.get(name)
-        if value is None or isinstance(value, kind):
-            return value
-        self.error(rule, name, message)
-        return None
-
-    def add_cache_breakpoint(self, path: str, block: Any) -> None:
-        """Keep a block's cache mark for the count over the whole request (AN-18)."""
-        if isinstance(block, dict) and isinstance(block.get("cache_control"), dict):
-            self.cache_breakpoints.append((path, block["cache_control"]))
+def read_parameter(name: str, value: Any, fields: dict[str, Any], extras: dict[str, Any]) -> bool:
+    """Read a parameter that other formats know, or what they know of it; False if its value is of a shape we do not."""
+    if name == "stop_sequences" and type(value) is list and all(type(sequence) is str for sequence in value):
+        fields["stop"] = tuple(value)
+    elif name == "service_tier" and value in ("auto", "standard_only"):
+        fields["service_tier"] = value
+    elif name == "thinking" and (reasoning := read_thinking(value)) is not None:
+        effort = fields["reasoning"].effort if "reasoning" in fields else None
+        fields["reasoning"] = structs.replace(reasoning, effort=effort)
+    elif name == "output_format" and "output_format" not in fields and (schema := _format_schema(value)) is not None:
+        # The place of the format in an older beta; the mark of origin says that it stood there.
+        fields["output_format"] = OutputFormat("json_schema", schema, native=origin_marker())
+    elif name in ("metadata", "output_config") and type(value) is dict:
+        fields_set = {key: inner for key, inner in value.items() if inner is not None}
+        if name == "output_config":
+            _read_output_config(fields_set, fields)
+        elif type(fields_set.get("user_id")) is str:
+            fields["user"] = fields_set.pop("user_id")
+        if fields_set:
+            extras[name] = fields_set
+    else:
+        return False
+    return True
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _read_output_config(config: dict[str, Any], fields: dict[str, Any]) -> None:
+    """Take the effort and the format of the answer out of what is said."""
+    if config.get("effort") in EFFORTS:
+        reasoning = fields.get("reasoning") or Reasoning(native=origin_marker())
+        fields["reasoning"] = structs.replace(reasoning, effort=config.pop("effort"))
+    schema = _format_schema(config.get("format"))
+    if schema is not None and "output_format" not in fields:
+        del config["format"]
+        fields["output_format"] = OutputFormat("json_schema", schema)
 
 
-def _is_integer(value: Any) -> bool:
-    return _is_number(value) and (isinstance(value, int) or value.is_integer())
+def _format_schema(output_format: Any) -> dict[str, Any] | None:
+    match output_format:
+        case {"type": "json_schema", "schema": dict(schema)} if len(output_format) == 2:
+            return schema
+    return None
 
 
-def _check_names_and_limit(context: RuleContext) -> None:
-    body = context.body
-    context.violations.extend(unknown_fields("AN-27", body, PARAMETERS if "model" in body else HOST_PARAMETERS))
-    if "model" not in body:
-        context.advise("AN-01", "model", MISSING_FIELD)
-    elif not isinstance(body["model"], str):
-        context.error("AN-01", "model", STRING)
-    if "max_tokens" not in body:
-        context.error("AN-01", "max_tokens", MISSING_FIELD)
-    elif not _is_integer(body["max_tokens"]):
-        context.error("AN-01", "max_tokens", "Input should be a valid integer")
-    elif body["max_tokens"] < 0:
-        context.error("AN-01", "max_tokens", "Input should be greater than or equal to 0")
-
-
-def _check_sampling(context: RuleContext) -> None:
-    body = context.body
-    present = [name for name in SAMPLING if name in body]
-    for name in present:
-        if context.capabilities.is_version_2026_10:
-            context.error("AN-28", name, "Extra inputs are not permitted")
-        else:
-            _check_sampling_value(context, name, body[name])
-    if "temperature" in present and "top_p" in present and context.capabilities.is_at_least(4, 1):
-        message = "`temperature` and `top_p` cannot both be specified for this model. Please use only one."
-        context.advise("AN-31", "top_p", message)
-
-
-def _check_sampling_value(context: RuleContext, name: str, value: Any) -> None:
-    # -1 for "unset" was accepted in top_p and top_k: the corpus knows better than the rule (AN-21).
-    if not _is_number(value):
-        context.error("AN-21", name, "Input should be a valid number")
-    elif value == -1 and name != "temperature":
-        pass
-    elif name == "top_k" and value < 0:
-        context.error("AN-21", name, "Input should be greater than or equal to 0")
-    elif name != "top_k" and not 0 <= value <= 1:
-        context.error("AN-21", name, "range: 0..1")
-    elif not context.capabilities.accepts_sampling and not is_default_value(name, value):
-        context.error("AN-21", name, f"`{name}` is deprecated for this model.")
+PARAMETER_FIELDS: dict[str, tuple[str, tuple[type, ...]]] = {
+    "model": ("model", (str,)),
+    "max_tokens": ("max_output_tokens", (int,)),
+    "stream": ("stream", (bool,)),
+    "temperature": ("temperature", (int, float)),
+    "top_p": ("top_p", (int, float)),
+    "top_k": ("top_k", (int,)),
+}
 
 
 def is_default_value(name: str, value: float) -> bool:
@@ -129,190 +330,136 @@ def is_default_value(name: str, value: float) -> bool:
     return (name == "temperature" and value == 1) or (name == "top_p" and value >= 0.99)
 
 
-def _check_stop_sequences(context: RuleContext) -> None:
-    for index, sequence in enumerate(context.typed_value("stop_sequences", list, "AN-22", LIST) or ()):
-        if not isinstance(sequence, str):
-            context.error("AN-22", f"stop_sequences.{index}", STRING)
-        elif not sequence or sequence.isspace():
-            context.error("AN-22", f"stop_sequences.{index}", "each stop sequence must contain non-whitespace")
-
-
-def _check_metadata(context: RuleContext) -> None:
-    metadata = context.typed_value("metadata", dict, "AN-23", OBJECT)
-    if metadata is None:
-        return
-    context.violations.extend(with_prefix("metadata", unknown_fields("AN-23", metadata, ("user_id",))))
-    user = metadata.get("user_id")
-    if user is not None and not isinstance(user, str):
-        context.error("AN-23", "metadata.user_id", STRING)
-    elif user is not None and len(user) > 512:
-        context.error("AN-23", "metadata.user_id", "String should have at most 512 characters")
-
-
-def _check_thinking(context: RuleContext) -> None:
-    thinking = context.body.get("thinking")
-    if thinking is None:
-        return
-    kind = thinking.get("type") if isinstance(thinking, dict) else None
-    if kind == "enabled":
-        _check_budget(context, thinking.get("budget_tokens"))
-        _check_enabled_thinking(context)
-    elif kind == "disabled":
-        if not context.capabilities.can_disable_thinking:
-            context.error("AN-19", "thinking.type", '"thinking.type.disabled" is not supported for this model.')
-    elif kind == "adaptive":
-        if not context.capabilities.accepts_adaptive:
-            context.error("AN-19", "thinking.type", "adaptive thinking is not supported on this model")
-    else:
-        context.error("AN-19", "thinking", WRONG_SHAPE)
-
-
-def _check_budget(context: RuleContext, budget: Any) -> None:
-    path, limit = "thinking.budget_tokens", context.body.get("max_tokens")
-    if not _is_integer(budget):
-        context.error("AN-19", path, "Input should be a valid integer" if budget is not None else MISSING_FIELD)
-    elif budget < 1024:
-        context.error("AN-19", path, "Input should be greater than or equal to 1024")
-    elif not context.body.get("tools") and _is_number(limit) and budget >= limit:
-        # With tools, interleaved thinking may spend more than one answer's tokens.
-        context.error("AN-19", path, "`max_tokens` must be greater than `thinking.budget_tokens`.")
-
-
-def _check_enabled_thinking(context: RuleContext) -> None:
-    body, choice = context.body, context.body.get("tool_choice")
-    if not context.capabilities.accepts_budget:
-        context.error("AN-19", "thinking.type", '"thinking.type.enabled" is not supported for this model.')
-    if isinstance(choice, dict) and choice.get("type") in ("any", "tool"):
-        context.error("AN-19", "tool_choice", "Thinking may not be enabled when tool_choice forces tool use.")
-    if body.get("temperature", 1) != 1 and not context.capabilities.is_version_2026_10:
-        context.error("AN-19", "temperature", "`temperature` may only be set to 1 when thinking is enabled.")
-    if body.get("top_k") not in (None, -1) and not context.capabilities.is_version_2026_10:
-        context.error("AN-19", "top_k", "`top_k` must be unset when thinking is enabled.")
-
-
-def _check_output(context: RuleContext) -> None:
-    config = context.typed_value("output_config", dict, "AN-32", OBJECT)
+def write_thinking_and_format(
+    request: ModelRequest, body: dict[str, Any], capabilities: Capabilities, citations_enabled: bool, losses: list[Loss]
+) -> None:
+    config: dict[str, Any] = {}
+    if request.reasoning is not None:
+        thinking, effort = write_reasoning(request.reasoning, capabilities, losses)
+        if thinking is not None and allow_thinking(thinking, body, request.max_output_tokens is None, losses):
+            body["thinking"] = thinking
+        if effort is not None:
+            config["effort"] = effort
+    output_format = request.output_format
+    if output_format is not None:
+        written = _write_output_format(output_format, citations_enabled, losses)
+        if written is not None and output_format.native is not None and FORMAT in output_format.native:
+            body["output_format"] = written
+        elif written is not None:
+            config["format"] = written
     if config:
-        context.violations.extend(with_prefix("output_config", unknown_fields("AN-32", config, ("effort", "format", "task_budget"))))
-        effort, path = config.get("effort"), "output_config.effort"
-        if effort is not None and effort not in EFFORTS:
-            context.error("AN-32", path, "Input should be 'low', 'medium', 'high', 'xhigh' or 'max'")
-        elif effort == "xhigh" and not context.capabilities.accepts_xhigh:
-            message = "This model does not support effort level 'xhigh'. Supported levels: high, low, max, medium."
-            context.error("AN-32", path, message)
-        _check_format(context, "output_config.format", config.get("format"))
-    _check_format(context, "output_format", context.body.get("output_format"))
+        body["output_config"] = config
 
 
-def _check_format(context: RuleContext, path: str, output_format: Any) -> None:
-    if output_format is None:
-        return
-    if not isinstance(output_format, dict):
-        context.error("AN-32", path, OBJECT)
-        return
-    if output_format.get("type") != "json_schema":
-        context.error("AN-32", f"{path}.type", "Input should be 'json_schema'" if "type" in output_format else MISSING_FIELD)
-    if not isinstance(output_format.get("schema"), dict):
-        context.error("AN-32", f"{path}.schema", OBJECT if "schema" in output_format else MISSING_FIELD)
-    for _, node in walk(output_format.get("schema")):
-        for keyword in sorted(UNSUPPORTED_KEYWORDS & node.keys()):
-            message = f"For {quote_value(node.get('type'))} type, property '{keyword}' is not supported"
-            context.error("AN-32", f"{path}.schema", message)
+def _write_output_format(
+    output_format: OutputFormat, citations_enabled: bool, losses: list[Loss]
+) -> dict[str, Any] | None:
+    lose_native(losses, "output_format", output_format.native, FORMAT)
+    if output_format.kind == "text":
+        return None
+    reason = "an output format is its schema and nothing more here"
+    dropped = [name for name in ("name", "description") if getattr(output_format, name) is not None]
+    losses.extend(Loss(f"output_format.{name}", name, reason) for name in dropped)
+    if output_format.strict is False:
+        losses.append(Loss("output_format.strict", "strict", "the output format is always strict"))
+    if output_format.kind == "json_object" or output_format.schema is None:
+        losses.append(Loss("output_format", output_format.kind, "an output format needs a schema (AN-32)"))
+    elif citations_enabled:
+        losses.append(Loss("output_format", output_format.kind, "it does not go with citations (AN-32)"))
+    else:
+        return {"type": "json_schema", "schema": as_output_schema(output_format.schema, "output_format.schema", losses)}
+    return None
 
 
-def _check_tools(context: RuleContext) -> None:
-    tools = context.typed_value("tools", list, "AN-16", LIST) or []
-    for index, tool in enumerate(tools):
-        path = f"tools.{index}"
-        context.violations.extend(with_prefix(path, check_tool(tool)))
-        context.add_cache_breakpoint(path, tool)
-    known = [tool for tool in tools if isinstance(tool, dict)]
-    names = [tool["name"] for tool in known if isinstance(tool.get("name"), str)]
-    if len(set(names)) < len(names):
-        context.error("AN-16", "tools", "Tool names must be unique.")
-    if known and all(tool.get("defer_loading") is True for tool in known):
-        context.error("AN-33", "tools", "All tools have defer_loading set")
-    _check_strict_limits(context, [tool.get("input_schema") for tool in known if tool.get("strict") is True])
-
-
-def _check_strict_limits(context: RuleContext, schemas: list[Any]) -> None:
-    if len(schemas) > 20:
-        message = (
-            f"Too many strict tools ({len(schemas)}). The maximum number of strict tools supported is 20. "
-            "Try reducing the number of tools marked as strict."
-        )
-        context.error("AN-16", "tools", message)
-    counts = [count_optional_and_unions(schema) for schema in schemas]
-    optional, unions = sum(count[0] for count in counts), sum(count[1] for count in counts)
-    if optional > 24:
-        message = (
-            f"Schemas contains too many optional parameters ({optional}), which would make grammar compilation "
-            "inefficient. Reduce the number of optional parameters in your tool schemas (limit: 24)."
-        )
-        context.error("AN-16", "tools", message)
-    if unions > 16:
-        message = (
-            f"Schemas contains too many parameters with union types ({unions} parameters with type arrays or anyOf). "
-            "This causes exponential compilation cost. Reduce the number of nullable or union-typed parameters "
-            "(limit: 16 parameters with unions)."
-        )
-        context.error("AN-16", "tools", message)
-
-
-def _check_tool_choice(context: RuleContext) -> None:
-    choice = context.body.get("tool_choice")
-    if choice is None:
-        return
-    kind = choice.get("type") if isinstance(choice, dict) else None
-    if kind not in ("auto", "any", "tool", "none"):
-        context.error("AN-17", "tool_choice", WRONG_SHAPE)
-        return
-    fields = ("type", "name", "disable_parallel_tool_use")
-    context.violations.extend(with_prefix("tool_choice", unknown_fields("AN-17", choice, fields)))
-    if not context.body.get("tools") and not context.body.get("mcp_servers"):
-        context.error("AN-17", "tool_choice", "tool_choice may only be specified while providing tools")
-    elif kind == "tool":
-        _check_chosen_name(context, choice.get("name"))
-    if kind in ("any", "tool"):
-        if context.body.get("max_tokens") == 0:
-            context.error("AN-17", "tool_choice", "tool_choice may not force tool use while max_tokens is 0")
-        if not context.capabilities.accepts_forced_choice:
-            context.error("AN-17", "tool_choice.type", f"tool_choice type '{kind}' is not supported on this model")
-
-
-def _check_chosen_name(context: RuleContext, name: Any) -> None:
-    if not isinstance(name, str):
-        context.error("AN-17", "tool_choice.name", MISSING_FIELD if name is None else STRING)
-        return
-    value = context.body.get("tools")
-    tools = value if isinstance(value, list) else []
-    declared = [tool.get("name") if isinstance(tool, dict) else None for tool in tools]
-    # A toolset brings names this body does not show.
-    if declared and None not in declared and name not in declared:
-        context.error("AN-17", "tool_choice.name", f"Tool {quote_value(name)} not found in provided tools")
-
-
-def _check_system(context: RuleContext) -> None:
-    if isinstance(context.body.get("system"), str):
-        return
-    for index, block in enumerate(context.typed_value("system", list, "AN-26", WRONG_SHAPE) or ()):
-        path = f"system.{index}"
-        if isinstance(block, dict) and block.get("type") == "text":
-            for violation in with_prefix(path, check_block(block, "system")):
-                context.error("AN-26" if violation.rule == "AN-05" else violation.rule, violation.path, violation.message)
-            context.add_cache_breakpoint(path, block)
+def write_sampling(request: ModelRequest, body: dict[str, Any], capabilities: Capabilities, losses: list[Loss]) -> None:
+    thinking_enabled = body.get("thinking", {}).get("type") in ("enabled", "adaptive")
+    for name in SAMPLING:
+        value = getattr(request, name)
+        if value is None:
+            continue
+        is_unset = value == -1 and name != "temperature"
+        is_default = is_unset or is_default_value(name, value)
+        reason = ""
+        if capabilities.is_version_2026_10:
+            reason = "this version of the API has no such parameter (AN-28)"
+        elif thinking_enabled and not (is_default or (name == "top_p" and value >= MIN_TOP_P_WITH_THINKING)):
+            # Adaptive thinking is as strict as thinking within a budget, in the API's own words.
+            reason = "it does not go with thinking (AN-19)"
+        elif not (capabilities.accepts_sampling or is_default):
+            reason = "this model no longer takes it (AN-21)"
+        elif value != value or (name == "top_k" and value < 0 and not is_unset):
+            reason = "it is out of range (AN-21)"
+        elif name != "top_k" and not is_unset and not 0 <= value <= 1:
+            body[name] = 0 if value < 0 else 1
+            losses.append(Loss(name, str(value), f"the range is 0 to 1 (AN-21): it was set to {body[name]}"))
         else:
-            context.error("AN-26", path, WRONG_SHAPE)
+            body[name] = value
+        if reason:
+            losses.append(Loss(name, name, reason))
 
 
-PARAMETER_CHECKS: tuple[Callable[[RuleContext], None], ...] = (
-    _check_names_and_limit,
-    _check_sampling,
-    _check_stop_sequences,
-    _check_metadata,
-    _check_thinking,
-    _check_output,
-    _check_tools,
-    _check_tool_choice,
-    _check_system,
-)
+def write_stop_and_user(request: ModelRequest, body: dict[str, Any], losses: list[Loss]) -> None:
+    if request.stop is not None:
+        body["stop_sequences"] = [sequence for sequence in request.stop if sequence and not sequence.isspace()]
+        for index, sequence in enumerate(request.stop):
+            if not sequence or sequence.isspace():
+                losses.append(Loss(f"stop[{index}]", repr(sequence), "a stop sequence must not be blank (AN-22)"))
+    if request.user is not None:
+        body["metadata"] = {"user_id": request.user[:MAX_USER_LENGTH]}
+        if len(request.user) > MAX_USER_LENGTH:
+            losses.append(Loss("user", "user", f"it was cut to {MAX_USER_LENGTH} characters (AN-23)"))
+    if request.service_tier is not None:
+        if request.service_tier in SERVICE_TIERS:
+            body["service_tier"] = SERVICE_TIERS[request.service_tier]
+        else:
+            losses.append(Loss("service_tier", "service_tier", f"{request.service_tier!r} is not a tier of this API"))
+
+
+MAX_CACHE_BREAKPOINTS = 4
+
+CacheBreakpoints = list[tuple[dict[str, Any], str]]
+"""Blocks of a body under construction that carry a mark, each with the path of the part it was written from."""
+
+
+def limit_cache_breakpoints(body: dict[str, Any], cache_breakpoints: CacheBreakpoints, losses: list[Loss]) -> None:
+    """Take away marks that are too many, and shorten those that come too late to be long."""
+    if len(cache_breakpoints) <= MAX_CACHE_BREAKPOINTS and not any(
+        _is_one_hour(block) for block, _ in cache_breakpoints
+    ):
+        return
+    paths = {id(block): path for block, path in cache_breakpoints}
+    breakpoints = [block for block in _cached_blocks(body) if id(block) in paths]
+    for block in breakpoints[:-MAX_CACHE_BREAKPOINTS]:
+        del block["cache_control"]
+        reason = f"at most {MAX_CACHE_BREAKPOINTS} cache marks are taken, the last ones are kept (AN-18)"
+        losses.append(Loss(f"{paths[id(block)]}.cache_control", "cache_control", reason))
+    has_five_minutes = False
+    for block in breakpoints[-MAX_CACHE_BREAKPOINTS:]:
+        if not _is_one_hour(block):
+            has_five_minutes = True
+        elif has_five_minutes:
+            block["cache_control"] = {**block["cache_control"], "ttl": "5m"}
+            reason = "an hour may not follow five minutes (AN-18)"
+            losses.append(Loss(f"{paths[id(block)]}.cache_control.ttl", "ttl", reason))
+
+
+def _is_one_hour(block: dict[str, Any]) -> bool:
+    cache_control = block["cache_control"]
+    return isinstance(cache_control, dict) and cache_control.get("ttl") == "1h"
+
+
+def _cached_blocks(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield from _cached_in(body.get("tools"))
+    yield from _cached_in(body.get("system"))
+    for message in body["messages"]:
+        if isinstance(message, dict):
+            yield from _cached_in(message.get("content"))
+
+
+def _cached_in(blocks: Any) -> Iterator[dict[str, Any]]:
+    for block in blocks if isinstance(blocks, list) else ():
+        if isinstance(block, dict):
+            if "cache_control" in block:
+                yield block
+            if block.get("type") == "tool_result":
+                yield from _cached_in(block.get("content"))

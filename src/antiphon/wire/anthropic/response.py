@@ -1,14 +1,12 @@
-"""Answers of the Messages API, read and written; its errors are in `errors`.
+"""Responses of the Messages API, read and written.
 
-An answer is text, thinking, calls, and what the provider does by itself, which stays `Native`. Why it stopped is told in
-neutral terms by the calls there are as well as by the provider's word; the word itself is kept where writing the neutral term
-would give another one. Everything else an answer says goes to `native["anthropic"]` and back.
+A response is text, thinking and calls; blocks of the provider's own tools stay `Native`. The neutral stop reason depends on the
+calls present as well as on `stop_reason`, which is kept where writing the neutral one would give another. All other fields are
+in `native["anthropic"]`. From other formats: thinking is shown unsigned, empty text is dropped, and a refusal is text with the
+stop reason `refusal`. Usage: the API counts cached tokens separately; neutral counts include them.
 
-Normalisations: null is absent, a `stop_sequence` always written; a thinking block always has a signature, if only an empty
-one; empty lists of citations are absent; input objects are compact JSON. An id that is not there is made.
-
-From other formats: thinking is shown, unsigned; text that is empty is left out; a refusal is text, and the stop reason says
-what it is.
+Normalised: null is absent, but `stop_sequence` is always written; a thinking block always has a signature, which may be empty;
+empty lists of citations are absent; input objects are compact JSON; a missing id is generated.
 """
 
 from __future__ import annotations
@@ -19,13 +17,59 @@ from antiphon.errors import WireError
 from antiphon.history.ids import new_id
 from antiphon.history.usage import TokenUsage
 from antiphon.parts import Native, OutputPart, Refusal, Text, Thinking, ToolCallRequest
-from antiphon.wire.anthropic.content import IDS, input_from_arguments, read_output_block, repair_input
+from antiphon.wire.anthropic.content import (
+    build_block,
+    input_from_arguments,
+    read_output_block,
+    repair_input,
+    report_unsupported,
+)
 from antiphon.wire.anthropic.errors import read_error
-from antiphon.wire.anthropic.native import FORMAT, unread_fields
-from antiphon.wire.anthropic.usage import read_usage, write_usage
+from antiphon.wire.codec.typed_reader import UsageScanner
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.output import ModelOutput, StopReason
 from antiphon.wire.tool_calls import IdMapper
+from antiphon.wire.vendors.anthropic import FORMAT, unread_fields
+
+
+def read_usage(raw: Any) -> TokenUsage | None:
+    """The counts of a usage object; None if it is none."""
+    if type(raw) is not dict:
+        return None
+    cached, stored = _count(raw, "cache_read_input_tokens"), _count(raw, "cache_creation_input_tokens")
+    details = raw.get("output_tokens_details")
+    return TokenUsage(
+        prompt_tokens=_count(raw, "input_tokens") + cached + stored,
+        completion_tokens=_count(raw, "output_tokens"),
+        cached_tokens=cached,
+        cache_write_tokens=stored,
+        reasoning_tokens=_count(details, "thinking_tokens") if type(details) is dict else 0,
+        raw=raw,
+        format=FORMAT,
+    )
+
+
+def _count(raw: dict[str, Any], name: str) -> int:
+    value = raw.get(name)
+    return value if type(value) is int else 0
+
+
+def write_usage(usage: TokenUsage | None) -> dict[str, Any]:
+    """A usage object: the provider's own if it is from here."""
+    if usage is None:
+        return {"input_tokens": 0, "output_tokens": 0}
+    if usage.format == FORMAT and usage.raw is not None:
+        return usage.raw
+    written: dict[str, Any] = {
+        "input_tokens": max(0, usage.prompt_tokens - usage.cached_tokens - usage.cache_write_tokens),
+        "cache_creation_input_tokens": usage.cache_write_tokens,
+        "cache_read_input_tokens": usage.cached_tokens,
+        "output_tokens": usage.completion_tokens,
+    }
+    if usage.reasoning_tokens:
+        written["output_tokens_details"] = {"thinking_tokens": usage.reasoning_tokens}
+    return written
+
 
 MESSAGE_IDS = IdMapper(r"msg_[a-zA-Z0-9_-]{1,124}", prefix="msg_")
 
@@ -100,12 +144,12 @@ def write_response(output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
     is_same_format = output.format == FORMAT
     content: list[Any] = []
     for position, part in enumerate(output.parts):
-        if type(part) is Native and part.origin == FORMAT:
+        if isinstance(part, Native) and part.origin == FORMAT:
             content.append(part.data)
-        else:
-            block = _block(part, is_same_format, f"parts[{position}]", losses)
-            if block is not None:
-                content.append(block)
+            continue
+        block = _write_block(part, is_same_format, f"parts[{position}]", losses)
+        if block is not None:
+            content.append(block)
     reason = "an answer has one candidate here"
     losses.extend(Loss(f"others[{number}]", "candidate", reason) for number in range(len(output.others)))
     report_created(output.created, losses)
@@ -147,37 +191,18 @@ def write_stop_reason(stop: StopReason, has_refusal: bool, is_same_format: bool,
     return STOP_WORDS.get(stop, "end_turn")
 
 
-def _block(part: OutputPart, is_same_format: bool, path: str, losses: list[Loss]) -> dict[str, Any] | None:
-    """The block of a part, or None: it was empty, or it is lost."""
-    match part:
-        case Text() | Refusal():
-            if not part.text and not is_same_format:
-                own_extras(part.native, losses, path, FORMAT)
-                return None
-            return {"type": "text", "text": part.text, **own_extras(part.native, losses, path, FORMAT)}
-        case Thinking():
-            own = own_extras(part.native, losses, path, FORMAT)
-            if not part.text and not own and not is_same_format:
-                return None
-            return {"type": "thinking", "thinking": part.text, "signature": "", **own}
-        case ToolCallRequest():
-            given = input_from_arguments(part)
-            block = {
-                "type": "tool_use",
-                "id": IDS.to_wire(part.tool_call_id),
-                "name": part.tool_name,
-                "input": repair_input(part, path, losses) if given is None else given,
-            }
-            return {**block, **own_extras(part.native, losses, path, FORMAT)}
-        case Native():
-            losses.append(Loss(path, "block", f"only {part.origin} understands it"))
-        case _:
-            losses.append(Loss(path, type(part).__name__.lower(), "an answer is text, thinking and calls here"))
-    return None
+def _write_block(part: OutputPart, is_same_format: bool, path: str, losses: list[Loss]) -> dict[str, Any] | None:
+    """The block of a part; None if it is empty or dropped."""
+    if not isinstance(part, Text | Refusal | Thinking | ToolCallRequest):
+        report_unsupported(part, path, losses)
+        return None
+    if isinstance(part, ToolCallRequest):
+        value = input_from_arguments(part)
+        value = repair_input(part, path, losses) if value is None else value
+        return {**build_block(part, value), **own_extras(part.native, losses, path, FORMAT)}
+    extras = own_extras(part.native, losses, path, FORMAT)
+    is_shown = part.text or is_same_format or (extras and isinstance(part, Thinking))
+    return {**build_block(part, part.text), **extras} if is_shown else None
 
 
-def scan_usage(data: bytes) -> TokenUsage | None:
-    """The usage alone; None if the response must be read whole."""
-    from antiphon.wire.anthropic.outline import scan_usage as scan
-
-    return scan(data)
+scan_usage = UsageScanner("content", "usage", read_usage).scan

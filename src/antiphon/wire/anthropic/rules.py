@@ -1,12 +1,11 @@
-"""The rules of Anthropic's Messages API, told before the provider tells them.
+"""The rules of the Messages API, checked before the request is sent.
 
-`check_request` reads a body front to back and returns what it breaks: the parameters by `parameters`, each content block by
-`blocks`, and here the messages and their order. `check_sequence` looks at nothing but the message list, so that a repair can
-ask it alone. Rule ids are those of the rule book; messages are the provider's own words; paths can be followed in the body
-(`messages.3.content.0.tool_use_id`), so the union tags the provider puts into them are left out.
+`check_request` checks the parameters (`parameter_rules`), each content block (`block_rules`), and here the messages and their
+order; `check_sequence` checks only the order. Messages are the provider's own; paths are those of the body
+(`messages.3.content.0.tool_use_id`), without the union tags the provider adds.
 
-What depends on the model is checked only when its name says for certain which generation it is. Nothing here raises: a value
-of the wrong type is a violation, and is not looked into further.
+Rules that depend on the model apply only if its name has a known version. Nothing here raises: a value of the wrong type is a
+violation and is not examined further.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from antiphon.wire.anthropic.blocks import (
+from antiphon.wire.anthropic.block_rules import (
     EXTRA_FIELD,
     LIST,
     MISSING_FIELD,
@@ -26,8 +25,8 @@ from antiphon.wire.anthropic.blocks import (
     unknown_fields,
     with_prefix,
 )
-from antiphon.wire.anthropic.parameters import PARAMETER_CHECKS, RuleContext
-from antiphon.wire.anthropic.target import VERSION, capabilities_for
+from antiphon.wire.anthropic.parameter_rules import PARAMETER_CHECKS, RuleContext
+from antiphon.wire.anthropic.parameters import MAX_CACHE_BREAKPOINTS, VERSION, capabilities_for
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.rules import Violation
 
@@ -45,7 +44,9 @@ def check_request(body: Any, options: WriteOptions = DEFAULT_OPTIONS, *, advisor
     """The rules of the Messages API that a request body breaks; `options.version` is the `anthropic-version` header."""
     if not isinstance(body, dict):
         return [Violation("AN-01", "", OBJECT)]
-    context = RuleContext(body, capabilities_for(body.get("model"), options.version or VERSION, body.get("anthropic_version")))
+    context = RuleContext(
+        body, capabilities_for(body.get("model"), options.version or VERSION, body.get("anthropic_version"))
+    )
     for check in PARAMETER_CHECKS:
         check(context)
     _check_messages(context)
@@ -203,8 +204,12 @@ def _check_cross_field(context: RuleContext) -> None:
 
 def _check_cache_breakpoints(context: RuleContext) -> None:
     breakpoints = context.cache_breakpoints
-    if len(breakpoints) > 4:
-        context.error("AN-18", "", f"A maximum of 4 blocks with cache_control may be provided. Found {len(breakpoints)}.")
+    if len(breakpoints) > MAX_CACHE_BREAKPOINTS:
+        context.error(
+            "AN-18",
+            "",
+            f"A maximum of {MAX_CACHE_BREAKPOINTS} blocks with cache_control may be provided. Found {len(breakpoints)}.",
+        )
     has_five_minutes = False
     for path, cache_control in breakpoints:
         if cache_control.get("ttl") != "1h":

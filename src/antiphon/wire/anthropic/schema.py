@@ -1,14 +1,12 @@
-"""JSON Schemas, bent into what the API takes.
+"""JSON Schemas rewritten into what the API accepts.
 
 `as_object_schema` is for the input of tools (AN-16): the root is an object without oneOf, anyOf or allOf, shared definitions are
-called `$defs`, and the keys of the root's properties are short and plain. What is already so comes back as the same object.
-Branches of a root combinator are laid over each other: their properties side by side, required what every branch (of allOf:
-any branch) requires. A root that is no object is wrapped as the property `value`.
+called `$defs`, and property names at the root are short and plain. A valid schema is returned as the same object. Branches of a
+root combinator are merged: their properties side by side, required what every branch (of allOf: any branch) requires. A root
+that is not an object is wrapped as the property `value`. `as_output_schema` is for the output format (AN-32), which accepts no
+bounds, no `oneOf` (written as `anyOf`) and no patterns of property names.
 
-`as_output_schema` is for the output format (AN-32), which takes no bounds, no `oneOf` (written as `anyOf`) and no patterns of
-property names.
-
-Calling `definitions` by their other name loses nothing; every other change is a loss with its path in the schema.
+Renaming `definitions` is not a loss; every other change is, with its path in the schema.
 """
 
 from __future__ import annotations
@@ -17,12 +15,16 @@ from typing import Any
 
 import msgspec
 
-from antiphon.wire.anthropic.blocks import PROPERTY_KEY
-from antiphon.wire.anthropic.parameters import UNSUPPORTED_KEYWORDS
+from antiphon.wire.anthropic.block_rules import PROPERTY_KEY
 from antiphon.wire.json_schema import format_path, walk
 from antiphon.wire.loss import Loss
+from antiphon.wire.rules import name_set
 from antiphon.wire.tool_calls import NameMapper
 
+UNSUPPORTED_KEYWORDS = name_set(
+    "minimum maximum exclusiveMinimum exclusiveMaximum multipleOf minLength maxLength maxItems uniqueItems "
+    "minProperties maxProperties oneOf patternProperties"
+)
 COMBINATORS = ("allOf", "anyOf", "oneOf")
 
 _UNSUPPORTED_AT_ROOT = frozenset({*COMBINATORS, "$ref", "definitions"})
@@ -55,7 +57,9 @@ def _with_defs(schema: dict[str, Any]) -> dict[str, Any]:
     return renamed
 
 
-def _merge_combinators(schema: dict[str, Any], defs: Any, path: str, losses: list[Loss], depth: int = 0) -> dict[str, Any]:
+def _merge_combinators(
+    schema: dict[str, Any], defs: Any, path: str, losses: list[Loss], depth: int = 0
+) -> dict[str, Any]:
     """A schema without `$ref` and combinators at its root."""
     if "$ref" in schema:
         schema = _resolve_reference(schema, defs, path, losses)
@@ -67,7 +71,11 @@ def _merge_combinators(schema: dict[str, Any], defs: Any, path: str, losses: lis
         reason = "a combinator at the root is not taken (AN-16): its branches were laid over each other"
         losses.append(Loss(f"{path}.{name}", name, reason))
         branch_values = schema[name] if isinstance(schema[name], list) and depth < _MAX_DEPTH else []
-        branches = [_merge_combinators(branch, defs, f"{path}.{name}", losses, depth + 1) for branch in branch_values if _is_object(branch)]
+        branches = [
+            _merge_combinators(branch, defs, f"{path}.{name}", losses, depth + 1)
+            for branch in branch_values
+            if _is_object(branch)
+        ]
         _merge_branches(merged, branches, is_all=name == "allOf")
     return merged
 
@@ -100,7 +108,13 @@ def _merge_branches(merged: dict[str, Any], branches: list[dict[str, Any]], *, i
             known = properties.get(name, value)
             properties[name] = value if known == value else {"anyOf": [known, value]}
     required_sets = [_required(branch) for branch in branches]
-    shared = set().union(*required_sets) if is_all else set(required_sets[0]).intersection(*required_sets[1:]) if required_sets else set()
+    shared = (
+        set().union(*required_sets)
+        if is_all
+        else set(required_sets[0]).intersection(*required_sets[1:])
+        if required_sets
+        else set()
+    )
     required = _required(merged)
     required += sorted(shared - set(required))
     merged["properties"] = properties

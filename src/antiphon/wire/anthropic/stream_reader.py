@@ -1,20 +1,12 @@
 """Streams of the Messages API, read; `stream_writer` writes them.
 
-    stream := message_start ( ping | block )* message_delta+ message_stop        | … error
+    stream := message_start ( ping | block )* message_delta+ message_stop        | ... error
     block  := content_block_start content_block_delta* content_block_stop
 
-A block of text, thinking or a call is a part that grows. Any other block is the provider's own: it is put together here and
-comes as one `Native` part when it is whole. Citations and signatures extend their part. A `fallback` block names the model that
-gives the rest of the answer, and so the answer's model.
-
-Usage is cumulative: a later count replaces an earlier one, but null is ignored, and so is a zero in place of a number. One zero
-counts: `output_tokens` in the first `message_delta`, because `message_start` has a provisional one.
-
-The end is `message_stop`; a stream that ends without it is complete if a stop reason was told, and cut otherwise.
-
-What real streams do besides, and is put up with: pings and unknown events anywhere; blocks that do not end, are counted from 1,
-or have all they say in their start; a second `message_start` after a reconnect; `[DONE]`. Deltas of an unknown kind on a part we
-know, and the running estimate in some thinking deltas, are passed over.
+Blocks of text, thinking and calls are parts that grow; any other block is collected and emitted as one `Native` part. A
+`fallback` block names the model of the rest of the answer. Usage is cumulative: null and a zero after a number are ignored,
+except the first `output_tokens` of `message_delta`. A stream without `message_stop` is complete if it had a stop reason.
+Tolerated: unknown events, blocks without an end or counted from 1, a second `message_start` after a reconnect, `[DONE]`.
 """
 
 from __future__ import annotations
@@ -27,9 +19,7 @@ from msgspec import Struct
 from antiphon.parts import Native, Text, Thinking, ToolCallRequest
 from antiphon.wire.anthropic.content import read_output_block
 from antiphon.wire.anthropic.errors import read_error
-from antiphon.wire.anthropic.native import FORMAT, unread_fields
-from antiphon.wire.anthropic.response import RESPONSE_FIELDS, read_stop_reason
-from antiphon.wire.anthropic.usage import read_usage
+from antiphon.wire.anthropic.response import RESPONSE_FIELDS, read_stop_reason, read_usage
 from antiphon.wire.delta import (
     Failed,
     Finished,
@@ -43,6 +33,7 @@ from antiphon.wire.delta import (
 )
 from antiphon.wire.output import NOT_AN_ANSWER, ErrorKind, ProviderError
 from antiphon.wire.sse import SseEvent, SseOverflow, SseReader
+from antiphon.wire.vendors.anthropic import FORMAT, unread_fields
 
 _decode = msgspec.json.Decoder().decode
 _DELTA_FIELDS = frozenset({"type", "stop_reason", "stop_sequence"})

@@ -1,14 +1,11 @@
 """Streams of the Messages API, written from the deltas of any format.
 
-The API has one block open at a time, other formats have several: the parts that start while one is open wait, with all that is
-said of them, and follow in the order in which they started. From other formats a block begins when there is something in it, so
-that empty text and hidden reasoning leave no empty blocks behind.
+The API has one open block at a time: parts that start while one is open wait with their deltas and follow in order. For other
+formats a block starts with its first content, so that empty text and hidden reasoning leave no empty blocks.
 
-Arguments are passed on as they come. Those that do not begin like an object are kept back and end up in `_raw`, and the text of
-a freeform call is written as the one property `input`. A signature follows the thinking it signs. What the provider's own
-blocks hold comes with their start, but the input of its calls in one delta behind it, as it streams that itself.
-
-`message_start` waits for the delta after it if that may be the usage it should hold; the usage in `message_delta` is the whole.
+Arguments are forwarded as they come; those that do not begin like an object are buffered and end up in `_raw`, and the text of a
+freeform call becomes the property `input`. A signature follows its thinking. `message_start` waits for the next delta if that may
+be the usage it should have; the usage in `message_delta` is the total.
 """
 
 from __future__ import annotations
@@ -19,11 +16,9 @@ import msgspec
 
 from antiphon.history.usage import TokenUsage
 from antiphon.parts import Native, OutputPart, Refusal, Text, Thinking, ToolCallRequest
-from antiphon.wire.anthropic.content import EMPTY_ARGUMENTS, IDS
+from antiphon.wire.anthropic.content import EMPTY_ARGUMENTS, build_block, report_unsupported
 from antiphon.wire.anthropic.errors import write_error
-from antiphon.wire.anthropic.native import FORMAT
-from antiphon.wire.anthropic.response import message_id, report_created, write_stop_reason
-from antiphon.wire.anthropic.usage import write_usage
+from antiphon.wire.anthropic.response import message_id, report_created, write_stop_reason, write_usage
 from antiphon.wire.delta import (
     Failed,
     Finished,
@@ -37,6 +32,7 @@ from antiphon.wire.delta import (
 )
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.output import ProviderError
+from antiphon.wire.vendors.anthropic import FORMAT
 
 _encode = msgspec.json.Encoder().encode
 _END = b"}}\n\n"
@@ -291,41 +287,32 @@ class StreamWriter:
         block.out.clear()
 
     def _new_block(self, part: OutputPart, path: str) -> _Block | None:
-        if isinstance(part, Native):
-            return self._new_native_block(part, path)
+        if isinstance(part, Native) and part.origin == FORMAT and type(part.data) is dict:
+            return self._new_native_block(part.data, path)
         if not isinstance(part, Text | Refusal | Thinking | ToolCallRequest):
-            self.losses.append(Loss(path, type(part).__name__.lower(), "an answer is text, thinking and calls here"))
+            report_unsupported(part, path, self.losses)
             return None
         extras = own_extras(part.native, self.losses, path, FORMAT)
-        block: _Block
         if isinstance(part, ToolCallRequest):
-            opening: dict[str, Any] = {"type": "tool_use", "id": IDS.to_wire(part.tool_call_id), "name": part.tool_name}
             kind = _FreeformBlock if part.freeform else _CallBlock
-            block = kind({**opening, "input": {}, **extras}, self._number, path, self.losses)
-            block.start()
+            call = kind({**build_block(part, {}), **extras}, self._number, path, self.losses)
+            call.start()
             if part.arguments:
-                block.append(part.arguments)
-            return block
+                call.append(part.arguments)
+            return call
         late_field = "signature" if isinstance(part, Thinking) else "citations"
-        opening_extras = {name: value for name, value in extras.items() if name != late_field}
-        if isinstance(part, Thinking):
-            opening = {"type": "thinking", "thinking": "", "signature": "", **opening_extras}
-            block = _ThinkingBlock(opening, self._number, path, self.losses)
-        else:
-            self._has_refusal = self._has_refusal or isinstance(part, Refusal)
-            block = _TextBlock({"type": "text", "text": "", **opening_extras}, self._number, path, self.losses)
+        late = {late_field: extras.pop(late_field)} if late_field in extras else None
+        self._has_refusal = self._has_refusal or isinstance(part, Refusal)
+        block_type = _ThinkingBlock if isinstance(part, Thinking) else _TextBlock
+        block = block_type({**build_block(part, ""), **extras}, self._number, path, self.losses)
         if self._is_same_format:
             block.start()
         block.append(part.text)
-        if late_field in extras:
-            block.extend({late_field: extras[late_field]})
+        if late is not None:
+            block.extend(late)
         return block
 
-    def _new_native_block(self, part: Native, path: str) -> _Block | None:
-        data = part.data
-        if part.origin != FORMAT or type(data) is not dict:
-            self.losses.append(Loss(path, "block", f"only {part.origin} understands it"))
-            return None
+    def _new_native_block(self, data: dict[str, Any], path: str) -> _Block:
         call_input = data.get("input")
         if type(call_input) is dict and call_input and str(data.get("type")).endswith("_tool_use"):
             block: _Block = _CallBlock({**data, "input": {}}, self._number, path, self.losses)
@@ -346,7 +333,9 @@ class StreamWriter:
             self._open_waiting(out)
         extras = own_extras(finished.native, self.losses, "native", FORMAT)
         delta = {
-            "stop_reason": write_stop_reason(finished.stop_reason, self._has_refusal, self._is_same_format, self.losses),
+            "stop_reason": write_stop_reason(
+                finished.stop_reason, self._has_refusal, self._is_same_format, self.losses
+            ),
             "stop_sequence": finished.stop_sequence,
             **{name: value for name, value in extras.items() if name in _DELTA_FIELDS},
         }

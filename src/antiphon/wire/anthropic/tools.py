@@ -1,11 +1,10 @@
 """Tools and the choice among them, read and written.
 
-A tool with a name and an input schema is a `ToolDefinition`; everything else in the list (the provider's own tools, toolsets,
-what nobody knows) is `Native`. `type: "custom"` is what a tool is when it does not say, so it is left out.
+A tool with a name and an input schema is a `ToolDefinition`; everything else in the list is `Native`. `type: "custom"` is the
+default and is left out.
 
-What AN-16, AN-17 and AN-33 refuse is mended: names are mapped, of two tools of one name the second is left out, `strict` is
-taken off where there are more strict tools than allowed, and a choice that cannot be made is not made. There is no choice
-among some of the tools here, so the others are left out.
+What AN-16, AN-17 and AN-33 reject is changed: names are mapped, a second tool of one name is dropped, `strict` is removed beyond
+the limits, and an impossible choice is dropped. The API has no choice among some of the tools: the others are left out.
 """
 
 from __future__ import annotations
@@ -13,15 +12,14 @@ from __future__ import annotations
 from typing import Any
 
 from antiphon.parts import Native
-from antiphon.wire.anthropic.blocks import TOOL_NAME
-from antiphon.wire.anthropic.caching import CacheBreakpoints
-from antiphon.wire.anthropic.native import FORMAT, unread_fields
+from antiphon.wire.anthropic.block_rules import TOOL_NAME
+from antiphon.wire.anthropic.parameters import CacheBreakpoints, Capabilities
 from antiphon.wire.anthropic.schema import as_object_schema
-from antiphon.wire.anthropic.target import Capabilities
 from antiphon.wire.json_schema import SchemaCache, count_optional_and_unions, find_reference_cycle
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
 from antiphon.wire.tool_calls import FREEFORM_SCHEMA, NameMapper
+from antiphon.wire.vendors.anthropic import FORMAT, unread_fields
 
 NAMES = NameMapper(TOOL_NAME.pattern, max_length=128)
 MAX_STRICT_TOOLS, MAX_OPTIONAL_PARAMETERS, MAX_UNION_PARAMETERS = 20, 24, 16
@@ -53,7 +51,9 @@ def read_choice(choice: dict[str, Any]) -> tuple[ToolChoice, bool | None] | None
     if type(name) is not str if mode == "tool" else name is not None:
         return None
     names = () if name is None else (name,)
-    return ToolChoice(mode, names, native=unread_fields(choice, _CHOICE_FIELDS)), None if disables_parallel is None else not disables_parallel
+    return ToolChoice(
+        mode, names, native=unread_fields(choice, _CHOICE_FIELDS)
+    ), None if disables_parallel is None else not disables_parallel
 
 
 def write_tools(request: ModelRequest, cache_breakpoints: CacheBreakpoints, losses: list[Loss]) -> list[Any]:
@@ -172,7 +172,9 @@ def write_choice(
             losses.append(Loss("parallel_tool_calls", "parallel_tool_calls", reason))
         return None
     written: dict[str, Any] = {"type": "auto"} if choice is None else _write_choice_type(choice, tools, losses)
-    if written["type"] in ("any", "tool") and (not capabilities.accepts_forced_choice or request.max_output_tokens == 0):
+    if written["type"] in ("any", "tool") and (
+        not capabilities.accepts_forced_choice or request.max_output_tokens == 0
+    ):
         losses.append(Loss("tool_choice", written["type"], "a call cannot be demanded of this model (AN-17)"))
         written = {"type": "auto"}
     if parallel is not None:

@@ -1,10 +1,9 @@
-"""The content blocks and tools of a Messages request: what each may carry, and where it may stand.
+"""The rules for content blocks and tools of a Messages request.
 
-`BLOCKS` has one row a block type, after the provider's OpenAPI: the fields it must have, those it may have, and the check of
-their values. `check_block` compares a block with its row and returns violations whose paths start at the block; the caller
-knows where the block is and puts that in front (`with_prefix`). A clean block costs a few dictionary look-ups and builds no string.
-A new block type is a new row. Contents that only the provider writes (results of its own tools) are not looked into: they
-come back to it as they came.
+`BLOCKS` has one row per block type, after the provider's OpenAPI: required fields, allowed fields, and a check of the values.
+`check_block` compares a block with its row; violations have paths relative to the block, and `with_prefix` completes them. A
+valid block costs a few dictionary look-ups and builds no string. A new block type is a new row. Results of the provider's own
+tools are not examined: they are sent back unchanged.
 """
 
 from __future__ import annotations
@@ -93,8 +92,12 @@ def check_block(block: Any, role: str) -> list[Violation]:
         violations += [Violation("AN-20" if name == "signature" else "AN-13", name, MISSING_FIELD) for name in missing]
         unknown = [name for name in block if name not in schema.allowed]
         # Thinking blocks take no cache mark (AN-18).
-        violations += [Violation("AN-18" if name == "cache_control" else "AN-13", name, EXTRA_FIELD) for name in unknown]
-    violations += [Violation("AN-13", name, STRING) for name in schema.strings if not isinstance(block.get(name, ""), str)]
+        violations += [
+            Violation("AN-18" if name == "cache_control" else "AN-13", name, EXTRA_FIELD) for name in unknown
+        ]
+    violations += [
+        Violation("AN-13", name, STRING) for name in schema.strings if not isinstance(block.get(name, ""), str)
+    ]
     if schema.check is not None:
         schema.check(block, violations)
     if block.get("cache_control") is not None:
@@ -111,7 +114,9 @@ def _unknown_type(block: dict[str, Any], expected: Iterable[str] = ()) -> Violat
     if "type" not in block:
         return Violation("AN-13", "type", MISSING_FIELD)
     tags = ", ".join(f"'{tag}'" for tag in sorted(expected or BLOCKS))
-    message = f"Input tag {quote_value(block['type'])} found using 'type' does not match any of the expected tags: {tags}"
+    message = (
+        f"Input tag {quote_value(block['type'])} found using 'type' does not match any of the expected tags: {tags}"
+    )
     return Violation("AN-13", "", message)
 
 
@@ -152,7 +157,9 @@ def _check_thinking(block: dict[str, Any], violations: list[Violation]) -> None:
         violations.append(Violation("AN-20", "", message))
 
 
-def _check_id(block: dict[str, Any], name: str, pattern: re.Pattern[str], rule: str, violations: list[Violation]) -> None:
+def _check_id(
+    block: dict[str, Any], name: str, pattern: re.Pattern[str], rule: str, violations: list[Violation]
+) -> None:
     value = block.get(name)
     if isinstance(value, str) and not pattern.match(value):
         # The provider's patterns are written with ^ and $.
@@ -276,7 +283,9 @@ BLOCKS: dict[str, BlockSchema] = {
     "tool_result": _block_schema(
         "tool_use_id", "cache_control content is_error", strings="tool_use_id", role="user", check=_check_tool_result
     ),
-    "server_tool_use": _block_schema("id input name", "cache_control caller", strings="id name", check=_check_server_tool_use),
+    "server_tool_use": _block_schema(
+        "id input name", "cache_control caller", strings="id name", check=_check_server_tool_use
+    ),
     "mcp_tool_use": _block_schema(
         "id input name server_name", "cache_control", strings="id name server_name", check=_check_tool_use
     ),

@@ -1,9 +1,9 @@
-"""What only this format says, kept beside the parts it said it about.
+"""Native extras of the Messages API.
 
-Extras go under `native["anthropic"]` as they came. Null says nothing, and an empty list of citations neither: both are left
-out, so that they are no loss anywhere. An *empty* mapping there is a mark of origin and nothing more: "this came from an
-Anthropic body". Three places need it to go home as they came: file ids, which are good at one provider only; system messages
-among the others, which only some models take; and reasoning, which other formats state without saying how.
+Extras are in `native["anthropic"]` as they came. Null fields and empty lists of citations are left out, so they are not a loss
+elsewhere. An *empty* mapping marks the origin: "this came from an Anthropic body". Three things need that to be written back
+unchanged: file ids, which belong to one provider; system messages among the others, which only some models accept; and
+reasoning, which other formats state differently.
 """
 
 from __future__ import annotations
