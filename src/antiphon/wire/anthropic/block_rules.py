@@ -30,7 +30,7 @@ CALL_ID = re.compile(r"[a-zA-Z0-9_-]+\Z")
 SERVER_CALL_ID = re.compile(r"srvtoolu_[a-zA-Z0-9_]+\Z")
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}\Z")
 PROPERTY_KEY = re.compile(r"[a-zA-Z0-9_.-]{1,64}\Z")
-# Tools the provider defines carry a date in their type, and new dates come often (AN-16).
+# Tools of the provider have a date in their type; new dates are added often (AN-16).
 PROVIDER_TOOL = re.compile(r"(?:[a-z0-9_]+_20\d{6}|mcp_toolset)\Z")
 
 RESULT_CONTENT = frozenset({"text", "image", "document", "search_result", "tool_reference", "browser_state"})
@@ -40,7 +40,7 @@ BlockCheck = Callable[[dict[str, Any], list[Violation]], None]
 
 
 class BlockSchema(NamedTuple):
-    """A block type: its fields, the strings among them, the one role it may stand in, and the check of its values."""
+    """A block type: its fields, which of them are strings, the only role it may be in, and the check of its values."""
 
     required: frozenset[str]
     allowed: frozenset[str]
@@ -50,7 +50,7 @@ class BlockSchema(NamedTuple):
 
 
 def with_prefix(prefix: str, violations: Iterable[Violation]) -> Iterator[Violation]:
-    """The same violations, their paths seen from further up."""
+    """The violations with `prefix` before their paths."""
     for violation in violations:
         path = f"{prefix}.{violation.path}" if violation.path else prefix
         yield Violation(violation.rule, path, violation.message, violation.advisory)
@@ -65,14 +65,14 @@ def block_type(block: Any) -> str:
 
 
 def quote_value(value: Any) -> str:
-    """A value as an error message quotes it; never long, never deep."""
+    """A value for an error message, shortened."""
     if isinstance(value, str):
         return f"'{value[:80]}'"
     return type(value).__name__
 
 
 def unknown_fields(rule: str, fields: dict[str, Any], known: Container[str]) -> Iterator[Violation]:
-    """A violation for each field the provider does not know."""
+    """A violation for each unknown field."""
     for name in fields:
         if name not in known:
             yield Violation(rule, name, EXTRA_FIELD)
@@ -91,7 +91,7 @@ def check_block(block: Any, role: str) -> list[Violation]:
         missing = sorted(schema.required - block.keys())
         violations += [Violation("AN-20" if name == "signature" else "AN-13", name, MISSING_FIELD) for name in missing]
         unknown = [name for name in block if name not in schema.allowed]
-        # Thinking blocks take no cache mark (AN-18).
+        # Thinking blocks cannot have cache_control (AN-18).
         violations += [
             Violation("AN-18" if name == "cache_control" else "AN-13", name, EXTRA_FIELD) for name in unknown
         ]
@@ -121,7 +121,7 @@ def _unknown_type(block: dict[str, Any], expected: Iterable[str] = ()) -> Violat
 
 
 def cache_control_violations(mark: Any) -> Iterator[Violation]:
-    """What is wrong with a cache mark itself (AN-18)."""
+    """Violations inside a `cache_control` (AN-18)."""
     if not isinstance(mark, dict):
         yield Violation("AN-18", "", OBJECT)
         return
@@ -129,7 +129,7 @@ def cache_control_violations(mark: Any) -> Iterator[Violation]:
         yield Violation("AN-18", "type", "Input should be 'ephemeral'" if "type" in mark else MISSING_FIELD)
     if mark.get("ttl") not in (None, "5m", "1h"):
         yield Violation("AN-18", "ttl", "Input should be '5m' or '1h'")
-    # `scope` belongs to a beta; the body does not show which betas are on.
+    # `scope` belongs to a beta, and betas are in a header.
     yield from unknown_fields("AN-18", mark, ("type", "ttl", "scope"))
 
 
@@ -150,7 +150,7 @@ def _check_thinking(block: dict[str, Any], violations: list[Violation]) -> None:
         if "signature" in block:
             violations.append(Violation("AN-20", "signature", STRING))
     elif not signature:
-        # Empty but signed is how newer models show hidden thinking; unsigned is nobody's (AN-20).
+        # Newer models return hidden thinking as empty but signed; unsigned thinking is rejected (AN-20).
         message = "Invalid `signature` in `thinking` block"
         if not block.get("thinking"):
             message = "each thinking block must contain thinking"
@@ -202,7 +202,7 @@ def _result_part_violations(part: Any, failed: bool) -> list[Violation]:
     kind = part.get("type") if isinstance(part, dict) else None
     if isinstance(kind, str) and kind not in RESULT_CONTENT:
         return [Violation("AN-15", "", _unknown_type(part, RESULT_CONTENT).message)]
-    # What a tool printed may be blank: the rule on blank text is known for messages only (AN-05).
+    # Tool output may be blank: the rule on blank text applies to messages only (AN-05).
     violations = [violation for violation in check_block(part, "user") if violation.rule != "AN-05"]
     if failed and isinstance(kind, str) and kind != "text":
         violations.append(Violation("AN-15", "", "all content must be type `text` if `is_error` is true"))
@@ -210,7 +210,7 @@ def _result_part_violations(part: Any, failed: bool) -> list[Violation]:
 
 
 class MediaSource(NamedTuple):
-    """A way to give an image or a document: its fields, and the media types it takes."""
+    """A source of an image or a document: its fields, and the media types it accepts."""
 
     required: frozenset[str]
     media_types: tuple[str, ...] = ()

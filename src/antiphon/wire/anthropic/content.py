@@ -73,7 +73,7 @@ def read_call(block: dict[str, Any]) -> ToolCallRequest | None:
     if type(call_id) is not str or type(name) is not str:
         return None
     if type(value) is str:
-        arguments = value  # a proxy that forgot to parse it
+        arguments = value  # some proxies do not parse it
     elif value:
         try:
             arguments = _encode(value).decode()
@@ -117,20 +117,20 @@ _READERS: dict[str, Callable[[dict[str, Any]], Part | None]] = {
 
 
 def read_block(block: Any) -> Part:
-    """A block of a request as a part; as `Native` if it is none we know."""
+    """A block of a request as a part; `Native` if it is unknown or malformed."""
     kind = block.get("type") if type(block) is dict else None
     reader = _READERS.get(kind) if type(kind) is str else None
     return (reader(block) if reader is not None else None) or Native(FORMAT, block)
 
 
 def read_output_block(block: Any) -> Text | Thinking | ToolCallRequest | Native:
-    """A block of an answer as a part: models say text, think and call; everything else is the provider's own."""
+    """A block of a response as a part: text, thinking or a call; any other block is `Native`."""
     part = read_block(block)
     return part if isinstance(part, Text | Thinking | ToolCallRequest) else Native(FORMAT, block)
 
 
 def input_from_arguments(call: ToolCallRequest) -> Any:
-    """The arguments of a call as the value of `input`, or None if they need mending first."""
+    """The arguments of a call as the value of `input`; None if they are not a valid object."""
     text = call.arguments
     if call.freeform:
         return {"input": text}
@@ -139,8 +139,13 @@ def input_from_arguments(call: ToolCallRequest) -> Any:
     return raw_json_object(text)
 
 
+def report_raw_arguments(path: str, losses: list[Loss]) -> None:
+    reason = 'arguments are not a JSON object; sent as {"_raw": text} (AN-12)'
+    losses.append(Loss(f"{path}.arguments", "arguments", reason))
+
+
 def repair_input(call: ToolCallRequest, path: str, losses: list[Loss]) -> Any:
-    """Arguments that are no plain object, as the value of `input`."""
+    """Invalid arguments as the value of `input`."""
     text = call.arguments
     if text.strip() in EMPTY_ARGUMENTS:
         return {}
@@ -150,10 +155,11 @@ def repair_input(call: ToolCallRequest, path: str, losses: list[Loss]) -> Any:
     except (ValueError, RecursionError):
         written = ""
     if written:
-        losses.append(Loss(f"{path}.arguments", "characters", "the API refuses lone surrogates: they were replaced"))
+        losses.append(
+            Loss(f"{path}.arguments", "characters", "Anthropic rejects lone surrogates; sent replacement characters")
+        )
         return msgspec.Raw(_SURROGATES.sub("\ufffd", written))
-    why = "the input of a call must be an object (AN-12): the text is in `_raw`"
-    losses.append(Loss(f"{path}.arguments", "arguments that are no object", why))
+    report_raw_arguments(path, losses)
     return {"_raw": _SURROGATES.sub("\ufffd", text)}
 
 
@@ -164,7 +170,7 @@ _legal_id = IDS.to_wire
 
 
 class CallBlock(Struct, gc=False, tag="tool_use", tag_field="type"):
-    """A call, as most are: made and encoded in less time than a dictionary."""
+    """A call without extras. A struct is faster to build and encode than a dictionary."""
 
     id: str
     name: str
@@ -172,7 +178,7 @@ class CallBlock(Struct, gc=False, tag="tool_use", tag_field="type"):
 
 
 class ResultBlock(Struct, gc=False, tag="tool_result", tag_field="type"):
-    """A result in words, as most are."""
+    """A text result without extras."""
 
     tool_use_id: str
     content: str
@@ -183,7 +189,7 @@ def is_blank(text: str) -> bool:
 
 
 def collapse_text(write: list[Any]) -> Any:
-    """One text that says nothing but its words is a string."""
+    """A single text block without extras as a string."""
     if len(write) == 1:
         only = write[0]
         if type(only) is dict and len(only) == 2 and only.get("type") == "text" and type(only.get("text")) is str:
@@ -210,7 +216,7 @@ def report_unsupported(part: OutputPart, path: str, losses: list[Loss]) -> None:
 
 
 class ContentWriter:
-    """Parts in, blocks out."""
+    """Writes the parts of a request. Tracks what the whole body needs: cache breakpoints, and whether citations are enabled."""
 
     def __init__(self, capabilities: Capabilities, losses: list[Loss]) -> None:
         self.cache_breakpoints: CacheBreakpoints = []
@@ -230,7 +236,7 @@ class ContentWriter:
         return block
 
     def add_result(self, blocks: list[Any], result: ToolCallResult, index: int, position: int) -> None:
-        """Append the block of a result, and those that may not stand in it."""
+        """Append the block of a result, and after it the media a failed result cannot have (AN-15)."""
         parts = result.content
         failed = result.status is not _SUCCESS and result.status != _SUCCESS
         text = parts[0] if len(parts) == 1 else None
@@ -257,7 +263,7 @@ class ContentWriter:
     def _write_result_part(self, part: Part, path: str) -> list[Any]:
         match part:
             case Text() if not part.text:
-                self.report_dropped_extras(part.native, path, "the text it is on is empty, and was left out (AN-18)")
+                self.report_dropped_extras(part.native, path, "its text is empty and was dropped (AN-18)")
             case Text():
                 block: dict[str, Any] = {"type": "text", "text": part.text}
                 if part.native is not None:
@@ -268,33 +274,39 @@ class ContentWriter:
             case Native():
                 return self._write_native(part, path)
             case Audio():
-                self._losses.append(Loss(path, "audio", "sound is not taken"))
+                self._losses.append(Loss(path, "audio", "Anthropic does not support audio; dropped"))
             case _:
-                self._losses.append(Loss(path, "block", "the result of a tool cannot hold it"))
+                self._losses.append(Loss(path, "block", "not allowed in a tool result; dropped"))
         return []
 
     def write(self, part: Part, role: str, path: str) -> list[Any]:
-        """The block of any part but a call or a result, or none."""
+        """The block of a part that is not a call or a result; empty if it is dropped."""
         match part:
             case Text():
                 return self._write_text(part.text, part.native, role, path)
             case Thinking():
                 return self._write_thinking(part, path)
             case Document() if role == "assistant" and self._capabilities.is_version_2026_10:
-                self._losses.append(Loss(path, "document", "an answer holds no documents in this version (AN-28)"))
+                self._losses.append(
+                    Loss(
+                        path,
+                        "document",
+                        "API version 2026-10-21 does not support documents in assistant messages; dropped (AN-28)",
+                    )
+                )
             case Image() | Document():
                 return self._write_media(part, path)
             case Native():
                 return self._write_native(part, path)
             case Refusal():
-                self._losses.append(Loss(path, "refusal", "a refusal in the history is plain text here"))
+                self._losses.append(Loss(path, "refusal", "Anthropic has no refusals in the history; sent as text"))
                 return self._write_text(part.text, part.native, role, path)
             case _:
-                self._losses.append(Loss(path, "audio", "sound is not taken"))
+                self._losses.append(Loss(path, "audio", "Anthropic does not support audio; dropped"))
         return []
 
     def system_blocks(self, parts: tuple[Part, ...], index: int) -> list[Any]:
-        """The blocks of a system message, which holds text and what only this format knows."""
+        """The blocks of a system message: text and native blocks."""
         blocks: list[Any] = []
         for position, part in enumerate(parts):
             path = part_path(index, position)
@@ -303,32 +315,44 @@ class ContentWriter:
             elif isinstance(part, Native):
                 blocks += self._write_native(part, path)
             else:
-                self._losses.append(Loss(path, type(part).__name__.lower(), "a system message is text (AN-26)"))
+                self._losses.append(
+                    Loss(
+                        path,
+                        type(part).__name__.lower(),
+                        "Anthropic accepts only text in a system message; dropped (AN-26)",
+                    )
+                )
         return blocks
 
     def _write_text(self, text: str, native: NativeExtras | None, role: str, path: str) -> list[Any]:
         if is_blank(text):
-            self.report_dropped_extras(native, path, "the text it is on is blank, and was left out (AN-05)")
+            self.report_dropped_extras(native, path, "its text is blank and was dropped (AN-05)")
             return []
         block: dict[str, Any] = {"type": "text", "text": text}
         if native is not None:
             self.extend(block, native, path)
             if self._capabilities.is_version_2026_10 and role == "user" and block.pop("citations", None) is not None:
-                why = "the text of a user has no citations in this version (AN-28)"
-                self._losses.append(Loss(f"{path}.citations", "citations", why))
+                reason = "API version 2026-10-21 does not support citations in user messages; dropped (AN-28)"
+                self._losses.append(Loss(f"{path}.citations", "citations", reason))
         return [block]
 
     def _write_thinking(self, part: Thinking, path: str) -> list[Any]:
         extras = part.native.get(FORMAT) if part.native else None
         if part.native is None or not extras or not extras.get("signature"):
-            self._losses.append(Loss(path, "thinking", "only thinking that Anthropic signed is taken back (AN-20)"))
+            self._losses.append(
+                Loss(path, "thinking", "thinking without an Anthropic signature is rejected; dropped (AN-20)")
+            )
             return []
         block = build_block(part, part.text)
         self.extend(block, part.native, path)
         if "cache_control" in block:
             del block["cache_control"]
             self.cache_breakpoints.pop()
-            self._losses.append(Loss(f"{path}.cache_control", "cache_control", "thinking takes no mark (AN-18)"))
+            self._losses.append(
+                Loss(
+                    f"{path}.cache_control", "cache_control", "thinking cannot have a cache breakpoint; dropped (AN-18)"
+                )
+            )
         return [block]
 
     def _write_media(self, part: Image | Document, path: str) -> list[Any]:
@@ -343,10 +367,12 @@ class ContentWriter:
         return [block]
 
     def _write_native(self, part: Native, path: str) -> list[Any]:
-        """A block of this format, as it came."""
+        """A block of this format, unchanged."""
         block = part.data
         if part.origin != FORMAT:
-            self._losses.append(Loss(path, block_type(block) or "block", f"only {part.origin} understands it"))
+            self._losses.append(
+                Loss(path, block_type(block) or "block", f"block type specific to {part.origin}; dropped")
+            )
             return []
         if type(block) is dict:
             self._track_citations(block)
@@ -356,7 +382,7 @@ class ContentWriter:
         return [block]
 
     def extend(self, block: dict[str, Any], native: NativeExtras, path: str) -> None:
-        """Add to a block what this format says beside its part; what others say is lost."""
+        """Add the native extras to a block; report those of other formats."""
         for origin, extras in native.items():
             if origin != FORMAT:
                 lose_native(self._losses, path, {origin: extras})
@@ -373,13 +399,13 @@ class ContentWriter:
             type(citations) is dict and citations.get("enabled") is True
         )
 
-    def report_dropped_extras(self, native: NativeExtras | None, path: str, why: str) -> None:
+    def report_dropped_extras(self, native: NativeExtras | None, path: str, reason: str) -> None:
         if native:
             lose_native(self._losses, path, native, FORMAT)
-            self._losses.extend(Loss(f"{path}.{name}", name, why) for name in native.get(FORMAT, ()))
+            self._losses.extend(Loss(f"{path}.{name}", name, reason) for name in native.get(FORMAT, ()))
 
     def replace_text(self, block: dict[str, Any], text: str) -> dict[str, Any]:
-        """The same block, not the same object, with another text."""
+        """A copy of a block with another text."""
         replaced = {**block, "text": text}
         self.cache_breakpoints[:] = [
             (replaced if marked is block else marked, path) for marked, path in self.cache_breakpoints
@@ -388,5 +414,5 @@ class ContentWriter:
 
 
 def part_path(index: int, position: int) -> str:
-    """Where a part is in the request."""
+    """The path of a part in the request."""
     return f"messages[{index}].parts[{position}]"

@@ -27,7 +27,7 @@ _BASE64_FIELDS = {"type", "media_type", "data"}
 
 
 def read_image(block: dict[str, Any]) -> Image | None:
-    """The image in a block, or None if it is none we know."""
+    """The image in a block; None if its source is unknown."""
     source = block.get("source")
     if type(source) is not dict:
         return None
@@ -44,7 +44,7 @@ def read_image(block: dict[str, Any]) -> Image | None:
 
 
 def read_document(block: dict[str, Any]) -> Document | None:
-    """The document in a block, or None if it is none we know."""
+    """The document in a block; None if its source is unknown."""
     source, title = block.get("source"), block.get("title") or ""
     if type(source) is not dict or type(title) is not str:
         return None
@@ -63,7 +63,7 @@ def read_document(block: dict[str, Any]) -> Document | None:
             native = unread_fields(block, _DOCUMENT_FIELDS) or origin_marker()
             return Document(file_id=file_id, name=title, native=native)
         case {"type": "content", "content": content} if document_text(content):
-            # The words go everywhere, the division into blocks goes back home.
+            # Other formats get the text; the blocks are kept as an extra.
             return Document(
                 PLAIN, text=document_text(content), name=title, native=unread_fields(block, _CONTENT_FIELDS)
             )
@@ -76,7 +76,7 @@ _DOCUMENT_FIELDS = _IMAGE_FIELDS | _CONTENT_FIELDS
 
 
 def document_text(content: Any) -> str:
-    """The text of a document given as blocks; empty if there is anything but text in it."""
+    """The text of a document of blocks; empty if any block is not text."""
     if isinstance(content, str):
         return content
     texts: list[str] = []
@@ -93,7 +93,9 @@ def write_image(image: Image, path: str, losses: list[Loss], *, accepts_urls: bo
     if data:
         if media_type in IMAGE_TYPES:
             return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
-        losses.append(Loss(path, "image", f"images of type {media_type or 'unknown'} are not taken (AN-24)"))
+        losses.append(
+            Loss(path, "image", f"Anthropic does not support {media_type or 'unknown image types'}; dropped (AN-24)")
+        )
         return None
     source = _reference_source(image, accepts_urls)
     if source is None:
@@ -115,7 +117,7 @@ def write_document(document: Document, path: str, losses: list[Loss]) -> dict[st
 def _document_source(document: Document, path: str, losses: list[Loss]) -> dict[str, Any] | None:
     if document.text:
         if document.media_type not in ("", PLAIN):
-            losses.append(Loss(f"{path}.media_type", document.media_type, "a text document is text/plain (AN-24)"))
+            losses.append(Loss(f"{path}.media_type", document.media_type, "sent as text/plain (AN-24)"))
         return {"type": "text", "media_type": PLAIN, "data": document.text}
     media_type, data = _inline(document)
     if data:
@@ -135,14 +137,16 @@ def _inline_document(media_type: str, data: str, path: str, losses: list[Loss]) 
             text = base64.b64decode(data, validate=True).decode()
         if text:
             if media_type != PLAIN:
-                losses.append(Loss(f"{path}.media_type", media_type, "a text document is text/plain (AN-24)"))
+                losses.append(Loss(f"{path}.media_type", media_type, "sent as text/plain (AN-24)"))
             return {"type": "text", "media_type": PLAIN, "data": text}
-    losses.append(Loss(path, "document", f"documents of type {media_type or 'unknown'} are not taken (AN-24)"))
+    losses.append(
+        Loss(path, "document", f"Anthropic does not support {media_type or 'unknown document types'}; dropped (AN-24)")
+    )
     return None
 
 
 def _inline(media: Image | Document) -> tuple[str, str]:
-    """The media type and the base64 of what is there in full, a data URL included."""
+    """Media type and base64 of inline data, also from a data URL."""
     data = media.data or (media.url if media.url.startswith("data:") else "")
     if data.startswith("data:"):
         parsed = parse_data_url(data)
@@ -159,5 +163,5 @@ def _reference_source(media: Image | Document, accepts_urls: bool = True) -> dic
 
 def _unsupported_reason(media: Image | Document) -> str:
     if media.file_id:
-        return "a file id is good at its own provider only"
-    return "URL sources of this kind are not supported" if media.url else "it holds nothing"
+        return "file id belongs to another provider; dropped"
+    return "URL source not supported; dropped" if media.url else f"empty {type(media).__name__.lower()}; dropped"

@@ -11,6 +11,7 @@ assistant turn has any content is known only at its end: until then the message 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import msgspec
@@ -72,14 +73,14 @@ class TypedMessage(Struct, forbid_unknown_fields=True, gc=False):
     content: str | list[TextBlock | _TypedThinking | _TypedCall | _TypedResult]
 
 
-class MessageReader:
-    """Reads the messages of one request in order: typed ones with `add_typed`, all others with `add`."""
+class MessageListReader:
+    """Reads the messages of one request in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, _unread: dict[str, Any]) -> None:
         self.messages: list[Message] = []
         self._tool_names: dict[str, str] = {}  # by call id
 
-    def add(self, message: Any) -> None:
+    def add_generic(self, message: Any) -> None:
         """Add a message of plain JSON values."""
         content: Any = message.get("content") if type(message) is dict else None
         role: Any = message.get("role") if type(message) is dict else None
@@ -98,8 +99,14 @@ class MessageReader:
             return structs.replace(part, tool_name=self._tool_names[part.tool_call_id])
         return part
 
-    def add_typed(self, message: TypedMessage) -> bool:
-        """Add a typed message; False, and nothing is added, if it must be read by `add`."""
+    def add_typed(self, messages: Iterable[TypedMessage]) -> bool:
+        """Add typed messages; False as soon as one must be read generically, which is then not added."""
+        return all(map(self._add_typed, messages))
+
+    def finish(self) -> tuple[Message, ...]:
+        return tuple(self.messages)
+
+    def _add_typed(self, message: TypedMessage) -> bool:
         content = message.content
         if isinstance(content, str):
             self.messages.append(Message(message.role, (Text(content),)))
@@ -156,7 +163,7 @@ def _scan_block(block: TextBlock | _TypedThinking | _TypedCall | _TypedResult) -
 
 
 class MessageListWriter:
-    """Messages in, `messages` and `system` of a body out."""
+    """Writes `messages` and `system` of a body."""
 
     def __init__(self, capabilities: Capabilities, writer: ContentWriter, losses: list[Loss]) -> None:
         self.messages: list[Any] = []
@@ -165,18 +172,14 @@ class MessageListWriter:
         self._writer = writer
         self._losses = losses
         self._is_leading = True
-        self._role: str | None = None  # of the turn under way, and the rest of it:
+        self._role: str | None = None  # of the current turn, like the next four
         self._blocks: list[Any] = []
-        self._result_count = 0  # that lead it
+        self._result_count = 0  # at its start
         self._has_calls = False
         self._needs_sorting = False
-        self._last: dict[str, Any] | None = (
-            None  # the last message, if it is ours and more text may simply follow in it
-        )
-        self._pending: list[_PendingSystemMessage] = []  # system messages, until a turn of the model begins
-        self._before_assistant: list[
-            _PendingSystemMessage
-        ] = []  # those that stand before the turn under way, if that comes to anything
+        self._last: dict[str, Any] | None = None  # the last message, if text can be appended to it
+        self._pending: list[_PendingSystemMessage] = []  # system messages until an assistant turn starts
+        self._before_assistant: list[_PendingSystemMessage] = []  # those before the current assistant turn
 
     def write(self, messages: tuple[Message, ...]) -> None:
         writer = self._writer
@@ -222,11 +225,13 @@ class MessageListWriter:
                 self._close(extras, index)
 
     def finish(self, can_continue: bool) -> None:
-        """End the last turn, and make the end legal (AN-01, AN-06, AN-07). `can_continue`: the last answer may be continued."""
+        """End the last turn as AN-01, AN-06 and AN-07 require. `can_continue`: the last answer may be continued."""
         self._close()
         self._insert_system_messages(self._before_assistant + self._pending)
         if not self.messages:
-            self._losses.append(Loss("messages", "no messages", f"one is needed (AN-01): `{CONTINUE_TEXT}` was added"))
+            self._losses.append(
+                Loss("messages", "no messages", f'at least one message is required; added "{CONTINUE_TEXT}" (AN-01)')
+            )
             self.messages.append({"role": "user", "content": CONTINUE_TEXT})
         last = self.messages[-1]
         if isinstance(last, dict) and last.get("role") == "assistant":
@@ -243,12 +248,12 @@ class MessageListWriter:
                 self.messages[-1] = {**last, "content": [*content[:-1], replaced]}
         is_continued = isinstance(content, list) and any(block_type(block) in _SERVER_CALLS for block in content)
         if not self._capabilities.accepts_prefill and not is_continued and not can_continue:
-            reason = f"this model must not speak last (AN-07): `{CONTINUE_TEXT}` was added"
-            self._losses.append(Loss("messages", "the answer to be continued", reason))
+            reason = f'model does not support prefill; added a user message "{CONTINUE_TEXT}" (AN-07)'
+            self._losses.append(Loss("messages", "prefill", reason))
             self.messages.append({"role": "user", "content": CONTINUE_TEXT})
 
     def _start_turn_after_system(self, role: str) -> None:
-        """Begin a turn, if one of that role is not under way, while system messages wait for their place."""
+        """Start a turn of another role while system messages are pending."""
         if role == "assistant" or self._role != role:
             self._close()
         if role == "assistant":
@@ -263,7 +268,7 @@ class MessageListWriter:
             item.is_moved = True
 
     def _close(self, extras: dict[str, Any] | None = None, index: int = 0) -> None:
-        """End the turn under way; `extras` are what message `index`, which stands alone, says beside its parts."""
+        """End the current turn; `extras` are those of message `index`, which is then not merged."""
         role, blocks = self._role, self._blocks
         self._role = None
         if not blocks:
@@ -295,7 +300,7 @@ class MessageListWriter:
         self._last = None if extras or has_calls else message
 
     def _merge_with_previous(self, last: dict[str, Any], blocks: list[Any]) -> list[Any]:
-        """The blocks of a turn behind those of the last message, of the same role: the turn between came to nothing."""
+        """The blocks of a turn after those of the last message of the same role: the turn between them was empty."""
         content = last.get("content")
         previous_blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
         if not isinstance(previous_blocks, list):
@@ -305,10 +310,12 @@ class MessageListWriter:
         return previous_blocks + blocks
 
     def _message_extras(self, index: int, message: Message) -> dict[str, Any] | None:
-        """What a message says beside its parts. One that says something stands alone."""
+        """The extras of a message; a message with extras is not merged."""
         path = f"messages[{index}]"
         if message.name is not None:
-            self._losses.append(Loss(f"{path}.name", "name", "messages have no names here (AN-02)"))
+            self._losses.append(
+                Loss(f"{path}.name", "name", "Anthropic does not support names of participants; dropped (AN-02)")
+            )
         native = message.native
         if not native:
             return None
@@ -321,11 +328,11 @@ class MessageListWriter:
         return extras
 
     def _report_extras(self, extras: dict[str, Any], index: int) -> None:
-        reason = "the message it is on has no place of its own here"
+        reason = "its message was merged or dropped, and the field with it"
         self._losses.extend(Loss(f"messages[{index}].{name}", name, reason) for name in extras)
 
     def _add_other_role(self, index: int, message: Message) -> None:
-        """A message that belongs to no turn."""
+        """A message of another role than user and assistant."""
         if message.role in ("system", "developer"):
             self._add_system(index, message)
             return
@@ -336,7 +343,7 @@ class MessageListWriter:
                 self._close()
                 self.messages.append(part.data)
             else:
-                reason = f"there is no role {message.role!r} here (AN-02)"
+                reason = f'unknown role "{message.role}"; dropped (AN-02)'
                 self._losses.append(Loss(part_path(index, position), type(part).__name__.lower(), reason))
 
     def _add_system(self, index: int, message: Message) -> None:
@@ -352,7 +359,7 @@ class MessageListWriter:
             self._blocks += self._as_user_note(index, message)
 
     def _insert_system_messages(self, waiting: list[_PendingSystemMessage]) -> None:
-        """System messages that have waited: here, behind the messages written so far."""
+        """Insert pending system messages after the messages written so far."""
         for item in waiting:
             if self.messages and _can_precede_system(self.messages[-1]):
                 self._insert_system_message(item)
@@ -368,29 +375,29 @@ class MessageListWriter:
             self._report_extras(extras, item.index)
             return
         if item.is_moved:
-            reason = "a system message stands between the user's turn and the model's: it was moved there (AN-03)"
-            self._losses.append(Loss(f"messages[{item.index}]", "place", reason))
+            reason = "a system message must stand between a user turn and an assistant turn; moved (AN-03)"
+            self._losses.append(Loss(f"messages[{item.index}]", "position", reason))
         self.messages.append({"role": "system", "content": collapse_text(blocks), **extras})
 
     def _as_user_note(self, index: int, message: Message) -> list[Any]:
-        """A system message as a note in a user's turn."""
+        """A system message as a note in a user turn."""
         self._report_extras(self._message_extras(index, message) or {}, index)
         blocks: list[Any] = []
         for block in self._writer.system_blocks(message.parts, index):
             if block_type(block) == "text" and isinstance(block.get("text"), str):
                 blocks.append(block)
             else:
-                reason = "only a system message can hold it (AN-03)"
+                reason = "only allowed in a system message; dropped (AN-03)"
                 self._losses.append(Loss(f"messages[{index}]", block_type(block) or "block", reason))
         if blocks:
-            reason = "no system message may stand here, or none on this model (AN-03): it became a note of the user"
+            reason = "system message not allowed here, or not by this model; sent as a user note (AN-03)"
             self._losses.append(Loss(f"messages[{index}]", "system role", reason))
             blocks[0] = self._writer.replace_text(blocks[0], SYSTEM_NOTE_PREFIX + blocks[0]["text"])
         return blocks
 
 
 def _append_blocks(message: dict[str, Any], blocks: list[Any]) -> None:
-    """Add blocks to a message of ours, in place: a thousand turns that came to nothing must not copy it each time."""
+    """Append blocks in place: a copy per dropped turn would be quadratic."""
     content = message["content"]
     if isinstance(content, str):
         message["content"] = [{"type": "text", "text": content}, *blocks]
@@ -399,7 +406,7 @@ def _append_blocks(message: dict[str, Any], blocks: list[Any]) -> None:
 
 
 class _PendingSystemMessage(Struct):
-    """A system message that waits for its place; `is_moved` once something was said after it."""
+    """A system message whose position is not decided; `is_moved` if other messages followed it."""
 
     index: int
     message: Message
@@ -407,7 +414,7 @@ class _PendingSystemMessage(Struct):
 
 
 def _sort_blocks(blocks: list[Any], role: str | None) -> list[Any]:
-    """Results lead a user's turn; calls end an answer if text came behind one. Sorting keeps the order otherwise."""
+    """Results first in a user turn; calls last in an assistant turn with text after a call. The sort is stable."""
     kinds = [block_type(block) for block in blocks]
     if role == "user":
         return sorted(blocks, key=lambda block: block_type(block) != "tool_result")

@@ -41,7 +41,7 @@ from antiphon.wire.rules import Violation
 
 
 class RuleContext(Struct):
-    """A body under check: what was found so far, and what later rules need from earlier parts."""
+    """A body under check: the violations so far, and what later rules need from earlier ones."""
 
     body: dict[str, Any]
     capabilities: Capabilities
@@ -58,7 +58,7 @@ class RuleContext(Struct):
         self.violations.append(Violation(rule, path, message, advisory=True))
 
     def typed_value(self, name: str, kind: type, rule: str, message: str) -> Any:
-        """The value of a parameter; None if it is absent, or not of its kind, which is reported."""
+        """The value of a parameter; None if it is absent or of the wrong type, which is reported."""
         value = self.body.get(name)
         if value is None or isinstance(value, kind):
             return value
@@ -66,7 +66,7 @@ class RuleContext(Struct):
         return None
 
     def add_cache_breakpoint(self, path: str, block: Any) -> None:
-        """Keep a block's cache mark for the count over the whole request (AN-18)."""
+        """Add the cache breakpoint of a block, for the limit over the whole request (AN-18)."""
         if isinstance(block, dict) and isinstance(block.get("cache_control"), dict):
             self.cache_breakpoints.append((path, block["cache_control"]))
 
@@ -108,7 +108,7 @@ def _check_sampling(context: RuleContext) -> None:
 
 
 def _check_sampling_value(context: RuleContext, name: str, value: Any) -> None:
-    # -1 for "unset" was accepted in top_p and top_k: the corpus knows better than the rule (AN-21).
+    # -1 for "unset" was accepted in top_p and top_k in recorded requests (AN-21).
     if not _is_number(value):
         context.error("AN-21", name, "Input should be a valid number")
     elif value == -1 and name != "temperature":
@@ -166,7 +166,7 @@ def _check_budget(context: RuleContext, budget: Any) -> None:
     elif budget < MIN_BUDGET:
         context.error("AN-19", path, f"Input should be greater than or equal to {MIN_BUDGET}")
     elif not context.body.get("tools") and _is_number(limit) and budget >= limit:
-        # With tools, interleaved thinking may spend more than one answer's tokens.
+        # With tools, interleaved thinking may use more tokens than one answer.
         context.error("AN-19", path, "`max_tokens` must be greater than `thinking.budget_tokens`.")
 
 
@@ -283,7 +283,7 @@ def _check_chosen_name(context: RuleContext, name: Any) -> None:
     value = context.body.get("tools")
     tools = value if isinstance(value, list) else []
     declared = [tool.get("name") if isinstance(tool, dict) else None for tool in tools]
-    # A toolset brings names this body does not show.
+    # A toolset has names that are not in the body.
     if declared and None not in declared and name not in declared:
         context.error("AN-17", "tool_choice.name", f"Tool {quote_value(name)} not found in provided tools")
 

@@ -29,7 +29,7 @@ VERSION = "2023-06-01"
 VERSION_2026_10 = "2026-10-21"
 
 _MAX_NAME_LENGTH = 256
-"""No model has a longer name; what follows is not looked at, and not kept in a cache."""
+"""No model has a longer name; the rest is ignored and not kept in a cache."""
 _MODEL = re.compile(
     r"claude-(?:([a-z]+)-(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)|(\d)(?:[-.](\d))?(?!\d))"  # claude-opus-4-8, claude-3-5-haiku
 )
@@ -38,7 +38,7 @@ ALWAYS_THINKING = ("fable", "mythos")
 
 
 class Capabilities:
-    """A model and an API version: what they take."""
+    """What a model and an API version accept."""
 
     def __init__(self, model: str, version: str, is_on_bedrock: bool) -> None:
         match = _MODEL.search(model)
@@ -48,31 +48,31 @@ class Capabilities:
         self._is_known = is_known = match is not None
         self.is_on_bedrock = is_on_bedrock
         self.is_version_2026_10 = version.startswith("20") and version >= VERSION_2026_10
-        # The conversation may end with the model's own words (AN-07).
+        # The conversation may end with an assistant message (AN-07).
         self.accepts_prefill = not self.is_at_least(4, 6)
-        # The model may decide by itself how much it thinks (AN-19).
+        # Adaptive thinking (AN-19).
         self.accepts_adaptive = not is_known or self.is_at_least(4, 6)
-        # Thinking may be enabled with a number of tokens, and it can be switched off (AN-19).
+        # Thinking with a budget in tokens, and turned off (AN-19).
         self.accepts_budget = not self.is_at_least(4, 7, THINKING_FAMILIES)
         self.can_disable_thinking = not (
             self.is_at_least(5, 0, ALWAYS_THINKING) or self.is_at_least(5, 5, THINKING_FAMILIES)
         )
-        # It is certain that an effort may be stated, and it may be `xhigh` (AN-32).
+        # An effort is known to be accepted, and it may be `xhigh` (AN-32).
         self.accepts_effort = self.is_at_least(4, 6)
         self.accepts_xhigh = not is_known or self.is_at_least(4, 7)
-        # A tool call may be demanded (AN-17).
+        # tool_choice may force a call (AN-17).
         self.accepts_forced_choice = not (
             self.is_at_least(5, 1, ALWAYS_THINKING) or self.is_at_least(5, 5, THINKING_FAMILIES)
         )
-        # Temperature, top_p and top_k still mean anything to the model (AN-21).
+        # temperature, top_p and top_k are accepted (AN-21).
         self.accepts_sampling = not self.is_at_least(4, 7)
 
     def is_at_least(self, major: int, minor: int, families: tuple[str, ...] = ()) -> bool:
-        """Whether the model is known, of these families, and of this generation or a later one."""
+        """Whether the model is known, of one of these families, and of this version or later."""
         return self._is_known and self._version >= (major, minor) and (not families or self._family in families)
 
     def accepts_system_role(self, is_native: bool) -> bool:
-        """Whether system messages may stand among the others (AN-03); of unknown models only a native body knows."""
+        """Whether system messages may be among the others (AN-03); for unknown models only if an Anthropic body had it."""
         return self.is_at_least(4, 8) if self._is_known else is_native
 
 
@@ -80,7 +80,7 @@ _cached = lru_cache(maxsize=256)(Capabilities)
 
 
 def capabilities_for(model: Any, version: str, host: Any) -> Capabilities:
-    """The target of a request; `host` is the version that a host other than Anthropic wants in the body."""
+    """The capabilities for a request; `host` is the `anthropic_version` in the body, which other hosts require."""
     is_on_bedrock = isinstance(host, str) and host.startswith("bedrock-")
     name = model[:_MAX_NAME_LENGTH] if isinstance(model, str) else ""
     return _cached(name, version[:_MAX_NAME_LENGTH], is_on_bedrock)
@@ -94,7 +94,7 @@ _DISPLAY_FOR = _DISPLAYS | {"auto": "summarized", "concise": "summarized", "deta
 
 
 def read_thinking(thinking: Any) -> Reasoning | None:
-    """What `thinking` says; None if it says it in a way we do not know."""
+    """The reasoning settings in `thinking`; None if they are unknown."""
     match thinking:
         case {"type": "enabled", "budget_tokens": int(budget), **rest} if budget > 0 and type(budget) is int:
             return _read_display(Reasoning(budget_tokens=budget, enabled=True, native=origin_marker()), rest)
@@ -139,25 +139,25 @@ def _read_effort(reasoning: Reasoning, losses: list[Loss]) -> str | None:
     effort = reasoning.effort
     if effort is None or effort in BUDGETS:
         return "low" if effort == "minimal" and reasoning.budget_tokens is None else effort
-    losses.append(Loss("reasoning.effort", "effort", f"{effort!r} is not an effort this API knows (AN-32)"))
+    losses.append(Loss("reasoning.effort", "effort", f'unknown effort "{effort}"; dropped (AN-32)'))
     return None
 
 
 def _disable(capabilities: Capabilities, losses: list[Loss]) -> dict[str, Any] | None:
     if capabilities.can_disable_thinking:
         return {"type": "disabled"}
-    losses.append(Loss("reasoning", "no thinking", "this model cannot stop thinking (AN-19)"))
+    losses.append(Loss("reasoning", "no thinking", "thinking cannot be turned off for this model; dropped (AN-19)"))
     return None
 
 
 def _enable(
     reasoning: Reasoning, effort: str | None, capabilities: Capabilities, losses: list[Loss]
 ) -> tuple[dict[str, Any], str | None]:
-    """Thinking as it was asked for in this format, or the nearest thing the model takes."""
+    """Thinking as this format stated it, or the nearest that the model accepts."""
     if reasoning.budget_tokens is None:
         if capabilities.accepts_adaptive:
             return {"type": "adaptive"}, effort
-        losses.append(Loss("reasoning", "adaptive thinking", "this model thinks within a budget only (AN-19)"))
+        losses.append(Loss("reasoning", "adaptive thinking", "model requires a thinking budget; sent one (AN-19)"))
         return {"type": "enabled", "budget_tokens": _write_budget(None, effort, losses)}, effort
     budget = _write_budget(reasoning.budget_tokens, effort, losses)
     thinking, nearest_effort = _with_budget(budget, effort, capabilities)
@@ -165,16 +165,18 @@ def _enable(
 
 
 def _write_budget(budget: int | None, effort: str | None, losses: list[Loss]) -> int:
-    if budget is None or budget == -1:  # Gemini's word for: as you like
+    if budget is None or budget == -1:  # dynamic, in Gemini
         return max(BUDGETS[effort or "medium"], MIN_BUDGET)
     if budget < MIN_BUDGET:
-        losses.append(Loss("reasoning.budget_tokens", str(budget), f"the least is {MIN_BUDGET} (AN-19)"))
+        losses.append(
+            Loss("reasoning.budget_tokens", str(budget), f"below the minimum {MIN_BUDGET}; sent {MIN_BUDGET} (AN-19)")
+        )
         return MIN_BUDGET
     return budget
 
 
 def _with_budget(budget: int, effort: str | None, capabilities: Capabilities) -> tuple[dict[str, Any], str | None]:
-    """Thinking within a budget, or as much of it by the word where the model takes no budget."""
+    """Thinking with a budget, or the nearest effort if the model accepts no budget."""
     if capabilities.accepts_budget:
         return {"type": "enabled", "budget_tokens": budget}, None
     nearest_effort = [name for name in EFFORTS if BUDGETS[name] <= budget][-1]
@@ -188,34 +190,34 @@ def _write_display(reasoning: Reasoning, thinking: dict[str, Any] | None, losses
     if thinking is not None and display is not None:
         thinking["display"] = display
     else:
-        reason = f"{reasoning.shown!r} is no way of showing thinking here, or there is none to show"
+        reason = f'display "{reasoning.shown}" is not supported, or thinking is off; dropped'
         losses.append(Loss("reasoning.shown", "shown", reason))
 
 
 def _supported_effort(effort: str | None, capabilities: Capabilities, losses: list[Loss]) -> str | None:
     if effort == "xhigh" and not capabilities.accepts_xhigh:
-        losses.append(Loss("reasoning.effort", "xhigh", "this model goes up to high (AN-32)"))
+        losses.append(Loss("reasoning.effort", "xhigh", 'model does not support effort "xhigh"; sent "high" (AN-32)'))
         return "high"
     return "low" if effort == "minimal" else effort
 
 
 def allow_thinking(thinking: dict[str, Any], body: dict[str, Any], is_default_limit: bool, losses: list[Loss]) -> bool:
-    """Whether thinking within a budget goes with the rest of the body (AN-19, AN-30); the budget may shrink."""
+    """Whether thinking with a budget is valid in this body (AN-19, AN-30); the budget may be lowered."""
     if thinking["type"] != "enabled":
         return True
     reason = ""
     if body.get("tool_choice", {}).get("type") in ("any", "tool"):
-        reason = "thinking may not be enabled when a call is demanded (AN-19)"
+        reason = "thinking cannot be combined with a forced tool call; dropped (AN-19)"
     elif _tool_loop_lacks_thinking(body["messages"]):
-        reason = "the calls under way have lost their thinking, so it cannot be enabled (AN-30)"
+        reason = "the current tool loop has no thinking blocks; dropped (AN-30)"
     elif thinking["budget_tokens"] >= body["max_tokens"] and is_default_limit:
         body["max_tokens"] = thinking["budget_tokens"] + DEFAULT_MAX_TOKENS
     elif thinking["budget_tokens"] >= body["max_tokens"] and "tools" not in body:
-        # With tools, interleaved thinking may spend more than one answer's tokens.
+        # With tools, interleaved thinking may use more tokens than one answer.
         if body["max_tokens"] <= MIN_BUDGET:
-            reason = f"max_tokens leaves less than the least budget of {MIN_BUDGET} (AN-19)"
+            reason = f"max_tokens leaves less than the minimum budget {MIN_BUDGET}; dropped (AN-19)"
         else:
-            lowered = f"the budget must be less than max_tokens, and was lowered to {body['max_tokens'] - 1} (AN-19)"
+            lowered = f"must be less than max_tokens; sent {body['max_tokens'] - 1} (AN-19)"
             losses.append(Loss("reasoning.budget_tokens", str(thinking["budget_tokens"]), lowered))
             thinking["budget_tokens"] = body["max_tokens"] - 1
     if reason:
@@ -224,7 +226,7 @@ def allow_thinking(thinking: dict[str, Any], body: dict[str, Any], is_default_li
 
 
 def _tool_loop_lacks_thinking(messages: list[Any]) -> bool:
-    """Whether a tool loop is under way that shows no thinking at all (AN-30). Neighbours of one role are one turn."""
+    """Whether the current tool loop has no thinking blocks (AN-30). Adjacent messages of one role are one turn."""
     has_calls = has_results = is_users_turn = False
     for message in reversed(messages):
         content = message.get("content") if isinstance(message, dict) else None
@@ -248,15 +250,15 @@ PARAMETERS = name_set(
     "service_tier container context_management mcp_servers output_config output_format cache_control inference_geo speed "
     "user_profile_id diagnostics fallbacks fallback_credit_token compaction"
 )
-# Hosts that name the model in the URL take the version and the betas in the body (AN-01, errata).
+# Hosts with the model in the URL accept version and betas in the body (AN-01, errata).
 HOST_PARAMETERS = PARAMETERS | {"anthropic_version", "anthropic_beta"}
 SAMPLING = ("temperature", "top_p", "top_k")
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
 MAX_USER_LENGTH = 512
 MIN_TOP_P_WITH_THINKING = 0.95
-"""Below this, `top_p` does not go with thinking."""
+"""The smallest `top_p` accepted with thinking."""
 
-# No parameter of this API; and the value that says no more than to say nothing.
+# Fields without a parameter in this API, each with its default, which is not a loss.
 UNSUPPORTED_FIELDS = {
     "seed": None,
     "verbosity": None,
@@ -273,7 +275,7 @@ SERVICE_TIERS = {"auto": "auto", "standard_only": "standard_only", "default": "s
 
 
 def read_parameter(name: str, value: Any, fields: dict[str, Any], extras: dict[str, Any]) -> bool:
-    """Read a parameter that other formats know, or what they know of it; False if its value is of a shape we do not."""
+    """Read a parameter that other formats have too; False if it is unknown or malformed."""
     if name == "stop_sequences" and type(value) is list and all(type(sequence) is str for sequence in value):
         fields["stop"] = tuple(value)
     elif name == "service_tier" and value in ("auto", "standard_only"):
@@ -282,7 +284,7 @@ def read_parameter(name: str, value: Any, fields: dict[str, Any], extras: dict[s
         effort = fields["reasoning"].effort if "reasoning" in fields else None
         fields["reasoning"] = structs.replace(reasoning, effort=effort)
     elif name == "output_format" and "output_format" not in fields and (schema := _format_schema(value)) is not None:
-        # The place of the format in an older beta; the mark of origin says that it stood there.
+        # An older beta had the format here; the origin marker records it.
         fields["output_format"] = OutputFormat("json_schema", schema, native=origin_marker())
     elif name in ("metadata", "output_config") and type(value) is dict:
         fields_set = {key: inner for key, inner in value.items() if inner is not None}
@@ -298,7 +300,7 @@ def read_parameter(name: str, value: Any, fields: dict[str, Any], extras: dict[s
 
 
 def _read_output_config(config: dict[str, Any], fields: dict[str, Any]) -> None:
-    """Take the effort and the format of the answer out of what is said."""
+    """Move effort and format out of `config`."""
     if config.get("effort") in EFFORTS:
         reasoning = fields.get("reasoning") or Reasoning(native=origin_marker())
         fields["reasoning"] = structs.replace(reasoning, effort=config.pop("effort"))
@@ -326,7 +328,7 @@ PARAMETER_FIELDS: dict[str, tuple[str, tuple[type, ...]]] = {
 
 
 def is_default_value(name: str, value: float) -> bool:
-    """Whether a setting says no more than to say nothing."""
+    """Whether a value has the same effect as no value."""
     return (name == "temperature" and value == 1) or (name == "top_p" and value >= 0.99)
 
 
@@ -357,15 +359,19 @@ def _write_output_format(
     lose_native(losses, "output_format", output_format.native, FORMAT)
     if output_format.kind == "text":
         return None
-    reason = "an output format is its schema and nothing more here"
+    reason = "Anthropic accepts only the schema of an output format; dropped"
     dropped = [name for name in ("name", "description") if getattr(output_format, name) is not None]
     losses.extend(Loss(f"output_format.{name}", name, reason) for name in dropped)
     if output_format.strict is False:
-        losses.append(Loss("output_format.strict", "strict", "the output format is always strict"))
+        losses.append(Loss("output_format.strict", "strict", "output formats are always strict; sent as strict"))
     if output_format.kind == "json_object" or output_format.schema is None:
-        losses.append(Loss("output_format", output_format.kind, "an output format needs a schema (AN-32)"))
+        losses.append(
+            Loss(
+                "output_format", output_format.kind, "Anthropic requires a schema for an output format; dropped (AN-32)"
+            )
+        )
     elif citations_enabled:
-        losses.append(Loss("output_format", output_format.kind, "it does not go with citations (AN-32)"))
+        losses.append(Loss("output_format", output_format.kind, "cannot be combined with citations; dropped (AN-32)"))
     else:
         return {"type": "json_schema", "schema": as_output_schema(output_format.schema, "output_format.schema", losses)}
     return None
@@ -381,17 +387,17 @@ def write_sampling(request: ModelRequest, body: dict[str, Any], capabilities: Ca
         is_default = is_unset or is_default_value(name, value)
         reason = ""
         if capabilities.is_version_2026_10:
-            reason = "this version of the API has no such parameter (AN-28)"
+            reason = "API version 2026-10-21 does not support it; dropped (AN-28)"
         elif thinking_enabled and not (is_default or (name == "top_p" and value >= MIN_TOP_P_WITH_THINKING)):
-            # Adaptive thinking is as strict as thinking within a budget, in the API's own words.
-            reason = "it does not go with thinking (AN-19)"
+            # The API documents the same limits for adaptive thinking.
+            reason = "cannot be combined with thinking; dropped (AN-19)"
         elif not (capabilities.accepts_sampling or is_default):
-            reason = "this model no longer takes it (AN-21)"
+            reason = "model does not support it; dropped (AN-21)"
         elif value != value or (name == "top_k" and value < 0 and not is_unset):
-            reason = "it is out of range (AN-21)"
+            reason = "out of range; dropped (AN-21)"
         elif name != "top_k" and not is_unset and not 0 <= value <= 1:
             body[name] = 0 if value < 0 else 1
-            losses.append(Loss(name, str(value), f"the range is 0 to 1 (AN-21): it was set to {body[name]}"))
+            losses.append(Loss(name, str(value), f"outside the range 0 to 1; sent {body[name]} (AN-21)"))
         else:
             body[name] = value
         if reason:
@@ -403,26 +409,32 @@ def write_stop_and_user(request: ModelRequest, body: dict[str, Any], losses: lis
         body["stop_sequences"] = [sequence for sequence in request.stop if sequence and not sequence.isspace()]
         for index, sequence in enumerate(request.stop):
             if not sequence or sequence.isspace():
-                losses.append(Loss(f"stop[{index}]", repr(sequence), "a stop sequence must not be blank (AN-22)"))
+                losses.append(Loss(f"stop[{index}]", repr(sequence), "blank stop sequence; dropped (AN-22)"))
     if request.user is not None:
         body["metadata"] = {"user_id": request.user[:MAX_USER_LENGTH]}
         if len(request.user) > MAX_USER_LENGTH:
-            losses.append(Loss("user", "user", f"it was cut to {MAX_USER_LENGTH} characters (AN-23)"))
+            losses.append(
+                Loss(
+                    "user", "user", f"limited to {MAX_USER_LENGTH} characters; sent the first {MAX_USER_LENGTH} (AN-23)"
+                )
+            )
     if request.service_tier is not None:
         if request.service_tier in SERVICE_TIERS:
             body["service_tier"] = SERVICE_TIERS[request.service_tier]
         else:
-            losses.append(Loss("service_tier", "service_tier", f"{request.service_tier!r} is not a tier of this API"))
+            losses.append(
+                Loss("service_tier", "service_tier", f'Anthropic has no service tier "{request.service_tier}"; dropped')
+            )
 
 
 MAX_CACHE_BREAKPOINTS = 4
 
 CacheBreakpoints = list[tuple[dict[str, Any], str]]
-"""Blocks of a body under construction that carry a mark, each with the path of the part it was written from."""
+"""Written blocks with `cache_control`, each with the path of its part."""
 
 
 def limit_cache_breakpoints(body: dict[str, Any], cache_breakpoints: CacheBreakpoints, losses: list[Loss]) -> None:
-    """Take away marks that are too many, and shorten those that come too late to be long."""
+    """Remove breakpoints beyond the limit, and shorten one-hour ones after five-minute ones."""
     if len(cache_breakpoints) <= MAX_CACHE_BREAKPOINTS and not any(
         _is_one_hour(block) for block, _ in cache_breakpoints
     ):
@@ -431,7 +443,8 @@ def limit_cache_breakpoints(body: dict[str, Any], cache_breakpoints: CacheBreakp
     breakpoints = [block for block in _cached_blocks(body) if id(block) in paths]
     for block in breakpoints[:-MAX_CACHE_BREAKPOINTS]:
         del block["cache_control"]
-        reason = f"at most {MAX_CACHE_BREAKPOINTS} cache marks are taken, the last ones are kept (AN-18)"
+        limit = MAX_CACHE_BREAKPOINTS
+        reason = f"Anthropic accepts at most {limit} cache breakpoints; kept the last {limit} (AN-18)"
         losses.append(Loss(f"{paths[id(block)]}.cache_control", "cache_control", reason))
     has_five_minutes = False
     for block in breakpoints[-MAX_CACHE_BREAKPOINTS:]:
@@ -439,7 +452,7 @@ def limit_cache_breakpoints(body: dict[str, Any], cache_breakpoints: CacheBreakp
             has_five_minutes = True
         elif has_five_minutes:
             block["cache_control"] = {**block["cache_control"], "ttl": "5m"}
-            reason = "an hour may not follow five minutes (AN-18)"
+            reason = "a 1h breakpoint must not follow a 5m one; sent 5m (AN-18)"
             losses.append(Loss(f"{paths[id(block)]}.cache_control.ttl", "ttl", reason))
 
 

@@ -1,9 +1,8 @@
 """Requests of the Messages API, read and written.
 
 A parameter that other formats have too becomes a field of the request; every other one, or a malformed one, is kept in
-`native["anthropic"]` and written last. The system prompt is a leading `system` message. Normalisations are listed in
-docs/architecture.md. Added without a loss: `max_tokens` (4096, more if the thinking budget needs it) and a text in an empty failed
-result.
+`native["anthropic"]` and written last. The system prompt is a leading `system` message. docs/architecture.md lists what is
+normalised. Added without a loss: `max_tokens` (4096, more if the thinking budget needs it) and text in an empty failed result.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any
 from antiphon.errors import WireError
 from antiphon.parts import Native, Text
 from antiphon.wire.anthropic.content import ContentWriter, collapse_text, read_block
-from antiphon.wire.anthropic.messages import MessageListWriter, MessageReader, TypedMessage, scan_message
+from antiphon.wire.anthropic.messages import MessageListReader, MessageListWriter, TypedMessage, scan_message
 from antiphon.wire.anthropic.parameters import (
     DEFAULT_MAX_TOKENS,
     HOST_PARAMETERS,
@@ -29,7 +28,7 @@ from antiphon.wire.anthropic.parameters import (
     write_thinking_and_format,
 )
 from antiphon.wire.anthropic.tools import read_choice, read_tool, write_choice, write_tools
-from antiphon.wire.codec.typed_reader import TypedReader
+from antiphon.wire.codec.typed_reader import RequestScanner, TypedReader
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions, json_type_name
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.request import Message, ModelRequest
@@ -41,31 +40,13 @@ def read_request(body: dict[str, Any]) -> ModelRequest:
     messages = body.get("messages")
     if type(messages) is not list:
         raise WireError(f"messages: expected an array, got {json_type_name(messages)}")
-    reader = MessageReader()
+    reader = MessageListReader({})
     for message in messages:
-        reader.add(message)
-    return _build_request(reader.messages, {name: value for name, value in body.items() if name != "messages"})
+        reader.add_generic(message)
+    return _build_request(reader.finish(), {name: value for name, value in body.items() if name != "messages"})
 
 
-class _MessageList:
-    """The messages of one request, read one by one."""
-
-    def __init__(self, unread: dict[str, Any]) -> None:
-        self._unread = unread
-        self._reader = MessageReader()
-        self.add = self._reader.add_typed
-        self.add_generic = self._reader.add
-
-    def finish(self) -> ModelRequest:
-        return _build_request(self._reader.messages, self._unread)
-
-
-_TYPED = TypedReader("messages", TypedMessage, HOST_PARAMETERS, _MessageList, scan_message)
-decode_request = _TYPED.read
-scan_request = _TYPED.scan
-
-
-def _build_request(messages: list[Message], unread: dict[str, Any]) -> ModelRequest:
+def _build_request(messages: tuple[Message, ...], unread: dict[str, Any]) -> ModelRequest:
     """The request of messages and the other fields of the body."""
     leading: tuple[Message, ...] = ()
     fields: dict[str, Any] = {}
@@ -86,6 +67,10 @@ def _build_request(messages: list[Message], unread: dict[str, Any]) -> ModelRequ
     return ModelRequest(messages=(*leading, *messages), native=native, **fields)
 
 
+decode_request = TypedReader("messages", TypedMessage, HOST_PARAMETERS, MessageListReader, _build_request).read
+scan_request = RequestScanner("messages", TypedMessage, scan_message).scan
+
+
 def _read_system(system: str | list[Any]) -> tuple[Message, ...]:
     if isinstance(system, str):
         return (Message("system", (Text(system),)),) if system else ()
@@ -101,7 +86,7 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
     limit = request.max_output_tokens
     body["max_tokens"] = DEFAULT_MAX_TOKENS if limit is None else max(0, limit)
     if limit is not None and limit < 0:
-        losses.append(Loss("max_output_tokens", str(limit), "the least is 0 (AN-01)"))
+        losses.append(Loss("max_output_tokens", str(limit), "below the minimum 0; sent 0 (AN-01)"))
     if request.stream is not None:
         body["stream"] = request.stream
 
@@ -127,7 +112,7 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
         limit_cache_breakpoints(body, blocks.cache_breakpoints, losses)
     for name, default in UNSUPPORTED_FIELDS.items():
         if getattr(request, name) not in (None, default):
-            losses.append(Loss(name, name, "the Messages API has no such parameter"))
+            losses.append(Loss(name, name, "Anthropic has no such parameter; dropped"))
     lose_native(losses, "native", request.native, FORMAT)
     for name, value in extras.items():
         is_shared = name in ("metadata", "output_config") and type(value) is dict and type(body.get(name)) is dict

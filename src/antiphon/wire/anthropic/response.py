@@ -26,6 +26,7 @@ from antiphon.wire.anthropic.content import (
 )
 from antiphon.wire.anthropic.errors import read_error
 from antiphon.wire.codec.typed_reader import UsageScanner
+from antiphon.wire.format import json_type_name
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.output import ModelOutput, StopReason
 from antiphon.wire.tool_calls import IdMapper
@@ -33,7 +34,7 @@ from antiphon.wire.vendors.anthropic import FORMAT, unread_fields
 
 
 def read_usage(raw: Any) -> TokenUsage | None:
-    """The counts of a usage object; None if it is none."""
+    """The counts of a usage object; None if it is not an object."""
     if type(raw) is not dict:
         return None
     cached, stored = _count(raw, "cache_read_input_tokens"), _count(raw, "cache_creation_input_tokens")
@@ -55,7 +56,7 @@ def _count(raw: dict[str, Any], name: str) -> int:
 
 
 def write_usage(usage: TokenUsage | None) -> dict[str, Any]:
-    """A usage object: the provider's own if it is from here."""
+    """A usage object; the original one if it came from Anthropic."""
     if usage is None:
         return {"input_tokens": 0, "output_tokens": 0}
     if usage.format == FORMAT and usage.raw is not None:
@@ -98,11 +99,11 @@ RESPONSE_FIELDS = frozenset({"type", "role", "content", "id", "model", "stop_rea
 
 
 def read_response(body: dict[str, Any]) -> ModelOutput:
-    """An answer in neutral terms."""
+    """The response in neutral terms. Raises `WireError` if `content` is not a list."""
     content = body.get("content")
     if type(content) is not list:
         detail = f": {read_error(body).message}" if body.get("type") == "error" else ""
-        raise WireError(f"content: an answer of {FORMAT} has a list of blocks, not {type(content).__name__}{detail}")
+        raise WireError(f"content: expected an array, got {json_type_name(content)}{detail}")
     parts = tuple([read_output_block(block) for block in content])
     extras = (unread_fields(body, RESPONSE_FIELDS) or {}).get(FORMAT, {})
     stop, stop_extras = read_stop_reason(body.get("stop_reason"), any(type(part) is ToolCallRequest for part in parts))
@@ -130,7 +131,7 @@ def read_response(body: dict[str, Any]) -> ModelOutput:
 
 
 def read_stop_reason(stop_word: Any, has_calls: bool) -> tuple[StopReason, dict[str, Any]]:
-    """Why an answer stopped, and the provider's word where it says more."""
+    """The stop reason, and the original one as an extra where it is more specific."""
     if stop_word is None:
         return "", {}
     stop = STOP_REASONS.get(stop_word, "other") if type(stop_word) is str else "other"
@@ -140,7 +141,7 @@ def read_stop_reason(stop_word: Any, has_calls: bool) -> tuple[StopReason, dict[
 
 
 def write_response(output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
-    """An answer as clients of the Messages API expect it."""
+    """A response body."""
     is_same_format = output.format == FORMAT
     content: list[Any] = []
     for position, part in enumerate(output.parts):
@@ -150,7 +151,7 @@ def write_response(output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
         block = _write_block(part, is_same_format, f"parts[{position}]", losses)
         if block is not None:
             content.append(block)
-    reason = "an answer has one candidate here"
+    reason = "Anthropic returns one candidate; dropped"
     losses.extend(Loss(f"others[{number}]", "candidate", reason) for number in range(len(output.others)))
     report_created(output.created, losses)
     extras = own_extras(output.native, losses, "native", FORMAT)
@@ -169,7 +170,7 @@ def write_response(output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
 
 
 def message_id(source_id: str, is_same_format: bool) -> str:
-    """The id of an answer; one of another format stands behind the prefix of this one."""
+    """The id of a response; ids of other formats get the prefix of this one."""
     if is_same_format and source_id:
         return source_id
     return MESSAGE_IDS.to_wire(f"msg_{source_id}") if source_id else f"msg_{new_id()}"
@@ -177,17 +178,17 @@ def message_id(source_id: str, is_same_format: bool) -> str:
 
 def report_created(created: int | None, losses: list[Loss]) -> None:
     if created is not None:
-        losses.append(Loss("created", "created", "an answer does not tell its time here"))
+        losses.append(Loss("created", "created", "Anthropic does not report the time; dropped"))
 
 
 def write_stop_reason(stop: StopReason, has_refusal: bool, is_same_format: bool, losses: list[Loss]) -> str | None:
-    """The word for why an answer stopped."""
+    """The `stop_reason` of a response."""
     if not stop and is_same_format:
         return None
     if has_refusal and stop in ("", "end"):
         return "refusal"
     if stop in _APPROXIMATED and not is_same_format:
-        losses.append(Loss("stop_reason", stop, f"the nearest word here is {STOP_WORDS[stop]}"))
+        losses.append(Loss("stop_reason", stop, f'no matching stop_reason; sent "{STOP_WORDS[stop]}"'))
     return STOP_WORDS.get(stop, "end_turn")
 
 

@@ -31,7 +31,7 @@ from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.rules import Violation
 
 MESSAGE_FIELDS = frozenset({"role", "content"})
-# A beta lets a system message set the effort from there on; the body does not show which betas are on.
+# A beta lets a system message set the effort from there on, and betas are in a header.
 SYSTEM_FIELDS = MESSAGE_FIELDS | {"output_config"}
 ROLES = ("user", "assistant", "system")
 SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
@@ -139,7 +139,7 @@ def _check_ending(context: RuleContext, final: int, message: Any) -> None:
     last = blocks[-1].get("text") if blocks and block_type(blocks[-1]) == "text" else content
     if isinstance(last, str) and last[-1:].isspace():
         context.error("AN-06", f"messages.{final}", "final assistant content cannot end with trailing whitespace")
-    # A turn with a server call may be one that the provider paused in the middle of its own tools (pause_turn).
+    # A turn with a server call may be one that the provider paused during its own tools (pause_turn).
     is_paused = any(block_type(block) in SERVER_CALLS for block in blocks)
     is_continued = is_paused or context.body.get("fallback_credit_token") is not None
     if not context.capabilities.accepts_prefill and not is_continued:
@@ -159,7 +159,7 @@ def _role_and_blocks(message: Any) -> tuple[str, list[Any]]:
 
 
 def _check_thinking_loop(context: RuleContext, messages: list[Any]) -> None:
-    """A tool loop under way that shows no thinking at all, while thinking is enabled (AN-30)."""
+    """The current tool loop has no thinking blocks although thinking is enabled (AN-30)."""
     thinking = context.body.get("thinking")
     if not isinstance(thinking, dict) or thinking.get("type") != "enabled":
         return
@@ -184,7 +184,7 @@ def _check_thinking_loop(context: RuleContext, messages: list[Any]) -> None:
 
 
 def _check_cross_field(context: RuleContext) -> None:
-    """What is known only of all messages together: what stands in them, and what does not go with that."""
+    """Rules that combine the messages with parameters."""
     body, system = context.body, context.first_system
     if system is not None:
         if not context.capabilities.accepts_system_role(is_native=True):
@@ -232,21 +232,21 @@ def check_sequence(messages: list[Any]) -> list[Violation]:
 
 
 class _TurnChecker(Struct):
-    """The messages read so far, as turns: the provider merges messages of one role before it looks (AN-02).
+    """The messages so far, as turns: the provider merges messages of one role before it checks (AN-02).
 
     System messages belong to no turn: calls before one may be answered after it.
     """
 
     violations: list[Violation] = []
-    role: str = ""  # of the turn under way
-    previous: str = ""  # of the message before, system included
-    last_kind: str = ""  # of the block before
-    calls: dict[str, int] = {}  # calls of the last assistant turn not answered yet: id, message index
-    answered: set[str] = set()  # those of them that are
+    role: str = ""  # of the current turn
+    previous: str = ""  # role of the previous message, system included
+    last_kind: str = ""  # type of the previous block
+    calls: dict[str, int] = {}  # calls of the last assistant turn without a result: id, message index
+    answered: set[str] = set()  # those with a result
     seen: set[str] = set()  # every call id so far
-    server_call_ids: set[str] = set()  # every id of a call the provider runs itself
+    server_call_ids: set[str] = set()  # calls the provider runs itself
     is_leading: bool = False  # nothing but results yet in this user turn
-    text_after_call_reported: bool = False  # text after a call was reported for this turn
+    text_after_call_reported: bool = False
 
     def read(self, index: int, message: Any) -> None:
         role, blocks = _role_and_blocks(message)
@@ -270,7 +270,7 @@ class _TurnChecker(Struct):
         self.violations.append(Violation("AN-03", f"messages.{index}", message))
 
     def end_turn(self, role: str) -> None:
-        """Close the turn under way before one of another role begins."""
+        """End the current turn before one of another role."""
         is_answering = self.role == "assistant" and role == "user"
         if not is_answering:
             if self.calls:
@@ -303,7 +303,7 @@ class _TurnChecker(Struct):
         elif kind.endswith("_tool_result"):
             self._read_server_result(index, position, kind, block.get("tool_use_id"))
         elif kind == "text" and self.calls and self.role == "assistant" and not self.text_after_call_reported:
-            # Refused in the one recording there is, though the rule book has it as an advisory (AN-29).
+            # Rejected in the only recording, although documented as a recommendation (AN-29).
             self._report_calls("AN-29")
             self.text_after_call_reported = True
 
@@ -330,7 +330,7 @@ class _TurnChecker(Struct):
             self.violations.append(Violation("AN-09", f"messages.{index}.content.{position}", message))
         else:
             self.answered.add(call_id)
-            # A result behind other content does not count: the call is reported when the turn ends (AN-08).
+            # A result after other content does not count: the call is reported at the end of the turn (AN-08).
             if self.is_leading:
                 del self.calls[call_id]
 

@@ -33,7 +33,7 @@ _KEYS = NameMapper(PROPERTY_KEY.pattern)
 
 
 def as_object_schema(schema: dict[str, Any] | None, path: str, losses: list[Loss]) -> dict[str, Any]:
-    """A schema that may be the input of a tool."""
+    """The schema as a valid tool input."""
     if schema is None:
         return {"type": "object", "properties": {}}
     if not _UNSUPPORTED_AT_ROOT.isdisjoint(schema):
@@ -68,7 +68,7 @@ def _merge_combinators(
         return schema
     merged = {name: value for name, value in schema.items() if name not in COMBINATORS}
     for name in present:
-        reason = "a combinator at the root is not taken (AN-16): its branches were laid over each other"
+        reason = "Anthropic does not support combinators at the root; merged the branches (AN-16)"
         losses.append(Loss(f"{path}.{name}", name, reason))
         branch_values = schema[name] if isinstance(schema[name], list) and depth < _MAX_DEPTH else []
         branches = [
@@ -95,7 +95,7 @@ def _resolve_reference(schema: dict[str, Any], defs: Any, path: str, losses: lis
             break
         reference = definition["$ref"]
     if not isinstance(definition, dict) or "$ref" in definition:
-        losses.append(Loss(f"{path}.$ref", "$ref", "what the root refers to is not in the schema"))
+        losses.append(Loss(f"{path}.$ref", "$ref", "unresolved reference at the root; dropped"))
         return siblings
     return {**definition, **siblings}
 
@@ -133,9 +133,9 @@ def _wrap_as_object(schema: dict[str, Any], path: str, losses: list[Loss]) -> di
     if kind is None:
         return {**schema, "type": "object"}
     if isinstance(kind, list) and "object" in kind:
-        losses.append(Loss(f"{path}.type", "type", "the input of a tool is an object and nothing else (AN-16)"))
+        losses.append(Loss(f"{path}.type", "type", "the root schema must be an object; sent only that type (AN-16)"))
         return {**schema, "type": "object"}
-    losses.append(Loss(path, "schema", "the input of a tool is an object (AN-16): this became its property `value`"))
+    losses.append(Loss(path, "schema", 'the root schema must be an object; wrapped as property "value" (AN-16)'))
     inner = {name: value for name, value in schema.items() if name != "$defs"}
     wrapped: dict[str, Any] = {"type": "object", "properties": {"value": inner}, "required": ["value"]}
     return {**wrapped, "$defs": schema["$defs"]} if "$defs" in schema else wrapped
@@ -147,7 +147,7 @@ def _with_valid_keys(
     names = {name: _KEYS.to_wire(name) for name in properties}
     for name, wire_name in names.items():
         if name != wire_name:
-            reason = f"keys are of the form {PROPERTY_KEY.pattern[:-2]} (AN-16): the model sees {wire_name}"
+            reason = f"must match {PROPERTY_KEY.pattern[:-2]}; sent as {wire_name} (AN-16)"
             losses.append(Loss(f"{path}.properties.{name}", "property key", reason))
     renamed = {**schema, "properties": {names[name]: value for name, value in properties.items()}}
     if isinstance(schema.get("required"), list):
@@ -156,7 +156,7 @@ def _with_valid_keys(
 
 
 def as_output_schema(schema: dict[str, Any], path: str, losses: list[Loss]) -> dict[str, Any]:
-    """A schema that may be the format of an answer."""
+    """The schema as a valid output format."""
     if not any(UNSUPPORTED_KEYWORDS & node.keys() for _, node in walk(schema)):
         return schema
     copy: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(schema))
@@ -165,6 +165,6 @@ def as_output_schema(schema: dict[str, Any], path: str, losses: list[Loss]) -> d
             value = node.pop(keyword)
             if keyword == "oneOf" and "anyOf" not in node:
                 node["anyOf"] = value
-            node_path, reason = format_path(path, schema_path), "the output format does not take this keyword (AN-32)"
+            node_path, reason = format_path(path, schema_path), "not supported in an output format; dropped (AN-32)"
             losses.append(Loss(f"{node_path}.{keyword}", keyword, reason))
     return copy

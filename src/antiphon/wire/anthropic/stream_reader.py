@@ -42,13 +42,13 @@ _STOP_FIELDS = frozenset({"type"})
 
 
 class _OpenBlock(Struct):
-    """A block under way: the part it is, or the whole of it if it is the provider's own."""
+    """An open block: its part, or all its data if it is native."""
 
     index: int
     kind: type
     data: dict[str, Any] = {}
-    pieces: list[str] = []  # of the input, in a block of the provider's own
-    initial_arguments: str = ""  # arguments that came with the start of a call, in case no others come
+    pieces: list[str] = []  # of the input of a native block
+    initial_arguments: str = ""  # arguments in the start of a call, used if no others follow
 
 
 class _TextDelta(Struct, forbid_unknown_fields=True, gc=False, tag="text_delta", tag_field="type"):
@@ -56,7 +56,7 @@ class _TextDelta(Struct, forbid_unknown_fields=True, gc=False, tag="text_delta",
 
 
 class _TextEvent(Struct, forbid_unknown_fields=True, gc=False, tag="content_block_delta", tag_field="type"):
-    """An event that is more of a text and nothing else: what most are, told while decoding."""
+    """An event that is only more text, as most are."""
 
     index: int
     delta: _TextDelta
@@ -90,13 +90,13 @@ class StreamReader:
         try:
             events = self._sse.feed(data)
         except SseOverflow:
-            self._fail("server", "an event of the stream never ends", deltas)
+            self._fail("server", "invalid stream: event too long", deltas)
             return deltas
         self._read(events, deltas, "server")
         return deltas
 
     def close(self) -> list[ModelOutputDelta]:
-        """The stream ended."""
+        """End of the stream."""
         deltas: list[ModelOutputDelta] = []
         if not self._has_ended:
             self._read(self._sse.close(), deltas, "stream_cut")
@@ -112,7 +112,7 @@ class StreamReader:
                 try:
                     text_event = _decode_text(event.data)
                 except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-                    self._text_open = False  # until text is said again, nothing is taken for granted
+                    self._text_open = False  # decode generically until the next text
                 else:
                     block = self._open.get(text_event.index)
                     if block is not None and block.kind is Text:
@@ -125,10 +125,10 @@ class StreamReader:
                 if event.data.strip() == b"[DONE]":
                     self._end_of_stream(deltas)
                 else:
-                    self._fail(malformed, "an event of the stream is not JSON", deltas)
+                    self._fail(malformed, "invalid stream: event is not JSON", deltas)
                 return
             if type(data) is not dict:
-                self._fail("server", "an event of the stream is not an object", deltas)
+                self._fail("server", "invalid stream: event is not an object", deltas)
                 return
             kind, number = data.get("type"), data.get("index")
             if kind == "content_block_delta":
@@ -195,7 +195,7 @@ class StreamReader:
         if type(delta) is not dict or type(number) is not int:
             return
         kind = delta.get("type")
-        if number not in self._open and kind in ("text_delta", "thinking_delta"):  # it came without a start
+        if number not in self._open and kind in ("text_delta", "thinking_delta"):  # a block without a start
             kind_name = str(kind).removesuffix("_delta")
             self._start_block(number, {"type": kind_name, kind_name: ""}, deltas)
         block = self._open.get(number)
@@ -277,7 +277,7 @@ class StreamReader:
         if self._stop_reason is not None:
             self._complete(deltas)
         else:
-            self._fail("stream_cut", "the stream ended before the answer was complete", deltas)
+            self._fail("stream_cut", "stream ended before the response was complete", deltas)
 
     def _fail(self, kind: ErrorKind, message: str, deltas: list[ModelOutputDelta]) -> None:
         self._has_ended = True
@@ -286,14 +286,14 @@ class StreamReader:
 
 
 def _model_after_fallback(block: dict[str, Any]) -> str:
-    """The model that a block hands the answer over to, or "" if it is another block."""
+    """The model named in a `fallback` block; "" for other blocks."""
     to = block.get("to") if block.get("type") == "fallback" else None
     model = to.get("model") if type(to) is dict else None
     return model if type(model) is str else ""
 
 
 def _append_native(block: _OpenBlock, delta: dict[str, Any]) -> None:
-    """Add a delta to a block of the provider's own: text and lists grow, everything else is replaced."""
+    """Add a delta to a native block: strings and lists are appended, everything else is replaced."""
     if delta.get("type") == "input_json_delta":
         if type(delta.get("partial_json")) is str:
             block.pieces.append(delta["partial_json"])
@@ -315,5 +315,5 @@ def _complete_native(block: _OpenBlock) -> dict[str, Any]:
     try:
         value = _decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeError):
-        value = {"_raw": text}  # cut off by the limit of tokens
+        value = {"_raw": text}  # cut off by the token limit
     return {**block.data, "input": value}

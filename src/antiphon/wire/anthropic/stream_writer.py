@@ -16,7 +16,7 @@ import msgspec
 
 from antiphon.history.usage import TokenUsage
 from antiphon.parts import Native, OutputPart, Refusal, Text, Thinking, ToolCallRequest
-from antiphon.wire.anthropic.content import EMPTY_ARGUMENTS, build_block, report_unsupported
+from antiphon.wire.anthropic.content import EMPTY_ARGUMENTS, build_block, report_raw_arguments, report_unsupported
 from antiphon.wire.anthropic.errors import write_error
 from antiphon.wire.anthropic.response import message_id, report_created, write_stop_reason, write_usage
 from antiphon.wire.delta import (
@@ -36,7 +36,7 @@ from antiphon.wire.vendors.anthropic import FORMAT
 
 _encode = msgspec.json.Encoder().encode
 _END = b"}}\n\n"
-# Where the extras of an answer stand in `message_delta`: these in its delta, the rest beside that.
+# Extras that belong inside the delta of `message_delta`; the others go beside it.
 _DELTA_FIELDS = ("container", "stop_details", "stop_reason", "stop_sequence", "type", "delta", "usage")
 
 
@@ -45,7 +45,7 @@ def _event(kind: str, **fields: Any) -> bytes:
 
 
 class _Block:
-    """The block that is open: `start` it once there is something in it, then say it, then `end` it."""
+    """The open block. `start` it with its first content, `append` to it, then `end` it."""
 
     _delta = ""
     _field = ""
@@ -80,8 +80,8 @@ class _Block:
         self.out.append(self._delta_prefix(kind, field) + _encode(value) + _END)
 
     def extend(self, extras: dict[str, Any]) -> None:
-        """What this format says beside the words, while the block is open."""
-        reason = "a block does not change once it has started"
+        """Add extras while the block is open."""
+        reason = "a block cannot change after its start; dropped"
         self.losses.extend(Loss(f"{self.path}.{name}", name, reason) for name in extras)
 
     def end(self) -> None:
@@ -130,8 +130,7 @@ class _CallBlock(_Block):
 
     def end(self) -> None:
         if not self._is_object and self._buffered.strip() not in EMPTY_ARGUMENTS:
-            reason = "the input of a call must be an object (AN-12): the text is in `_raw`"
-            self.losses.append(Loss(f"{self.path}.arguments", "arguments that are no object", reason))
+            report_raw_arguments(self.path, self.losses)
             super().append(_encode({"_raw": self._buffered}).decode())
         super().end()
 
@@ -163,7 +162,7 @@ class StreamWriter:
         self._usage: TokenUsage | None = None
         self._has_refusal = False
         self._block: _Block | None = None
-        self._part = -1  # the index of the part that is the open block
+        self._part = -1  # the part of the open block
         self._number = 0  # of the next block
         self._waiting: dict[int, list[ModelOutputDelta]] = {}
         self._dropped_parts: set[int] = set()  # parts that are not written
@@ -199,10 +198,10 @@ class StreamWriter:
         return b"".join(out)
 
     def close(self) -> bytes:
-        """The end; an error if the answer was not complete."""
+        """The end of the stream; an error if the response is not complete."""
         if self._has_ended:
             return b""
-        return self.write(Failed(ProviderError("the stream ended before the answer was complete", "stream_cut")))
+        return self.write(Failed(ProviderError("stream ended before the response was complete", "stream_cut")))
 
     def _write_message_start(self, out: list[bytes]) -> None:
         """Write `message_start`, once."""
@@ -242,7 +241,7 @@ class StreamWriter:
     def _continue_block(self, delta: ModelOutputDelta, out: list[bytes]) -> None:
         block = self._block
         if block is None:
-            return  # the part is lost
+            return  # the part was dropped
         if type(delta) is PartDelta:
             block.append(delta.text)
         elif type(delta) is PartExtended:
@@ -263,7 +262,7 @@ class StreamWriter:
         self._part = -1
 
     def _open_waiting(self, out: list[bytes]) -> None:
-        """Let the parts that have waited follow, until one is still open."""
+        """Write the waiting parts until one stays open."""
         while self._waiting and self._block is None:
             index = next(iter(self._waiting))
             for delta in self._waiting.pop(index):
@@ -276,7 +275,7 @@ class StreamWriter:
         path = f"parts[{delta.index}]"
         block = None
         if delta.candidate:
-            self.losses.append(Loss(path, "candidate", "an answer has one candidate here"))
+            self.losses.append(Loss(path, "candidate", "Anthropic returns one candidate; dropped"))
         else:
             block = self._new_block(delta.part, path)
         if block is None:

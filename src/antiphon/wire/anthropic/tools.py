@@ -43,7 +43,7 @@ def read_tool(tool: Any) -> ToolDefinition | Native:
 
 
 def read_choice(choice: dict[str, Any]) -> tuple[ToolChoice, bool | None] | None:
-    """The choice, and whether calls may be parallel; None if it is no choice we know."""
+    """The choice, and whether calls may be parallel; None if it is unknown."""
     kind, name, disables_parallel = choice.get("type"), choice.get("name"), choice.get("disable_parallel_tool_use")
     mode: Any = _MODES.get(kind) if type(kind) is str else None
     if mode is None or (disables_parallel is not None and type(disables_parallel) is not bool):
@@ -66,7 +66,7 @@ def write_tools(request: ModelRequest, cache_breakpoints: CacheBreakpoints, loss
         path = f"tools[{index}]"
         if isinstance(tool, Native):
             if tool.origin != FORMAT:
-                losses.append(Loss(path, "tool", f"it is a tool of {tool.origin}"))
+                losses.append(Loss(path, "tool", f"tool specific to {tool.origin}; dropped"))
                 continue
             block: Any = dict(tool.data) if type(tool.data) is dict else tool.data
             name = _native_name(tool)
@@ -81,7 +81,7 @@ def write_tools(request: ModelRequest, cache_breakpoints: CacheBreakpoints, loss
                 strict.check(block, path)
         if name is not None:
             if name in used_names:
-                losses.append(Loss(path, "tool", f"there is another tool {name!r} before it (AN-16)"))
+                losses.append(Loss(path, "tool", f'duplicate tool name "{name}"; dropped (AN-16)'))
                 continue
             used_names.add(name)
         if type(block) is dict and "cache_control" in block:
@@ -89,7 +89,9 @@ def write_tools(request: ModelRequest, cache_breakpoints: CacheBreakpoints, loss
         written.append(block)
     if written and all(type(tool) is dict and tool.get("defer_loading") is True for tool in written):
         del written[0]["defer_loading"]
-        losses.append(Loss("tools[0].defer_loading", "defer_loading", "not all tools may have it (AN-33)"))
+        losses.append(
+            Loss("tools[0].defer_loading", "defer_loading", "not allowed on all tools; dropped from the first (AN-33)")
+        )
     return written
 
 
@@ -107,16 +109,18 @@ def _write_tool(tool: ToolDefinition, path: str, losses: list[Loss]) -> dict[str
 
 
 def _allowed(request: ModelRequest, losses: list[Loss]) -> tuple[str, ...] | None:
-    """The names of the tools that may be called, if not all may."""
+    """The names of the allowed tools; None if all are allowed."""
     choice = request.tool_choice
     if choice is None or choice.mode != "allowed" or not request.tools:
         return None
     declared = {_native_name(tool) if isinstance(tool, Native) else tool.name for tool in request.tools}
     if not declared & set(choice.names):
-        losses.append(Loss("tool_choice.names", "the tools allowed", "none of them is there: all are given"))
+        losses.append(
+            Loss("tool_choice.names", "the tools allowed", "none of the allowed tools is declared; sent all tools")
+        )
         return None
     if declared - set(choice.names):
-        reason = "there is no choice among some of the tools here: the others were left out"
+        reason = "Anthropic has no list of allowed tools; sent only those (AN-17)"
         losses.append(Loss("tool_choice.names", "the tools not allowed", reason))
     return choice.names
 
@@ -128,19 +132,19 @@ def _native_name(tool: Native) -> str | None:
 
 @SchemaCache
 def _strict_costs(schema: dict[str, Any]) -> tuple[int, int, bool]:
-    """What counts for the strictness of a tool: its optional parameters, those of several types, whether it is circular."""
+    """What counts toward the limits on strict tools: optional and union parameters, and whether the schema is circular."""
     return *count_optional_and_unions(schema), bool(find_reference_cycle(schema))
 
 
 class _StrictToolLimits:
-    """How much strictness the tools written so far have used up (AN-16)."""
+    """How much of the limits on strict tools is used (AN-16)."""
 
     def __init__(self, losses: list[Loss]) -> None:
         self._losses = losses
         self._tools = self._optional = self._unions = 0
 
     def check(self, block: dict[str, Any], path: str) -> None:
-        """Take `strict` off a tool that is one too many, or refers to itself."""
+        """Remove `strict` from a tool that exceeds the limits or refers to itself."""
         optional, unions, is_circular = _strict_costs(block["input_schema"])
         exceeds_limits = (
             self._tools + 1 > MAX_STRICT_TOOLS
@@ -150,7 +154,9 @@ class _StrictToolLimits:
         )
         if exceeds_limits:
             del block["strict"]
-            self._losses.append(Loss(f"{path}.strict", "strict", "the limits on strict tools are reached (AN-16)"))
+            self._losses.append(
+                Loss(f"{path}.strict", "strict", "exceeds the limits on strict tools; sent without strict (AN-16)")
+            )
             return
         self._tools += 1
         self._optional += optional
@@ -160,12 +166,12 @@ class _StrictToolLimits:
 def write_choice(
     request: ModelRequest, tools: list[Any], capabilities: Capabilities, has_tools: bool, losses: list[Loss]
 ) -> dict[str, Any] | None:
-    """The choice among `tools`. `has_tools` is whether there is anything to choose from, here or at an MCP server."""
+    """The `tool_choice`. `has_tools` includes those of MCP servers."""
     choice, parallel = request.tool_choice, request.parallel_tool_calls
     if choice is None and parallel is None:
         return None
     if not has_tools:
-        reason = "it needs tools (AN-17)"
+        reason = "requires tools; dropped (AN-17)"
         if choice is not None:
             losses.append(Loss("tool_choice", "tool_choice", reason))
         if parallel is not None:
@@ -175,11 +181,21 @@ def write_choice(
     if written["type"] in ("any", "tool") and (
         not capabilities.accepts_forced_choice or request.max_output_tokens == 0
     ):
-        losses.append(Loss("tool_choice", written["type"], "a call cannot be demanded of this model (AN-17)"))
+        losses.append(
+            Loss(
+                "tool_choice",
+                written["type"],
+                'model does not support forced tool use; sent tool_choice "auto" (AN-17)',
+            )
+        )
         written = {"type": "auto"}
     if parallel is not None:
         if written["type"] == "none":
-            losses.append(Loss("parallel_tool_calls", "parallel_tool_calls", "no calls are to be made (AN-17)"))
+            losses.append(
+                Loss(
+                    "parallel_tool_calls", "parallel_tool_calls", 'not allowed with tool_choice "none"; dropped (AN-17)'
+                )
+            )
         else:
             written["disable_parallel_tool_use"] = not parallel
     if choice is not None:
@@ -194,8 +210,8 @@ def _write_choice_type(choice: ToolChoice, tools: list[Any], losses: list[Loss])
         return {"type": _CHOICE_TYPES[choice.mode]}
     name = NAMES.to_wire(choice.names[0]) if choice.names else None
     declared = [tool.get("name") if type(tool) is dict else None for tool in tools]
-    # A toolset brings names this body does not show.
+    # A toolset has names that are not in the body.
     if name is None or (declared and None not in declared and name not in declared):
-        losses.append(Loss("tool_choice.names", "the tool chosen", "it is not among the tools (AN-17)"))
+        losses.append(Loss("tool_choice.names", "the tool chosen", 'not declared; sent tool_choice "auto" (AN-17)'))
         return {"type": "auto"}
     return {"type": "tool", "name": name}
