@@ -11,7 +11,7 @@ import pytest
 from antiphon.errors import ProviderSetupError, UnknownProvider
 from antiphon.providers.credentials.secret import Credential
 from antiphon.providers.http_provider import HttpProviderClient, provider
-from antiphon.providers.presets import PRESETS, Preset, plain_base_url, preset_named
+from antiphon.providers.presets import PRESETS, Preset, get_preset, normalize_base_url
 from antiphon.wire import formats
 from antiphon.wire.openai_chat.dialects import DIALECTS
 from providers.scripted_server import Received, Reply, ScriptedServer
@@ -82,24 +82,24 @@ def test_the_version_of_azure_can_be_chosen() -> None:
     ],
 )
 def test_base_urls_as_people_write_them(given: str, plain: str) -> None:
-    assert plain_base_url(given, "p") == plain
+    assert normalize_base_url(given, "p") == plain
 
 
 @pytest.mark.parametrize("given", ["ftp://h", "https://", "://", "http://h:99999999", "file:///etc/passwd"])
 def test_a_base_url_that_is_none_is_refused(given: str) -> None:
     with pytest.raises(ProviderSetupError, match="p: the base URL is no http or https address"):
-        plain_base_url(given, "p")
+        normalize_base_url(given, "p")
 
 
 def test_a_password_in_a_base_url_is_refused_and_not_repeated() -> None:
     with pytest.raises(ProviderSetupError, match="holds a user name or a password") as refused:
-        plain_base_url(f"https://me:{KEY}@h/v1", "p")
+        normalize_base_url(f"https://me:{KEY}@h/v1", "p")
     assert KEY not in str(refused.value)
 
 
 def test_an_unknown_name_is_answered_with_near_ones() -> None:
     with pytest.raises(UnknownProvider, match=r"no provider is called 'antropic'. Did you mean anthropic\?"):
-        preset_named("antropic")
+        get_preset("antropic")
 
 
 @pytest.mark.parametrize(

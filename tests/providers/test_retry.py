@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from antiphon.providers.credentials.pool import CredentialPool
 from antiphon.providers.engine.retry_after import LONGEST, retry_after
-from antiphon.providers.retry import REACTIONS, Course, RetryPolicy, may_retry
+from antiphon.providers.retry import RETRY_RULES, RetryPlan, RetryPolicy, may_retry
 from antiphon.wire import formats
 from antiphon.wire.output import ErrorKind, ProviderError
 
@@ -122,7 +122,7 @@ def test_whatever_is_said_gives_a_wait_that_can_be_waited_for(
 
 
 def test_every_kind_of_error_has_a_reaction() -> None:
-    assert set(REACTIONS) == set(get_args(ErrorKind))
+    assert set(RETRY_RULES) == set(get_args(ErrorKind))
 
 
 @pytest.mark.parametrize(
@@ -166,13 +166,13 @@ class Clock:
         return self.now
 
 
-def course(clock: Clock, keys: int, *, total: float | None = None, retries: int = 2, rotations: int = 8) -> Course:
+def course(clock: Clock, keys: int, *, total: float | None = None, retries: int = 2, rotations: int = 8) -> RetryPlan:
     pool = CredentialPool(KEYS[:keys], clock=clock) if keys else None
     policy = RetryPolicy(retries=retries, rotations=rotations)
-    return Course(policy, pool, "m", total=total, clock=clock, fraction=lambda: 1.0)
+    return RetryPlan(policy, pool, "m", total=total, clock=clock, fraction=lambda: 1.0)
 
 
-def fail(this: Course, clock: Clock, error: ProviderError) -> list[float]:
+def fail(this: RetryPlan, clock: Clock, error: ProviderError) -> list[float]:
     """Every try fails with this error: the delays between them."""
     delays: list[float] = []
     while True:

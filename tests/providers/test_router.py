@@ -16,7 +16,7 @@ from antiphon.parts import Text, Thinking
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.default_model import default_model
-from antiphon.providers.router import FALLS_OVER, ProviderRouter
+from antiphon.providers.router import FALLBACK_RULES, ProviderRouter
 from antiphon.providers.routes import Route, Target
 from antiphon.providers.scripted import FunctionModel, ScriptedModel, Turn, call
 from antiphon.wire.delta import (
@@ -174,7 +174,7 @@ def test_a_failure_after_something_was_shown_is_passed_on(case: str, deltas: lis
     assert [attempt.error for attempt in options.report.attempts] == [error]
 
 
-@pytest.mark.parametrize("kind", FALLS_OVER)
+@pytest.mark.parametrize("kind", FALLBACK_RULES)
 def test_which_errors_are_worth_asking_somebody_else(kind: ErrorKind) -> None:
     deltas, _ = asked(failing(ProviderError("no", kind)), "m")
     assert assembled(deltas).is_finished == (kind != "invalid_request")

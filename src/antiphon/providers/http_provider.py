@@ -14,27 +14,25 @@ import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from functools import lru_cache
 from random import random as random_fraction
 from typing import Any
 from urllib.parse import urlsplit
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from antiphon.errors import ProviderSetupError
 from antiphon.history import ContextEntry, Origin
-from antiphon.providers.call import Attempt, ProviderCallOptions
+from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.credentials.pool import CredentialPool
-from antiphon.providers.credentials.secret import Credential, read_headers, scrubbed
+from antiphon.providers.credentials.secret import Credential
 from antiphon.providers.engine.attempt import UpstreamAttempt
 from antiphon.providers.presets import Preset, first_set_variable, get_preset, normalize_base_url
 from antiphon.providers.provider import Provider
 from antiphon.providers.rendering import render_call
 from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.transport.aiohttp_transport import AiohttpTransport
-from antiphon.providers.transport.request import HttpRequest, Timeouts, Transport
-from antiphon.wire import formats
+from antiphon.providers.transport.request import Timeouts, Transport
 from antiphon.wire.delta import Failed, ModelOutputDelta, is_visible
 from antiphon.wire.output import ProviderError
 from antiphon.wire.request import ModelRequest
@@ -179,7 +177,9 @@ class HttpProviderClient(ProviderClient):
             report.attempts.append(attempt.record(options.model))
 
     def _log_failure(self, options: ProviderCallOptions, error: ProviderError, delay: float | None) -> None:
-        action = "giving up" if delay is None else f"retrying in {delay:.2f} s" if delay else "retrying with another key"
+        action = (
+            "giving up" if delay is None else f"retrying in {delay:.2f} s" if delay else "retrying with another key"
+        )
         target = f"{self.name}/{options.model}"
         logger.info("[%s] %s: %s (%s); %s", options.request_id, target, error.message, error.kind, action)
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
 from antiphon.errors import CredentialError, NoUsableCredential
-from antiphon.providers.credentials.health import CredentialStatus, KeyState, Waits
+from antiphon.providers.credentials.health import CooldownPolicy, CredentialStatus, KeyState
 from antiphon.providers.credentials.pool import CredentialPool, Lease
-from antiphon.providers.credentials.secret import Credential, masked, read_headers, scrubbed
+from antiphon.providers.credentials.secret import Credential, masked, read_headers, scrub
 from antiphon.wire.output import ErrorKind, ProviderError
 
 FIRST, SECOND, THIRD = "sk-first-key-000000aaaa", "sk-second-key-00000bbbb", "third-key-0000000000cccc"
@@ -28,7 +28,7 @@ class Clock:
         return self.now
 
 
-def pool_of(*keys: str | Credential, waits: Waits | None = None) -> tuple[CredentialPool, Clock]:
+def pool_of(*keys: str | Credential, waits: CooldownPolicy | None = None) -> tuple[CredentialPool, Clock]:
     clock = Clock()
     return CredentialPool(keys or (FIRST, SECOND), clock=clock, waits=waits), clock
 
@@ -117,7 +117,7 @@ def test_a_probe_is_alone_and_its_success_heals() -> None:
 
 
 def test_a_probe_that_fails_cools_longer_up_to_a_bound() -> None:
-    pool, clock = pool_of(FIRST, waits=Waits(cooling=1.0, longest_cooling=6.0))
+    pool, clock = pool_of(FIRST, waits=CooldownPolicy(cooling=1.0, longest_cooling=6.0))
     waited = []
     lease = pool.acquire("m")
     for _ in range(5):
@@ -161,7 +161,7 @@ def test_a_probe_does_not_heal_what_was_prolonged_while_it_ran() -> None:
 
 
 def test_a_probe_that_was_given_up_or_lost_makes_room_for_another() -> None:
-    pool, clock = pool_of(FIRST, waits=Waits(probe=60.0))
+    pool, clock = pool_of(FIRST, waits=CooldownPolicy(probe=60.0))
     pool.acquire("m").failed(error("billing", 5.0))
     clock.now += 5
     pool.acquire("m").release()
@@ -176,7 +176,7 @@ def test_a_probe_that_was_given_up_or_lost_makes_room_for_another() -> None:
 
 
 def test_a_wait_that_nobody_can_mean_is_bounded() -> None:
-    pool, _ = pool_of(FIRST, waits=Waits(longest_asked=100.0))
+    pool, _ = pool_of(FIRST, waits=CooldownPolicy(longest_asked=100.0))
     pool.acquire("m").failed(error("rate_limit", 1e9))
     assert pool.status()[0].models["m"].seconds == 100.0
 
@@ -267,7 +267,7 @@ def test_what_a_provider_repeats_of_a_key_is_scrubbed_everywhere() -> None:
     assert FIRST not in shown
     assert "bad key sk-…aaaa!" in shown
     clean = ProviderError("nothing here")
-    assert scrubbed(clean, [FIRST]) is clean
+    assert scrub(clean, [FIRST]) is clean
 
 
 def test_header_values_that_are_read_from_somewhere_are_secret_whatever_the_name() -> None:
@@ -278,7 +278,7 @@ def test_header_values_that_are_read_from_somewhere_are_secret_whatever_the_name
 
 
 def test_the_longest_secret_is_masked_first() -> None:
-    said = scrubbed(ProviderError("bad: sk-abcdefgh-abcdefgh"), ["sk-abcdefgh", "sk-abcdefgh-abcdefgh"])
+    said = scrub(ProviderError("bad: sk-abcdefgh-abcdefgh"), ["sk-abcdefgh", "sk-abcdefgh-abcdefgh"])
     assert said.message == "bad: sk-…efgh"
 
 

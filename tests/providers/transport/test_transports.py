@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from antiphon.errors import TransportError
 from antiphon.providers.transport.aiohttp_transport import AiohttpTransport
-from antiphon.providers.transport.client import DirectTransport
+from antiphon.providers.transport.client import HttpClient
 from antiphon.providers.transport.decompress import Decompressor, MalformedBody
 from antiphon.providers.transport.request import HttpRequest, Timeouts, Transport
 from providers.transport.test_client import LENGTH, OK, WORDS, Host
 
 TRANSPORTS: dict[str, Callable[[], Transport]] = {
-    "direct": lambda: DirectTransport(AiohttpTransport({})),
+    "direct": lambda: HttpClient(AiohttpTransport({})),
     "aiohttp": lambda: AiohttpTransport({}),
 }
 both = pytest.mark.parametrize("name", TRANSPORTS)
