@@ -30,8 +30,8 @@ from antiphon.cli.history import store_place
 from antiphon.cli.serve import add_config, configured_by
 from antiphon.cli.terminal import joined, styled, write, write_json
 from antiphon.errors import AntiphonError, StoreError
-from antiphon.gateway.config import Config, ConfigRefused, GatewaySettings, ProviderSettings
-from antiphon.gateway.shared import store_of
+from antiphon.gateway.cluster.sync import store_of
+from antiphon.gateway.config.settings import Config, ConfigRefused, GatewaySettings, ProviderSettings
 from antiphon.history.opening import data_folder, folder_of, is_server, open_store
 from antiphon.history.private_files import exposure
 from antiphon.providers.credentials.secret import Credential, masked

@@ -22,7 +22,7 @@ from antiphon.cli.history_copy import opened
 from antiphon.cli.terminal import write_error
 from antiphon.conversation import Conversation, ToolLoop
 from antiphon.errors import RunBookRefused, StoreUnreachable
-from antiphon.gateway.logs import configure_logs
+from antiphon.gateway.observe.logs import configure_logs
 from antiphon.history import AgentHistory, HistoryStore, Run
 from antiphon.history.opening import folder_of
 from antiphon.providers.presets import PRESETS

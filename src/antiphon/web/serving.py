@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from antiphon.errors import ServeRefused, StoreError
-from antiphon.gateway.client_keys import is_loopback
-from antiphon.gateway.config import GatewaySettings
-from antiphon.gateway.metrics import Metrics
-from antiphon.gateway.origin import OriginRules
-from antiphon.gateway.server import Listener, bound
-from antiphon.gateway.serving import stopped_by_signals
+from antiphon.gateway.access.client_keys import is_loopback
+from antiphon.gateway.access.origin import OriginRules
+from antiphon.gateway.config.settings import GatewaySettings
+from antiphon.gateway.http.listener import Listener, bound
+from antiphon.gateway.observe.metrics import Metrics
+from antiphon.gateway.serve import stopped_by_signals
 from antiphon.history import HistoryStore
 from antiphon.history.opening import folder_of, open_store
 from antiphon.history.private_files import make_private_folder
