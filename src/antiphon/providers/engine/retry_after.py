@@ -121,7 +121,7 @@ def _reset_delay(headers: Mapping[str, str], now: float) -> float | None:
     """When the exhausted limits reset; if none is marked as exhausted, the soonest reset of any."""
     waits: list[tuple[bool, float]] = []
     for header, value in headers.items():
-        wait = _wait(value, now) if _is_reset_delay(header) else None
+        wait = _wait(value, now) if _is_reset(header) else None
         if wait is not None and wait > 0:
             waits.append((headers.get(header.replace("reset", "remaining", 1), "") == "0", wait))
     spent = [wait for is_spent, wait in waits if is_spent]
