@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from antiphon.providers.retry import RETRY_RULES, may_retry
-from antiphon.providers.router import FALLBACK_RULES
 from antiphon.wire import formats
 from antiphon.wire.output import ErrorKind, ProviderError
 
@@ -146,6 +145,6 @@ def test_what_is_done_about_an_error(name: str, status: int | None, body: Any, k
     assert error.kind == kind
     does = ["rotate"] if RETRY_RULES[error.kind].rotates else []
     does += ["retry"] if may_retry(error) else []
-    reach = FALLBACK_RULES[error.kind]
+    reach = RETRY_RULES[error.kind].fallback
     does += {"anywhere": ["fall back"], "another model": ["fall back to another model"]}.get(reach, [])
     assert ", ".join(does or ["give up"]) == done

@@ -176,11 +176,11 @@ def fail(this: RetryPlan, clock: Clock, error: ProviderError) -> list[float]:
     """Every try fails with this error: the delays between them."""
     delays: list[float] = []
     while True:
-        if this.begin():
+        if this.begin_attempt():
             this.error = error
             if this.lease is not None:
                 this.lease.failed(error)
-        delay = this.next_delay()
+        delay = this.delay_after_failure()
         if delay is None:
             return delays
         delays.append(delay)
@@ -216,4 +216,4 @@ def test_a_wait_that_would_pass_the_deadline_is_not_begun() -> None:
     clock = Clock()
     this = course(clock, 0, total=1.0)
     assert fail(this, clock, ProviderError("down", "server")) == [0.5]
-    assert this.remaining() == 0.5
+    assert this.time_left() == 0.5

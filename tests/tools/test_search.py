@@ -164,7 +164,7 @@ REFUSALS = [
     ((200, {"content-type": "text/html"}, b"<html>Please log in</html>"), "no search result", True),
     ((200, {}, b'{"results": [{"title": "no url"}]}'), "no search result", True),
     ((200, {}, b'{"results": "many"}'), "no search result", True),
-    ((200, {"cut": "yes"}, b'{"results": [], "and": "much more"}'), "before the answer ended", True),
+    ((200, {"cut": "yes"}, b'{"results": [], "and": "much more"}'), "before the response ended", True),
     ((200, {}, b'{"results": [' + b" " * 4_100_000), "far too much", False),
     (refusal(401, f"The key {KEY} is not valid."), "The key …cdef is not valid.", False),
 ]

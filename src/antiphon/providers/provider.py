@@ -42,6 +42,7 @@ class Provider:
         timeouts: Timeouts,
         retry: RetryPolicy,
         api_version: str = "",
+        hold: float = 10.0,
         environ: Mapping[str, str] | None = None,
         clock: Callable[[], float] = time.monotonic,
         fraction: Callable[[], float] = random_fraction,
@@ -54,6 +55,8 @@ class Provider:
         self.pool = pool
         self.transport = transport
         self.api_version = api_version
+        self.hold = hold
+        """Seconds that the gateway holds back a stream without a visible event."""
         self.clock = clock
         values, self._header_secrets = read_headers(headers, environ)
         own = {header.lower(): value for header, value in preset.headers}

@@ -10,7 +10,7 @@ from antiphon.context.tokens import CHARACTERS_PER_TOKEN, CharacterEstimate
 from antiphon.history import ContextEntry
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
-from antiphon.providers.default_model import OFFERS, OFFLINE, SERVERS, Choice, default_model
+from antiphon.providers.default_model import LOCAL_SERVERS, OFFLINE, PREFERRED, ModelChoice, default_model
 from antiphon.providers.presets import PRESETS
 from antiphon.providers.router import ProviderRouter
 from antiphon.wire.delta import Finished, ModelOutputDelta, PartDelta, UsageReported
@@ -25,7 +25,7 @@ class ChatModels:
     def __init__(
         self,
         router: ProviderRouter,
-        choice: Choice,
+        choice: ModelChoice,
         names: Sequence[str] = (),
         check: Callable[[str], object] | None = None,
     ) -> None:
@@ -92,9 +92,11 @@ def models_of_environment(environ: Mapping[str, str], model: str | ProviderClien
     offer = default_model(environ)
     if isinstance(model, ProviderClient):
         router = ProviderRouter({model.name: model}, default=model.name, environ=environ)
-        return ChatModels(router, Choice(model.name, "given by the program", "Name another as provider/model."), ())
+        return ChatModels(
+            router, ModelChoice(model.name, "given by the program", "Name another as provider/model."), ()
+        )
     if model and model != offer.model:
-        choice = Choice(model, "as you asked", "Name another model as provider/model to change it.")
+        choice = ModelChoice(model, "as you asked", "Name another model as provider/model to change it.")
     else:
         choice = offer
     router = ProviderRouter(default=choice.model, environ=environ)
@@ -103,7 +105,7 @@ def models_of_environment(environ: Mapping[str, str], model: str | ProviderClien
 
 
 def _offered(environ: Mapping[str, str]) -> Iterator[str]:
-    for provider, model in (*OFFERS, *SERVERS):
+    for provider, model in (*PREFERRED, *LOCAL_SERVERS):
         preset = PRESETS[provider]
         keys = (*preset.key_variables, *preset.bearer_variables) if preset.needs_key else preset.base_url_variables
         if any(environ.get(variable, "").strip() for variable in keys):

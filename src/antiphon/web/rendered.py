@@ -17,7 +17,7 @@ from antiphon.context import render_live_context
 from antiphon.errors import ConversationError
 from antiphon.history import AgentHistory, AgentHistorySnapshot, HistoryEntry, ModelOutputEntry, Origin
 from antiphon.providers.call import ProviderCallOptions
-from antiphon.providers.default_model import OFFERS
+from antiphon.providers.default_model import PREFERRED
 from antiphon.providers.http_provider import HttpProviderClient
 from antiphon.providers.presets import PRESETS
 from antiphon.providers.transport.request import HttpRequest, HttpResponse
@@ -28,7 +28,7 @@ LONGEST = 64 * 1024
 _SHOWN = 400
 _NOWHERE = "http://nowhere.invalid"
 
-_MODELS = dict(OFFERS)
+_MODELS = dict(PREFERRED)
 _TARGETS = {
     "openai-chat": Origin("openai", "openai-chat", _MODELS["openai"]),
     "openai-responses": Origin("openai-responses", "openai-responses", _MODELS["openai"]),

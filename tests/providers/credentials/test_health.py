@@ -188,14 +188,14 @@ def test_only_one_call_probes_at_a_time(tmp_path: Path) -> None:
         story = Story(tmp_path / "key")
         for event in [*events, "wait 600", "probe m"]:
             story.play(event)
-        with pytest.raises(NoUsableCredential, match="is being tried by another call"):
+        with pytest.raises(NoUsableCredential, match="is being probed by another call"):
             story.pool.acquire("m")
 
 
 def test_a_rejected_key_says_when_it_is_tried_again(tmp_path: Path) -> None:
     story = Story(tmp_path / "key")
     story.play("401 m")
-    with pytest.raises(NoUsableCredential, match="k was rejected and is tried again in 120") as none:
+    with pytest.raises(NoUsableCredential, match="k is rejected for 120") as none:
         story.pool.acquire("m")
     assert none.value.soonest == pytest.approx(120)
     assert none.value.kind == "authentication"

@@ -167,7 +167,7 @@ def test_an_answer_that_breaks_off_is_told_as_that(said: bytes) -> None:
         with pytest.raises(TransportError) as caught:
             await asked(transport, url)
         assert caught.value.code == "connection_lost"
-        assert ("before the answer ended" in str(caught.value)) is (b"\r\n\r\n" in said)
+        assert ("before the response ended" in str(caught.value)) is (b"\r\n\r\n" in said)
 
     with_host(lambda: Host([said], closes=True), work)
 

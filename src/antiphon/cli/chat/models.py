@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from antiphon.errors import ProviderSetupError, RoutingError
 from antiphon.history import HistoryEntry, ModelOutputEntry
-from antiphon.providers.default_model import OFFERS
+from antiphon.providers.default_model import PREFERRED
 from antiphon.providers.presets import PRESETS
 from antiphon.providers.router import ProviderRouter
 
@@ -20,7 +20,7 @@ def models_used(entries: Iterable[HistoryEntry]) -> list[str]:
 
 def models_elsewhere(here: Sequence[str]) -> list[tuple[str, str]]:
     """Models that would be there if a key was: the name, and the variable to set."""
-    offered = ((f"{name}/{model}", PRESETS[name].key_variables[0]) for name, model in OFFERS)
+    offered = ((f"{name}/{model}", PRESETS[name].key_variables[0]) for name, model in PREFERRED)
     return [(name, variable) for name, variable in offered if name not in here]
 
 
@@ -31,7 +31,7 @@ def model_named(wanted: str, here: Sequence[str], router: ProviderRouter, enviro
     try:
         provider = router.resolve(name)[0].provider
     except RoutingError:
-        offered = [*here, *(f"{provider}/{model}" for provider, model in OFFERS)]
+        offered = [*here, *(f"{provider}/{model}" for provider, model in PREFERRED)]
         parts = {part: name for name in reversed(offered) for part in (name, name.partition("/")[2])}
         near = dict.fromkeys(parts[part] for part in difflib.get_close_matches(wanted, parts, n=3))
         if not near:

@@ -27,7 +27,7 @@ from antiphon.errors import (
 from antiphon.history import AgentHistory, ConversationInfo, ModelInputEntry
 from antiphon.history.opening import folder_of, open_store, shown
 from antiphon.history.private_files import make_private_folder
-from antiphon.providers.default_model import Choice
+from antiphon.providers.default_model import ModelChoice
 from antiphon.tools.builtin import PlanStore
 from antiphon.tools.executor import ask_before_changes
 from antiphon.tools.tool import Tool
@@ -63,7 +63,7 @@ class ChatSession:
         self._environ = environ
         self.folder = folder_of(settings.store)
         offer = models_of_environment(environ)
-        self.choice: Choice = offer.choice
+        self.choice: ModelChoice = offer.choice
         self._menu = offer.names
         self._router = offer.router
         asked = self._named(settings.model) if settings.model else ""

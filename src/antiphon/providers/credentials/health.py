@@ -280,7 +280,7 @@ class KeyHealth:
         if until <= now:
             return "is being probed by another call"
         if any(is_rejection(scope) and now < cooldown.deadline for scope, cooldown in cooldowns.items()):
-            return f"was rejected; next try in {until - now:.1f} s"
+            return f"is rejected for {until - now:.1f} s"
         return f"{'is exhausted' if EXHAUSTED in cooldowns else 'is rate limited'} for {until - now:.1f} s"
 
     def status(self, now: float) -> CredentialStatus:

@@ -62,8 +62,8 @@ class UpstreamAttempt:
         """Send the request; the response if its status is a success. Raises `UpstreamFailed`."""
         try:
             response = await self._provider.transport.send(self._request)
-        except TransportError as error:
-            raise UpstreamFailed(error_from_transport(error)) from None
+        except TransportError as lost:
+            raise UpstreamFailed(error_from_transport(lost)) from None
         self.status, self.headers = response.status, response.headers
         if 200 <= response.status < 300:
             return response
@@ -140,7 +140,7 @@ async def _read_error(wire: Format, request: HttpRequest, response: HttpResponse
         return ProviderError(
             f"{request.host} redirects to {target.scheme}://{target.netloc.rpartition('@')[2]}{target.path}; "
             "keys are not sent there; if it is correct, use it as the base URL",
-            "server",
+            "not_found",
             response.status,
             "redirected",
         )
