@@ -87,7 +87,7 @@ def test_base_urls_as_people_write_them(given: str, plain: str) -> None:
 
 @pytest.mark.parametrize("given", ["ftp://h", "https://", "://", "http://h:99999999", "file:///etc/passwd"])
 def test_a_base_url_that_is_none_is_refused(given: str) -> None:
-    with pytest.raises(ProviderSetupError, match="p: invalid base URL"):
+    with pytest.raises(ProviderSetupError, match="p: the base URL is not an http or https URL"):
         normalize_base_url(given, "p")
 
 

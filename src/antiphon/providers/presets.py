@@ -108,7 +108,7 @@ def normalize_base_url(base_url: str, name: str) -> str:
     except ValueError:
         is_usable = False
     if not is_usable:
-        raise ProviderSetupError(f"{name}: invalid base URL; use an http or https URL such as https://host/v1")
+        raise ProviderSetupError(f"{name}: the base URL is not an http or https URL; use one like https://host/v1")
     if parts.username is not None or parts.password is not None:
         raise ProviderSetupError(
             f"{name}: the base URL contains a user name or password; pass it in headers or keys instead"
