@@ -126,7 +126,7 @@ def test_one_call_too_many_says_what_was_asked() -> None:
 
 @pytest.mark.parametrize("turn", [7, object(), {"text": "no"}])
 def test_what_cannot_be_said_is_refused(turn: Turn) -> None:
-    with pytest.raises(ScriptError, match="give text, parts"):
+    with pytest.raises(ScriptError, match="use text, parts"):
         deltas_of(ScriptedModel(turn))
 
 

@@ -198,7 +198,7 @@ def test_a_service_that_is_not_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "said"), [("env:NO_SUCH_KEY", "NO_SUCH_KEY is not set"), ("käy-käy-käy-käy", "no header can carry")]
+    ("key", "said"), [("env:NO_SUCH_KEY", "NO_SUCH_KEY is not set"), ("käy-käy-käy-käy", "an HTTP header cannot carry")]
 )
 def test_a_key_that_cannot_be_used(key: str, said: str) -> None:
     with pytest.raises(ToolError, match=said):

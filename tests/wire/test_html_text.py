@@ -34,7 +34,7 @@ def test_a_page_is_known_and_has_a_title() -> None:
     assert not is_page("a < b and c > d")
     assert page_title(PAGE) == "502 Bad Gateway"
     assert page_title("<html><body>") == ""
-    assert "status 502 and a page instead of an answer: 502 Bad Gateway;" in html_summary(PAGE.encode(), 502)
+    assert "an HTML page with status 502: 502 Bad Gateway;" in html_summary(PAGE.encode(), 502)
 
 
 @pytest.mark.parametrize(

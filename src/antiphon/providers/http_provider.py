@@ -27,8 +27,8 @@ from antiphon.providers.client import ProviderClient
 from antiphon.providers.credentials.pool import CredentialPool
 from antiphon.providers.credentials.secret import Credential
 from antiphon.providers.engine.attempt import UpstreamAttempt
+from antiphon.providers.engine.provider import Provider
 from antiphon.providers.presets import Preset, first_set_variable, get_preset, normalize_base_url
-from antiphon.providers.provider import Provider
 from antiphon.providers.rendering import render_call
 from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.transport.aiohttp_transport import AiohttpTransport

@@ -153,7 +153,7 @@ def test_members_may_be_cut_anywhere(members: list[bytes], cuts: list[int]) -> N
 def test_the_whole_is_bounded_and_deflate_has_one_member() -> None:
     bounded = Decompressor("gzip", max_total=1000)
     assert len(bounded.feed(gzip.compress(bytes(600)))) == 600
-    with pytest.raises(MalformedBody, match="beyond all bounds"):
+    with pytest.raises(MalformedBody, match="too large"):
         bounded.feed(gzip.compress(bytes(600)))
     deflate = Decompressor("deflate")
     assert deflate.feed(zlib.compress(WORDS)) == WORDS

@@ -19,8 +19,8 @@ from antiphon.providers.call import Attempt
 from antiphon.providers.credentials.pool import Lease
 from antiphon.providers.engine.attempt import UpstreamAttempt
 from antiphon.providers.engine.attempt import UpstreamFailed as UpstreamFailed
+from antiphon.providers.engine.provider import Provider
 from antiphon.providers.engine.response_reader import ResponseReader, error_from_transport, read_whole
-from antiphon.providers.provider import Provider
 from antiphon.providers.transport.request import HttpResponse
 from antiphon.wire import Format
 from antiphon.wire.delta import Failed, ModelOutputDelta, is_visible

@@ -15,9 +15,9 @@ from msgspec import structs
 
 from antiphon.errors import TransportError
 from antiphon.providers.call import Attempt
+from antiphon.providers.engine.provider import Provider
 from antiphon.providers.engine.response_reader import ResponseReader, error_from_status, error_from_transport
 from antiphon.providers.engine.retry_after import retry_after
-from antiphon.providers.provider import Provider
 from antiphon.providers.retry import RetryPlan
 from antiphon.providers.transport.request import HttpRequest, HttpResponse
 from antiphon.wire import Format
