@@ -23,10 +23,10 @@ from antiphon.history import ContextEntry, Origin, TokenUsage
 from antiphon.parts import Text, ToolCallRequest
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
-from antiphon.providers.http import HttpProviderClient
+from antiphon.providers.engine.response_reader import unfolded
+from antiphon.providers.http_provider import HttpProviderClient
 from antiphon.providers.presets import preset_named
-from antiphon.providers.transport import HttpRequest
-from antiphon.providers.unfolding import unfolded
+from antiphon.providers.transport.request import HttpRequest
 from antiphon.tools import tool
 from antiphon.wire import Format, ModelOutput, formats
 from antiphon.wire.delta import Finished, ModelOutputDelta, PartStarted

@@ -9,10 +9,10 @@ import pytest
 from antiphon.conversation import Conversation, LoopFinished, ToolLoop
 from antiphon.history import DebugLogEntry
 from antiphon.parts import OutputPart, Text, ToolCallRequest
-from antiphon.providers.http import HttpProviderClient
+from antiphon.providers.engine.response_reader import unfolded
+from antiphon.providers.http_provider import HttpProviderClient
 from antiphon.providers.retry import RetryPolicy
-from antiphon.providers.transport import Timeouts
-from antiphon.providers.unfolding import unfolded
+from antiphon.providers.transport.request import Timeouts
 from antiphon.tools import ToolContext, tool
 from antiphon.wire import FORMATS, ModelOutput, formats
 from antiphon.wire.delta import Finished

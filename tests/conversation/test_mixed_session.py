@@ -14,9 +14,9 @@ import msgspec
 
 from antiphon.conversation import Agent, Conversation, ToolLoop, rounds_of
 from antiphon.parts import OutputPart, Text, Thinking, ToolCallRequest
-from antiphon.providers.http import HttpProviderClient
+from antiphon.providers.engine.response_reader import unfolded
+from antiphon.providers.http_provider import HttpProviderClient
 from antiphon.providers.router import ProviderRouter
-from antiphon.providers.unfolding import unfolded
 from antiphon.tools import tool
 from antiphon.wire import ModelOutput, formats
 from played import refusals

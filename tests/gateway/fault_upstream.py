@@ -17,7 +17,7 @@ from msgspec import Struct, field, structs
 
 from antiphon.history.usage import TokenUsage
 from antiphon.parts import Text
-from antiphon.providers.unfolding import unfolded
+from antiphon.providers.engine.response_reader import unfolded
 from antiphon.wire.delta import PartStarted, Started, UsageReported
 from antiphon.wire.output import ModelOutput
 from gateway.strict_upstream import CLOSED, StrictUpstream

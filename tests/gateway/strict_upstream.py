@@ -20,7 +20,7 @@ from msgspec import structs
 
 from antiphon.history.usage import TokenUsage
 from antiphon.parts import Text, text_of
-from antiphon.providers.unfolding import unfolded
+from antiphon.providers.engine.response_reader import unfolded
 from antiphon.wire import formats
 from antiphon.wire.delta import Failed, Finished, UsageReported
 from antiphon.wire.output import ErrorKind, ModelOutput, ProviderError

@@ -12,17 +12,17 @@ import msgspec
 import pytest
 
 from antiphon.errors import WireError
-from antiphon.gateway.client_keys import hash_of
-from antiphon.gateway.config import ClientKeySettings, Config, ModelSettings, ProviderSettings
-from antiphon.gateway.embeddings import embeddings_address, no_embeddings
-from antiphon.gateway.model_field import read_model, with_model
-from antiphon.gateway.refusal import passed_on, refused
-from antiphon.gateway.upstream import Upstream, UpstreamFailed, WholeReply
-from antiphon.providers.aiohttp_transport import AiohttpTransport
-from antiphon.providers.credentials import CredentialPool
+from antiphon.gateway.access.client_keys import hash_of
+from antiphon.gateway.config.settings import ClientKeySettings, Config, ModelSettings, ProviderSettings
+from antiphon.gateway.endpoints.embeddings import embeddings_address, no_embeddings
+from antiphon.gateway.generate.prepare import read_model, with_model
+from antiphon.gateway.generate.upstream import Upstream, UpstreamFailed, WholeReply
+from antiphon.gateway.http.errors import passed_on, refused
+from antiphon.providers.credentials.pool import CredentialPool
 from antiphon.providers.presets import PRESETS
 from antiphon.providers.retry import RetryPolicy
-from antiphon.providers.transport import Timeouts
+from antiphon.providers.transport.aiohttp_transport import AiohttpTransport
+from antiphon.providers.transport.request import Timeouts
 from gateway.rig import FAST, Rig, rig, serving
 from local_server import LocalServer
 from providers.scripted_server import Reply, ScriptedServer

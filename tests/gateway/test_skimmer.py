@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.gateway.skimmer import Skimmer
+from antiphon.gateway.generate.usage_scanner import Skimmer
 from antiphon.history.usage import TokenUsage
 from antiphon.parts import OutputPart, Text, ToolCallRequest
-from antiphon.providers.answer import AnswerReader
-from antiphon.providers.unfolding import unfolded
+from antiphon.providers.engine.response_reader import AnswerReader, unfolded
 from antiphon.wire import formats
 from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, UsageReported
 from antiphon.wire.output import ModelOutput, ProviderError

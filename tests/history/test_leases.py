@@ -102,9 +102,9 @@ def test_a_lease_is_renewed_from_now_on(any_store: HistoryStore) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan")])
-def test_a_lease_lasts_a_while(any_store: HistoryStore, seconds: float) -> None:
+def test_lease_duration_must_be_positive(any_store: HistoryStore, seconds: float) -> None:
     chat = any_store.create()
-    with pytest.raises(StoreError, match="a lease lasts"):
+    with pytest.raises(StoreError, match="invalid lease duration"):
         any_store.claim(chat.id, "one", seconds)
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from antiphon.errors import ProviderSetupError, UnknownProvider
-from antiphon.providers.http import HttpProviderClient, provider
+from antiphon.providers.credentials.secret import Credential
+from antiphon.providers.http_provider import HttpProviderClient, provider
 from antiphon.providers.presets import PRESETS, Preset, plain_base_url, preset_named
-from antiphon.providers.secret import Credential
 from antiphon.wire import formats
 from antiphon.wire.openai_chat.dialects import DIALECTS
 from providers.scripted_server import Received, Reply, ScriptedServer

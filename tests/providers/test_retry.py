@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.providers.course import Course
-from antiphon.providers.credentials import CredentialPool
-from antiphon.providers.retry import REACTIONS, RetryPolicy, may_retry
-from antiphon.providers.retry_after import LONGEST, retry_after
+from antiphon.providers.credentials.pool import CredentialPool
+from antiphon.providers.engine.retry_after import LONGEST, retry_after
+from antiphon.providers.retry import REACTIONS, Course, RetryPolicy, may_retry
 from antiphon.wire import formats
 from antiphon.wire.output import ErrorKind, ProviderError
 

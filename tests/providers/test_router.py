@@ -14,8 +14,8 @@ from antiphon.errors import RoutingError
 from antiphon.history import ContextEntry, Origin, TokenUsage
 from antiphon.parts import Text, Thinking
 from antiphon.providers.call import ProviderCallOptions
-from antiphon.providers.choice import default_model
 from antiphon.providers.client import ProviderClient
+from antiphon.providers.default_model import default_model
 from antiphon.providers.router import FALLS_OVER, ProviderRouter
 from antiphon.providers.routes import Route, Target
 from antiphon.providers.scripted import FunctionModel, ScriptedModel, Turn, call

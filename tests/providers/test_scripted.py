@@ -20,8 +20,8 @@ from antiphon.history import (
 )
 from antiphon.parts import OutputPart, Text, Thinking, ToolCallRequest, ToolCallResult
 from antiphon.providers.call import ProviderCallOptions
+from antiphon.providers.engine.response_reader import unfolded
 from antiphon.providers.scripted import FunctionModel, ModelFunction, ScriptedModel, Turn, call
-from antiphon.providers.unfolding import unfolded
 from antiphon.wire.delta import (
     Failed,
     Finished,

@@ -9,7 +9,7 @@ import pytest
 
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.anthropic.target import target_of
-from antiphon.wire.gemini.model_name import traits_of
+from antiphon.wire.gemini.parameters import capabilities_for
 from antiphon.wire.tool_calls import IdMapper, NameMapper, safe_name
 
 SIZE, COUNT = 200_000, 60
@@ -19,7 +19,7 @@ CACHED: dict[str, Callable[[str], object]] = {
     "id of a call": ids.to_wire,
     "name of a tool": names.to_wire,
     "stand-in for a name": lambda text: safe_name(text, 64),
-    "Gemini model": traits_of,
+    "Gemini model": capabilities_for,
     "Anthropic model": lambda text: target_of(text, "2023-06-01", None),
     "Anthropic version": lambda text: target_of("claude", text, None),
 }

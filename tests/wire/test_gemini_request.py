@@ -25,12 +25,13 @@ from antiphon.parts import (
     ToolExecutionStatus,
 )
 from antiphon.wire.format import WriteOptions
-from antiphon.wire.gemini.calls import MINTED, STAND_IN
+from antiphon.wire.gemini.content import PLACEHOLDER_SIGNATURE
+from antiphon.wire.gemini.messages import CONTINUE_TEXT, PLACEHOLDER_FIRST_TURN, SYSTEM_NOTE_PREFIX
 from antiphon.wire.gemini.request import read_request, write_request
 from antiphon.wire.gemini.rules import check_request
-from antiphon.wire.gemini.turns import BEGINNING, CONTINUE, NOTE
 from antiphon.wire.loss import Loss
 from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning, ToolChoice, ToolDefinition
+from antiphon.wire.tool_calls import GENERATED_ID_PREFIX
 from gemini_bodies import accepted_requests, decoded, legal, normalised, request_bodies
 
 FAILED = ToolExecutionStatus.FAILED
@@ -92,7 +93,7 @@ def test_what_was_accepted_breaks_no_rule_after_it() -> None:
 def test_any_body_is_read_and_comes_back(body: dict[str, Any]) -> None:
     again, losses = write(read_request(body))
     expected = normalised(body)
-    expected["contents"] = expected["contents"] or [{"role": "user", "parts": [{"text": CONTINUE}]}]
+    expected["contents"] = expected["contents"] or [{"role": "user", "parts": [{"text": CONTINUE_TEXT}]}]
     assert {loss.path.partition("[")[0] for loss in losses} <= {"tools", "tool_choice", "temperature"}
     got = normalised(without_additions(again, expected))
     if losses:
@@ -103,7 +104,7 @@ def test_any_body_is_read_and_comes_back(body: dict[str, Any]) -> None:
 def without_additions(body: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any]:
     """The body without the turns that make a history legal, where the original had none."""
     contents = body["contents"]
-    said = [{"role": "user", "parts": [{"text": text}]} for text in (BEGINNING, CONTINUE)]
+    said = [{"role": "user", "parts": [{"text": text}]} for text in (PLACEHOLDER_FIRST_TURN, CONTINUE_TEXT)]
     if contents[0] == said[0]:
         contents = contents[1:]
     if len(contents) > 1 and contents[-1] == said[1] and expected["contents"][-1] != said[1]:
@@ -113,7 +114,7 @@ def without_additions(body: dict[str, Any], expected: dict[str, Any]) -> dict[st
 
 @pytest.mark.parametrize("contents", ["hello", 5, True])
 def test_contents_that_are_none_are_refused(contents: Any) -> None:
-    with pytest.raises(WireError, match="contents: an array is expected"):
+    with pytest.raises(WireError, match="contents: expected an array"):
         read_request({"contents": contents})
 
 
@@ -154,7 +155,7 @@ CASES: list[tuple[str, dict[str, Any], Part]] = [
     (
         "a signed call without an id",
         {"functionCall": {"name": "f", "args": {}}, "thoughtSignature": "c2ln"},
-        ToolCallRequest("f", f"{MINTED}0", "{}", native={"gemini": {"thoughtSignature": "c2ln"}}),
+        ToolCallRequest("f", f"{GENERATED_ID_PREFIX}0", "{}", native={"gemini": {"thoughtSignature": "c2ln"}}),
     ),
     (
         "a result",
@@ -419,7 +420,7 @@ def test_turns_are_made_of_messages() -> None:
                 {"functionResponse": {"id": "c1", "name": "f", "response": {"output": "1"}}},
                 {"functionResponse": {"id": "c2", "name": "g", "response": {"error": "broken"}}},
                 {"text": "hurry up"},
-                {"text": NOTE + "mind the gap"},
+                {"text": SYSTEM_NOTE_PREFIX + "mind the gap"},
             ],
         },
         {"role": "model", "parts": [{"text": "done"}]},
@@ -432,15 +433,20 @@ def test_the_first_call_of_each_step_is_signed_for_gemini_3() -> None:
         return model(*calls), tool(*(ToolCallResult.of(call, "ok") for call in calls))
 
     messages = (user("go"), *step(1), model("well"), user("again"), *step(2), *step(3))
-    assert STAND_IN not in str(written(*messages, model="gemini-2.5-flash"))
-    assert STAND_IN not in str(written(*messages))
+    assert PLACEHOLDER_SIGNATURE not in str(written(*messages, model="gemini-2.5-flash"))
+    assert PLACEHOLDER_SIGNATURE not in str(written(*messages))
     contents = written(*messages, model="models/gemini-3-flash-preview")
     signed = [
         [part.get("thoughtSignature") for part in content["parts"]]
         for content in contents
         if content["role"] == "model"
     ]
-    assert signed == [[STAND_IN, None], [None], [STAND_IN, None], [STAND_IN, None]]
+    assert signed == [
+        [PLACEHOLDER_SIGNATURE, None],
+        [None],
+        [PLACEHOLDER_SIGNATURE, None],
+        [PLACEHOLDER_SIGNATURE, None],
+    ]
     for length in range(1, len(contents)):  # L9: a turn keeps its bytes when the next begins
         shorter = written(*messages[:length], model="models/gemini-3-flash-preview")
         assert contents[: len(shorter) - 1] == shorter[:-1]
@@ -457,11 +463,11 @@ def test_a_signature_of_its_own_is_kept() -> None:
 def test_a_history_neither_begins_with_a_call_nor_ends_with_the_model() -> None:
     call = ToolCallRequest("f", "c", "{}")
     history = (model(call), tool(ToolCallResult.of(call, "ok")), model("done"))
-    assert written(*history)[0] == {"role": "user", "parts": [{"text": BEGINNING}]}
+    assert written(*history)[0] == {"role": "user", "parts": [{"text": PLACEHOLDER_FIRST_TURN}]}
     assert written(*history)[-1]["role"] == "model"
-    assert written(*history, model="gemini-3.6-flash")[-1] == {"role": "user", "parts": [{"text": CONTINUE}]}
+    assert written(*history, model="gemini-3.6-flash")[-1] == {"role": "user", "parts": [{"text": CONTINUE_TEXT}]}
     assert [content["role"] for content in written(model("hello"))] == ["model", "user"]
-    assert written(Message("system", (Text("be brief"),))) == [{"role": "user", "parts": [{"text": CONTINUE}]}]
+    assert written(Message("system", (Text("be brief"),))) == [{"role": "user", "parts": [{"text": CONTINUE_TEXT}]}]
 
 
 def test_media_beside_a_result_go_to_the_user_where_the_model_wants_that() -> None:
@@ -626,7 +632,9 @@ output_parts = st.one_of(
     st.builds(Refusal, texts),
 )
 tool_names = st.sampled_from(["get_weather", "1 bad", "", "x" * 200, "mcp__a__b", "a.b:c"])
-call_ids = st.sampled_from(["toolu_1|fc_2", "call_1", f"{MINTED}0", f"{MINTED}ab_1", "é", "x" * 99, "y"])
+call_ids = st.sampled_from(
+    ["toolu_1|fc_2", "call_1", f"{GENERATED_ID_PREFIX}0", f"{GENERATED_ID_PREFIX}ab_1", "é", "x" * 99, "y"]
+)
 definitions = st.builds(
     ToolDefinition,
     tool_names,

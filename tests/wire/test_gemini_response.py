@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from antiphon.errors import WireError
 from antiphon.history.usage import TokenUsage
 from antiphon.parts import Native, Refusal, Text, Thinking, ToolCallRequest, ToolCallResult
-from antiphon.wire.gemini.calls import MINTED
 from antiphon.wire.gemini.errors import read_error, write_error
 from antiphon.wire.gemini.request import read_request
 from antiphon.wire.gemini.response import read_response, write_response
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ErrorKind, ModelOutput, ProviderError, StopReason
 from antiphon.wire.request import ToolDefinition
+from antiphon.wire.tool_calls import GENERATED_ID_PREFIX
 from gemini_bodies import answers, decoded, normalised_response, refusals, response_bodies, values
 from gemini_sdk import Server
 
@@ -101,8 +101,8 @@ def test_made_up_ids_differ_from_turn_to_turn_and_never_go_out() -> None:
         if isinstance(part, ToolCallRequest)
     }
     assert len(ids) == 4
-    assert all(call_id.startswith(MINTED) for call_id in ids)
-    assert MINTED not in str(write(read_response({**body, "responseId": "one"})))
+    assert all(call_id.startswith(GENERATED_ID_PREFIX) for call_id in ids)
+    assert GENERATED_ID_PREFIX not in str(write(read_response({**body, "responseId": "one"})))
 
 
 def test_a_blocked_prompt_is_an_answer_without_parts() -> None:
@@ -376,9 +376,11 @@ def test_the_sdks_own_requests_are_read() -> None:
     assert system.parts == (Text("be brief"),)
     assert question.parts == (Text("Is it raining?"),)
     assert step.parts == (
-        ToolCallRequest("f", f"{MINTED}0", '{"a":1}', native={"gemini": {"thoughtSignature": "c2ln"}}),
+        ToolCallRequest("f", f"{GENERATED_ID_PREFIX}0", '{"a":1}', native={"gemini": {"thoughtSignature": "c2ln"}}),
     )
-    assert result.parts == (ToolCallResult("f", f"{MINTED}0", content=(Text("yes"),), native={"gemini:result": {}}),)
+    assert result.parts == (
+        ToolCallResult("f", f"{GENERATED_ID_PREFIX}0", content=(Text("yes"),), native={"gemini:result": {}}),
+    )
     assert request.temperature == 0.5
     assert request.stop == ("END",)
     assert request.tool_choice is not None

@@ -26,12 +26,12 @@ from antiphon.wire.delta import (
     Started,
     UsageReported,
 )
-from antiphon.wire.gemini.calls import MINTED
 from antiphon.wire.gemini.partial_call import PartialCall
 from antiphon.wire.gemini.response import read_response
 from antiphon.wire.gemini.stream_reader import StreamReader
 from antiphon.wire.gemini.stream_writer import StreamWriter
 from antiphon.wire.output import ModelOutput, ProviderError
+from antiphon.wire.tool_calls import GENERATED_ID_PREFIX
 from gemini_bodies import as_array, as_events, camel, streams, values
 from gemini_sdk import Server
 
@@ -248,7 +248,7 @@ def test_text_thoughts_and_calls() -> None:
         )
     )
     first = next(part.part.tool_call_id for part in started(deltas) if isinstance(part.part, ToolCallRequest))
-    assert first.startswith(MINTED)
+    assert first.startswith(GENERATED_ID_PREFIX)
     call = ToolCallRequest("f", first, "", native={"gemini": {"thoughtSignature": "c2ln"}})
     assert deltas == [
         Started("r", "m", None, "gemini"),

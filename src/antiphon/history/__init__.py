@@ -26,7 +26,7 @@ from antiphon.history.entries import (
     ToolCallResultsEntry,
     ToolCallStartedEntry,
 )
-from antiphon.history.lease import Lease
+from antiphon.history.lease import Lease, LeaseKeeper, hold_lease
 from antiphon.history.run_table import Run, RunTable
 from antiphon.history.snapshot import AgentHistorySnapshot, EntriesView
 from antiphon.history.sqlite import SqliteStore
@@ -52,6 +52,7 @@ __all__ = [
     "HumanDecisionEntry",
     "Journal",
     "Lease",
+    "LeaseKeeper",
     "LiveContextInjectedEntry",
     "ModelInputEntry",
     "ModelOutputEntry",
@@ -71,4 +72,5 @@ __all__ = [
     "ToolCallStartedEntry",
     "decode_entry",
     "encode_entry",
+    "hold_lease",
 ]

@@ -21,7 +21,7 @@ from typing import Protocol, TypeVar, get_args
 
 from msgspec.structs import replace
 
-from antiphon.errors import NotAppendable, OutOfSequence, WriterConflict
+from antiphon.errors import LeaseLost, NotAppendable, OutOfSequence, WriterConflict
 from antiphon.history.effective import EffectiveSpans, effective_entries
 from antiphon.history.entries import (
     CompactionEntry,
@@ -54,6 +54,19 @@ class Journal(Protocol):
 
     def fork(self, at: int) -> AgentHistory:
         """A new conversation that starts with the first `at` entries of this one."""
+
+
+class _SealedJournal:
+    """A journal that refuses to write. It takes the place of the other, so that an append pays nothing for the check."""
+
+    def __init__(self, journal: Journal, reason: str) -> None:
+        self.conversation_id = journal.conversation_id
+        self.read = journal.read
+        self.fork = journal.fork
+        self._reason = reason
+
+    def write(self, entry: HistoryEntry) -> None:  # noqa: ARG002 - the protocol
+        raise LeaseLost(f"conversation {self.conversation_id}: {self._reason}. Nothing was written")
 
 
 class AgentHistory:
@@ -163,6 +176,14 @@ class AgentHistory:
             finally:
                 self._writing.release()
         return self.entries[known:]
+
+    def seal(self, reason: str) -> None:
+        """Refuse every append from now on with `LeaseLost`. Callable from any thread; reading and forking still work.
+
+        For a holder that lost its lease or hands its turn to another process: its last entries must not reach the log.
+        """
+        if self._journal is not None and not isinstance(self._journal, _SealedJournal):
+            self._journal = _SealedJournal(self._journal, reason)
 
     def fork(self, at: int | None = None) -> AgentHistory:
         """A new history that starts with the first `at` entries (all of them by default) of this one."""

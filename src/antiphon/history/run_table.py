@@ -30,7 +30,7 @@ from antiphon.errors import RunRefused, StoreDamaged, TooManyRuns
 from antiphon.history.asked import check_not_negative, may_be_an_end, the_run
 from antiphon.history.entries import HistoryEntry, ModelInputEntry
 from antiphon.history.ids import ID_LENGTH, new_id
-from antiphon.history.lease import Lease, lost
+from antiphon.history.lease import Lease, lease_lost_error
 
 RunState: TypeAlias = Literal["waiting", "suspended", "done", "failed", "cancelled"]
 Rows: TypeAlias = Sequence[tuple[Any, ...]]
@@ -202,7 +202,7 @@ class RunTable(ABC):
         """
         with self._transaction() as db:
             if not self._give_back(db, lease):
-                raise lost(lease.conversation, lease.epoch)
+                raise lease_lost_error(lease.conversation, lease.epoch)
             self._done(db, _SETTLE, run=run, state=state, reason=reason, due=due)
         return self.get(run)
 

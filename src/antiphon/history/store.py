@@ -171,8 +171,12 @@ class HistoryStore(ABC):
         """Give a lease back. One that was lost meanwhile is nobody's loss."""
 
     @abstractmethod
-    def leased(self, conversation: str) -> Lease | None:
+    def current_lease(self, conversation: str) -> Lease | None:
         """The lease under which a conversation is held now, if it is."""
+
+    def leased(self, conversation: str) -> Lease | None:
+        """The earlier name of `current_lease`."""
+        return self.current_lease(conversation)
 
     @property
     @abstractmethod

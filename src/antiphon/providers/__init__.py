@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from antiphon.providers.call import Attempt, CallReport, ModelCallFailed, ProviderCallOptions
     from antiphon.providers.client import ProviderClient
-    from antiphon.providers.credentials import CredentialPool
-    from antiphon.providers.http import HttpProviderClient, provider
+    from antiphon.providers.credentials.pool import CredentialPool
+    from antiphon.providers.http_provider import HttpProviderClient, provider
     from antiphon.providers.router import ProviderRouter
     from antiphon.providers.scripted import FunctionModel, ScriptedModel
 
 _HOMES = {
     "Attempt": "call",
     "CallReport": "call",
-    "CredentialPool": "credentials",
+    "CredentialPool": "credentials.pool",
     "FunctionModel": "scripted",
-    "HttpProviderClient": "http",
+    "HttpProviderClient": "http_provider",
     "ModelCallFailed": "call",
     "ProviderCallOptions": "call",
     "ProviderClient": "client",
     "ProviderRouter": "router",
     "ScriptedModel": "scripted",
-    "provider": "http",
+    "provider": "http_provider",
 }
 
 __all__ = [

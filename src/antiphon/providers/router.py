@@ -26,8 +26,8 @@ from msgspec import structs
 from antiphon.errors import AntiphonError
 from antiphon.history import ContextEntry, Origin
 from antiphon.providers.call import Attempt, ProviderCallOptions
-from antiphon.providers.choice import default_model
 from antiphon.providers.client import ProviderClient
+from antiphon.providers.default_model import default_model
 from antiphon.providers.presets import PRESETS
 from antiphon.providers.routes import Route, RouteTable, Target
 from antiphon.wire.delta import EMPTY_STOP_REASONS, Failed, Finished, ModelOutputDelta, is_visible
@@ -229,6 +229,7 @@ def _built(provider: str, environ: Mapping[str, str]) -> ProviderClient:
         from antiphon.providers.local import LocalModel
 
         return LocalModel()
-    from antiphon.providers import http
 
-    return http.provider(provider, environ=environ)
+    from antiphon.providers import http_provider
+
+    return http_provider.provider(provider, environ=environ)

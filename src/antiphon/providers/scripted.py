@@ -28,7 +28,7 @@ from antiphon.history.usage import TokenUsage
 from antiphon.parts import OutputPart, Text, ToolCallRequest, as_parts, text_of
 from antiphon.providers.call import Attempt, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
-from antiphon.providers.unfolding import unfolded, unfolded_part
+from antiphon.providers.engine.response_reader import unfolded, unfolded_part
 from antiphon.wire.delta import (
     Failed,
     Finished,

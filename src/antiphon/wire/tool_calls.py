@@ -32,6 +32,8 @@ FREEFORM_SCHEMA: dict[str, Any] = {
     "additionalProperties": False,
 }
 
+GENERATED_ID_PREFIX = "call_gm_"
+"""Ids generated for calls of a format that has none begin with this; they are never written back to it."""
 _NAME_LENGTHS = (64, 128)
 """The longest tool name of each format: a replacement was made for one of these lengths."""
 MAX_CACHED_LENGTH = 256
@@ -183,3 +185,57 @@ def unwrap_freeform(arguments: str) -> str:
 
 def _all_identical(left: tuple[object, ...], right: tuple[object, ...]) -> bool:
     return all(map(operator.is_, left, right))
+
+
+class CallIdTracker:
+    """Call ids of one body in which ids may be missing, and the calls that still lack a result.
+
+    A missing id is generated from the position of the call and the id of the body: the same every time the body is read.
+    """
+
+    __slots__ = ("_count", "_pending", "_prefix")
+
+    def __init__(self, body_id: str = "") -> None:
+        digest = hashlib.sha256(body_id.encode("utf-8", "surrogatepass")).hexdigest()[:10] + "_" if body_id else ""
+        self._prefix = GENERATED_ID_PREFIX + digest
+        self._count = 0
+        self._pending: list[tuple[str, str | None, str]] = []
+
+    def start_step(self) -> None:
+        """A new turn of the model: later results belong to the calls after this."""
+        if self._pending:
+            self._pending = []
+
+    def snapshot(self) -> tuple[int, list[tuple[str, str | None, str]]]:
+        """The state, for `restore`."""
+        return self._count, self._pending[:]
+
+    def restore(self, snapshot: tuple[int, list[tuple[str, str | None, str]]]) -> None:
+        self._count, self._pending = snapshot
+
+    def add_call(self, name: str, wire_id: str | None) -> str:
+        """The id of the next call; `wire_id` is its id in the body, if any."""
+        call_id = wire_id if wire_id and not wire_id.startswith(GENERATED_ID_PREFIX) else self._generate_id()
+        self._pending.append((call_id, wire_id, name))
+        return call_id
+
+    def match_next(self, name: str, wire_id: str | None) -> str | None:
+        """The id of the first call without a result, if `name` and `wire_id` match it."""
+        pending = self._pending
+        if pending and pending[0][1] == wire_id and pending[0][2] == name:
+            return pending.pop(0)[0]
+        return None
+
+    def match_result(self, name: str, wire_id: str | None) -> tuple[str, str | None]:
+        """The id of the call a result belongs to, and the id of that call in the body."""
+        pending = self._pending
+        if not pending:
+            return (wire_id if wire_id and not wire_id.startswith(GENERATED_ID_PREFIX) else self._generate_id()), None
+        by_name = next((call for call in pending if call[2] == name), pending[0])
+        call = next((call for call in pending if wire_id and call[1] == wire_id), by_name)
+        pending.remove(call)
+        return call[0], call[1]
+
+    def _generate_id(self) -> str:
+        self._count += 1
+        return f"{self._prefix}{self._count - 1}"

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from antiphon.errors import HistoryError, StoreError, UnknownConversation
-from antiphon.history.lease import Lease, check_seconds, lost, refused
+from antiphon.history.lease import Lease, lease_lost_error, validate_duration, write_refused_error
 from antiphon.history.postgres.connections import Connections
 from antiphon.history.postgres.rows import plain
 
@@ -41,11 +41,11 @@ class PostgresLeases:
             return take(db, number, holder, seconds)
 
     def renew(self, lease: Lease, seconds: float) -> Lease:
-        check_seconds(seconds)
+        validate_duration(seconds)
         with self._connections.connection() as db:
             renewed = db.execute(_RENEW, (seconds, lease.conversation, lease.epoch)).fetchone()
         if renewed is None:
-            raise lost(lease.conversation, lease.epoch)
+            raise lease_lost_error(lease.conversation, lease.epoch)
         return lease_of(*renewed)
 
     def release(self, lease: Lease) -> None:
@@ -65,12 +65,12 @@ def refusal(db: Database, number: int, epoch: int | None) -> HistoryError | Stor
         return UnknownConversation("the conversation was deleted; the entry was not written")
     conversation, holder, current, _, is_held = held
     may_write = not is_held if epoch is None else epoch == current
-    return None if may_write else refused(conversation, holder, current, epoch)
+    return None if may_write else write_refused_error(conversation, holder, current, epoch)
 
 
 def take(db: Database, number: int, holder: str, seconds: float) -> Lease | None:
     """A lease on a conversation that nobody holds."""
-    check_seconds(seconds)
+    validate_duration(seconds)
     taken = db.execute(_TAKE, (plain(holder), seconds, number)).fetchone()
     return lease_of(*taken) if taken is not None else None
 

@@ -188,7 +188,7 @@ class PostgresStore(HistoryStore):
     def release(self, lease: Lease) -> None:
         self._leases.release(lease)
 
-    def leased(self, conversation: str) -> Lease | None:
+    def current_lease(self, conversation: str) -> Lease | None:
         return self._leases.leased(self._log.find(conversation).number)
 
     @property

@@ -9,7 +9,7 @@ import sqlite3
 
 from antiphon.errors import HistoryError, StoreError, UnknownConversation
 from antiphon.history.asked import whole
-from antiphon.history.lease import Lease, check_seconds, lost, refused
+from antiphon.history.lease import Lease, lease_lost_error, validate_duration, write_refused_error
 from antiphon.history.sqlite.file import SqliteFile
 from antiphon.history.sqlite.lease_clock import LeaseClock
 
@@ -34,7 +34,7 @@ class SqliteLeases:
             until = _until(self._clock, seconds)
             renewed = "UPDATE conversations SET held_until = ? WHERE id = ? AND epoch = ?"
             if not db.execute(renewed, (until, lease.conversation, lease.epoch)).rowcount:
-                raise lost(lease.conversation, lease.epoch)
+                raise lease_lost_error(lease.conversation, lease.epoch)
         return _lease(self._clock, lease.conversation, lease.holder, lease.epoch, until)
 
     def release(self, lease: Lease) -> None:
@@ -55,7 +55,7 @@ def refusal(db: sqlite3.Connection, number: int, epoch: int | None, path: str) -
     if held is None:
         return UnknownConversation(f"{path}: the conversation was deleted; the entry was not written")
     conversation, holder, current, _ = held
-    return refused(conversation, holder, current, epoch)
+    return write_refused_error(conversation, holder, current, epoch)
 
 
 def take(db: sqlite3.Connection, clock: LeaseClock, number: int, holder: str, seconds: float) -> Lease | None:
@@ -79,5 +79,5 @@ def _lease(clock: LeaseClock, conversation: str, holder: str, epoch: int, until:
 
 
 def _until(clock: LeaseClock, seconds: float) -> int:
-    check_seconds(seconds)
+    validate_duration(seconds)
     return clock.now() + round(seconds * 1_000_000)

@@ -1,47 +1,286 @@
 """The parts of a content, read and written; requests, responses and streams share this.
 
-A part holds one data field (text, inlineData, functionCall, …) and fields beside it (thought, thoughtSignature, …). What we
-have a part for becomes that part, with the fields beside it in `native["gemini"]` of that very part: a signature is bound to
-it (GM-10). Everything else, also what is not as it should be, is a `Native` part as it came.
+A part holds one data field (text, inlineData, functionCall, ...) and fields beside it (thought, thoughtSignature, ...). A data
+field with a neutral part becomes that part, with the fields beside it in `native["gemini"]` of the same part: a signature is
+bound to it (GM-10). Everything else, also a malformed part, is kept as a `Native` part.
 
-Normalised: names become camelCase, null and `thought: false` are absent, absent `args` are `{}`, an `id` of "" is none.
+Gemini often gives a call no id and matches results by order and name. A missing id is generated from the position of the call
+(in a response also from the response's id), so it is the same each time the body is read. Generated ids are never sent back.
+
+Normalised: names become camelCase, null and `thought: false` are absent, absent `args` are `{}`, an `id` of "" is absent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
 
 from antiphon.parts import (
     Native,
+    NativeExtras,
     Part,
     Refusal,
+    ResultPart,
     Text,
     Thinking,
     ToolCallRequest,
     ToolCallResult,
+    ToolExecutionStatus,
 )
-from antiphon.wire.gemini.calls import STAND_IN, CallIds, WrittenCall, read_call, write_call
-from antiphon.wire.gemini.declarations import FUNCTION_NAME
 from antiphon.wire.gemini.media import read_file_data, read_inline_data, write_media
-from antiphon.wire.gemini.results import ResultWriter, WrittenResult, read_result, write_words
-from antiphon.wire.gemini.rules import DATA_FIELDS, OTHER_PART_FIELDS
-from antiphon.wire.gemini.spelling import FORMAT, fields_of, forms, mark, marked
+from antiphon.wire.gemini.rules import DATA_FIELDS, FUNCTION_NAME, OTHER_PART_FIELDS
 from antiphon.wire.loss import Loss, lose_native, own_extras
-from antiphon.wire.tool_calls import NameMapper
+from antiphon.wire.tool_calls import GENERATED_ID_PREFIX, CallIdTracker, NameMapper, raw_json_object
+from antiphon.wire.vendors.google import (
+    FORMAT,
+    field_spellings,
+    has_mark,
+    list_marks,
+    native_extras,
+    spelling_mark,
+    split_fields,
+)
 
-Written: TypeAlias = dict[str, Any]
+PLACEHOLDER_SIGNATURE = "skip_thought_signature_validator"
+"""The signature Gemini 3 accepts on a call made by another model (GM-10)."""
+
+_CALL_FIELDS = field_spellings(("id", "name", "args"))
+
+encode = msgspec.json.Encoder().encode
+
+
+def read_call(call: Any, extras: dict[str, Any], calls: CallIdTracker) -> ToolCallRequest | None:
+    """A call; None if it is malformed."""
+    if type(call) is not dict:
+        return None
+    fields, inner_extras = split_fields(call, _CALL_FIELDS)
+    name, args, raw_id = fields.get("name"), fields.get("args", {}), fields.get("id")
+    if type(name) is not str or not name or type(args) is not dict:
+        return None
+    if raw_id is not None and (type(raw_id) is not str or not raw_id or raw_id.startswith(GENERATED_ID_PREFIX)):
+        inner_extras["id"] = raw_id
+    wire_id = raw_id if type(raw_id) is str and raw_id else None
+    if inner_extras:
+        extras = {**extras, "functionCall": inner_extras}
+    native = {FORMAT: extras} if extras else None
+    return ToolCallRequest(name, calls.add_call(name, wire_id), encode(args).decode(), native=native)
+
+
+class _FunctionCall(Struct, gc=False):
+    id: str | UnsetType
+    name: str
+    args: Any
+
+
+class CallPart(Struct, gc=False, rename="camel"):
+    """A call without extras. A struct is faster to build and encode than a dictionary."""
+
+    function_call: _FunctionCall
+    thought_signature: str | UnsetType
+
+
+def is_call(part: Any) -> bool:
+    """Whether a written part is a call."""
+    return type(part) is CallPart or (isinstance(part, dict) and "functionCall" in part)
+
+
+def write_call(call: ToolCallRequest, name: str, losses: list[Loss], signature: str) -> CallPart | dict[str, Any]:
+    """A call as a part; `signature` is used if it has none. Paths of losses are relative to the call."""
+    call_id, text = call.tool_call_id, call.arguments
+    args: Any = {"input": text} if call.freeform else raw_json_object(text)
+    if args is None and text.strip():  # not an object (GM-08)
+        losses.append(
+            Loss(".arguments", "arguments", 'arguments are not a JSON object; sent as {"_raw": text} (GM-08)')
+        )
+        args = {"_raw": text}
+    elif args is None:
+        args = {}
+    if call_id.startswith(GENERATED_ID_PREFIX):
+        call_id = ""
+    if call.native is None:
+        return CallPart(_FunctionCall(call_id or UNSET, name, args), signature or UNSET)
+    function = {"id": call_id, "name": name, "args": args} if call_id else {"name": name, "args": args}
+    part: dict[str, Any] = {"functionCall": function}
+    _merge_extras(part, "functionCall", call.native)
+    if signature and not part.get("thoughtSignature"):
+        part["thoughtSignature"] = signature
+    return part
+
+
+def _merge_extras(part: dict[str, Any], field: str, native: NativeExtras) -> None:
+    """Add the native extras to a written part and to the object in its `field`."""
+    for name, value in native.get(FORMAT, {}).items():
+        if name == field and isinstance(value, dict):
+            part[field].update(value)
+        else:
+            part[name] = value
+
+
+_RESULT_FIELDS = field_spellings(("id", "name", "response", "parts"))
+_MEDIA_FIELDS = field_spellings(("inlineData", "fileData"))
+_WRAPPINGS = ("output", "result", "error")
+_WRAPPING_MARKS = {word: spelling_mark(word) for key in _WRAPPINGS for word in (key, f"{key}:json")}
+_EMPTY = spelling_mark("empty")
+_NO_ID = spelling_mark("no-id")
+
+_decode = msgspec.json.Decoder().decode
+_WHITESPACE = " \t\r\n"
+OBJECT_START = "{" + _WHITESPACE
+"""First characters of a text that may be a JSON object. The empty string is a substring, so empty text counts too."""
+SUCCESS = ToolExecutionStatus.SUCCESS
+FAILED = ToolExecutionStatus.FAILED
+
+
+def read_result(value: Any, extras: dict[str, Any], calls: CallIdTracker) -> ToolCallResult | None:
+    """A result; None if it is malformed."""
+    if type(value) is not dict:
+        return None
+    fields, inner_extras = split_fields(value, _RESULT_FIELDS)
+    name, response, raw_id = fields.get("name"), fields.get("response"), fields.get("id")
+    if type(name) is not str or not name or type(response) not in (dict, type(None)):
+        return None
+    parts = fields.get("parts", ())
+    if type(parts) is not tuple and (type(parts) is not list or not parts):
+        return None
+    media = tuple(_read_result_media(part) for part in parts)
+    return build_result(name, raw_id, response, calls, media, extras, inner_extras)
+
+
+def build_result(
+    name: str,
+    raw_id: Any,
+    response: dict[str, Any] | None,
+    calls: CallIdTracker,
+    media: tuple[ResultPart, ...],
+    extras: dict[str, Any],
+    inner_extras: dict[str, Any],
+) -> ToolCallResult:
+    """The result of its fields; `inner_extras` are those inside `functionResponse`."""
+    wire_id = raw_id if type(raw_id) is str and raw_id else None
+    call_id, called_as = calls.match_result(name, wire_id)
+    marks: NativeExtras = {}
+    if raw_id is None:
+        if called_as is not None:
+            marks = _NO_ID
+    elif wire_id != call_id or call_id.startswith(GENERATED_ID_PREFIX):
+        inner_extras["id"] = raw_id
+    status, text, wrapping_marks = _EMPTY_RESPONSE if response is None else read_response_object(response)
+    if wrapping_marks is not None:
+        marks = {**marks, **wrapping_marks}
+    if inner_extras:
+        extras = {**extras, "functionResponse": inner_extras}
+    content = (Text(text), *media) if response is not None else media
+    return ToolCallResult(name, call_id, status, content, native=native_extras(extras, marks))
+
+
+_EMPTY_RESPONSE: tuple[ToolExecutionStatus, str, NativeExtras | None] = (SUCCESS, "", _EMPTY)
+
+
+def read_response_object(response: dict[str, Any]) -> tuple[ToolExecutionStatus, str, NativeExtras | None]:
+    """The status, the text, and a mark of its wrapping if the writer would choose another one."""
+    if len(response) == 1:
+        ((key, value),) = response.items()
+        if key in _WRAPPINGS:
+            status = FAILED if key == "error" else SUCCESS
+            if type(value) is not str:
+                return status, encode(value).decode(), _WRAPPING_MARKS[f"{key}:json"]
+            if key == "result" or (key == "output" and parse_object(value) is not None):
+                return status, value, _WRAPPING_MARKS[key]
+            return status, value, None
+    return SUCCESS, encode(response).decode(), None
+
+
+def parse_object(text: str) -> dict[str, Any] | None:
+    """The JSON object in `text`; None if it is anything else."""
+    if text[:1] not in OBJECT_START or not text.lstrip(_WHITESPACE).startswith("{"):
+        return None
+    try:
+        value = _decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return None
+    return value if type(value) is dict else None
+
+
+def _read_result_media(part: Any) -> ResultPart:
+    if type(part) is dict:
+        fields, extras = split_fields(part, _MEDIA_FIELDS)
+        if len(fields) == 1 and not extras.keys() & _MEDIA_FIELDS.keys():
+            ((name, value),) = fields.items()
+            read = read_inline_data if name == "inlineData" else read_file_data
+            return read(value, extras) or Native(FORMAT, part)
+    return Native(FORMAT, part)
+
+
+class _Output(Struct, gc=False):
+    output: str
+
+
+class _FunctionResponse(Struct, gc=False):
+    id: str | UnsetType
+    name: str
+    response: Any
+
+
+class TextResultPart(Struct, gc=False, rename="camel"):
+    """A text result without extras; a struct like `CallPart`."""
+
+    function_response: _FunctionResponse
+
+
+def is_result(part: Any) -> bool:
+    """Whether a written part is a result."""
+    return type(part) is TextResultPart or (isinstance(part, dict) and "functionResponse" in part)
+
+
+def write_text_result(result: ToolCallResult, name: str, text: str) -> TextResultPart:
+    """A result that is only `text`."""
+    call_id = result.tool_call_id
+    is_named = call_id and not call_id.startswith(GENERATED_ID_PREFIX)
+    is_plain = result.status is SUCCESS and text[:1] not in OBJECT_START
+    response = _Output(text) if is_plain else _response_object(result, text)
+    return TextResultPart(_FunctionResponse(call_id if is_named else UNSET, name, response))
+
+
+def _response_object(result: ToolCallResult, text: str) -> Any:
+    if result.status is not SUCCESS and result.status != SUCCESS:
+        return {"error": text}
+    value = parse_object(text)
+    return _Output(text) if value is None else value
+
+
+def _restore_spelling(function: dict[str, Any], result: ToolCallResult, text: str) -> None:
+    """Restore the original spelling of the response from its marks, if the result still matches them."""
+    for mark_name in list_marks(result.native):
+        key, _, kind = mark_name.partition(":")
+        if key in _WRAPPINGS:
+            if (key == "error") == (result.status != SUCCESS):
+                value: Any = text
+                if kind:
+                    with suppress(msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+                        value = _decode(text)
+                function["response"] = {key: value}
+        elif mark_name == "empty" and not any(isinstance(part, Text) for part in result.content):
+            del function["response"]
+        elif mark_name == "no-id":
+            function.pop("id", None)
+
+
+WrittenPart: TypeAlias = dict[str, Any]
 
 NAMES = NameMapper(FUNCTION_NAME.pattern)
-"""Stand-ins keep to 64, which every model and host takes (GM-20)."""
+"""Mapped names have at most 64 characters, which every model and host accepts (GM-20)."""
 UNKNOWN_TOOL = "unknown_tool"
 
-_FORMS = forms((*DATA_FIELDS, *OTHER_PART_FIELDS))
-_DATA = frozenset(DATA_FIELDS)
-_NO_TEXT = mark("no-text")
+_PART_FIELDS = field_spellings((*DATA_FIELDS, *OTHER_PART_FIELDS))
+_DATA_FIELDS = frozenset(DATA_FIELDS)
+_NO_TEXT = spelling_mark("no-text")
 
 
-def read_part(part: Any, calls: CallIds) -> Part:
+def read_part(part: Any, calls: CallIdTracker) -> Part:
     """One part of a content. Never raises."""
     if type(part) is not dict:
         return Native(FORMAT, part)
@@ -53,13 +292,13 @@ def read_part(part: Any, calls: CallIds) -> Part:
         return Native(FORMAT, part)
 
 
-def _read_fields(part: Written, calls: CallIds) -> Part | None:
-    fields, extras = fields_of(part, _FORMS)
-    if extras.keys() & _FORMS.keys():  # the same field in both spellings: nothing is certain
+def _read_fields(part: WrittenPart, calls: CallIdTracker) -> Part | None:
+    fields, extras = split_fields(part, _PART_FIELDS)
+    if extras.keys() & _PART_FIELDS.keys():  # one field in both spellings: ambiguous
         return None
     data: str | None = None
     for name, value in fields.items():
-        if name not in _DATA:
+        if name not in _DATA_FIELDS:
             if name != "thought" or value is not False:
                 extras[name] = value
         elif data is not None:
@@ -72,7 +311,7 @@ def _read_fields(part: Written, calls: CallIds) -> Part | None:
     return reader(fields[data], extras, calls) if reader is not None else None
 
 
-def _read_text(text: Any, extras: dict[str, Any], _calls: CallIds) -> Part | None:
+def _read_text(text: Any, extras: dict[str, Any], _calls: CallIdTracker) -> Part | None:
     if type(text) is not str:
         return None
     if extras.get("thought") is True:
@@ -82,14 +321,14 @@ def _read_text(text: Any, extras: dict[str, Any], _calls: CallIds) -> Part | Non
 
 
 def _read_bare(extras: dict[str, Any]) -> Part | None:
-    """A thought of which only the signature is told."""
+    """A thought that has only a signature."""
     if extras.get("thought") is not True or type(extras.get("thoughtSignature")) is not str:
         return None
     del extras["thought"]
     return Thinking(native={FORMAT: extras, **_NO_TEXT})
 
 
-_Reader: TypeAlias = Callable[[Any, dict[str, Any], CallIds], Part | None]
+_Reader: TypeAlias = Callable[[Any, dict[str, Any], CallIdTracker], Part | None]
 
 _READERS: dict[str, _Reader] = {
     "text": _read_text,
@@ -100,92 +339,146 @@ _READERS: dict[str, _Reader] = {
 }
 
 
-class PartWriter:
-    """Writes parts of any origin; what Gemini cannot say goes to the losses.
+class ContentWriter:
+    """Writes parts of any origin for requests, responses and streams; reports what Gemini does not support.
 
-    In a request, `message` is the index of the message whose parts are written. A response has none, and shows also the thoughts
-    of another model: there they are for the reader, here they would need proof.
+    In a request, `message` is the index of the message whose parts are written. Responses also show the thoughts of other
+    models; in a request Gemini accepts only thoughts it signed.
     """
 
     def __init__(
-        self, losses: list[Loss], *, is_request: bool = False, signs_calls: bool = False, takes_media: bool = True
+        self, losses: list[Loss], *, is_request: bool = False, signs_calls: bool = False, accepts_media: bool = True
     ) -> None:
         self.losses = losses
         self.message = 0
-        self.results = ResultWriter(losses, takes_media)
+        self.media_after_results: list[WrittenPart] = []
+        self._accepts_media = accepts_media
         self._is_request = is_request
-        self._signature = STAND_IN if signs_calls else ""
-        self._called: dict[str, str] = {}
+        self._signature = PLACEHOLDER_SIGNATURE if signs_calls else ""
+        self._tool_names: dict[str, str] = {}
 
-    def write(self, part: Part, position: int) -> WrittenCall | WrittenResult | Written | None:
-        """A part at its place in the message; None if nothing of it is left."""
+    def write(self, part: Part, position: int) -> CallPart | TextResultPart | WrittenPart | None:
+        """The part at `position` of the message; None if nothing of it can be sent."""
+        if type(part) is Text and part.native is None:
+            return {"text": part.text}
         if isinstance(part, ToolCallRequest):
             return self.call(part, position)
         if isinstance(part, ToolCallResult):
             return self.result(part, position)
         path = self.path(position)
         if isinstance(part, Native):
-            data: Written | None = part.data if part.origin == FORMAT else None
+            data: WrittenPart | None = part.data if part.origin == FORMAT else None
             if part.origin != FORMAT:
-                self.losses.append(Loss(path, "block", f"only {part.origin} understands it"))
+                self.losses.append(Loss(path, "block", f"block type specific to {part.origin}; dropped"))
             return data
         if isinstance(part, Thinking):
-            return self._thinking(part, path)
+            return self._thinking(part, position)
         if isinstance(part, Refusal):
-            self.losses.append(Loss(f"{path}.refusal", "refusal", f"{FORMAT} has no refusals; it is said as text"))
+            self.report_refusal(position)
         if isinstance(part, Text | Refusal):
-            return {"text": part.text, **own_extras(part.native, self.losses, path, FORMAT)}
+            return self.text(part.text, part.native, position)
         lose_native(self.losses, path, part.native, FORMAT)
         return write_media(part, self.losses, path)
+
+    def text(self, text: str, native: NativeExtras | None, position: int, *, is_thought: bool = False) -> WrittenPart:
+        """Text or a thought, or what was added to it in a stream."""
+        thought = {"thought": True} if is_thought else {}
+        return {"text": text, **thought, **own_extras(native, self.losses, self.path(position), FORMAT)}
+
+    def report_refusal(self, position: int) -> None:
+        reason = "Gemini has no refusals; sent as text"
+        self.losses.append(Loss(f"{self.path(position)}.refusal", "refusal", reason))
 
     def path(self, position: int) -> str:
         return f"messages[{self.message}].parts[{position}]" if self._is_request else f"parts[{position}]"
 
-    def call(self, call: ToolCallRequest, position: int, is_first: bool = False) -> WrittenCall | Written:
+    def call(self, call: ToolCallRequest, position: int, is_first: bool = False) -> CallPart | WrittenPart:
         """A call; the first of a step must be signed."""
         name = self._name(call.tool_name)
-        self._called[call.tool_call_id] = name
+        self._tool_names[call.tool_call_id] = name
         losses = self.losses
-        before = len(losses)
+        first_loss = len(losses)
         part = write_call(call, name, losses, self._signature if is_first else "")
         if call.native is not None:
             lose_native(losses, "", call.native, FORMAT)
-        if len(losses) > before:
-            self._locate(before, position)
+        if len(losses) > first_loss:
+            self._prefix_paths(first_loss, position)
         return part
 
-    def result(self, result: ToolCallResult, position: int) -> WrittenResult | Written:
-        """A result, named as its call is."""
-        name = self._name(result.tool_name) if result.tool_name else self._called.get(result.tool_call_id, UNKNOWN_TOOL)
+    def result(self, result: ToolCallResult, position: int) -> TextResultPart | WrittenPart:
+        """A result; without a name it gets the name of its call."""
+        name = (
+            self._name(result.tool_name)
+            if result.tool_name
+            else self._tool_names.get(result.tool_call_id, UNKNOWN_TOOL)
+        )
         content = result.content
         if result.native is None and len(content) == 1:
-            (said,) = content
-            if type(said) is Text and said.native is None:
-                return write_words(result, name, said.text)
-        losses = len(self.losses)
-        part = self.results.write(result, name)
+            (only,) = content
+            if type(only) is Text and only.native is None:
+                return write_text_result(result, name, only.text)
+        first_loss = len(self.losses)
+        part = self._write_result(result, name)
         if result.native is not None:
             lose_native(self.losses, "", result.native, FORMAT)
-        if len(self.losses) > losses:
-            self._locate(losses, position)
+        if len(self.losses) > first_loss:
+            self._prefix_paths(first_loss, position)
         return part
 
+    def _write_result(self, result: ToolCallResult, name: str) -> WrittenPart:
+        """A result with media, extras or an error. Paths of losses are relative to the result."""
+        text, media = self._split_content(result.content)
+        call_id = result.tool_call_id
+        function: dict[str, Any] = {"id": call_id} if call_id and not call_id.startswith(GENERATED_ID_PREFIX) else {}
+        function["name"] = name
+        function["response"] = _response_object(result, text)
+        if media:
+            function["parts"] = media
+        part: WrittenPart = {"functionResponse": function}
+        if result.native is not None:
+            _restore_spelling(function, result, text)
+            _merge_extras(part, "functionResponse", result.native)
+        return part
+
+    def _split_content(self, content: tuple[ResultPart, ...]) -> tuple[str, list[WrittenPart]]:
+        """The text of a result and the media inside it; media the model rejects there goes to `media_after_results`."""
+        texts: list[str] = []
+        media: list[WrittenPart] = []
+        for position, part in enumerate(content):
+            path = f".content[{position}]"
+            if isinstance(part, Native):
+                if part.origin == FORMAT:
+                    media.append(part.data)
+                else:
+                    self.losses.append(Loss(path, "block", f"block type specific to {part.origin}; dropped"))
+                continue
+            lose_native(self.losses, path, part.native, FORMAT)
+            if isinstance(part, Text):
+                texts.append(part.text)
+            else:
+                written = write_media(part, self.losses, path)
+                if written is not None:
+                    (media if self._accepts_media else self.media_after_results).append(written)
+        return "\n".join(texts), media
+
     def _name(self, tool_name: str) -> str:
-        """The name of a tool; in a response it is the client's own, and stays as it is."""
+        """The name of a tool; in a response it is the client's own name and is not mapped."""
         if not tool_name:
             return UNKNOWN_TOOL
         return NAMES.to_wire(tool_name) if self._is_request else tool_name
 
-    def _locate(self, first: int, position: int) -> None:
-        """Put the place of the part before the paths of the losses it caused: paths cost, and losses are rare."""
+    def _prefix_paths(self, first: int, position: int) -> None:
+        """Complete the paths of the losses a part caused; formatting a path for each part would cost more."""
         path = self.path(position)
         self.losses[first:] = [Loss(path + loss.path, loss.what, loss.why) for loss in self.losses[first:]]
 
-    def _thinking(self, part: Thinking, path: str) -> Written | None:
+    def _thinking(self, part: Thinking, position: int) -> WrittenPart | None:
         native = part.native or {}
         if self._is_request and FORMAT not in native:
-            why = f"thoughts of another model mean nothing to {FORMAT}"
-            self.losses.append(Loss(f"{path}.thinking", "thinking", why))
+            reason = "Gemini accepts only its own thoughts; dropped"
+            self.losses.append(Loss(f"{self.path(position)}.thinking", "thinking", reason))
             return None
-        spoken: Written = {} if marked(native, "no-text") and not part.text else {"text": part.text}
-        return {**spoken, "thought": True, **own_extras(native, self.losses, path, FORMAT)}
+        written = self.text(part.text, native, position, is_thought=True)
+        if not part.text and has_mark(native, "no-text"):
+            del written["text"]
+        return written

@@ -34,12 +34,12 @@ _ERRORS = ErrorTable(
 
 
 def read_error(body: object, status: int | None = None) -> ProviderError:
-    """The error in a body, whatever the body is."""
+    """The error in a body of any shape."""
     return read_provider_error(body, status, _ERRORS)
 
 
 def write_error(error: ProviderError) -> dict[str, Any]:
-    """An error body as Google writes it."""
+    """An error body in Google's shape."""
     row = _WRITTEN[error.kind]
     outer, inner = own_extras(error, _ERRORS)
     fields = {

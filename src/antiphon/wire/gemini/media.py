@@ -1,11 +1,10 @@
-"""Pictures, sound and files: `inlineData` (base64) and `fileData` (a URI), told apart by their mime type.
+"""Media parts: `inlineData` (base64) and `fileData` (a URI), distinguished by their MIME type.
 
-A video is a `Document`: there is no part of its own for it. A file's name is Vertex's `displayName`, which the Gemini API
-refuses, so only a name that came as one goes back as one (a mark tells, see `spelling`). Files uploaded elsewhere, by
-`file_id`, mean nothing here.
+A video is a `Document`, since there is no neutral part for it. A file name is Vertex's `displayName`, which the Gemini API
+rejects: it is written only if it was read as one (a mark, see `vendors.google`). Files by `file_id` belong to other providers.
 
-Google takes base64 in the alphabet of URLs too, and its own SDK sends it. Nobody else takes that: it is read into the standard
-one, and goes back as it came (another mark).
+Google also accepts URL-safe base64, and its SDK sends it. Other providers reject it: it is read into the standard alphabet and
+written back as it came (another mark).
 """
 
 from __future__ import annotations
@@ -13,104 +12,121 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import Any, TypeAlias
 
-from antiphon.parts import Audio, Document, Image
-from antiphon.wire.gemini.spelling import FORMAT, extras_of, fields_of, forms, mark, marked, native_of
+from antiphon.parts import (
+    Audio,
+    Document,
+    Image,
+)
 from antiphon.wire.loss import Loss
 from antiphon.wire.media import media_type_of_url, parse_data_url, sniff_base64
+from antiphon.wire.vendors.google import (
+    field_spellings,
+    gemini_extras,
+    has_mark,
+    native_extras,
+    spelling_mark,
+    split_fields,
+)
 
 Media: TypeAlias = Image | Audio | Document
 
-_BLOB = forms(("data", "mimeType", "displayName"))
-_FILE = forms(("fileUri", "mimeType", "displayName"))
-_DISPLAY_NAME = mark("displayName")
-_UNTYPED = mark("untyped")
-_URL_SAFE = mark("urlSafe")
+_INLINE_DATA_FIELDS = field_spellings(("data", "mimeType", "displayName"))
+_FILE_DATA_FIELDS = field_spellings(("fileUri", "mimeType", "displayName"))
+_DISPLAY_NAME = spelling_mark("displayName")
+_UNTYPED = spelling_mark("untyped")
+_URL_SAFE = spelling_mark("urlSafe")
 _TO_STANDARD, _TO_URL_SAFE = str.maketrans("-_", "+/"), str.maketrans("+/", "-_")
 
-_DEFAULT_TYPES = {Image: "image/png", Audio: "audio/wav", Document: "application/pdf"}
+DEFAULT_MEDIA_TYPES = {Image: "image/png", Audio: "audio/wav", Document: "application/pdf"}
 
 
 def read_inline_data(value: Any, extras: dict[str, Any]) -> Media | None:
-    """Media given as base64; None if it is not what it should be."""
+    """Media as base64; None if it is malformed."""
     if type(value) is not dict:
         return None
-    fields, more = fields_of(value, _BLOB)
+    fields, inner_extras = split_fields(value, _INLINE_DATA_FIELDS)
     data, media_type = fields.get("data"), fields.get("mimeType")
     if type(data) is not str or type(media_type) is not str or not media_type:
         return None
     if not data.isascii() or data.startswith("data:"):
         return None
-    return _media(media_type, "inlineData", fields, more, extras, data=data)
+    return _build_media(media_type, "inlineData", fields, inner_extras, extras, data=data)
 
 
 def read_file_data(value: Any, extras: dict[str, Any]) -> Media | None:
-    """Media given by a URI; None if it is not what it should be."""
+    """Media by URI; None if it is malformed."""
     if type(value) is not dict:
         return None
-    fields, more = fields_of(value, _FILE)
+    fields, inner_extras = split_fields(value, _FILE_DATA_FIELDS)
     uri, media_type = fields.get("fileUri"), fields.get("mimeType")
     if type(uri) is not str or not uri or uri.startswith("data:"):
         return None
     if media_type is not None and (type(media_type) is not str or not media_type):
         return None
-    return _media(media_type or "", "fileData", fields, more, extras, url=uri)
+    return _build_media(media_type or "", "fileData", fields, inner_extras, extras, url=uri)
 
 
-def _media(
-    media_type: str, field: str, fields: dict[str, Any], more: dict[str, Any], extras: dict[str, Any], **where: str
+def _build_media(
+    media_type: str,
+    field: str,
+    fields: dict[str, Any],
+    inner_extras: dict[str, Any],
+    extras: dict[str, Any],
+    **source: str,
 ) -> Media:
     name = fields.get("displayName")
     family = media_type.partition("/")[0].lower()
     is_document = family not in ("image", "audio")
     is_named = is_document and type(name) is str
     if name is not None and not is_named:
-        more["displayName"] = name
-    if more:
-        extras = {**extras, field: more}
+        inner_extras["displayName"] = name
+    if inner_extras:
+        extras = {**extras, field: inner_extras}
     marks = {**_DISPLAY_NAME} if is_named else {}
     if not media_type:
         marks |= _UNTYPED
-    data = where.get("data", "")
+    data = source.get("data", "")
     if "-" in data or "_" in data:
         marks |= _URL_SAFE
-        where["data"] = data.translate(_TO_STANDARD)
-    native = native_of(extras, marks)
+        source["data"] = data.translate(_TO_STANDARD)
+    native = native_extras(extras, marks)
     if is_document:
-        return Document(media_type, name=str(name) if is_named else "", native=native, **where)
+        return Document(media_type, name=str(name) if is_named else "", native=native, **source)
     kind = Image if family == "image" else Audio
-    return kind(media_type, native=native, **where)
+    return kind(media_type, native=native, **source)
 
 
 def write_media(part: Media, losses: list[Loss], path: str) -> dict[str, Any] | None:
-    """The part as Gemini takes it; None, and a loss, if there is nothing it could read."""
-    extras = extras_of(part.native)
+    """The part for Gemini; None, and a loss, if it has no usable data."""
+    extras = gemini_extras(part.native)
     if part.url and not part.url.startswith("data:"):
         written: dict[str, Any] = {"fileData": {**_file_data(part), **extras.get("fileData", {})}}
     else:
-        blob = _blob(part)
-        if blob is None:
-            why = "its data is not base64" if part.data or part.url else "there is nothing in it"
+        inline_data = _inline_data(part)
+        if inline_data is None:
+            kind = type(part).__name__.lower()
+            reason = "data is not base64; dropped" if part.data or part.url else f"empty {kind}; dropped"
             if part.file_id:
-                why = "a file is bound to the provider it was uploaded to"
-            losses.append(Loss(path, type(part).__name__.lower(), why))
+                reason = "file id belongs to another provider; dropped"
+            losses.append(Loss(path, kind, reason))
             return None
-        written = {"inlineData": {**blob, **extras.get("inlineData", {})}}
-    if isinstance(part, Document) and marked(part.native, "displayName"):
+        written = {"inlineData": {**inline_data, **extras.get("inlineData", {})}}
+    if isinstance(part, Document) and has_mark(part.native, "displayName"):
         next(iter(written.values()))["displayName"] = part.name
     elif isinstance(part, Document) and part.name:
-        losses.append(Loss(f"{path}.name", "name", f"{FORMAT} has no names for files"))
+        losses.append(Loss(f"{path}.name", "name", "Gemini does not support file names; dropped"))
     written.update((name, value) for name, value in extras.items() if name not in ("inlineData", "fileData"))
     return written
 
 
 def _file_data(part: Media) -> dict[str, Any]:
     media_type = part.media_type
-    if not media_type and not marked(part.native, "untyped"):
+    if not media_type and not has_mark(part.native, "untyped"):
         media_type = media_type_of_url(part.url)
     return {"fileUri": part.url, "mimeType": media_type} if media_type else {"fileUri": part.url}
 
 
-def _blob(part: Media) -> dict[str, Any] | None:
+def _inline_data(part: Media) -> dict[str, Any] | None:
     if isinstance(part, Document) and part.text and not part.data:
         text = part.text.encode("utf-8", "replace")
         return {"mimeType": part.media_type or "text/plain", "data": b64encode(text).decode()}
@@ -120,9 +136,9 @@ def _blob(part: Media) -> dict[str, Any] | None:
         if parsed is None or not parsed.is_base64:
             return None
         media_type, data = media_type or parsed.media_type, parsed.data
-    # An empty picture that came from here is Gemini's own business (L2); elsewhere it is nothing.
+    # Empty data with a media type came from a Gemini body and is sent back unchanged (L2).
     if not data.isascii() or (not data and (not media_type or part.file_id)):
         return None
     if not media_type:
-        media_type = sniff_base64(data) or _DEFAULT_TYPES[type(part)]
-    return {"mimeType": media_type, "data": data.translate(_TO_URL_SAFE) if marked(part.native, "urlSafe") else data}
+        media_type = sniff_base64(data) or DEFAULT_MEDIA_TYPES[type(part)]
+    return {"mimeType": media_type, "data": data.translate(_TO_URL_SAFE) if has_mark(part.native, "urlSafe") else data}

@@ -1,7 +1,7 @@
 """A call whose arguments arrive piece by piece (Vertex, `streamFunctionCallArguments`).
 
-Each piece names a place in the arguments by a JSON path (`$.recipe.steps[2]`) and gives a value for it; a string may go on in the
-next piece for the same place. The arguments are whole when the call no longer says `willContinue`.
+Each piece has a JSON path into the arguments (`$.recipe.steps[2]`) and a value for it. A string may continue in the next piece
+with the same path. The arguments are complete when the call no longer has `willContinue`.
 """
 
 from __future__ import annotations
@@ -12,54 +12,54 @@ from typing import Any
 
 from msgspec import Struct
 
-from antiphon.wire.gemini.declarations import get, listed
+from antiphon.wire.vendors.google import as_list, get_field
 
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d{1,6})\]|\[(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\")\]", re.DOTALL)
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
-_LARGEST_GAP = 1_000
+_MAX_GAP = 1_000
 
 
 class PartialCall(Struct):
-    """The arguments of one call as far as they are known."""
+    """The arguments of one call so far."""
 
     index: int
     arguments: dict[str, Any] = {}
-    going_on: str | None = None  # the place of a string that the next piece continues
+    open_string_path: str | None = None  # path of a string that the next piece continues
 
     def add(self, call: dict[str, Any]) -> None:
-        """The next piece; what is not as it should be is passed over."""
+        """Add a piece; malformed pieces are ignored."""
         args = call.get("args")
         if isinstance(args, dict):
             self.arguments.update(args)
-        for piece in listed(get(call, "partialArgs")):
-            path = get(piece, "jsonPath") if isinstance(piece, dict) else None
+        for piece in as_list(get_field(call, "partialArgs")):
+            path = get_field(piece, "jsonPath") if isinstance(piece, dict) else None
             if isinstance(path, str):
                 self._set(path, piece)
 
     def _set(self, path: str, piece: dict[str, Any]) -> None:
-        steps = _steps(path)
-        known, value = _value(piece)
-        if not steps or not known:
+        steps = _parse_path(path)
+        has_value, value = _piece_value(piece)
+        if not steps or not has_value:
             return
-        holder: Any = self.arguments
+        container: Any = self.arguments
         for step, following in pairwise(steps):
-            holder = _below(holder, step, [] if isinstance(following, int) else {})
-            if holder is None:
+            container = _get_or_create(container, step, [] if isinstance(following, int) else {})
+            if container is None:
                 return
         last = steps[-1]
-        before = _item(holder, last)
-        if isinstance(value, str) and isinstance(before, str) and self.going_on == path:
-            value = before + value
-        _put(holder, last, value)
-        self.going_on = path if get(piece, "willContinue") is True else None
+        existing = _get_item(container, last)
+        if isinstance(value, str) and isinstance(existing, str) and self.open_string_path == path:
+            value = existing + value
+        _set_item(container, last, value)
+        self.open_string_path = path if get_field(piece, "willContinue") is True else None
 
 
-def _steps(path: str) -> list[str | int]:
-    """The names and numbers of a JSON path; none if it is not one."""
-    at = 1
+def _parse_path(path: str) -> list[str | int]:
+    """The names and indexes of a JSON path; empty if it is malformed."""
+    position = 1
     steps: list[str | int] = []
-    while path.startswith("$") and at < len(path):
-        match = _STEP.match(path, at)
+    while path.startswith("$") and position < len(path):
+        match = _STEP.match(path, position)
         if match is None:
             return []
         name, number, single, double = match.groups()
@@ -68,44 +68,44 @@ def _steps(path: str) -> list[str | int]:
             steps.append(int(number))
         else:
             steps.append(name if name is not None else _ESCAPE.sub(r"\1", quoted))
-        at = match.end()
+        position = match.end()
     return steps
 
 
-def _value(piece: dict[str, Any]) -> tuple[bool, Any]:
-    """Whether the piece holds a value, and which."""
+def _piece_value(piece: dict[str, Any]) -> tuple[bool, Any]:
+    """Whether the piece has a value, and the value."""
     for name in ("stringValue", "numberValue", "boolValue", "nullValue"):
-        value = get(piece, name)
+        value = get_field(piece, name)
         if value is not None:
             if name == "nullValue":
                 return True, None
-            # All numbers are doubles here; a whole one is written without a point.
+            # All numbers are doubles; an integral one is written without a point.
             return True, int(value) if isinstance(value, float) and value.is_integer() else value
     return "nullValue" in piece, None
 
 
-def _item(holder: Any, step: str | int) -> Any:
-    if isinstance(holder, list) and isinstance(step, int):
-        return holder[step] if step < len(holder) else None
-    return holder.get(step) if isinstance(holder, dict) else None
+def _get_item(container: Any, step: str | int) -> Any:
+    if isinstance(container, list) and isinstance(step, int):
+        return container[step] if step < len(container) else None
+    return container.get(step) if isinstance(container, dict) else None
 
 
-def _put(holder: Any, step: str | int, value: Any) -> bool:
-    if isinstance(holder, list) and isinstance(step, int):
-        if step - len(holder) > _LARGEST_GAP:
+def _set_item(container: Any, step: str | int, value: Any) -> bool:
+    if isinstance(container, list) and isinstance(step, int):
+        if step - len(container) > _MAX_GAP:
             return False
-        holder.extend([None] * (step + 1 - len(holder)))
-        holder[step] = value
+        container.extend([None] * (step + 1 - len(container)))
+        container[step] = value
         return True
-    if isinstance(holder, dict):
-        holder[str(step)] = value
+    if isinstance(container, dict):
+        container[str(step)] = value
         return True
     return False
 
 
-def _below(holder: Any, step: str | int, new: Any) -> Any:
-    """The container at a step, made if it is not there; None if it cannot be."""
-    found = _item(holder, step)
-    if isinstance(found, dict | list):
-        return found
-    return new if _put(holder, step, new) else None
+def _get_or_create(container: Any, step: str | int, empty: Any) -> Any:
+    """The container at a step, created if missing; None if that is impossible."""
+    existing = _get_item(container, step)
+    if isinstance(existing, dict | list):
+        return existing
+    return empty if _set_item(container, step, empty) else None

@@ -1,50 +1,206 @@
 """Responses: a GenerateContentResponse, read and written.
 
-The first candidate is the answer, the rest are its `others`. A prompt that was blocked has no candidates: an answer without
-parts, stopped by the content filter. Thoughts of other models are shown to a Gemini client as thoughts, without a signature.
+The first candidate is the answer, the rest are its `others`. A blocked prompt is an answer without parts, stopped by the content
+filter. Other fields of a candidate (grounding, citations, ...) and of the response (`promptFeedback`, `createTime`) are in
+`native["gemini"]` under their own names; unknown fields are in `response` and `candidate` there.
 
-Normalised: null is absent, and so is an empty name or id; names become camelCase; `candidates: []` is absent; a candidate's
-`index` is its place unless it says otherwise; the role of a content is `model`; a content without parts is the same in
-every spelling.
+Usage: Gemini counts thoughts and the prompts of its own tools separately; neutral counts include them.
+Normalised: null, an empty name or id, and `candidates: []` are absent; names become camelCase; `index` is the position of a
+candidate; the role of a content is `model`.
 """
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import structs
 
 from antiphon.history.ids import new_id
 from antiphon.history.usage import TokenUsage
-from antiphon.parts import Native, OutputPart, Part, Text, ToolCallRequest, ToolCallResult
-from antiphon.wire.gemini.calls import CallIds
-from antiphon.wire.gemini.candidate import (
-    CANDIDATE,
-    CONTENT,
-    NO_CANDIDATES,
-    RESPONSE,
-    is_blocked,
-    output_native,
-    read_stop,
-    seconds_of,
-    split_native,
-    time_of,
-    write_stop,
-)
-from antiphon.wire.gemini.content import PartWriter, read_part
-from antiphon.wire.gemini.spelling import FORMAT, array_of, fields_of, mark, marked
-from antiphon.wire.gemini.usage import read_usage, write_usage
+from antiphon.parts import Native, NativeExtras, OutputPart, Part, ToolCallRequest, ToolCallResult
+from antiphon.wire.gemini.content import ContentWriter, read_part
+from antiphon.wire.gemini.messages import CONTENT_FIELDS
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.output import ModelOutput, StopReason
+from antiphon.wire.rules import name_set
+from antiphon.wire.tool_calls import CallIdTracker
+from antiphon.wire.vendors.google import (
+    FORMAT,
+    field_spellings,
+    get_field,
+    has_mark,
+    require_list,
+    spelling_mark,
+    split_fields,
+)
 
-_RAW = "raw-candidate"
-"""The mark of a candidate that is none; it is kept as it came."""
+
+def read_usage(raw: dict[str, Any]) -> TokenUsage:
+    """The counts, with the original object in `raw`."""
+    thoughts = _count(raw, "thoughtsTokenCount")
+    return TokenUsage(
+        _count(raw, "promptTokenCount") + _count(raw, "toolUsePromptTokenCount"),
+        _count(raw, "candidatesTokenCount") + thoughts,
+        _count(raw, "cachedContentTokenCount"),
+        0,
+        thoughts,
+        _count(raw, "totalTokenCount"),
+        raw,
+        FORMAT,
+    )
+
+
+def _count(raw: dict[str, Any], name: str) -> int:
+    value = raw.get(name)
+    if type(value) is int:
+        return value
+    value = get_field(raw, name)
+    if type(value) is int:
+        return value
+    # proto3 JSON may write an integer as a string
+    return int(value) if type(value) is str and value.isdecimal() else 0
+
+
+def write_usage(usage: TokenUsage, losses: list[Loss]) -> dict[str, Any]:
+    """The counts as `usageMetadata`."""
+    if usage.format == FORMAT and usage.raw is not None:
+        return usage.raw
+    written = {
+        "promptTokenCount": usage.prompt_tokens,
+        "candidatesTokenCount": max(usage.completion_tokens - usage.reasoning_tokens, 0),
+        "totalTokenCount": usage.total,
+    }
+    if usage.reasoning_tokens:
+        written["thoughtsTokenCount"] = usage.reasoning_tokens
+    if usage.cached_tokens:
+        written["cachedContentTokenCount"] = usage.cached_tokens
+    if usage.cache_write_tokens:
+        losses.append(
+            Loss("usage.cache_write_tokens", "cache_write_tokens", "Gemini does not report cache writes; dropped")
+        )
+    return written
+
+
+RESPONSE_FIELDS = field_spellings(
+    ("candidates", "promptFeedback", "usageMetadata", "modelVersion", "responseId", "createTime", "modelStatus")
+)
+CANDIDATE_FIELDS = field_spellings(
+    name_set(
+        "content finishReason index safetyRatings citationMetadata tokenCount groundingAttributions groundingMetadata"
+        " avgLogprobs logprobsResult urlContextMetadata finishMessage continuationToken"
+    )
+)
+RESPONSE_EXTRAS = frozenset({"promptFeedback", "createTime", "modelStatus", "usageMetadata"})
+"""Names in `native` that belong to the response, not to the candidate."""
+NO_CANDIDATES = "no-candidates"
+"""The mark of a response without candidates."""
+
+STOP_REASONS: dict[str, StopReason] = {"STOP": "end", "MAX_TOKENS": "length", "CONTINUATION": "paused"}
+STOP_REASONS |= dict.fromkeys(
+    name_set("MALFORMED_FUNCTION_CALL UNEXPECTED_TOOL_CALL TOO_MANY_TOOL_CALLS"), "malformed_call"
+)
+STOP_REASONS |= dict.fromkeys(
+    name_set("SAFETY RECITATION BLOCKLIST PROHIBITED_CONTENT SPII MODEL_ARMOR"), "content_filter"
+)
+STOP_REASONS |= dict.fromkeys(name_set("IMAGE_SAFETY IMAGE_PROHIBITED_CONTENT IMAGE_RECITATION"), "content_filter")
+# The numbers of the enum, for clients that encode enums as numbers.
+FINISH_REASON_ENUM = (
+    *("", "STOP", "MAX_TOKENS", "SAFETY", "RECITATION", "OTHER", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII"),
+    *("MALFORMED_FUNCTION_CALL", "IMAGE_SAFETY"),
+)
+# Not CONTINUATION for "paused": clients would send another request on their own.
+FINISH_REASONS: dict[StopReason, str] = {
+    "end": "STOP",
+    "stop_sequence": "STOP",
+    "tool_calls": "STOP",
+    "length": "MAX_TOKENS",
+    "content_filter": "SAFETY",
+    "refusal": "SAFETY",
+    "malformed_call": "MALFORMED_FUNCTION_CALL",
+    "paused": "OTHER",
+    "other": "OTHER",
+}
+
+
+def read_stop_reason(finish_reason: Any, has_calls: bool) -> StopReason:
+    """The stop reason. Gemini reports STOP for calls too, so calls are recognised by their presence."""
+    if finish_reason is None:
+        return ""
+    if type(finish_reason) is int and 0 < finish_reason < len(FINISH_REASON_ENUM):
+        finish_reason = FINISH_REASON_ENUM[finish_reason]
+    stop = STOP_REASONS.get(finish_reason, "other") if type(finish_reason) is str else "other"
+    return "tool_calls" if stop == "end" and has_calls else stop
+
+
+def write_stop_reason(stop: StopReason) -> str | None:
+    """The `finishReason`; None if the answer has not stopped."""
+    return FINISH_REASONS.get(stop)
+
+
+def output_extras(
+    response: dict[str, Any], candidate: dict[str, Any], unknown: dict[str, Any], has_candidates: bool
+) -> NativeExtras | None:
+    """Native extras of an answer: fields of the response, fields of the candidate, and its unknown fields."""
+    extras: dict[str, Any] = {}
+    unknown_response: dict[str, Any] = {}
+    for name, value in response.items():
+        (extras if name in RESPONSE_EXTRAS else unknown_response)[name] = value
+    if unknown_response:
+        extras["response"] = unknown_response
+    extras.update(candidate)
+    if unknown:
+        extras["candidate"] = unknown
+    native: NativeExtras = {FORMAT: extras} if extras else {}
+    if not has_candidates:
+        native |= spelling_mark(NO_CANDIDATES)
+    return native or None
+
+
+def split_extras(native: NativeExtras | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The reverse of `output_extras`: the fields of the response and of the candidate."""
+    response: dict[str, Any] = {}
+    candidate: dict[str, Any] = {}
+    for name, value in (native or {}).get(FORMAT, {}).items():
+        if name in ("response", "candidate"):
+            (response if name == "response" else candidate).update(value)
+        else:
+            (response if name in RESPONSE_EXTRAS else candidate)[name] = value
+    return response, candidate
+
+
+def is_prompt_blocked(feedback: Any) -> bool:
+    """Whether the prompt itself was blocked."""
+    return isinstance(feedback, dict) and bool(feedback.get("blockReason") or feedback.get("block_reason"))
+
+
+def parse_time(time: Any) -> int | None:
+    """A `createTime` in seconds."""
+    if type(time) is not str:
+        return None
+    try:
+        read = datetime.fromisoformat(time)
+        return int((read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp())
+    except (ValueError, OverflowError):
+        return None
+
+
+def format_time(seconds: int) -> str | None:
+    """Seconds as a `createTime`."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+_RAW_CANDIDATE = "raw-candidate"
+"""The mark of a candidate that is not an object; it is kept as one native part."""
 
 
 def read_response(body: dict[str, Any]) -> ModelOutput:
-    """The response in neutral terms. Raises `WireError` if the candidates are no list."""
-    fields, extras = fields_of(body, RESPONSE)
-    candidates = array_of(fields.pop("candidates", None), "candidates")
+    """The response in neutral terms. Raises `WireError` if `candidates` is not a list."""
+    fields, extras = split_fields(body, RESPONSE_FIELDS)
+    candidates = require_list(fields.pop("candidates", None), "candidates")
     values: dict[str, Any] = {"format": FORMAT}
     for name, field in (("modelVersion", "model"), ("responseId", "id")):
         value = fields.pop(name, None)
@@ -54,87 +210,89 @@ def read_response(body: dict[str, Any]) -> ModelOutput:
             extras[name] = value
     raw = fields.get("usageMetadata")
     usage = read_usage(fields.pop("usageMetadata")) if type(raw) is dict else None
-    values["created"] = seconds_of(fields.get("createTime"))
-    of_response = {**fields, **extras}
+    values["created"] = parse_time(fields.get("createTime"))
+    response_fields = {**fields, **extras}
     if not candidates:
-        stop: StopReason = "content_filter" if is_blocked(fields.get("promptFeedback")) else ""
-        native = output_native(of_response, {}, {}, has_candidates=False)
+        stop: StopReason = "content_filter" if is_prompt_blocked(fields.get("promptFeedback")) else ""
+        native = output_extras(response_fields, {}, {}, has_candidates=False)
         return ModelOutput(stop_reason=stop, usage=usage, native=native, **values)
-    calls = CallIds(values.get("id", ""))
+    calls = CallIdTracker(values.get("id", ""))
     first, *others = (
-        _read_candidate(candidate, index, of_response if index == 0 else {}, calls, values)
+        _read_candidate(candidate, index, response_fields if index == 0 else {}, calls, values)
         for index, candidate in enumerate(candidates)
     )
     return structs.replace(first, usage=usage, others=tuple(others))
 
 
 def _read_candidate(
-    candidate: Any, position: int, of_response: dict[str, Any], calls: CallIds, values: dict[str, Any]
+    candidate: Any, position: int, response_fields: dict[str, Any], calls: CallIdTracker, values: dict[str, Any]
 ) -> ModelOutput:
-    blocked = is_blocked(of_response.get("promptFeedback"))
+    blocked = is_prompt_blocked(response_fields.get("promptFeedback"))
     if type(candidate) is not dict:
-        native = output_native(of_response, {}, {}, has_candidates=True)
-        return ModelOutput(parts=(Native(FORMAT, candidate),), native={**(native or {}), **mark(_RAW)}, **values)
-    about, unknown = fields_of(candidate, CANDIDATE)
-    parts = _read_content(about, calls)
+        native = output_extras(response_fields, {}, {}, has_candidates=True)
+        return ModelOutput(
+            parts=(Native(FORMAT, candidate),), native={**(native or {}), **spelling_mark(_RAW_CANDIDATE)}, **values
+        )
+    fields, unknown = split_fields(candidate, CANDIDATE_FIELDS)
+    parts = _read_content(fields, calls)
     has_calls = any(type(part) is ToolCallRequest for part in parts)
-    word = about.pop("finishReason", None)
-    stop = read_stop(word, has_calls) or ("content_filter" if blocked else "")
-    if word != write_stop(stop):
-        about["finishReason"] = word
-    if type(about.get("index")) is int and about["index"] == position:
-        del about["index"]
-    native = output_native(of_response, about, unknown, has_candidates=True)
+    finish_reason = fields.pop("finishReason", None)
+    stop = read_stop_reason(finish_reason, has_calls) or ("content_filter" if blocked else "")
+    if finish_reason != write_stop_reason(stop):
+        fields["finishReason"] = finish_reason
+    if type(fields.get("index")) is int and fields["index"] == position:
+        del fields["index"]
+    native = output_extras(response_fields, fields, unknown, has_candidates=True)
     return ModelOutput(parts=parts, stop_reason=stop, native=native, **values)
 
 
-def _read_content(about: dict[str, Any], calls: CallIds) -> tuple[OutputPart, ...]:
-    """The parts of a candidate; what is odd about its content stays in `about`."""
-    content = about.pop("content", None)
+def _read_content(fields: dict[str, Any], calls: CallIdTracker) -> tuple[OutputPart, ...]:
+    """The parts of a candidate; unusual fields of its content stay in `fields`."""
+    content = fields.pop("content", None)
     if type(content) is not dict:
         if content is not None:
-            about["content"] = content
+            fields["content"] = content
         return ()
-    fields, extras = fields_of(content, CONTENT)
-    role, parts = fields.get("role", "model"), fields.get("parts")
+    content_fields, extras = split_fields(content, CONTENT_FIELDS)
+    role, parts = content_fields.get("role", "model"), content_fields.get("parts")
     if role != "model":
         extras["role"] = role
     if extras:
-        about["content"] = extras
-    said = parts if type(parts) is list else [] if parts is None else [parts]
-    return tuple(output_part(part, read_part(part, calls)) for part in said)
+        fields["content"] = extras
+    raw_parts = parts if type(parts) is list else [] if parts is None else [parts]
+    return tuple(output_part(part, read_part(part, calls)) for part in raw_parts)
 
 
 def output_part(part: Any, read: Part) -> OutputPart:
-    """What a model may say: a result is none of its business, and is kept as it came."""
+    """A part of an answer. Models do not return results, so a result stays native."""
     return Native(FORMAT, part) if isinstance(read, ToolCallResult) else read
 
 
 def write_response(output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
     """A response body as Gemini's clients expect it."""
     body: dict[str, Any] = {}
-    of_response = split_native(output.native)[0]
-    if not marked(output.native, NO_CANDIDATES) or output.parts or output.others:
+    response_fields = split_extras(output.native)[0]
+    if not has_mark(output.native, NO_CANDIDATES) or output.parts or output.others:
         body["candidates"] = [
             _write_candidate(candidate, index, losses) for index, candidate in enumerate((output, *output.others))
         ]
     if output.usage is not None:
         body["usageMetadata"] = write_usage(output.usage, losses)
-    body.update(head_of(output.id, output.model, output.created, output.format == FORMAT))
-    body.update(of_response)
+    body.update(response_head(output.id, output.model, output.created, output.format == FORMAT))
+    body.update(response_fields)
     return body
 
 
-def head_of(response_id: str, model: str, created: int | None, is_own: bool) -> dict[str, Any]:
-    """Which response, of which model, when. What Gemini itself left out stays out; others' answers get an id."""
+def response_head(response_id: str, model: str, created: int | None, is_same_format: bool) -> dict[str, Any]:
+    """Model, time and id of a response. Answers of other formats always get an id."""
     head: dict[str, Any] = {}
     if model:
         head["modelVersion"] = model
-    if created is not None and not is_own:
-        time = time_of(created)
+    if created is not None and not is_same_format:
+        time = format_time(created)
         if time is not None:
             head["createTime"] = time
-    if response_id or not is_own:
+    if response_id or not is_same_format:
         head["responseId"] = response_id or new_id()
     return head
 
@@ -142,37 +300,39 @@ def head_of(response_id: str, model: str, created: int | None, is_own: bool) -> 
 def _write_candidate(output: ModelOutput, index: int, losses: list[Loss]) -> Any:
     path = f"others[{index - 1}]." if index else ""
     lose_native(losses, f"{path}native", output.native, FORMAT)
-    if marked(output.native, _RAW) and len(output.parts) == 1 and isinstance(output.parts[0], Native):
+    if has_mark(output.native, _RAW_CANDIDATE) and len(output.parts) == 1 and isinstance(output.parts[0], Native):
         return output.parts[0].data
     if output.stop_sequence is not None:
-        losses.append(Loss(f"{path}stop_sequence", "stop_sequence", f"{FORMAT} does not say which it was"))
-    of_candidate = split_native(output.native)[1]
-    writer = PartWriter(losses)
-    before = len(losses)
+        losses.append(
+            Loss(f"{path}stop_sequence", "stop_sequence", "Gemini does not report the matched stop sequence; dropped")
+        )
+    candidate_fields = split_extras(output.native)[1]
+    writer = ContentWriter(losses)
+    first_loss = len(losses)
     parts: list[Any] = []
     for position, part in enumerate(output.parts):
-        written = {"text": part.text} if type(part) is Text and part.native is None else writer.write(part, position)
+        written = writer.write(part, position)
         if written is not None:
             parts.append(written)
     if path:
-        losses[before:] = [Loss(path + loss.path, loss.what, loss.why) for loss in losses[before:]]
-    return candidate_of(parts, index, write_stop(output.stop_reason), of_candidate)
+        losses[first_loss:] = [Loss(path + loss.path, loss.what, loss.why) for loss in losses[first_loss:]]
+    return build_candidate(parts, index, write_stop_reason(output.stop_reason), candidate_fields)
 
 
-def candidate_of(parts: list[Any], index: int, word: str | None, about: dict[str, Any]) -> dict[str, Any]:
-    """A candidate with what is said about it."""
+def build_candidate(parts: list[Any], index: int, finish_reason: str | None, fields: dict[str, Any]) -> dict[str, Any]:
+    """A candidate with its fields."""
     content: Any = {"parts": parts, "role": "model"} if parts else {"role": "model"}
-    odd = about.get("content")
-    if isinstance(odd, dict):
-        content.update(odd)
-    elif odd is not None:
-        content = odd
+    raw_content = fields.get("content")
+    if isinstance(raw_content, dict):
+        content.update(raw_content)
+    elif raw_content is not None:
+        content = raw_content
     candidate: dict[str, Any] = {"content": content}
-    if word is not None:
-        candidate["finishReason"] = word
+    if finish_reason is not None:
+        candidate["finishReason"] = finish_reason
     candidate["index"] = index
-    candidate.update((name, value) for name, value in about.items() if name != "content")
-    if candidate.get("finishReason", word) is None:
+    candidate.update((name, value) for name, value in fields.items() if name != "content")
+    if candidate.get("finishReason", finish_reason) is None:
         candidate.pop("finishReason", None)
     return candidate
 

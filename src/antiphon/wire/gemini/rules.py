@@ -1,26 +1,25 @@
-"""The rules of Gemini's generateContent, told before the provider tells them.
+"""The rules of generateContent, checked before the request is sent.
 
-`check_request` reads a body front to back and returns what it breaks. The API parses JSON as proto3, and so does this: names in
-camelCase or snake_case, null as absent, one object where a list is expected, and an unknown name an error. `check_sequence`
-looks at nothing but the contents, so that a repair can ask it alone; adjacent contents of one role are one turn to it, as
-they are to the provider. Rule ids are those of the rule book, messages the provider's own words, and paths are spelled as the
-body spells them (`contents[1].parts[0].functionCall`).
+The API parses JSON as proto3, and so does this: camelCase or snake_case names, null as absent, one object for a list, unknown
+names as errors. Messages are the provider's own; paths use the spelling of the body (`contents[1].parts[0].functionCall`).
+`check_sequence` checks only the order of the contents; adjacent contents of one role are one turn.
 
-The model is named in the URL: what depends on it is checked only if the caller names it and its name says for certain which
-generation it is. Nothing here raises: a value of the wrong type is a violation, and is not looked into further.
+The model is in the URL: rules that depend on it apply only if the caller passes a name with a known version. Nothing here
+raises: a value of the wrong type is a violation and is not examined further.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from msgspec import Struct
 
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
-from antiphon.wire.gemini.declarations import check_schema, check_tools, get, listed, snake, spelled, unknown_name
-from antiphon.wire.gemini.model_name import ModelTraits, traits_of
+from antiphon.wire.gemini.parameters import MAX_STOP_SEQUENCES, MAXIMUMS, Capabilities, capabilities_for
 from antiphon.wire.rules import Violation, name_list, name_set
+from antiphon.wire.vendors.google import as_list, check_schema, get_field, spelling_used, to_snake_case, unknown_field
 
 DATA_FIELDS = name_list(
     "text inlineData functionCall functionResponse fileData executableCode codeExecutionResult toolCall toolResponse"
@@ -31,106 +30,110 @@ PARAMETERS = name_set(
     " modelArmorConfig store"
 )
 
-_PART_FIELDS = {form: name for name in (*DATA_FIELDS, *OTHER_PART_FIELDS) for form in (name, snake(name))}
-_PARAMETER_FORMS = frozenset(form for name in PARAMETERS for form in (name, snake(name)))
+_PART_FIELDS = {form: name for name in (*DATA_FIELDS, *OTHER_PART_FIELDS) for form in (name, to_snake_case(name))}
+_PARAMETER_FORMS = frozenset(form for name in PARAMETERS for form in (name, to_snake_case(name)))
 _OBJECT_RULES = {"functionCall": "GM-08", "functionResponse": "GM-09", "inlineData": "GM-17"}
 _STRUCTS = {"functionCall": "args", "functionResponse": "response"}
 
 
-class _Request(Struct):
-    """A body under check: what the model's name tells for certain, and what was found so far."""
+class _RuleContext(Struct):
+    """A body under check: the capabilities of its model, and the violations so far."""
 
     body: dict[str, Any]
-    model: ModelTraits
-    found: list[Violation] = []
+    model: Capabilities
+    violations: list[Violation] = []
 
     def error(self, rule: str, path: str, message: str) -> None:
-        self.found.append(Violation(rule, path, message))
+        self.violations.append(Violation(rule, path, message))
 
 
 def check_request(body: Any, options: WriteOptions = DEFAULT_OPTIONS, *, advisories: bool = False) -> list[Violation]:
-    """The rules of generateContent that a request body breaks; `options.model` is the one named in the URL."""
+    """The rules of generateContent that a request body breaks; `options.model` is the name in the URL."""
     if not isinstance(body, dict):
         return [Violation("GM-01", "", "Invalid JSON payload received. The body is not an object.")]
-    request = _Request(body, traits_of(options.model))
-    found = request.found
+    context = _RuleContext(body, capabilities_for(options.model))
+    violations = context.violations
     for name in body:
         if name not in _PARAMETER_FORMS:
-            request.error("GM-18", name, unknown_name(name, ""))
-    _check_system(request)
-    found.extend(check_tools(body))
-    if get(body, "cachedContent") and any(get(body, name) for name in ("tools", "toolConfig", "systemInstruction")):
+            context.error("GM-18", name, unknown_field(name, ""))
+    _check_system(context)
+    violations.extend(check_tools(body))
+    if get_field(body, "cachedContent") and any(
+        get_field(body, name) for name in ("tools", "toolConfig", "systemInstruction")
+    ):
         message = (
             "Tool config, tools and system instruction should not be set in the request when using cached content."
         )
-        request.error("GM-19", spelled(body, "cachedContent"), message)
-    _check_generation_config(request)
-    _check_contents(request)
-    return found if advisories else [violation for violation in found if not violation.advisory]
+        context.error("GM-19", spelling_used(body, "cachedContent"), message)
+    _check_generation_config(context)
+    _check_contents(context)
+    return violations if advisories else [violation for violation in violations if not violation.advisory]
 
 
-def _check_contents(request: _Request) -> None:
-    contents = listed(request.body.get("contents"))
+def _check_contents(context: _RuleContext) -> None:
+    contents = as_list(context.body.get("contents"))
     if not contents:
-        request.error("GM-01", "contents", "* GenerateContentRequest.contents: contents is not specified")
+        context.error("GM-01", "contents", "* GenerateContentRequest.contents: contents is not specified")
         return
     for index, content in enumerate(contents):
-        _check_content(request, f"contents[{index}]", content)
-    request.found.extend(check_sequence(contents))
-    _check_ending(request, contents)
-    if request.model.needs_signatures:
-        _check_signatures(request, contents)
+        _check_content(context, f"contents[{index}]", content)
+    context.violations.extend(check_sequence(contents))
+    _check_ending(context, contents)
+    if context.model.needs_signatures:
+        _check_signatures(context, contents)
 
 
-def _check_content(request: _Request, where: str, content: Any) -> None:
+def _check_content(context: _RuleContext, path: str, content: Any) -> None:
     if not isinstance(content, dict):
-        request.error("GM-01", where, f"Invalid value at '{where}'")
+        context.error("GM-01", path, f"Invalid value at '{path}'")
         return
     role = content.get("role")
     if role not in ("user", "model", None, ""):
         message = "Please use a valid role: user, model."
-        request.found.append(Violation("GM-02", f"{where}.role", message, advisory=role == "function"))
+        context.violations.append(Violation("GM-02", f"{path}.role", message, advisory=role == "function"))
     for name in content:
         if name not in ("role", "parts"):
-            request.error("GM-18", f"{where}.{name}", unknown_name(name, where))
-    parts = listed(content.get("parts"))
+            context.error("GM-18", f"{path}.{name}", unknown_field(name, path))
+    parts = as_list(content.get("parts"))
     if not parts:
-        message = f"* GenerateContentRequest.{where}.parts: contents.parts must not be empty."
-        # A model turn that said nothing, replayed without the name `parts`, was accepted twice (GM-03).
-        is_silent_answer = role == "model" and "parts" not in content
-        request.found.append(Violation("GM-03", f"{where}.parts", message, advisory=is_silent_answer))
+        message = f"* GenerateContentRequest.{path}.parts: contents.parts must not be empty."
+        # An empty model turn, replayed without the key `parts`, was accepted twice (GM-03).
+        is_empty_model_turn = role == "model" and "parts" not in content
+        context.violations.append(Violation("GM-03", f"{path}.parts", message, advisory=is_empty_model_turn))
     for position, part in enumerate(parts):
-        _check_part(request, f"{where}.parts[{position}]", part)
+        _check_part(context, f"{path}.parts[{position}]", part)
 
 
-def _check_part(request: _Request, where: str, part: Any) -> None:
+def _check_part(context: _RuleContext, path: str, part: Any) -> None:
     if not isinstance(part, dict):
-        request.error("GM-04", where, f"Invalid value at '{where}'")
+        context.error("GM-04", path, f"Invalid value at '{path}'")
         return
     has_data = False
     is_empty = True
     for key, value in part.items():
         name = _PART_FIELDS.get(key)
         if name is None:
-            request.error("GM-04", f"{where}.{key}", unknown_name(key, where))
+            context.error("GM-04", f"{path}.{key}", unknown_field(key, path))
         elif value is not None:
             is_empty = False
             if name not in DATA_FIELDS:
                 continue
             if has_data:
-                message = f"Invalid value at '{where}' (oneof), oneof field 'data' is already set. Cannot set '{key}'"
-                request.error("GM-04", f"{where}.{key}", message)
+                message = f"Invalid value at '{path}' (oneof), oneof field 'data' is already set. Cannot set '{key}'"
+                context.error("GM-04", f"{path}.{key}", message)
             has_data = True
-            for fault in _data_faults(name, value):
-                path = f"{where}.{key}.{fault.path}" if fault.path else f"{where}.{key}"
-                request.error(fault.rule, path, fault.message.replace("{at}", f"{where}.{snake(key)}"))
+            for violation in _data_violations(name, value):
+                violation_path = f"{path}.{key}.{violation.path}" if violation.path else f"{path}.{key}"
+                context.error(
+                    violation.rule, violation_path, violation.message.replace("{at}", f"{path}.{to_snake_case(key)}")
+                )
     if is_empty and not part.keys() - _PART_FIELDS.keys():
-        message = f"* GenerateContentRequest.{where}.data: required oneof field 'data' must have one initialized field"
-        request.error("GM-04", where, message)
+        message = f"* GenerateContentRequest.{path}.data: required oneof field 'data' must have one initialized field"
+        context.error("GM-04", path, message)
 
 
-def _data_faults(name: str, value: Any) -> Iterator[Violation]:
-    """What is wrong with the data of a part, seen from there; `{at}` in a message stands for where that is."""
+def _data_violations(name: str, value: Any) -> Iterator[Violation]:
+    """Violations in the data of a part, with relative paths; `{at}` in a message is replaced by the path of the data."""
     if name == "text":
         if not isinstance(value, str):
             yield Violation("GM-04", "", "Invalid value at '{at}' (TYPE_STRING)")
@@ -139,12 +142,12 @@ def _data_faults(name: str, value: Any) -> Iterator[Violation]:
     if not isinstance(value, dict):
         yield Violation(rule, "", "Invalid value at '{at}'")
     elif name == "inlineData":
-        data, mime_type = value.get("data"), get(value, "mimeType")
+        data, mime_type = value.get("data"), get_field(value, "mimeType")
         if not isinstance(data, str) or data.startswith("data:") or not data.isascii():
             yield Violation(rule, "data", "Invalid value at '{at}.data' (TYPE_BYTES), Base64 decoding failed")
         if not isinstance(mime_type, str) or not mime_type:
             message = "* GenerateContentRequest.{at}.mime_type: must be specified"
-            yield Violation(rule, spelled(value, "mimeType"), message)
+            yield Violation(rule, spelling_used(value, "mimeType"), message)
     elif name in _STRUCTS:
         field = _STRUCTS[name]
         struct = value.get(field)
@@ -159,7 +162,7 @@ def _data_faults(name: str, value: Any) -> Iterator[Violation]:
 
 
 def _parts(content: Any) -> list[Any]:
-    return listed(content.get("parts")) if isinstance(content, dict) else []
+    return as_list(content.get("parts")) if isinstance(content, dict) else []
 
 
 def _is_model(content: Any) -> bool:
@@ -167,23 +170,23 @@ def _is_model(content: Any) -> bool:
 
 
 def _has(part: Any, name: str) -> bool:
-    return isinstance(part, dict) and get(part, name) is not None
+    return isinstance(part, dict) and get_field(part, name) is not None
 
 
-def _check_ending(request: _Request, contents: list[Any]) -> None:
+def _check_ending(context: _RuleContext, contents: list[Any]) -> None:
     last = contents[-1]
     if not _is_model(last):
         return
     path, parts = f"contents[{len(contents) - 1}]", _parts(last)
     if len(contents) == 1:
         message = "Please ensure that single turn requests end with a user role or the role field is empty."
-        request.error("GM-16", path, message)
-    elif request.model.refuses_model_ending and not (parts and _has(parts[-1], "functionResponse")):
+        context.error("GM-16", path, message)
+    elif context.model.must_end_with_user and not (parts and _has(parts[-1], "functionResponse")):
         message = "Requests ending with a model turn are not supported unless the last part is a function response."
-        request.error("GM-16", path, message)
+        context.error("GM-16", path, message)
 
 
-def _check_signatures(request: _Request, contents: list[Any]) -> None:
+def _check_signatures(context: _RuleContext, contents: list[Any]) -> None:
     """The first call of each step of the current turn carries its signature (GM-10)."""
     is_same_step = False
     for index in range(_turn_start(contents), len(contents)):
@@ -194,9 +197,9 @@ def _check_signatures(request: _Request, contents: list[Any]) -> None:
         for position, part in enumerate(_parts(content)):
             if _has(part, "functionCall") and not is_same_step:
                 is_same_step = True
-                if get(part, "thoughtSignature"):
+                if get_field(part, "thoughtSignature"):
                     continue
-                call = get(part, "functionCall")
+                call = get_field(part, "functionCall")
                 name = call.get("name") if isinstance(call, dict) else None
                 message = (
                     "Function call is missing a thought_signature in functionCall parts. This is required for tools to "
@@ -204,12 +207,12 @@ def _check_signatures(request: _Request, contents: list[Any]) -> None:
                     f"data, function call `default_api:{name[:128] if isinstance(name, str) else ''}`, "
                     f"position {index + 1}."
                 )
-                path = f"contents[{index}].parts[{position}].{spelled(part, 'functionCall')}"
-                request.error("GM-10", path, message)
+                path = f"contents[{index}].parts[{position}].{spelling_used(part, 'functionCall')}"
+                context.error("GM-10", path, message)
 
 
 def _turn_start(contents: list[Any]) -> int:
-    """Where the current turn starts: behind the last content in which the user says something."""
+    """The start of the current turn: after the last user content that is not only results."""
     for index in range(len(contents) - 1, -1, -1):
         content = contents[index]
         if not _is_model(content) and any(not _has(part, "functionResponse") for part in _parts(content)):
@@ -217,58 +220,60 @@ def _turn_start(contents: list[Any]) -> int:
     return 0
 
 
-def _check_system(request: _Request) -> None:
-    key = spelled(request.body, "systemInstruction")
-    system = request.body.get(key)
+def _check_system(context: _RuleContext) -> None:
+    key = spelling_used(context.body, "systemInstruction")
+    system = context.body.get(key)
     if system is None:
         return
     if not isinstance(system, dict):
-        request.error("GM-15", key, f"Invalid value at '{snake(key)}' (type.googleapis.com/google.ai.Content)")
+        context.error("GM-15", key, f"Invalid value at '{to_snake_case(key)}' (type.googleapis.com/google.ai.Content)")
         return
     for name in system:
         if name not in ("role", "parts"):
-            request.error("GM-15", f"{key}.{name}", unknown_name(name, snake(key)))
+            context.error("GM-15", f"{key}.{name}", unknown_field(name, to_snake_case(key)))
     for index, part in enumerate(_parts(system)):
         if not isinstance(part, dict) or any(_has(part, name) for name in DATA_FIELDS[1:]):
-            request.error("GM-15", f"{key}.parts[{index}]", "System instruction only supports text parts.")
+            context.error("GM-15", f"{key}.parts[{index}]", "System instruction only supports text parts.")
         elif not isinstance(part.get("text", ""), str | None):
-            request.error("GM-15", f"{key}.parts[{index}].text", f"Invalid value at '{snake(key)}.parts[{index}].text'")
+            context.error(
+                "GM-15", f"{key}.parts[{index}].text", f"Invalid value at '{to_snake_case(key)}.parts[{index}].text'"
+            )
 
 
-def _check_generation_config(request: _Request) -> None:
-    key = spelled(request.body, "generationConfig")
-    config = request.body.get(key)
+def _check_generation_config(context: _RuleContext) -> None:
+    key = spelling_used(context.body, "generationConfig")
+    config = context.body.get(key)
     if config is None:
         return
     if not isinstance(config, dict):
-        request.error("GM-14", key, f"Invalid value at '{snake(key)}'")
+        context.error("GM-14", key, f"Invalid value at '{to_snake_case(key)}'")
         return
-    _check_range(request, config, key, "temperature", 2.0001)
-    _check_range(request, config, key, "topP", 1.0001)
-    stops = get(config, "stopSequences")
-    if isinstance(stops, list) and len(stops) > 5:
-        message = f"stop_sequences has {len(stops)} entries but the maximum is 5."
-        request.error("GM-14", f"{key}.{spelled(config, 'stopSequences')}", message)
-    _check_thinking(request, config, key)
-    schema = get(config, "responseSchema")
+    for name, maximum in MAXIMUMS.items():
+        _check_range(context, config, key, name, maximum + 0.0001)
+    stops = get_field(config, "stopSequences")
+    if isinstance(stops, list) and len(stops) > MAX_STOP_SEQUENCES:
+        message = f"stop_sequences has {len(stops)} entries but the maximum is {MAX_STOP_SEQUENCES}."
+        context.error("GM-14", f"{key}.{spelling_used(config, 'stopSequences')}", message)
+    _check_thinking(context, config, key)
+    schema = get_field(config, "responseSchema")
     if schema is not None:
-        request.found.extend(check_schema(schema, f"{key}.{spelled(config, 'responseSchema')}"))
+        context.violations.extend(check_schema(schema, f"{key}.{spelling_used(config, 'responseSchema')}"))
 
 
-def _check_range(request: _Request, config: dict[str, Any], key: str, name: str, end: float) -> None:
-    value = get(config, name)
+def _check_range(context: _RuleContext, config: dict[str, Any], key: str, name: str, upper_bound: float) -> None:
+    value = get_field(config, name)
     if value is None:
         return
-    path, number = f"{key}.{spelled(config, name)}", _number(value)
+    path, number = f"{key}.{spelling_used(config, name)}", _number(value)
     if number is None:
-        request.error("GM-14", path, f"Invalid value at '{snake(key)}.{snake(name)}' (TYPE_FLOAT)")
-    elif not 0 <= number < end:
-        shown = f"{number:g}" if abs(number) < 1e15 else "more than 15 digits"
+        context.error("GM-14", path, f"Invalid value at '{to_snake_case(key)}.{to_snake_case(name)}' (TYPE_FLOAT)")
+    elif not 0 <= number < upper_bound:
+        quoted = f"{number:g}" if abs(number) < 1e15 else "more than 15 digits"
         message = (
-            f"Unable to submit request because it has a {snake(name)} value of {shown} but the supported range "
-            f"is from 0 (inclusive) to {end} (exclusive). Update the value and try again."
+            f"Unable to submit request because it has a {to_snake_case(name)} value of {quoted} but the supported range "
+            f"is from 0 (inclusive) to {upper_bound} (exclusive). Update the value and try again."
         )
-        request.error("GM-14", path, message)
+        context.error("GM-14", path, message)
 
 
 def _number(value: Any) -> float | None:
@@ -281,30 +286,30 @@ def _number(value: Any) -> float | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _check_thinking(request: _Request, config: dict[str, Any], key: str) -> None:
-    thinking = get(config, "thinkingConfig")
+def _check_thinking(context: _RuleContext, config: dict[str, Any], key: str) -> None:
+    thinking = get_field(config, "thinkingConfig")
     if not isinstance(thinking, dict):
         return
-    path, budget = f"{key}.{spelled(config, 'thinkingConfig')}", get(thinking, "thinkingBudget")
-    if budget is not None and get(thinking, "thinkingLevel") is not None:
-        request.error("GM-14", path, "You can only set only one of thinking budget and thinking level.")
-    if budget == 0 and request.model.always_thinks and not isinstance(budget, bool):
+    path, budget = f"{key}.{spelling_used(config, 'thinkingConfig')}", get_field(thinking, "thinkingBudget")
+    if budget is not None and get_field(thinking, "thinkingLevel") is not None:
+        context.error("GM-14", path, "You can only set only one of thinking budget and thinking level.")
+    if budget == 0 and context.model.always_thinks and not isinstance(budget, bool):
         message = "Budget 0 is invalid. This model only works in thinking mode."
-        request.error("GM-14", f"{path}.{spelled(thinking, 'thinkingBudget')}", message)
+        context.error("GM-14", f"{path}.{spelling_used(thinking, 'thinkingBudget')}", message)
 
 
 def check_sequence(contents: list[Any]) -> list[Violation]:
     """The rules the order of turns, calls and responses breaks (GM-05, GM-06, GM-07)."""
-    found: list[Violation] = []
+    violations: list[Violation] = []
     turn = _Turn(0, is_model=False, calls_before=0)
     for index, content in enumerate(contents):
         is_model = _is_model(content)
         if index == 0 or is_model != turn.is_model:
-            found.extend(turn.faults())
+            violations.extend(turn.violations())
             turn = _Turn(index, is_model=is_model, calls_before=turn.calls)
         turn.read(index, content)
-    found.extend(turn.faults())
-    return found
+    violations.extend(turn.violations())
+    return violations
 
 
 class _Turn(Struct):
@@ -322,15 +327,15 @@ class _Turn(Struct):
         for part in _parts(content):
             if not isinstance(part, dict) or part.get("text") is not None:
                 continue
-            if self.is_model and get(part, "functionCall") is not None:
+            if self.is_model and get_field(part, "functionCall") is not None:
                 self.first_call = self.first_call if self.calls else index
                 self.calls += 1
-            elif not self.is_model and get(part, "functionResponse") is not None:
+            elif not self.is_model and get_field(part, "functionResponse") is not None:
                 self.first_response = self.first_response if self.responses else index
                 self.responses += 1
 
-    def faults(self) -> Iterator[Violation]:
-        """What is wrong with this turn after the one before it."""
+    def violations(self) -> Iterator[Violation]:
+        """The violations of this turn, given the calls of the previous one."""
         if self.start == 0 and self.calls:
             message = (
                 "Please ensure that function call turn comes immediately after a user turn or after a function "
@@ -346,3 +351,90 @@ class _Turn(Struct):
                 "parts of the function call turn."
             )
             yield Violation("GM-07", f"contents[{self.first_response if self.responses else self.start}]", message)
+
+
+# Fields of tools in other formats. Google adds tools often, so unknown names are accepted.
+FOREIGN_TOOL_FIELDS = frozenset({"type", "function", "name", "description", "parameters", "input_schema"})
+FUNCTION_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}\Z")
+MODES = ("MODE_UNSPECIFIED", "AUTO", "ANY", "NONE", "VALIDATED")
+
+
+def check_tools(body: dict[str, Any]) -> Iterator[Violation]:
+    """The rules the tools and the tool configuration of a body break (GM-11, GM-12, GM-13, GM-18, GM-20)."""
+    names: set[str] = set()
+    is_function_calling = is_other = False
+    for index, tool in enumerate(as_list(body.get("tools"))):
+        path = f"tools[{index}]"
+        if not isinstance(tool, dict):
+            yield Violation("GM-18", path, f"Invalid value at '{path}'")
+            continue
+        for name in tool:
+            if name in FOREIGN_TOOL_FIELDS:
+                yield Violation("GM-18", f"{path}.{name}", unknown_field(name, path))
+        key = spelling_used(tool, "functionDeclarations")
+        declarations = as_list(tool.get(key))
+        is_function_calling = is_function_calling or bool(declarations)
+        is_other = is_other or bool(tool.keys() - {key})
+        for position, declaration in enumerate(declarations):
+            yield from _declaration_violations(declaration, f"{path}.{key}[{position}]", names)
+    yield from _tool_config_violations(body, is_function_calling, is_other)
+
+
+def _declaration_violations(declaration: Any, path: str, names: set[str]) -> Iterator[Violation]:
+    if not isinstance(declaration, dict):
+        yield Violation("GM-11", path, f"Invalid value at '{path}'")
+        return
+    yield from _name_violations(declaration.get("name"), path, names)
+    for key in ("parameters", "response"):
+        if declaration.get(key) is not None:
+            yield from check_schema(declaration[key], f"{path}.{key}")
+    if declaration.get("parameters") is not None and get_field(declaration, "parametersJsonSchema") is not None:
+        message = f"{path}: parameters and parameters_json_schema are mutually exclusive."
+        yield Violation("GM-12", f"{path}.{spelling_used(declaration, 'parametersJsonSchema')}", message)
+
+
+def _name_violations(name: Any, path: str, names: set[str]) -> Iterator[Violation]:
+    if not isinstance(name, str) or not FUNCTION_NAME.match(name):
+        message = (
+            "Invalid function name. Must start with a letter or an underscore. Must be a-z, A-Z, 0-9, or contain "
+            "underscores (_), dots (.), colons (:), or dashes (-), with a maximum length of 128."
+        )
+        yield Violation("GM-11", f"{path}.name", message)
+        return
+    if name in names:
+        yield Violation("GM-11", f"{path}.name", f"Duplicate function declaration found: {name}")
+    names.add(name)
+    if len(name) > 64:
+        message = "Invalid function name. Older models and hosts take a maximum length of 64."
+        yield Violation("GM-20", f"{path}.name", message, advisory=True)
+
+
+def _tool_config_violations(body: dict[str, Any], is_function_calling: bool, is_other: bool) -> Iterator[Violation]:
+    key = spelling_used(body, "toolConfig")
+    tool_config = body.get(key)
+    if tool_config is None:
+        return
+    config = get_field(tool_config, "functionCallingConfig") if isinstance(tool_config, dict) else None
+    if not isinstance(tool_config, dict) or not isinstance(config, dict | None):
+        yield Violation("GM-13", key, f"Invalid value at '{to_snake_case(key)}'")
+    elif config is not None:
+        path = f"{key}.{spelling_used(tool_config, 'functionCallingConfig')}"
+        yield from _calling_violations(config, path)
+        # Accepted together with a tool of Google's own (GM-13).
+        if not is_function_calling and not is_other:
+            yield Violation("GM-13", path, "Function calling config is set without function_declarations")
+
+
+def _calling_violations(config: dict[str, Any], path: str) -> Iterator[Violation]:
+    mode = config.get("mode")
+    # Some clients encode enums as numbers.
+    is_number = isinstance(mode, int) and not isinstance(mode, bool)
+    if mode is not None and not is_number and not (isinstance(mode, str) and mode.upper() in MODES):
+        yield Violation("GM-13", f"{path}.mode", f"Invalid value at '{path}.mode'")
+    elif (
+        get_field(config, "allowedFunctionNames")
+        and not is_number
+        and mode not in ("ANY", "VALIDATED", "any", "validated")
+    ):
+        names_path = f"{path}.{spelling_used(config, 'allowedFunctionNames')}"
+        yield Violation("GM-13", names_path, "allowed_function_names should only be set when the mode is ANY.")

@@ -1,19 +1,17 @@
-"""Streams: `streamGenerateContent`, read here and written by `stream_writer`.
+"""Streams of `streamGenerateContent`, read; `stream_writer` writes them.
 
 Each chunk is a GenerateContentResponse with what is new. Text continues the open part with the same `thought` flag; a signature
-belongs to the part it comes with, and a different one begins a part of its own. A call comes whole, or piece by piece (see
-`partial_call`). Usage comes in every chunk, and the last one counts; so does the last of everything said about a candidate,
-except citations, which add up.
+belongs to the part it comes with, and a different one starts a new part. Usage comes in every chunk and the last one counts; so
+does the last value of every field of a candidate, except citations, which are appended.
 
-A `finishReason` is not the end: with code execution the model goes on after one. So a candidate is finished if nothing follows
-its last `finishReason`, and `Finished` comes when the bytes end. A stream that ends otherwise, or with an error, has failed.
-
-Normalised: text that says nothing (empty, and without a signature) is no part.
+A `finishReason` is not the end: with code execution the model continues after one. A candidate is finished if nothing follows
+its last `finishReason`, so `Finished` comes when the bytes end. A stream that ends otherwise, or with an error, has failed.
+Normalised: empty text without a signature is dropped.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct, structs
@@ -31,86 +29,123 @@ from antiphon.wire.delta import (
     Started,
     UsageReported,
 )
-from antiphon.wire.gemini.calls import CallIds, encode
-from antiphon.wire.gemini.candidate import (
-    CANDIDATE,
-    CONTENT,
-    RESPONSE,
-    is_blocked,
-    output_native,
-    read_stop,
-    seconds_of,
-    write_stop,
-)
-from antiphon.wire.gemini.content import read_part
-from antiphon.wire.gemini.declarations import get
+from antiphon.wire.gemini.content import encode, read_part
 from antiphon.wire.gemini.errors import read_error
+from antiphon.wire.gemini.messages import CONTENT_FIELDS
 from antiphon.wire.gemini.partial_call import PartialCall
-from antiphon.wire.gemini.plain_chunk import NOTHING, plain_chunk
-from antiphon.wire.gemini.response import output_part
-from antiphon.wire.gemini.spelling import FORMAT, extras_of, fields_of
-from antiphon.wire.gemini.usage import read_usage
-from antiphon.wire.output import MOST_CANDIDATES, NOT_AN_ANSWER, ProviderError
+from antiphon.wire.gemini.response import (
+    CANDIDATE_FIELDS,
+    RESPONSE_FIELDS,
+    is_prompt_blocked,
+    output_extras,
+    output_part,
+    parse_time,
+    read_stop_reason,
+    read_usage,
+    write_stop_reason,
+)
+from antiphon.wire.output import MAX_CANDIDATES, NOT_AN_ANSWER, ProviderError
 from antiphon.wire.sse import SseOverflow
+from antiphon.wire.tool_calls import CallIdTracker
+from antiphon.wire.vendors.google import FORMAT, gemini_extras, get_field, split_fields
+
+NO_USAGE = msgspec.Raw()
+"""The usage of a chunk without usage."""
+
+
+class _TextPart(Struct, forbid_unknown_fields=True, gc=False):
+    text: str
+    thought: bool = False
+
+
+class _TextContent(Struct, forbid_unknown_fields=True, gc=False):
+    parts: tuple[_TextPart]
+    role: Literal["model"] = "model"
+
+
+class _TextCandidate(Struct, forbid_unknown_fields=True, gc=False):
+    content: _TextContent
+    index: Literal[0] = 0
+
+
+class _TextChunk(Struct, forbid_unknown_fields=True, gc=False, rename="camel"):
+    """More text of the only candidate. The usage is not decoded: only the last one counts."""
+
+    candidates: tuple[_TextCandidate]
+    usage_metadata: msgspec.Raw = NO_USAGE
+    model_version: str = ""
+    response_id: str = ""
+
+
+_decode_text = msgspec.json.Decoder(_TextChunk).decode
+
+
+def decode_text_chunk(data: bytes) -> _TextChunk | None:
+    """The chunk if it is only more text; None otherwise."""
+    try:
+        return _decode_text(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+
 
 _decode = msgspec.json.Decoder().decode
-_CUT = ProviderError("the stream ended before the answer did", "stream_cut")
-_MALFORMED = ProviderError("the stream holds something that is not JSON", "server", code=NOT_AN_ANSWER)
+STREAM_CUT = ProviderError("stream ended before the response was complete", "stream_cut")
+MALFORMED_STREAM = ProviderError("invalid stream: not JSON", "server", code=NOT_AN_ANSWER)
 
 
 class _Candidate(Struct):
-    """One candidate while it is being said."""
+    """The state of one candidate."""
 
     number: int
-    open: int = -1  # the index of the text that may go on
+    text_index: int = -1  # the open text part
     is_thought: bool = False
     signature: Any = None
     call: PartialCall | None = None
     has_calls: bool = False
-    word: Any = None
+    finish_reason: Any = None
     is_finished: bool = False
-    about: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     unknown: dict[str, Any] = {}
 
-    def note(self, fields: dict[str, Any], unknown: dict[str, Any]) -> None:
-        """Remember what a chunk says about the candidate."""
+    def merge_fields(self, fields: dict[str, Any], unknown: dict[str, Any]) -> None:
+        """Add the fields of a chunk to those of the candidate."""
         for name, value in fields.items():
-            known = self.about.get(name)
+            known = self.fields.get(name)
             grows = name in ("groundingMetadata", "citationMetadata")
             if grows and isinstance(known, dict) and isinstance(value, dict):
-                value = _added(known, value) if name == "citationMetadata" else {**known, **value}
-            self.about[name] = value
+                value = _append_citations(known, value) if name == "citationMetadata" else {**known, **value}
+            self.fields[name] = value
         self.unknown.update(unknown)
 
 
-def _added(known: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """Citations of one chunk after those of the chunks before it."""
+def _append_citations(known: dict[str, Any], later: dict[str, Any]) -> dict[str, Any]:
+    """Append the citations of a chunk to the earlier ones."""
     result = dict(known)
-    for name, value in more.items():
-        before = result.get(name)
-        if isinstance(before, list) and isinstance(value, list):
-            result[name] = [*before, *(item for item in value if item not in before)]
+    for name, value in later.items():
+        known_value = result.get(name)
+        if isinstance(known_value, list) and isinstance(value, list):
+            result[name] = [*known_value, *(item for item in value if item not in known_value)]
         else:
             result[name] = value
     return result
 
 
 class StreamReader:
-    """Bytes in, deltas out, however the bytes are cut; both forms of a stream."""
+    """Bytes in, deltas out, however the bytes are split; SSE or a JSON array."""
 
     def __init__(self) -> None:
         self._chunks = JsonStreamReader()
         self._deltas: list[ModelOutputDelta] = []
         self._has_ended = False
-        self._malformed = _MALFORMED
+        self._malformed = MALFORMED_STREAM
         self._started: Started | None = None
-        self._calls = CallIds()
+        self._calls = CallIdTracker()
         self._candidates: dict[int, _Candidate] = {}
         self._parts = 0
-        self._usage: Any = None  # as it was decoded, or its bytes
+        self._usage: Any = None  # decoded, or as bytes
         self._reported: dict[str, Any] | None = None
-        self._about: dict[str, Any] = {}
-        self._speaker: _Candidate | None = None  # the only candidate, while it is saying text
+        self._response_fields: dict[str, Any] = {}
+        self._text_candidate: _Candidate | None = None  # the only candidate, while its text is open
 
     def feed(self, data: bytes) -> list[ModelOutputDelta]:
         """The deltas these bytes complete."""
@@ -119,21 +154,21 @@ class StreamReader:
         try:
             self._read_all(self._chunks.feed(data))
         except SseOverflow:
-            self._fail(_MALFORMED)
+            self._fail(MALFORMED_STREAM)
         if self._chunks.is_broken:
-            self._fail(_MALFORMED)
-        return self._taken()
+            self._fail(MALFORMED_STREAM)
+        return self._take_deltas()
 
     def close(self) -> list[ModelOutputDelta]:
-        """The stream ended: the end of the answer, or why it has none."""
-        self._malformed = _CUT  # an event that cannot be read now is one that was cut
+        """End of the stream: the end of the answer, or a failure."""
+        self._malformed = STREAM_CUT  # an undecodable event now means a cut stream
         if not self._has_ended:
             self._read_all(self._chunks.close())
         if not self._has_ended:
-            self._end()
-        return self._taken()
+            self._end_of_stream()
+        return self._take_deltas()
 
-    def _taken(self) -> list[ModelOutputDelta]:
+    def _take_deltas(self) -> list[ModelOutputDelta]:
         deltas, self._deltas = self._deltas, []
         return deltas
 
@@ -145,41 +180,41 @@ class StreamReader:
 
     def _read_all(self, chunks: list[bytes]) -> None:
         for data in chunks:
-            if self._speaker is not None and self._read_plain(data, self._speaker):
+            if self._text_candidate is not None and self._read_text_chunk(data, self._text_candidate):
                 continue
-            if data == b"[DONE]":  # what some proxies append
+            if data == b"[DONE]":  # some proxies append it
                 continue
             try:
                 chunk = _decode(data)
             except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
                 self._fail(self._malformed)
                 return
-            for one in chunk if type(chunk) is list else (chunk,):
-                if type(one) is not dict:
-                    self._fail(_MALFORMED)
+            for item in chunk if type(chunk) is list else (chunk,):
+                if type(item) is not dict:
+                    self._fail(MALFORMED_STREAM)
                 else:
-                    self._read(one)
+                    self._read(item)
                 if self._has_ended:
                     return
-            only = self._candidates.get(0) if len(self._candidates) == 1 else None
-            self._speaker = only if only is not None and only.open >= 0 else None
+            candidate = self._candidates.get(0) if len(self._candidates) == 1 else None
+            self._text_candidate = candidate if candidate is not None and candidate.text_index >= 0 else None
 
-    def _read_plain(self, data: bytes, speaker: _Candidate) -> bool:
-        """Read a chunk that is more of the open text; False, and nothing done, if it is not that."""
-        chunk = plain_chunk(data)
+    def _read_text_chunk(self, data: bytes, candidate: _Candidate) -> bool:
+        """Read a chunk that only continues the open text; False, without effect, for any other."""
+        chunk = decode_text_chunk(data)
         if chunk is None:
             return False
         (part,) = chunk.candidates[0].content.parts
-        if part.thought is not speaker.is_thought:
+        if part.thought is not candidate.is_thought:
             return False
-        if chunk.usage_metadata is not NOTHING:
+        if chunk.usage_metadata is not NO_USAGE:
             usage = bytes(chunk.usage_metadata)
             if not usage.startswith(b"{") or self._reported is None:
                 return False
             self._usage = usage
-        speaker.is_finished = False
+        candidate.is_finished = False
         if part.text:
-            self._deltas.append(PartDelta(speaker.open, part.text))
+            self._deltas.append(PartDelta(candidate.text_index, part.text))
         return True
 
     def _read(self, chunk: dict[str, Any]) -> None:
@@ -189,7 +224,7 @@ class StreamReader:
         candidates, usage = chunk.get("candidates"), chunk.get("usageMetadata")
         known = (candidates is not None) + (usage is not None) + ("modelVersion" in chunk) + ("responseId" in chunk)
         if len(chunk) != known or self._started is None:
-            fields, unknown = fields_of(chunk, RESPONSE)
+            fields, unknown = split_fields(chunk, RESPONSE_FIELDS)
             candidates, usage = fields.pop("candidates", None), fields.pop("usageMetadata", None)
             self._read_head(fields, unknown)
         if type(usage) is dict:
@@ -197,7 +232,7 @@ class StreamReader:
             if self._reported is None:
                 self._report_usage()
         elif usage is not None:
-            self._about["usageMetadata"] = usage
+            self._response_fields["usageMetadata"] = usage
         if candidates is None:
             return
         for position, candidate in enumerate(candidates if type(candidates) is list else (candidates,)):
@@ -211,19 +246,19 @@ class StreamReader:
         if self._started is None:
             time = fields.pop("createTime", None)
             native = {FORMAT: {"createTime": time}} if time is not None else None
-            self._started = Started(response_id, model, seconds_of(time), FORMAT, native)
-            self._calls = CallIds(response_id)
+            self._started = Started(response_id, model, parse_time(time), FORMAT, native)
+            self._calls = CallIdTracker(response_id)
             self._deltas.append(self._started)
-        elif fields.get("createTime") == extras_of(self._started.native).get("createTime"):
+        elif fields.get("createTime") == gemini_extras(self._started.native).get("createTime"):
             fields.pop("createTime", None)
-        self._about.update(fields)
-        self._about.update(unknown)
+        self._response_fields.update(fields)
+        self._response_fields.update(unknown)
 
     def _report_usage(self) -> None:
         if isinstance(self._usage, bytes):
             try:
                 self._usage = _decode(self._usage)
-            except (msgspec.DecodeError, RecursionError):  # a number beyond all numbers: nobody can count with it
+            except (msgspec.DecodeError, RecursionError):  # a number out of range
                 self._usage = None
         if self._usage is not None and self._usage is not self._reported:
             self._deltas.append(UsageReported(read_usage(self._usage)))
@@ -231,31 +266,33 @@ class StreamReader:
 
     def _read_candidate(self, candidate: Any, position: int) -> None:
         if type(candidate) is not dict:
-            self._whole(self._candidate(position), Native(FORMAT, candidate))
+            self._emit_whole(self._candidate(position), Native(FORMAT, candidate))
             return
-        number, content, word = candidate.get("index"), candidate.get("content"), candidate.get("finishReason")
-        place = number if type(number) is int and number >= 0 else position
-        if place >= MOST_CANDIDATES:
-            self._fail(ProviderError("an event is of a candidate beyond all that can be asked for", "server"))
+        index, content, finish_reason = candidate.get("index"), candidate.get("content"), candidate.get("finishReason")
+        number = index if type(index) is int and index >= 0 else position
+        if number >= MAX_CANDIDATES:
+            self._fail(
+                ProviderError(f"invalid stream: candidate index {number} exceeds {MAX_CANDIDATES - 1}", "server")
+            )
             return
-        state = self._candidate(place)
-        if len(candidate) != (number is not None) + (content is not None) + (word is not None):
-            fields, unknown = fields_of(candidate, CANDIDATE)
-            content, word = fields.pop("content", None), fields.pop("finishReason", None)
+        state = self._candidate(number)
+        if len(candidate) != (index is not None) + (content is not None) + (finish_reason is not None):
+            fields, unknown = split_fields(candidate, CANDIDATE_FIELDS)
+            content, finish_reason = fields.pop("content", None), fields.pop("finishReason", None)
             fields.pop("index", None)
-            state.note(fields, unknown)
+            state.merge_fields(fields, unknown)
         if type(content) is dict:
             parts = content.get("parts")
             if len(content) != (parts is not None) + (content.get("role") == "model"):
-                parts = self._read_odd_content(content, state)
+                parts = self._read_unusual_content(content, state)
             if parts:
                 state.is_finished = False
                 for part in parts if type(parts) is list else (parts,):
                     self._read_part(part, state)
         elif content is not None:
-            state.about["content"] = content
-        if word is not None:
-            state.word = word
+            state.fields["content"] = content
+        if finish_reason is not None:
+            state.finish_reason = finish_reason
             state.is_finished = True
 
     def _candidate(self, number: int) -> _Candidate:
@@ -264,126 +301,128 @@ class StreamReader:
             state = self._candidates[number] = _Candidate(number)
         return state
 
-    def _read_odd_content(self, content: dict[str, Any], state: _Candidate) -> Any:
-        fields, extras = fields_of(content, CONTENT)
+    def _read_unusual_content(self, content: dict[str, Any], state: _Candidate) -> Any:
+        fields, extras = split_fields(content, CONTENT_FIELDS)
         if fields.get("role", "model") != "model":
             extras["role"] = fields["role"]
         if extras:
-            state.about["content"] = extras
+            state.fields["content"] = extras
         return fields.get("parts")
 
     def _read_part(self, part: Any, state: _Candidate) -> None:
-        call = get(part, "functionCall") if type(part) is dict else None
+        call = get_field(part, "functionCall") if type(part) is dict else None
         if type(call) is dict and self._read_partial_call(part, call, state):
             return
         read = output_part(part, read_part(part, self._calls))
         if isinstance(read, Text | Thinking):
-            self._say(state, read.text, isinstance(read, Thinking), read.native)
+            self._append_text(state, read.text, isinstance(read, Thinking), read.native)
         else:
-            self._whole(state, read)
+            self._emit_whole(state, read)
 
-    def _say(self, state: _Candidate, text: str, is_thought: bool, native: NativeExtras | None) -> None:
-        """More text: of the open part if it may be, else of a new one."""
-        extras = extras_of(native)
+    def _append_text(self, state: _Candidate, text: str, is_thought: bool, native: NativeExtras | None) -> None:
+        """Continue the open part if flag and signature match, else start a new one."""
+        extras = gemini_extras(native)
         signature = extras.get("thoughtSignature")
         is_other = bool(signature and state.signature and signature != state.signature)
-        if state.open >= 0 and state.is_thought is is_thought and not is_other:
+        if state.text_index >= 0 and state.is_thought is is_thought and not is_other:
             if text:
-                self._deltas.append(PartDelta(state.open, text))
+                self._deltas.append(PartDelta(state.text_index, text))
             if extras:
-                self._deltas.append(PartExtended(state.open, {FORMAT: extras}))
+                self._deltas.append(PartExtended(state.text_index, {FORMAT: extras}))
                 state.signature = signature or state.signature
             return
         if not text and not extras:
             return
         self._end_part(state)
         part: OutputPart = Thinking(native=native or {FORMAT: {}}) if is_thought else Text("", native=native)
-        state.open, state.is_thought, state.signature = self._start(state, part), is_thought, signature
+        state.text_index, state.is_thought, state.signature = self._start_part(state, part), is_thought, signature
         if text:
-            self._deltas.append(PartDelta(state.open, text))
+            self._deltas.append(PartDelta(state.text_index, text))
 
-    def _start(self, state: _Candidate, part: OutputPart) -> int:
+    def _start_part(self, state: _Candidate, part: OutputPart) -> int:
         index = self._parts
         self._parts += 1
         self._deltas.append(PartStarted(index, part, state.number))
         return index
 
     def _end_part(self, state: _Candidate) -> None:
-        if state.open >= 0:
-            self._deltas.append(PartEnded(state.open))
-            state.open = -1
+        if state.text_index >= 0:
+            self._deltas.append(PartEnded(state.text_index))
+            state.text_index = -1
         if state.call is not None:
             index, arguments = state.call.index, encode(state.call.arguments).decode()
             self._deltas += (PartDelta(index, arguments), PartEnded(index))
             state.call = None
 
-    def _whole(self, state: _Candidate, part: OutputPart) -> None:
-        """A part that comes in one piece."""
+    def _emit_whole(self, state: _Candidate, part: OutputPart) -> None:
+        """A complete part."""
         self._end_part(state)
         if not isinstance(part, ToolCallRequest):
-            self._deltas.append(PartEnded(self._start(state, part)))
+            self._deltas.append(PartEnded(self._start_part(state, part)))
             return
         state.has_calls = True
-        index = self._start(state, structs.replace(part, arguments=""))
+        index = self._start_part(state, structs.replace(part, arguments=""))
         self._deltas += (PartDelta(index, part.arguments), PartEnded(index))
 
     def _read_partial_call(self, part: dict[str, Any], call: dict[str, Any], state: _Candidate) -> bool:
-        """A piece of a call; False if the call is whole."""
-        goes_on = get(call, "willContinue") is True
+        """A piece of a call; False if the call is complete."""
+        continues = get_field(call, "willContinue") is True
         is_new = call.get("name") is not None or state.call is None
-        if is_new and not goes_on and get(call, "partialArgs") is None:
+        if is_new and not continues and get_field(call, "partialArgs") is None:
             return False
         extras = {name: value for name, value in part.items() if name not in ("functionCall", "function_call")}
         if is_new:
             self._end_part(state)
             name, call_id = call.get("name"), call.get("id")
             name = name if type(name) is str else ""
-            known_id = self._calls.called(name, call_id if type(call_id) is str else None)
+            known_id = self._calls.add_call(name, call_id if type(call_id) is str else None)
             native = {FORMAT: extras} if extras else None
             state.has_calls = True
-            state.call = PartialCall(self._start(state, ToolCallRequest(name, known_id, "", native=native)))
+            state.call = PartialCall(self._start_part(state, ToolCallRequest(name, known_id, "", native=native)))
         elif extras and state.call is not None:
             self._deltas.append(PartExtended(state.call.index, {FORMAT: extras}))
         if state.call is not None:
             state.call.add(call)
-        if not goes_on:
+        if not continues:
             self._end_part(state)
         return True
 
-    def _end(self) -> None:
-        """The bytes have ended: was it the end of the answer?"""
+    def _end_of_stream(self) -> None:
+        """Finish the candidates, or fail if the response is not complete."""
         rest = self._chunks.rest
-        if rest:  # a server that fails between events writes its error without `data:`
+        if rest:  # a server that fails between events sends its error without `data:`
             try:
                 body = _decode(rest)
             except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-                self._fail(_CUT)
+                self._fail(STREAM_CUT)
             else:
                 is_error = isinstance(body, dict) and body.get("error") is not None
-                self._fail(read_error(body) if is_error else _MALFORMED)
+                self._fail(read_error(body) if is_error else MALFORMED_STREAM)
             return
         states = [self._candidates[number] for number in sorted(self._candidates)]
-        blocked = is_blocked(self._about.get("promptFeedback"))
+        blocked = is_prompt_blocked(self._response_fields.get("promptFeedback"))
         is_finished = all(state.is_finished for state in states) if states else False
         if not self._chunks.is_complete or not (is_finished or blocked):
-            self._fail(_CUT)
+            self._fail(STREAM_CUT)
             return
         for state in states:
             self._end_part(state)
         self._report_usage()
         if not states:
-            native = output_native(self._about, {}, {}, has_candidates=False)
+            native = output_extras(self._response_fields, {}, {}, has_candidates=False)
             self._deltas.append(Finished("content_filter", native=native))
-        for place, state in enumerate(states):
-            self._deltas.append(self._finished(state, place, blocked))
+        for index, state in enumerate(states):
+            self._deltas.append(self._finished(state, index, blocked))
         self._has_ended = True
 
-    def _finished(self, state: _Candidate, place: int, blocked: bool) -> Finished:
-        stop = read_stop(state.word, state.has_calls) or ("content_filter" if blocked and place == 0 else "")
-        about = state.about
-        if state.word != write_stop(stop):
-            about["finishReason"] = state.word
-        if state.number != place:
-            about["index"] = state.number
-        native = output_native(self._about if place == 0 else {}, about, state.unknown, has_candidates=True)
+    def _finished(self, state: _Candidate, index: int, blocked: bool) -> Finished:
+        stop = read_stop_reason(state.finish_reason, state.has_calls) or (
+            "content_filter" if blocked and index == 0 else ""
+        )
+        fields = state.fields
+        if state.finish_reason != write_stop_reason(stop):
+            fields["finishReason"] = state.finish_reason
+        if state.number != index:
+            fields["index"] = state.number
+        native = output_extras(self._response_fields if index == 0 else {}, fields, state.unknown, has_candidates=True)
         return Finished(stop, candidate=state.number, native=native)

@@ -1,12 +1,11 @@
 """Tools and the choice among them: `tools` and `toolConfig.functionCallingConfig`.
 
-A declaration gives its parameters as Gemini's own Schema (`parameters`) or as JSON Schema (`parametersJsonSchema`). We keep JSON
-Schema and write it as such, since the Schema subset refuses most of what other formats say (GM-12); what came as a Schema goes
-back as one, by a mark (see `spelling`) or, where that is not enough, from the original in `native`. Google's own tools
-(googleSearch, codeExecution, …) are `Native`.
+A declaration has its parameters as a Schema (`parameters`) or as JSON Schema (`parametersJsonSchema`). JSON Schema is written as
+such, since the Schema subset rejects most keywords (GM-12). A Schema is written back as a Schema, by a mark or, where that is
+not enough, from the original in `native`. Google's own tools (googleSearch, codeExecution, ...) are `Native`.
 
-Normalised: all function declarations stand in one entry of `tools`, where the first of them stood, and a tool of Google's
-in an entry of its own; empty `allowedFunctionNames` are absent.
+Normalised: all function declarations are in one entry of `tools`, at the position of the first; each of Google's tools has its
+own entry; empty `allowedFunctionNames` are absent.
 """
 
 from __future__ import annotations
@@ -17,44 +16,53 @@ from typing import Any
 import msgspec
 
 from antiphon.parts import Native, NativeExtras
-from antiphon.wire.gemini.content import NAMES, PartWriter
-from antiphon.wire.gemini.declarations import MODES, listed
-from antiphon.wire.gemini.schema import NUMBERS, PLAIN, UPPER, read_schema, write_schema
-from antiphon.wire.gemini.spelling import FORMAT, fields_of, forms, mark, marked, native_of
+from antiphon.wire.gemini.content import NAMES, ContentWriter
+from antiphon.wire.gemini.rules import MODES
 from antiphon.wire.json_schema import SchemaCache
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.request import ToolChoice, ToolDefinition
 from antiphon.wire.tool_calls import FREEFORM_SCHEMA
+from antiphon.wire.vendors.google import (
+    FORMAT,
+    SCHEMA_STYLES,
+    as_list,
+    field_spellings,
+    native_extras,
+    read_schema,
+    schema_style,
+    split_fields,
+    write_schema,
+)
 
 
-def _lowered(schema: dict[str, Any]) -> tuple[bytes, str | None]:
-    """A Schema as JSON Schema, encoded, and the style it came in."""
+def _encode_as_json_schema(schema: dict[str, Any]) -> tuple[bytes, str | None]:
+    """A Schema as encoded JSON Schema, and its style."""
     read, style = read_schema(schema)
     return msgspec.json.encode(read), style
 
 
-def _raised(style: str, schema: dict[str, Any]) -> bytes:
+def _encode_as_gemini_schema(style: str, schema: dict[str, Any]) -> bytes:
     return msgspec.json.encode(write_schema(schema, style))
 
 
-STYLES = {style: mark(f"schema:{style}") for style in (PLAIN, UPPER, NUMBERS)}
-
-_LOWERED = SchemaCache(_lowered)
-_RAISED = {style: SchemaCache(partial(_raised, style)) for style in STYLES}
-_TOOL = forms(("functionDeclarations",))
-_DECLARATION = forms(("name", "description", "parameters", "parametersJsonSchema", "response", "responseJsonSchema"))
-_CALLING = forms(("mode", "allowedFunctionNames"))
+_JSON_SCHEMAS = SchemaCache(_encode_as_json_schema)
+_GEMINI_SCHEMAS = {style: SchemaCache(partial(_encode_as_gemini_schema, style)) for style in SCHEMA_STYLES}
+_TOOL_FIELDS = field_spellings(("functionDeclarations",))
+_DECLARATION_FIELDS = field_spellings(
+    ("name", "description", "parameters", "parametersJsonSchema", "response", "responseJsonSchema")
+)
+_CALLING_FIELDS = field_spellings(("mode", "allowedFunctionNames"))
 
 
 def read_tools(tools: Any) -> tuple[ToolDefinition | Native, ...]:
-    """Every tool, one by one."""
+    """The tools, one entry per function."""
     read: list[ToolDefinition | Native] = []
-    for tool in listed(tools):
+    for tool in as_list(tools):
         if type(tool) is not dict:
             read.append(Native(FORMAT, tool))
             continue
-        fields, extras = fields_of(tool, _TOOL)
-        declarations = listed(fields.get("functionDeclarations"))
+        fields, extras = split_fields(tool, _TOOL_FIELDS)
+        declarations = as_list(fields.get("functionDeclarations"))
         read.extend(_read_declaration(declaration) for declaration in declarations)
         if extras or ("functionDeclarations" in fields and not declarations):
             read.append(Native(FORMAT, extras if extras else fields))
@@ -67,16 +75,16 @@ def _read_declaration(declaration: Any) -> ToolDefinition | Native:
         schema = declaration.get("parametersJsonSchema")
         if type(name) is type(description) is str and type(schema) is dict and len(declaration) == 3:
             return ToolDefinition(name, description, schema)
-        fields, extras = fields_of(declaration, _DECLARATION)
+        fields, extras = split_fields(declaration, _DECLARATION_FIELDS)
         name, description = fields.pop("name", None), fields.pop("description", None)
         if type(name) is str and type(description) in (str, type(None)):
             parameters, marks = _read_parameters(fields)
-            return ToolDefinition(name, description, parameters, native=native_of({**fields, **extras}, marks))
+            return ToolDefinition(name, description, parameters, native=native_extras({**fields, **extras}, marks))
     return Native(FORMAT, {"functionDeclarations": [declaration]})
 
 
 def _read_parameters(fields: dict[str, Any]) -> tuple[dict[str, Any] | None, NativeExtras | None]:
-    """The parameters as JSON Schema, taken out of `fields` unless they must go back as they came."""
+    """The parameters as JSON Schema, removed from `fields` unless the original must be kept."""
     schema = fields.get("parametersJsonSchema")
     if schema is not None:
         if type(schema) is not dict:
@@ -84,21 +92,21 @@ def _read_parameters(fields: dict[str, Any]) -> tuple[dict[str, Any] | None, Nat
         if "parameters" not in fields:
             del fields["parametersJsonSchema"]
         return schema, None
-    own = fields.get("parameters")
-    if type(own) is not dict:
+    gemini_schema = fields.get("parameters")
+    if type(gemini_schema) is not dict:
         return None, None
     try:
-        lowered, style = _LOWERED(own)
-    except (ValueError, RecursionError):  # it cannot be written down again
-        return own, None
-    schema = msgspec.json.decode(lowered)
+        encoded, style = _JSON_SCHEMAS(gemini_schema)
+    except (ValueError, RecursionError):  # it cannot be encoded
+        return gemini_schema, None
+    schema = msgspec.json.decode(encoded)
     if style is None:
         return schema, None
     del fields["parameters"]
-    return schema, STYLES[style]
+    return schema, SCHEMA_STYLES[style]
 
 
-def write_tools(tools: tuple[ToolDefinition | Native, ...], writer: PartWriter) -> list[dict[str, Any]]:
+def write_tools(tools: tuple[ToolDefinition | Native, ...], writer: ContentWriter) -> list[dict[str, Any]]:
     """The entries of `tools`."""
     written: list[dict[str, Any]] = []
     declarations: list[Any] = []
@@ -110,12 +118,12 @@ def write_tools(tools: tuple[ToolDefinition | Native, ...], writer: PartWriter) 
             if declaration is None:
                 continue
         elif tool.origin != FORMAT:
-            writer.losses.append(Loss(f"tools[{index}]", "tool", f"only {tool.origin} has it"))
+            writer.losses.append(Loss(f"tools[{index}]", "tool", f"tool specific to {tool.origin}; dropped"))
             continue
         else:
             match tool.data:
-                case {"functionDeclarations": [unread]} if len(tool.data) == 1:  # one that could not be read
-                    declaration = unread
+                case {"functionDeclarations": [raw_declaration]} if len(tool.data) == 1:  # a declaration kept unread
+                    declaration = raw_declaration
                 case _:
                     written.append(tool.data)
                     continue
@@ -125,51 +133,48 @@ def write_tools(tools: tuple[ToolDefinition | Native, ...], writer: PartWriter) 
     return written
 
 
-def _write_declaration(tool: ToolDefinition, names: set[str], writer: PartWriter, path: str) -> dict[str, Any] | None:
+def _write_declaration(
+    tool: ToolDefinition, names: set[str], writer: ContentWriter, path: str
+) -> dict[str, Any] | None:
     losses = writer.losses
     name = NAMES.to_wire(tool.name)
     if name in names:  # GM-11
-        losses.append(Loss(path, "tool", f"a tool named {tool.name} is already there"))
+        losses.append(Loss(path, "tool", f"duplicate tool name {tool.name}; dropped (GM-11)"))
         return None
     names.add(name)
     extras = own_extras(tool.native, losses, path, FORMAT)
     if tool.strict:
-        losses.append(Loss(f"{path}.strict", "strict", f"{FORMAT} has no strict tools"))
+        losses.append(Loss(f"{path}.strict", "strict", "Gemini does not support strict tools; dropped"))
     written: dict[str, Any] = {"name": name}
     if tool.description is not None:
         written["description"] = tool.description
     if tool.freeform:
         written["parametersJsonSchema"] = FREEFORM_SCHEMA
     elif tool.parameters is not None and not extras.keys() & {"parameters", "parametersJsonSchema"}:
-        style = style_of(tool.native)
+        style = schema_style(tool.native)
         if style is None:
             written["parametersJsonSchema"] = tool.parameters
         else:
-            written["parameters"] = msgspec.Raw(_RAISED[style](tool.parameters))
+            written["parameters"] = msgspec.Raw(_GEMINI_SCHEMAS[style](tool.parameters))
     written.update(extras)
     return written
 
 
-def style_of(native: NativeExtras | None) -> str | None:
-    """The style in which a schema came as Gemini's own Schema."""
-    return next((style for style in STYLES if marked(native, f"schema:{style}")), None)
-
-
 def read_tool_choice(config: Any) -> ToolChoice | None:
-    """The choice a `functionCallingConfig` makes; None if it makes none we know."""
+    """The choice in a `functionCallingConfig`; None if it is unknown."""
     if type(config) is not dict:
         return None
-    fields, extras = fields_of(config, _CALLING)
-    word, names = fields.get("mode"), fields.get("allowedFunctionNames", [])
+    fields, extras = split_fields(config, _CALLING_FIELDS)
+    raw_mode, names = fields.get("mode"), fields.get("allowedFunctionNames", [])
     if type(names) is not list or not all(type(name) is str and name for name in names):
         return None
-    mode = MODES[word] if type(word) is int and 0 < word < len(MODES) else word
+    mode = MODES[raw_mode] if type(raw_mode) is int and 0 < raw_mode < len(MODES) else raw_mode
     choice = _choice(mode.upper(), tuple(names)) if type(mode) is str else None
     if choice is None:
         return None
-    if word != _mode_of(choice):
-        extras["mode"] = word
-    return ToolChoice(choice.mode, choice.names, choice.must_call, native_of(extras))
+    if raw_mode != _calling_mode(choice):
+        extras["mode"] = raw_mode
+    return ToolChoice(choice.mode, choice.names, choice.must_call, native_extras(extras))
 
 
 def _choice(mode: str, names: tuple[str, ...]) -> ToolChoice | None:
@@ -184,21 +189,21 @@ def _choice(mode: str, names: tuple[str, ...]) -> ToolChoice | None:
     return ToolChoice("none") if mode == "NONE" else ToolChoice("auto")
 
 
-def _mode_of(choice: ToolChoice) -> str:
+def _calling_mode(choice: ToolChoice) -> str:
     if choice.mode in ("required", "tool") or choice.must_call:
         return "ANY"
-    # Only with VALIDATED may names be given without forcing a call (GM-13).
+    # Only VALIDATED accepts names without forcing a call (GM-13).
     return {"none": "NONE", "allowed": "VALIDATED"}.get(choice.mode, "AUTO")
 
 
-def write_tool_choice(choice: ToolChoice, writer: PartWriter, tools: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The `functionCallingConfig`, or None, and a loss, where there are no tools to choose from (GM-13)."""
+def write_tool_choice(choice: ToolChoice, writer: ContentWriter, tools: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The `functionCallingConfig`; None, and a loss, without tools (GM-13)."""
     losses = writer.losses
-    own = own_extras(choice.native, losses, "tool_choice", FORMAT)
+    extras = own_extras(choice.native, losses, "tool_choice", FORMAT)
     if not tools:
-        losses.append(Loss("tool_choice", choice.mode, "there are no tools to choose from"))
+        losses.append(Loss("tool_choice", choice.mode, "requires tools; dropped (GM-13)"))
         return None
-    written: dict[str, Any] = {"mode": _mode_of(choice)}
+    written: dict[str, Any] = {"mode": _calling_mode(choice)}
     if choice.names and choice.mode in ("tool", "allowed"):
         written["allowedFunctionNames"] = [NAMES.to_wire(name) for name in choice.names]
-    return {**written, **own}
+    return {**written, **extras}

@@ -1,0 +1,1 @@
+"""One upstream request and how its response is read and judged."""

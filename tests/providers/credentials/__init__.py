@@ -1,0 +1,1 @@
+"""Tests of keys, their health and the pool."""

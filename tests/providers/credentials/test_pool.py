@@ -1,0 +1,410 @@
+"""The pool of keys: its state machine step by step, its laws for any sequence of events, and that it keeps its secrets."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
+
+from antiphon.errors import CredentialError, NoUsableCredential
+from antiphon.providers.credentials.health import CredentialStatus, KeyState, Waits
+from antiphon.providers.credentials.pool import CredentialPool, Lease
+from antiphon.providers.credentials.secret import Credential, masked, read_headers, scrubbed
+from antiphon.wire.output import ErrorKind, ProviderError
+
+FIRST, SECOND, THIRD = "sk-first-key-000000aaaa", "sk-second-key-00000bbbb", "third-key-0000000000cccc"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def pool_of(*keys: str | Credential, waits: Waits | None = None) -> tuple[CredentialPool, Clock]:
+    clock = Clock()
+    return CredentialPool(keys or (FIRST, SECOND), clock=clock, waits=waits), clock
+
+
+def error(kind: ErrorKind, retry_after: float | None = None, message: str = "no") -> ProviderError:
+    return ProviderError(message, kind, retry_after=retry_after)
+
+
+def state(pool: CredentialPool, place: int = 0) -> KeyState:
+    return pool.status()[place].state
+
+
+def test_keys_take_turns_by_weight_and_smoothly() -> None:
+    pool, _ = pool_of(
+        Credential(secret=FIRST, name="a", weight=5),
+        Credential(secret=SECOND, name="b"),
+        Credential(secret=THIRD, name="c"),
+    )
+    taken = [pool.acquire("m").name for _ in range(14)]
+    assert taken[:7] == ["a", "a", "b", "a", "c", "a", "a"]
+    assert Counter(taken) == {"a": 10, "b": 2, "c": 2}
+
+
+def test_a_rate_limit_cools_the_key_for_that_model_alone() -> None:
+    pool, clock = pool_of(FIRST)
+    pool.acquire("large").failed(error("rate_limit", 20.0))
+    with pytest.raises(
+        NoUsableCredential, match=r"sk-…aaaa cools down for 20\.0 s; the soonest is free in 20\.0 s"
+    ) as none:
+        pool.acquire("large")
+    assert none.value.soonest == 20.0
+    assert none.value.kind == "rate_limit"
+    assert pool.acquire("small").secret == FIRST
+    assert state(pool) == "healthy"
+    assert pool.status()[0].models["large"].state == "cooling"
+    clock.now += 20
+    assert pool.status()[0].models["large"].state == "half_open"
+    assert pool.acquire("large").is_probe
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected", "reason"),
+    [
+        ("authentication", "healthy", "authentication"),
+        ("billing", "exhausted", "billing"),
+        ("permission", "healthy", "rate_limit"),
+    ],
+)
+def test_what_a_failure_does_to_a_key(kind: ErrorKind, expected: KeyState, reason: ErrorKind) -> None:
+    pool, _ = pool_of(FIRST)
+    pool.acquire("m").failed(error(kind))
+    assert state(pool) == expected
+    with pytest.raises(NoUsableCredential) as none:
+        pool.acquire("m")
+    assert none.value.kind == reason
+    other_model_works = kind != "billing"
+    if other_model_works:
+        pool.acquire("other")
+    else:
+        with pytest.raises(NoUsableCredential):
+            pool.acquire("other")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["server", "overloaded", "timeout", "stream_cut", "invalid_request", "context_length", "not_found", "unknown"],
+)
+def test_what_is_not_the_keys_fault_is_not_held_against_it(kind: ErrorKind) -> None:
+    pool, _ = pool_of(FIRST)
+    pool.acquire("m").failed(error(kind))
+    assert state(pool) == "healthy"
+    assert pool.acquire("m").secret == FIRST
+    assert pool.status()[0].failures == 1
+
+
+def test_a_probe_is_alone_and_its_success_heals() -> None:
+    pool, clock = pool_of(FIRST)
+    pool.acquire("m").failed(error("rate_limit", 5.0))
+    clock.now += 5
+    probe = pool.acquire("m")
+    with pytest.raises(NoUsableCredential, match="is being tried by another call"):
+        pool.acquire("m")
+    probe.succeeded()
+    assert not pool.acquire("m").is_probe
+    assert pool.status()[0].models == {}
+
+
+def test_a_probe_that_fails_cools_longer_up_to_a_bound() -> None:
+    pool, clock = pool_of(FIRST, waits=Waits(cooling=1.0, longest_cooling=6.0))
+    waited = []
+    lease = pool.acquire("m")
+    for _ in range(5):
+        lease.failed(error("rate_limit"))
+        waited.append(pool.status()[0].models["m"].seconds)
+        clock.now += waited[-1]
+        lease = pool.acquire("m")
+    assert waited == [1.0, 2.0, 4.0, 6.0, 6.0]
+
+
+def test_calls_that_fail_together_count_once_and_the_latest_deadline_holds() -> None:
+    pool, clock = pool_of(FIRST)
+    together = [pool.acquire("m") for _ in range(5)]
+    for wait, lease in zip((3.0, 9.0, 1.0, 2.0, 4.0), together, strict=True):
+        lease.failed(error("rate_limit", wait))
+    assert pool.status()[0].models["m"].seconds == 9.0
+    clock.now += 9
+    pool.acquire("m").failed(error("rate_limit", 1.0))
+    assert pool.status()[0].models["m"].seconds == 18.0
+
+
+def test_a_success_that_began_before_the_rest_heals_nothing() -> None:
+    pool, clock = pool_of(FIRST)
+    before, limited = pool.acquire("m"), pool.acquire("m")
+    limited.failed(error("rate_limit", 10.0))
+    before.succeeded()
+    assert pool.status()[0].models["m"].state == "cooling"
+    clock.now += 10
+    assert pool.acquire("m").is_probe
+
+
+def test_a_probe_does_not_heal_what_was_prolonged_while_it_ran() -> None:
+    pool, clock = pool_of(FIRST)
+    limited, late = pool.acquire("m"), pool.acquire("m")
+    limited.failed(error("rate_limit", 5.0))
+    clock.now += 5
+    probe = pool.acquire("m")
+    late.failed(error("rate_limit", 30.0))
+    probe.succeeded()
+    assert pool.status()[0].models["m"].seconds == 30.0
+
+
+def test_a_probe_that_was_given_up_or_lost_makes_room_for_another() -> None:
+    pool, clock = pool_of(FIRST, waits=Waits(probe=60.0))
+    pool.acquire("m").failed(error("billing", 5.0))
+    clock.now += 5
+    pool.acquire("m").release()
+    pool.acquire("m").failed(error("timeout"))
+    lost = pool.acquire("m")
+    clock.now += 60
+    probe = pool.acquire("m")
+    lost.succeeded()  # too late: the probe is another's now
+    assert state(pool) == "half_open"
+    probe.succeeded()
+    assert state(pool) == "healthy"
+
+
+def test_a_wait_that_nobody_can_mean_is_bounded() -> None:
+    pool, _ = pool_of(FIRST, waits=Waits(longest_asked=100.0))
+    pool.acquire("m").failed(error("rate_limit", 1e9))
+    assert pool.status()[0].models["m"].seconds == 100.0
+
+
+def test_a_key_can_be_switched_off_and_on() -> None:
+    pool, _ = pool_of(Credential(secret=FIRST, name="mine"))
+    pool.acquire("m").failed(error("authentication"))
+    pool.disable("mine")
+    assert state(pool) == "disabled"
+    with pytest.raises(NoUsableCredential, match="mine is disabled; replace a key, or enable it again") as none:
+        pool.acquire("m")
+    assert none.value.soonest is None
+    pool.enable("mine")
+    assert state(pool) == "healthy"
+    pool.acquire("m").succeeded()
+    with pytest.raises(CredentialError, match="no key is called 'yours'; there are: mine"):
+        pool.enable("yours")
+
+
+def test_a_refused_key_that_was_replaced_where_it_comes_from_is_a_new_key(tmp_path: Path) -> None:
+    place = tmp_path / "key"
+    place.write_text(f"{FIRST}\n")
+    pool = CredentialPool([f"file:{place}"])
+    old = pool.acquire("m")
+    stale = pool.acquire("m")
+    old.failed(error("authentication"))
+    with pytest.raises(NoUsableCredential, match=r"was rejected and is tried again in 120\.0 s"):
+        pool.acquire("m")
+    place.write_text(SECOND)
+    assert pool.acquire("m").secret == SECOND
+    stale.failed(error("authentication"))
+    assert state(pool) == "healthy"
+    assert pool.status()[0].masked == "sk-…bbbb"
+
+
+def test_where_secrets_come_from(tmp_path: Path) -> None:
+    place = tmp_path / "key"
+    place.write_text(f"  {SECOND}\n")
+    pool = CredentialPool([FIRST, f"file:{place}", "env:MINE"], environ={"MINE": THIRD})
+    assert pool.secrets == (FIRST, SECOND, THIRD)
+    assert repr(pool) == "CredentialPool(sk-…aaaa, sk-…bbbb, …cccc)"
+
+
+@pytest.mark.parametrize(
+    ("secret", "message"),
+    [
+        ("env:NOT_SET", "the environment variable NOT_SET is not set"),
+        ("file:/nowhere/at/all", "the key in /nowhere/at/all cannot be read: No such file"),
+        ("", "is empty"),
+        ("sk-two-lines\r\nX-Evil: 1", "holds characters that no header can carry"),
+        ("sk-schlüssel-000000", "holds characters that no header can carry"),
+    ],
+)
+def test_a_secret_that_cannot_be_used_is_refused_in_words_without_it(secret: str, message: str) -> None:
+    with pytest.raises(CredentialError, match=message) as refused:
+        CredentialPool([secret], environ={})
+    assert "Evil" not in str(refused.value)
+    assert "schlüssel" not in str(refused.value)
+
+
+def test_a_pool_without_keys_or_with_a_weightless_one_is_refused() -> None:
+    with pytest.raises(CredentialError, match="at least one key"):
+        CredentialPool([])
+    with pytest.raises(CredentialError, match=r"the weight of sk-…aaaa is 0"):
+        Credential(secret=FIRST, weight=0)
+
+
+def test_two_keys_that_look_alike_have_two_names() -> None:
+    pool = CredentialPool(["sk-one-0000000000-wxyz", "sk-two-0000000000-wxyz"])
+    assert [status.name for status in pool.status()] == ["sk-…wxyz", "sk-…wxyz #2"]
+
+
+@pytest.mark.parametrize(
+    ("secret", "shown"),
+    [("sk-abcdefghijklwxyz", "sk-…wxyz"), ("abcdefghijklmnop", "…mnop"), ("sk-short", "…"), ("", "…")],
+)
+def test_masking_shows_the_last_four_at_most(secret: str, shown: str) -> None:
+    assert masked(secret) == shown
+
+
+def test_what_a_provider_repeats_of_a_key_is_scrubbed_everywhere() -> None:
+    said = ProviderError(
+        f"bad key {FIRST}!", "authentication", 401, FIRST, native={"openai-chat": {"deep": [{"key": f"x{FIRST}y"}]}}
+    )
+    pool, _ = pool_of(FIRST)
+    pool.acquire("m").failed(said)
+    shown = repr(pool.status())
+    assert FIRST not in shown
+    assert "bad key sk-…aaaa!" in shown
+    clean = ProviderError("nothing here")
+    assert scrubbed(clean, [FIRST]) is clean
+
+
+def test_header_values_that_are_read_from_somewhere_are_secret_whatever_the_name() -> None:
+    headers = {"X-Team": "env:TEAM", "Authorization": "Basic dXNlcjpwYXNz", "X-Plain": "two words"}
+    values, secrets = read_headers(headers, {"TEAM": "blue-team-pass"})
+    assert values == {"x-team": "blue-team-pass", "authorization": "Basic dXNlcjpwYXNz", "x-plain": "two words"}
+    assert secrets == ("blue-team-pass", "Basic dXNlcjpwYXNz", "dXNlcjpwYXNz")
+
+
+def test_the_longest_secret_is_masked_first() -> None:
+    said = scrubbed(ProviderError("bad: sk-abcdefgh-abcdefgh"), ["sk-abcdefgh", "sk-abcdefgh-abcdefgh"])
+    assert said.message == "bad: sk-…efgh"
+
+
+def test_threads_share_a_pool_fairly() -> None:
+    pool = CredentialPool([FIRST, SECOND])
+
+    def use() -> None:
+        for _ in range(200):
+            pool.acquire("m").succeeded()
+
+    threads = [threading.Thread(target=use) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [(key.calls, key.successes) for key in pool.status()] == [(400, 400), (400, 400)]
+
+
+NAMES, MODELS = ("a", "b", "c"), ("m", "n")
+KINDS: list[ErrorKind] = ["rate_limit", "billing", "authentication", "permission", "server", "timeout"]
+
+
+class PoolMachine(RuleBasedStateMachine):
+    """Any events in any order: what must hold of the pool all the while."""
+
+    leases = Bundle("leases")
+
+    @initialize()
+    def begin(self) -> None:
+        self.clock = Clock()
+        secrets = dict(zip(NAMES, (FIRST, SECOND, THIRD), strict=True))
+        self.pool = CredentialPool(
+            [Credential(secret=secrets[name], name=name, weight=place + 1) for place, name in enumerate(NAMES)],
+            clock=self.clock,
+        )
+        self.before = self.statuses()
+
+    def statuses(self) -> dict[str, CredentialStatus]:
+        return {status.name: status for status in self.pool.status()}
+
+    def remember(self) -> None:
+        self.before, self.at = self.statuses(), self.clock.now
+
+    @rule(target=leases, model=st.sampled_from(MODELS))
+    def acquire(self, model: str) -> tuple[Lease, str]:
+        self.remember()
+        lease = self.lease_or_when(model)
+        if not isinstance(lease, Lease):
+            if lease is None:
+                assert all(key.state == "disabled" for key in self.before.values())
+                return self.acquire_after_enabling(model)
+            assert lease > 0
+            self.clock.now += lease * 0.999
+            with pytest.raises(NoUsableCredential):
+                self.pool.acquire(model)
+            self.clock.now += lease * 0.001 + 1e-6
+            self.before = self.statuses()
+            lease = self.pool.acquire(model)  # the promise is kept
+        key = self.before[lease.name]
+        assert key.state in ("healthy", "half_open")
+        assert model not in key.models or key.models[model].state == "half_open"
+        assert lease.is_probe == (key.state == "half_open" or model in key.models)
+        return lease, model
+
+    def lease_or_when(self, model: str) -> Lease | float | None:
+        try:
+            return self.pool.acquire(model)
+        except NoUsableCredential as none:
+            return none.soonest
+
+    def acquire_after_enabling(self, model: str) -> tuple[Lease, str]:
+        for name in NAMES:
+            self.pool.enable(name)
+        return self.pool.acquire(model), model
+
+    @rule(lent=consumes(leases))
+    def succeed(self, lent: tuple[Lease, str]) -> None:
+        self.remember()
+        lease, _ = lent
+        lease.succeeded()
+        after = self.statuses()[lease.name]
+        if not lease.is_probe:
+            assert after.models.keys() == self.before[lease.name].models.keys()
+            assert after.state == self.before[lease.name].state
+
+    @rule(lent=leases, kind=st.sampled_from(KINDS), wait=st.none() | st.floats(0.1, 1000))
+    def fail(self, lent: tuple[Lease, str], kind: ErrorKind, wait: float | None) -> None:
+        self.remember()
+        lease, model = lent
+        lease.failed(error(kind, wait))
+        before, after = self.before[lease.name], self.statuses()[lease.name]
+        if before.state != "disabled" and kind == "authentication":
+            assert max(after.seconds, after.models[model].seconds if model in after.models else 0.0) >= 120.0 - 1e-6
+        if kind in ("rate_limit", "permission"):
+            assert after.models[model].seconds >= (wait or 0.0) - 1e-6
+            assert {name: value for name, value in after.models.items() if name != model} == {
+                name: value for name, value in before.models.items() if name != model
+            }
+        if kind == "billing":
+            assert after.seconds >= (wait or 0.0) - 1e-6
+        if kind in ("server", "timeout"):
+            assert (after.state, after.models) == (before.state, before.models)
+        for model_name, known in before.models.items():  # deadlines only move forward
+            assert after.models[model_name].seconds >= known.seconds
+        assert after.seconds >= before.seconds
+
+    @rule(lent=leases)
+    def release(self, lent: tuple[Lease, str]) -> None:
+        self.remember()
+        lent[0].release()
+        assert self.statuses() == self.before
+
+    @rule(seconds=st.floats(0.0, 2000.0))
+    def wait(self, seconds: float) -> None:
+        self.clock.now += seconds
+
+    @rule(name=st.sampled_from(NAMES), is_on=st.booleans())
+    def switch(self, name: str, is_on: bool) -> None:
+        (self.pool.enable if is_on else self.pool.disable)(name)
+        assert self.statuses()[name].state == ("healthy" if is_on else "disabled")
+
+    @invariant()
+    def nothing_secret_is_shown(self) -> None:
+        shown = repr(self.pool) + repr(self.pool.status())
+        assert not any(secret in shown for secret in (FIRST, SECOND, THIRD))
+
+
+PoolMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestPoolMachine = PoolMachine.TestCase
