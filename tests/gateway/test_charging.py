@@ -16,7 +16,7 @@ from antiphon.gateway.client_keys import hash_of
 from antiphon.gateway.config import ClientKeySettings
 from antiphon.gateway.passage import Passage
 from antiphon.gateway.stream_usage import asking_for_usage, asks_for_usage, without_usage
-from antiphon.history.usage import TokenUsage
+from antiphon.history.entries import TokenUsage
 from antiphon.parts import Text, text_of
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.output import ProviderError

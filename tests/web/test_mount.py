@@ -72,7 +72,7 @@ def test_where_there_is_no_store_the_chat_says_so_and_the_rest_goes_on(tmp_path:
     (tmp_path / "data").write_text("a file where a folder should be")
     with gateway(OFFLINE, tmp_path / "data" / "history.db") as (browser, _):
         error = browser.api("GET", "/state", status=503)["error"]
-        assert "cannot make the folder" in error["message"]
+        assert "cannot create the folder" in error["message"]
         assert browser.get("/healthz").status == 200
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Iterator
 from datetime import datetime
@@ -12,13 +11,12 @@ from pathlib import Path
 import msgspec
 
 from antiphon.cli import history_copy
-from antiphon.cli.history_copy import opened
 from antiphon.cli.terminal import data_writer, joined, styled, table, write, write_json
 from antiphon.cli.whole_file import whole_file
 from antiphon.errors import StoreError
 from antiphon.history import ConversationInfo, HistoryEntry, HistoryStore, SearchHit, encode_entry
 from antiphon.history.entries import TITLES
-from antiphon.history.opening import data_folder, is_server
+from antiphon.history.location import open_location, store_location
 from antiphon.history.transcript import entry_lines
 
 _SHOWN_LINES = 12
@@ -74,25 +72,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Open the store and do what was asked."""
-    place = store_place(arguments.store)
+    place = store_location(arguments.store)
     if arguments.action == "copy":
         return history_copy.run(place, arguments)
-    with opened(place, create=arguments.action == "import") as store:
+    with open_location(place, create=arguments.action == "import") as store:
         code: int = _ACTIONS[arguments.action](store, arguments)
     return code
-
-
-def store_place(given: str | None) -> str | Path:
-    """The store that is meant: the one given, the one in the environment, or the user's own; a server by its address."""
-    place = given or os.environ.get("ANTIPHON_STORE", "")
-    return place if is_server(place) else store_path(given)
-
-
-def store_path(given: str | None) -> Path:
-    """The file that is meant: the one given, the one in the environment, or the user's own."""
-    if given or (given := os.environ.get("ANTIPHON_STORE")):
-        return Path(given)
-    return data_folder() / "history.db"
 
 
 def _list(store: HistoryStore, arguments: argparse.Namespace) -> int:

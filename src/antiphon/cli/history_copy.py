@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,11 +10,10 @@ from pathlib import Path
 from antiphon.cli.terminal import write
 from antiphon.errors import StoreError, UnknownConversation
 from antiphon.history import HistoryStore
-from antiphon.history.copying import Came, Copied, copy_conversation
-from antiphon.history.opening import is_server, open_store
-from antiphon.history.private_files import make_private_folder
+from antiphon.history.export import CopyResult, CopyStatus, copy_conversation
+from antiphon.history.location import is_postgres_url, open_location
 
-_TOLD: dict[Came, str] = {
+_STATUS_TEXT: dict[CopyStatus, str] = {
     "copied": "copied",
     "grown": "brought up to date",
     "same": "there already, the same",
@@ -39,42 +37,28 @@ def run(place: str | Path, arguments: argparse.Namespace) -> int:
     source_place, target_place = arguments.source or place, arguments.target
     if _same(source_place, target_place):
         raise StoreError("--from and --to are the same store; there is nothing to copy")
-    with opened(source_place) as source, opened(target_place, create=True) as target:
+    with open_location(source_place, create=False) as source, open_location(target_place) as target:
         asked = _everything(source) if arguments.all else [source.info(each).id for each in arguments.conversations]
         came = [_copied(source, target, each, number, len(asked)) for number, each in enumerate(asked, 1)]
     _progress("")
-    counts = {state: sum(1 for each in came if each.came == state) for state in _TOLD}
-    told = ", ".join(f"{count} {_TOLD[state]}" for state, count in counts.items() if count)
+    counts = {state: sum(1 for each in came if each.status == state) for state in _STATUS_TEXT}
+    told = ", ".join(f"{count} {_STATUS_TEXT[state]}" for state, count in counts.items() if count)
     write(
         [f"{len(came)} conversations, {sum(each.entries for each in came)} entries written: {told or 'nothing to do'}"]
     )
     return 1 if counts["differs"] else 0
 
 
-def opened(place: str | Path, *, create: bool = False) -> HistoryStore:
-    """The store at a place. A file that cannot be written is opened to be read; one that may be made gets its folder."""
-    if isinstance(place, str) and is_server(place):
-        return open_store(place, create=create)
-    path = Path(place)
-    if create:
-        try:
-            make_private_folder(path.parent)
-        except OSError as error:
-            raise StoreError(f"cannot make the folder {path.parent}: {error.strerror or error}") from error
-    read_only = path.exists() and not (os.access(path, os.W_OK) and os.access(path.absolute().parent, os.W_OK))
-    return open_store(path, create=create, read_only=read_only)
-
-
-def _copied(source: HistoryStore, target: HistoryStore, conversation: str, number: int, total: int) -> Copied:
+def _copied(source: HistoryStore, target: HistoryStore, conversation: str, number: int, total: int) -> CopyResult:
     _progress(f"{number} of {total}: {conversation}")
     try:
         came = copy_conversation(source, target, conversation)
     except UnknownConversation:
-        came = Copied(conversation, "gone")
-    if came.came != "copied":
+        came = CopyResult(conversation, "gone")
+    if came.status != "copied":
         _progress("")
         more = f", {came.entries} new entries" if came.entries else ""
-        write([f"{conversation}  {_TOLD[came.came]}{more}{f' ({came.why})' if came.why else ''}"])
+        write([f"{conversation}  {_STATUS_TEXT[came.status]}{more}{f' ({came.detail})' if came.detail else ''}"])
     return came
 
 
@@ -84,7 +68,7 @@ def _everything(source: HistoryStore) -> Sequence[str]:
 
 
 def _same(source: str | Path, target: str | Path) -> bool:
-    if is_server(source) or is_server(target):
+    if is_postgres_url(source) or is_postgres_url(target):
         return source == target
     return Path(source).absolute() == Path(target).absolute()
 

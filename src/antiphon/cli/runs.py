@@ -10,12 +10,11 @@ from typing import Any
 
 import msgspec
 
-from antiphon.cli.history import store_place
-from antiphon.cli.history_copy import opened
 from antiphon.cli.terminal import cut, data_writer, styled, table, write, write_error, write_json
 from antiphon.errors import ConversationError, RunRefused, UnknownConversation
 from antiphon.history import HistoryEntry, Run, encode_entry
 from antiphon.history.entries import TITLES
+from antiphon.history.location import open_location, store_location
 from antiphon.history.transcript import entry_lines
 from antiphon.runs import Runs
 
@@ -72,7 +71,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Open the store and do what was asked."""
-    with opened(store_place(arguments.store), create=arguments.action == "submit") as store:
+    with open_location(store_location(arguments.store), create=arguments.action == "submit") as store:
         code: int = _ACTIONS[arguments.action](Runs(store), arguments)
     return code
 

@@ -15,13 +15,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from antiphon.cli.history import store_place
 from antiphon.cli.terminal import write, write_error, write_json
 from antiphon.gateway.client_keys import ClientKeys
 from antiphon.gateway.config import Config, ProviderSettings, config_schema
 from antiphon.gateway.config_file import load_config
 from antiphon.gateway.environment import offered
 from antiphon.gateway.shared_address import address_of
+from antiphon.history.location import store_location
 
 _HIGHEST_PORT = 65_535
 _MOST_WORKERS = 256
@@ -110,7 +110,7 @@ def _described(provider: ProviderSettings) -> str:
 def _served(configured: Configured, overrides: dict[str, Any], workers: int) -> int:
     from antiphon.gateway.serving import serve, serve_in_workers, settle
 
-    store = store_place(None)
+    store = store_location(None)
     if workers > 1:
         from antiphon.web.shared_chat import shared_chat_of
 

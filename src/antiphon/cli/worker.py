@@ -17,14 +17,12 @@ from pathlib import Path
 from random import uniform
 
 from antiphon.cli.chat.models import model_named
-from antiphon.cli.history import store_place
-from antiphon.cli.history_copy import opened
 from antiphon.cli.terminal import write_error
 from antiphon.conversation import Conversation, ToolLoop
 from antiphon.errors import RunBookRefused, StoreUnreachable
 from antiphon.gateway.logs import configure_logs
 from antiphon.history import AgentHistory, HistoryStore, Run
-from antiphon.history.opening import folder_of
+from antiphon.history.location import data_folder_for, open_location, store_location
 from antiphon.providers.presets import PRESETS
 from antiphon.runs import RunBook, Worker, book_at
 from antiphon.tools.executor import ask_before_changes
@@ -78,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _work(arguments: argparse.Namespace) -> None:
-    place = store_place(arguments.store)
+    place = store_location(arguments.store)
     async with _book(arguments, place) as book:
         with await _opened(place, is_patient=not arguments.once) as store:
             worker = Worker(
@@ -100,7 +98,7 @@ async def _opened(place: str | Path, *, is_patient: bool) -> HistoryStore:
     wait, told = 0.5, ""
     while True:
         try:
-            return await asyncio.to_thread(opened, place, create=True)
+            return await asyncio.to_thread(open_location, place, create=True)
         except StoreUnreachable as error:
             if not is_patient:
                 raise
@@ -122,7 +120,7 @@ async def _book(arguments: argparse.Namespace, place: str | Path) -> AsyncIterat
         return
     offer = models_of_environment(os.environ)
     write_error(f"antiphon: {offer.choice}")
-    toolboxes = Toolboxes(folder_of(place))
+    toolboxes = Toolboxes(data_folder_for(place))
     approval = ask_before_changes if arguments.ask else None
     registry = toolboxes.of("").registry
     book = RunBook()

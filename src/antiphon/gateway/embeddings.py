@@ -25,7 +25,7 @@ from antiphon.gateway.offline import OfflineUpstream
 from antiphon.gateway.passage import Passage
 from antiphon.gateway.refusal import passed_on, refused
 from antiphon.gateway.upstream import Upstream, UpstreamFailed, WholeReply
-from antiphon.history.usage import TokenUsage
+from antiphon.history.entries import TokenUsage
 from antiphon.providers.presets import Preset
 from antiphon.providers.router import worth_asking
 from antiphon.providers.routes import Target

@@ -26,7 +26,7 @@ from msgspec import Struct
 
 from antiphon.gateway.meters import OTHER, Counter, Family, Gauge, Histogram, Rows, add_rows
 from antiphon.gateway.worker_files import WorkerFiles
-from antiphon.history.usage import TokenUsage
+from antiphon.history.entries import TokenUsage
 from antiphon.providers.call import Attempt
 from antiphon.providers.credentials.health import CredentialStatus, KeyState
 from antiphon.repair.action import Action

@@ -22,7 +22,7 @@ from antiphon.graph.place import Place
 from antiphon.graph.standing import Standing
 from antiphon.graph.telling import Telling
 from antiphon.history import HistoryEntry, ModelInputEntry
-from antiphon.history.snapshot import SETTING
+from antiphon.history.snapshot import SETTING_KINDS
 
 
 class GraphStep:
@@ -53,7 +53,7 @@ class GraphStep:
     @property
     def is_behind(self) -> bool:
         """Whether the log has work in it that the graph does not know of yet. What was only set meanwhile is none."""
-        return self.standing == "kept" or any(type(entry) not in SETTING for entry in self.done)
+        return self.standing == "kept" or any(type(entry) not in SETTING_KINDS for entry in self.done)
 
     def mark(self) -> None:
         """Write down that this step begins, unless that was done before."""
@@ -78,7 +78,7 @@ class GraphStep:
         Instructions, notes and summaries that were set meanwhile stay.
         """
         if self.is_behind and self._mark is not None and self.chat.turn.ended == INTERRUPTED:
-            kept = [entry.sequence_number for entry in self._since(self._mark) if type(entry) in SETTING]
+            kept = [entry.sequence_number for entry in self._since(self._mark) if type(entry) in SETTING_KINDS]
             self.chat.history.rollback(self._mark.number, "the step was cancelled; it is made again", kept=kept)
 
     def hand_over(self, stage: Stage, words: ModelInputEntry) -> None:

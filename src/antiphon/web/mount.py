@@ -18,7 +18,7 @@ from antiphon.gateway.models import listed_models
 from antiphon.gateway.running import Running
 from antiphon.gateway.upstream import Upstream
 from antiphon.history import HistoryStore
-from antiphon.history.opening import folder_of
+from antiphon.history.location import data_folder_for, open_location
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.default_model import MODEL_VARIABLE, OFFERS, Choice, default_model
 from antiphon.providers.http_provider import HttpProviderClient
@@ -30,7 +30,6 @@ from antiphon.web.admission import Admission
 from antiphon.web.app import STREAM_SECONDS, ChatApp, admit
 from antiphon.web.models import ChatModels
 from antiphon.web.refusal import Refused, refusal
-from antiphon.web.serving import opened_store
 from antiphon.web.toolbox import Toolboxes
 
 _PART_OF_A_REQUEST = 0.8
@@ -82,11 +81,11 @@ class MountedChat:
                 raise Refused("the gateway is stopping")
             if self._app is None:
                 gateway = self._gateway
-                self._store = await asyncio.to_thread(opened_store, self._place)
+                self._store = await asyncio.to_thread(open_location, self._place)
                 self._app = ChatApp(
                     self._store,
                     self._models,
-                    Toolboxes(folder_of(self._place)),
+                    Toolboxes(data_folder_for(self._place)),
                     keys=lambda: gateway.running.keys,
                     rules=lambda: gateway.running.origin_rules,
                     limits=gateway.limits,

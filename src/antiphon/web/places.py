@@ -16,7 +16,7 @@ from antiphon.history import (
     ModelOutputEntry,
     RollbackEntry,
 )
-from antiphon.history.effective import EffectiveSpans, effective_entries
+from antiphon.history.snapshot import EffectiveSpans, effective_entries
 
 
 class Place(NamedTuple):

@@ -9,7 +9,7 @@ import webbrowser
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from antiphon.errors import ServeRefused, StoreError
+from antiphon.errors import ServeRefused
 from antiphon.gateway.client_keys import is_loopback
 from antiphon.gateway.config import GatewaySettings
 from antiphon.gateway.metrics import Metrics
@@ -17,8 +17,7 @@ from antiphon.gateway.origin import OriginRules
 from antiphon.gateway.server import Listener, bound
 from antiphon.gateway.serving import stopped_by_signals
 from antiphon.history import HistoryStore
-from antiphon.history.opening import folder_of, open_store
-from antiphon.history.private_files import make_private_folder
+from antiphon.history.location import data_folder_for, open_location
 from antiphon.providers.client import ProviderClient
 from antiphon.web.app import ChatApp
 from antiphon.web.live_conversation import chosen_model, model_note
@@ -58,8 +57,8 @@ def serve_chat(
     models = models_of_environment(os.environ if environ is None else environ, model)
     _say(str(models.choice))
 
-    toolboxes = Toolboxes(folder_of(store), folder=folder, with_builtin=with_tools)
-    with opened_store(store) as conversations:
+    toolboxes = Toolboxes(data_folder_for(store), folder=folder, with_builtin=with_tools)
+    with open_location(store) as conversations:
         shown = _resumed(conversations, resume, model, system) if resume else ""
 
         def ready(url: str) -> None:
@@ -94,16 +93,6 @@ def _resumed(store: HistoryStore, resume: str, model: str | ProviderClient | Non
 def _say(line: str) -> None:
     sys.stderr.write(f"antiphon: {line}\n")
     sys.stderr.flush()
-
-
-def opened_store(place: str | Path) -> HistoryStore:
-    """The store at a place; the folder of a file is made if it is not there."""
-    folder = folder_of(place)
-    try:
-        make_private_folder(folder)
-    except OSError as error:
-        raise StoreError(f"cannot make the folder {folder}: {error.strerror or error}") from error
-    return open_store(place)
 
 
 async def serving(

@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from antiphon.cli.chat.session import ChatSession, ChatSettings
-from antiphon.cli.history import store_place
 from antiphon.errors import ConversationError
+from antiphon.history.location import store_location
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Chat, in the way that fits where we are."""
     settings = ChatSettings(
-        store=store_place(arguments.store),
+        store=store_location(arguments.store),
         model=arguments.model,
         resume=arguments.resume,
         system=arguments.system,

@@ -21,12 +21,10 @@ from antiphon.errors import (
     DocumentsUnreadable,
     HistoryError,
     StoreError,
-    StoreReadOnly,
     UnknownConversation,
 )
 from antiphon.history import AgentHistory, ConversationInfo, ModelInputEntry
-from antiphon.history.opening import folder_of, open_store, shown
-from antiphon.history.private_files import make_private_folder
+from antiphon.history.location import data_folder_for, display_location, ensure_private_folder, open_store
 from antiphon.providers.default_model import Choice
 from antiphon.tools.builtin import PlanStore
 from antiphon.tools.executor import ask_before_changes
@@ -49,7 +47,7 @@ class ChatSettings(Struct, frozen=True, kw_only=True):
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         """What of it is shown: the address of a store may hold a password (law L10)."""
-        return list((structs.asdict(self) | {"store": shown(self.store)}).items())
+        return list((structs.asdict(self) | {"store": display_location(self.store)}).items())
 
     def __repr__(self) -> str:
         return f"ChatSettings({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
@@ -61,7 +59,7 @@ class ChatSession:
     def __init__(self, settings: ChatSettings, environ: Mapping[str, str] = os.environ) -> None:
         self.settings = settings
         self._environ = environ
-        self.folder = folder_of(settings.store)
+        self.folder = data_folder_for(settings.store)
         offer = models_of_environment(environ)
         self.choice: Choice = offer.choice
         self._menu = offer.names
@@ -69,10 +67,7 @@ class ChatSession:
         asked = self._named(settings.model) if settings.model else ""
         if settings.folder is not None and not settings.folder.is_dir():
             raise DocumentsUnreadable(f"there is no folder {settings.folder} to search; give one with --folder")
-        try:
-            make_private_folder(self.folder)
-        except OSError as error:
-            raise StoreReadOnly(f"the folder {self.folder} cannot be made: {error.strerror or error}") from error
+        ensure_private_folder(self.folder)
         self.store = open_store(settings.store)
         try:
             self._toolboxes = Toolboxes(self.folder, folder=settings.folder, with_builtin=settings.has_tools)

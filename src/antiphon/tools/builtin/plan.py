@@ -19,7 +19,7 @@ from typing import Annotated, Literal, TypeAlias
 from msgspec import Meta, Struct, structs
 
 from antiphon.errors import PlanRefused
-from antiphon.history.words import normalised
+from antiphon.history.search_text import normalize
 
 PlanStatus: TypeAlias = Literal["active", "done", "archived"]
 
@@ -234,7 +234,7 @@ class _Desk:
         return text
 
     def day(self, given: str, where: str) -> str:
-        text = normalised(given).strip()
+        text = normalize(given).strip()
         try:
             if not text:
                 return ""
