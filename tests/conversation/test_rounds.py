@@ -147,5 +147,5 @@ def test_where_a_turn_stands_is_the_same_to_whoever_followed_and_whoever_comes_l
     history = AgentHistory()
     followed = Turn()
     for entry in log:
-        followed = followed.after(history.append(entry))
+        followed = followed.apply(history.append(entry))
         assert standing(followed) == standing(Turn.of(history.snapshot()))

@@ -15,12 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.gateway.config import Config, ConfigRefused, Place, ProviderSettings, config_schema
-from antiphon.gateway.config_checks import spelled
-from antiphon.gateway.config_file import load_config, read_config
-from antiphon.gateway.environment import offered
-from antiphon.gateway.globs import covers
-from antiphon.gateway.toml_places import places_of
+from antiphon.gateway.config.checks import covers, spelled
+from antiphon.gateway.config.file import load_config, offered, read_config
+from antiphon.gateway.config.settings import Config, ConfigRefused, Place, ProviderSettings, config_schema
+from antiphon.gateway.config.toml_lines import places_of
 from antiphon.providers.credentials.secret import read_headers
 from antiphon.providers.presets import PRESETS
 
@@ -305,8 +303,8 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 
 @given(st.dictionaries(NAMES, VALUES, max_size=4))
 def test_no_table_is_a_traceback_and_what_is_accepted_fits_the_types(tables: dict[str, Any]) -> None:
-    from antiphon.gateway.config_checks import check_config
-    from antiphon.gateway.config_shape import shaped
+    from antiphon.gateway.config.checks import check_config
+    from antiphon.gateway.config.schema import shaped
 
     config, findings = shaped(Config, tables)
     check_config(config, {})

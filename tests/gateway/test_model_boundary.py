@@ -9,9 +9,9 @@ import pytest
 from msgspec import structs
 
 from antiphon.errors import InvalidModelName, RoutingError
-from antiphon.gateway.client_keys import hash_of
-from antiphon.gateway.config import ClientKeySettings, Config, ModelSettings, ProviderSettings
-from antiphon.gateway.running import Running
+from antiphon.gateway.access.client_keys import hash_of
+from antiphon.gateway.config.loaded import Running
+from antiphon.gateway.config.settings import ClientKeySettings, Config, ModelSettings, ProviderSettings
 from antiphon.parts import Text
 from antiphon.providers.model_name import MAX_LENGTH, check_model_name
 from antiphon.providers.presets import PRESETS

@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 
 from antiphon.cli.doctor import examined
-from antiphon.gateway.config import ConfigRefused, config_schema
-from antiphon.gateway.config_file import load_config, read_config
-from antiphon.gateway.recent import RecentRequests
-from antiphon.gateway.shared_address import SharedAddress, address_of
-from antiphon.gateway.shared_store import SharedStatus
-from antiphon.gateway.status import Status, status_json, status_of
-from antiphon.gateway.status_page import status_page
+from antiphon.gateway.cluster.redis_store import SharedAddress, SharedStatus, address_of
+from antiphon.gateway.config.file import load_config, read_config
+from antiphon.gateway.config.settings import ConfigRefused, config_schema
+from antiphon.gateway.observe.recent import RecentRequests
+from antiphon.gateway.observe.status import Status, status_json, status_of
+from antiphon.gateway.observe.status_page import status_page
 from valkey_server import ValkeyServer, running
 
 PASSWORD = "sesame-that-nobody-may-see"

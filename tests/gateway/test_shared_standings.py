@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.gateway.shared_address import address_of
-from antiphon.gateway.shared_standings import SharedStandings, members_of, name_of, standing_of
-from antiphon.gateway.shared_store import SharedStore
+from antiphon.gateway.cluster.redis_store import SharedStore, address_of
+from antiphon.gateway.cluster.shared_health import SharedStandings, members_of, name_of, standing_of
 from antiphon.providers.credentials.health import Waits
 from antiphon.providers.credentials.pool import CredentialPool, Lease
 from antiphon.providers.credentials.secret import Credential

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.gateway.skimmer import Skimmer
+from antiphon.gateway.generate.usage_scanner import Skimmer
 from antiphon.history.entries import TokenUsage
 from antiphon.parts import OutputPart, Text, ToolCallRequest
 from antiphon.providers.engine.response_reader import AnswerReader, unfolded

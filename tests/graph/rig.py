@@ -12,7 +12,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 
 from antiphon.graph import Conversations, ConversationState, HumanNode, LLMNode, ToolNode
-from antiphon.graph.mark import CATEGORY
+from antiphon.graph.step import CATEGORY
 from antiphon.history import AgentHistory, DebugLogEntry, HistoryEntry, SqliteStore
 
 LEADS = {"llm": "llm", "tools": "tools", "human": "human", "end": END}

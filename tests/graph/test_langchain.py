@@ -25,7 +25,7 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from antiphon.conversation import Bounds
 from antiphon.errors import GraphError
 from antiphon.graph import MessagesLLMNode, MessagesToolNode, from_langchain, to_langchain
-from antiphon.graph.to_langchain import bare
+from antiphon.graph.langchain import without_metadata
 from antiphon.history import (
     AgentHistory,
     DebugLogEntry,
@@ -55,18 +55,18 @@ systems = st.builds(SetSystemInstructionEntry, st.sampled_from(["Be brief.", ""]
 
 
 def shown(entries: list[HistoryEntry]) -> list[HistoryEntry]:
-    """The entries that messages have a place for: all but results of no call."""
-    return [bare(e) for e in entries if not isinstance(e, ToolCallResultsEntry) or e.results]
+    """The entries that messages have a place for: all but results without calls."""
+    return [without_metadata(e) for e in entries if not isinstance(e, ToolCallResultsEntry) or e.results]
 
 
 @given(st.lists(st.one_of(context_entries, systems), max_size=6))
-def test_what_is_written_is_read_again(entries: list[HistoryEntry]) -> None:
-    assert [bare(entry) for entry in from_langchain(to_langchain(entries))] == shown(entries)
+def test_entries_round_trip(entries: list[HistoryEntry]) -> None:
+    assert [without_metadata(entry) for entry in from_langchain(to_langchain(entries))] == shown(entries)
 
 
 @settings(max_examples=20)
 @given(conversations)
-def test_whole_conversations(entries: list[HistoryEntry]) -> None:
+def test_conversations_round_trip(entries: list[HistoryEntry]) -> None:
     history = AgentHistory()
     for entry in entries:
         history.append(entry)
@@ -74,7 +74,7 @@ def test_whole_conversations(entries: list[HistoryEntry]) -> None:
     again = AgentHistory()
     for entry in from_langchain(messages):
         again.append(entry)
-    assert [bare(entry) for entry in again.effective] == shown(list(history.effective))
+    assert [without_metadata(entry) for entry in again.effective] == shown(list(history.effective))
 
 
 SIGNED = Thinking("hm", native={"anthropic": {"signature": "x"}})
@@ -151,7 +151,7 @@ PLAIN: list[tuple[HistoryEntry, list[BaseMessage]]] = [
 @pytest.mark.parametrize(
     ("entry", "messages"), PLAIN, ids=lambda value: value.kind if isinstance(value, HistoryEntry) else ""
 )
-def test_what_messages_can_say(entry: HistoryEntry, messages: list[BaseMessage]) -> None:
+def test_entry_converts_to_messages(entry: HistoryEntry, messages: list[BaseMessage]) -> None:
     written = to_langchain([entry])
     assert list(written) == messages
     assert written.losses == ()
@@ -164,23 +164,23 @@ def test_what_messages_can_say(entry: HistoryEntry, messages: list[BaseMessage])
         (ModelOutputEntry.of(SIGNED), "extras of anthropic"),
         (ModelOutputEntry((Native("anthropic", {"type": "server_tool_use"}),)), "a block of anthropic"),
         (ToolCallResultsEntry((ToolCallResult.of(CALL, status=ToolExecutionStatus.SKIPPED),)), "status skipped"),
-        (ToolCallResultsEntry(()), "results of no call"),
+        (ToolCallResultsEntry(()), "results without calls"),
         (DebugLogEntry("note", "hm"), "a debug_log entry"),
     ],
 )
-def test_what_messages_cannot_say_is_told(entry: HistoryEntry, lost: str) -> None:
+def test_to_langchain_reports_losses(entry: HistoryEntry, lost: str) -> None:
     assert [loss.what for loss in to_langchain([entry]).losses] == [lost]
 
 
-def test_what_somebody_changed_on_the_way_is_read_as_it_is() -> None:
+def test_edited_message_overrides_carried_entry() -> None:
     (message,) = to_langchain([ModelOutputEntry.of(SIGNED, "Oslo.")])
-    assert [bare(entry) for entry in from_langchain([message])] == [ModelOutputEntry.of(SIGNED, "Oslo.")]
+    assert [without_metadata(entry) for entry in from_langchain([message])] == [ModelOutputEntry.of(SIGNED, "Oslo.")]
     message.content = "Bergen."
     (entry,) = from_langchain([message])
-    assert bare(entry) == ModelOutputEntry.of("Bergen.")
+    assert without_metadata(entry) == ModelOutputEntry.of("Bergen.")
 
 
-def test_the_origin_and_the_usage_of_an_answer() -> None:
+def test_origin_and_usage_round_trip() -> None:
     said = AIMessage(
         "Yes.",
         id="m1",
@@ -247,19 +247,19 @@ FOREIGN: list[tuple[BaseMessage, Any]] = [
 
 
 @pytest.mark.parametrize(("message", "entry"), FOREIGN)
-def test_what_others_write(message: BaseMessage, entry: HistoryEntry) -> None:
+def test_foreign_message_converts_to_entry(message: BaseMessage, entry: HistoryEntry) -> None:
     read = from_langchain([message])
-    assert [bare(one) for one in read] == [entry]
+    assert [without_metadata(one) for one in read] == [entry]
     assert read.losses == ()
 
 
-def test_a_result_has_the_name_of_its_call() -> None:
+def test_unnamed_tool_message_gets_name_of_its_call() -> None:
     asked = AIMessage("", tool_calls=[{"id": "call_1", "name": "weather", "args": {"city": "Oslo"}}])
     read = from_langchain([asked, ToolMessage("Rain", tool_call_id="call_1")])
     assert read[1] == ToolCallResultsEntry((ToolCallResult.of(CALL, "Rain"),))
 
 
-def test_what_is_no_message_is_told() -> None:
+def test_from_langchain_reports_losses() -> None:
     given = [
         RemoveMessage("m1"),
         FunctionMessage(content="x", name="f"),
@@ -278,7 +278,7 @@ def test_what_is_no_message_is_told() -> None:
     assert len(read) == 3
 
 
-def test_what_langchain_does_with_what_we_write() -> None:
+def test_langchain_reads_our_messages() -> None:
     """Its own converter takes it."""
     entries = [entry for entry, _ in PLAIN if not isinstance(entry, ModelOutputEntry)]
     entries.insert(-1, ModelOutputEntry.of("Let me look.", CALL))
@@ -313,7 +313,7 @@ def messages_graph(model: Any, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("is_awaited", [False, True])
-def test_an_existing_graph_takes_our_nodes(is_awaited: bool) -> None:
+def test_messages_graph_runs_our_nodes(is_awaited: bool) -> None:
     model = ScriptedModel([SIGNED, "Let me look.", call("weather", city="Oslo")], "It rains.")
     graph = messages_graph(model, system="Be brief.")
     given: Any = {"messages": [("user", "Rain in Oslo?")]}
@@ -326,14 +326,14 @@ def test_an_existing_graph_takes_our_nodes(is_awaited: bool) -> None:
     assert SIGNED in seen[2].content, "what messages cannot say came along"
 
 
-def test_messages_are_streamed_once() -> None:
+def test_messages_node_streams_each_message_once() -> None:
     graph = messages_graph(ScriptedModel("It rains in Oslo and in Bergen."))
     told = list(graph.stream({"messages": [("user", "Rain?")]}, stream_mode="messages"))
     assert "".join(message.content for message, _ in told) == "It rains in Oslo and in Bergen."
     assert len({message.id for message, _ in told}) == 1
 
 
-def test_bounds_hold_for_messages_too() -> None:
+def test_messages_nodes_respect_bounds() -> None:
     stubborn = FunctionModel(
         lambda context, options: "Enough." if options.settings.tool_choice else call("weather", city=str(len(context)))
     )
@@ -342,6 +342,6 @@ def test_bounds_hold_for_messages_too() -> None:
     assert state["messages"][-1].content == "Enough."
 
 
-def test_a_person_is_not_asked_by_way_of_messages(tmp_path: Path) -> None:
-    with pytest.raises(GraphError, match="book needs a person"):
+def test_messages_tool_node_rejects_calls_needing_approval(tmp_path: Path) -> None:
+    with pytest.raises(GraphError, match="book needs approval"):
         messages_graph(ScriptedModel(call("book"))).invoke({"messages": [("user", "Fly.")]})

@@ -51,7 +51,7 @@ TURN = ["model_input", "model_output", "tool_call_started", "tool_call_results",
 
 
 @pytest.mark.parametrize("is_awaited", [False, True])
-def test_a_turn_of_rounds(tmp_path: Path, is_awaited: bool) -> None:
+def test_graph_runs_turn_with_tools(tmp_path: Path, is_awaited: bool) -> None:
     model = ScriptedModel(["Let me look.", call("weather", city="Oslo")], "It rains.")
     with chats_in(tmp_path, model, tools=[weather]) as chats:
         graph = loop_graph(chats)
@@ -66,7 +66,7 @@ def test_a_turn_of_rounds(tmp_path: Path, is_awaited: bool) -> None:
         assert (chats.is_over(state), chats.has_calls(state), chats.needs_person(state)) == (True, False, False)
 
 
-def test_a_second_turn_on_the_thread_and_another_model_in_it(tmp_path: Path) -> None:
+def test_second_turn_with_another_model(tmp_path: Path) -> None:
     with chats_in(tmp_path, ScriptedModel("Yes.", "Take one."), tools=[weather]) as chats:
         graph = loop_graph(chats)
         first = graph.invoke(chats.ask("Rain?"), thread())
@@ -80,7 +80,7 @@ def test_a_second_turn_on_the_thread_and_another_model_in_it(tmp_path: Path) -> 
         ]
 
 
-def test_a_graph_without_a_checkpointer(tmp_path: Path) -> None:
+def test_graph_without_checkpointer(tmp_path: Path) -> None:
     with chats_in(tmp_path, ScriptedModel("Yes.", "Still yes.")) as chats:
         builder = StateGraph(ConversationState)
         builder.add_node("llm", LLMNode(chats))
@@ -91,7 +91,7 @@ def test_a_graph_without_a_checkpointer(tmp_path: Path) -> None:
         assert kinds(log_of(tmp_path, state).effective) == ["model_input", "model_output"] * 2
 
 
-def test_a_node_is_called_by_hand_too(tmp_path: Path) -> None:
+def test_node_called_outside_a_graph(tmp_path: Path) -> None:
     with chats_in(tmp_path, ScriptedModel(call("weather", city="Oslo"), "Rain.", "More.")) as chats:
         chats.registry.add(weather)
         llm, tools = LLMNode(chats), ToolNode(chats)
@@ -100,7 +100,7 @@ def test_a_node_is_called_by_hand_too(tmp_path: Path) -> None:
         assert asyncio.run(llm.ainvoke(state))["version"] > state["version"]
 
 
-def test_a_node_is_called_by_another_one(tmp_path: Path) -> None:
+def test_node_called_by_another_node(tmp_path: Path) -> None:
     """Several steps of the conversation in one of the graph."""
     model = ScriptedModel(call("weather", city="Oslo"), "Rain.")
     with chats_in(tmp_path, model, tools=[weather]) as chats:
@@ -126,7 +126,7 @@ class Remember(ConversationNode):
     """A node of somebody's own."""
 
     async def work(self, step: GraphStep) -> dict[str, Any]:
-        if not step.done:
+        if not step.replayed_entries:
             step.mark()
             step.chat.history.set_memory_notebook("Likes rain.")
         return {"plan": "remembered"}
@@ -137,7 +137,7 @@ class Asked(ConversationState, total=False):
     plan: str
 
 
-def test_a_node_of_ones_own(tmp_path: Path) -> None:
+def test_custom_conversation_node(tmp_path: Path) -> None:
     with chats_in(tmp_path, ScriptedModel()) as chats:
         builder = StateGraph(Asked)
         builder.add_node("remember", Remember(chats))
@@ -148,7 +148,7 @@ def test_a_node_of_ones_own(tmp_path: Path) -> None:
         assert chats.conversation(state).history.memory_notebook == "Likes rain."
 
 
-def test_a_question_from_the_state_and_an_answer_into_it(tmp_path: Path) -> None:
+def test_question_and_answer_keys_of_state(tmp_path: Path) -> None:
     with chats_in(tmp_path, ScriptedModel("1. Look."), system="Be brief.") as chats:
         builder = StateGraph(Asked)
         builder.add_node("ask", AskNode(chats))
@@ -159,11 +159,11 @@ def test_a_question_from_the_state_and_an_answer_into_it(tmp_path: Path) -> None
         state = graph.invoke({"question": "What now?"})
         assert state["plan"] == "1. Look."
         assert kinds(log_of(tmp_path, state).entries) == ["set_system_instruction", "model_input", "model_output"]
-        with pytest.raises(GraphError, match="nothing to ask"):
+        with pytest.raises(GraphError, match="has no question"):
             graph.invoke({"plan": ""})
 
 
-def test_one_model_behind_another_each_with_its_own_words(tmp_path: Path) -> None:
+def test_consecutive_llm_nodes_use_own_prompts(tmp_path: Path) -> None:
     planner, reviewer = ScriptedModel("1. Look."), ScriptedModel("Approved.")
     with chats_in(tmp_path, ScriptedModel()) as chats:
         builder = StateGraph(ConversationState)
@@ -178,19 +178,19 @@ def test_one_model_behind_another_each_with_its_own_words(tmp_path: Path) -> Non
         assert reviewer.calls[0].context[0].content[0].text == "Review."  # type: ignore[union-attr]
 
 
-def test_a_node_offers_only_the_tools_it_names(tmp_path: Path) -> None:
+def test_llm_node_offers_named_tools_only(tmp_path: Path) -> None:
     model = ScriptedModel("No.", "No.")
     with chats_in(tmp_path, model, tools=[weather, book]) as chats:
         LLMNode(chats, tools=["weather"])(chats.ask("Book!"))
         assert [one.name for one in model.calls[0].options.tools] == ["weather"]
-        with pytest.raises(GraphError, match="offers fly, which"):
+        with pytest.raises(GraphError, match="unknown tools fly"):
             LLMNode(chats, tools=["fly"])(chats.ask("Book!"))
 
 
 # Streams.
 
 
-def test_what_happens_is_streamed_as_it_does(tmp_path: Path) -> None:
+def test_events_and_messages_are_streamed(tmp_path: Path) -> None:
     model = ScriptedModel(["Let me look.", call("weather", city="Oslo")], "It rains in Oslo, and it will go on.")
     with chats_in(tmp_path, model, tools=[weather]) as chats:
         graph = loop_graph(chats)
@@ -230,7 +230,7 @@ def stubborn() -> FunctionModel:
     )
 
 
-def test_a_model_that_never_stops_is_ended_by_our_bound(tmp_path: Path) -> None:
+def test_max_rounds_ends_turn(tmp_path: Path) -> None:
     with chats_in(tmp_path, stubborn(), tools=[weather], bounds=Bounds(max_rounds=3)) as chats:
         state = loop_graph(chats).invoke(chats.ask("Find me the sun."), thread())
         history = log_of(tmp_path, state)
@@ -241,7 +241,7 @@ def test_a_model_that_never_stops_is_ended_by_our_bound(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("limit", [4, 200])
-def test_a_graph_that_loops_for_ever_is_ended(tmp_path: Path, limit: int) -> None:
+def test_endless_hand_overs_are_limited(tmp_path: Path, limit: int) -> None:
     """By LangGraph's limit where that is lower, else by ours; and the history says why."""
     model = FunctionModel(lambda context, options: "Hm.")
     with chats_in(tmp_path, model, max_hand_overs=6) as chats:
@@ -261,7 +261,7 @@ def test_a_graph_that_loops_for_ever_is_ended(tmp_path: Path, limit: int) -> Non
         assert chats.store.leased(question["conversation"]) is None
 
 
-def test_a_cut_answer_with_calls_leads_to_the_model_again(tmp_path: Path) -> None:
+def test_failed_answer_with_calls_routes_to_llm(tmp_path: Path) -> None:
     request = ToolCallRequest("weather", "call_1", '{"city": "Oslo"}')
     cut = [Started("answer_1", "m"), *unfolded_part(0, request)]
     with chats_in(tmp_path, ScriptedModel(cut, "It rains."), tools=[weather]) as chats:
@@ -275,7 +275,7 @@ def test_a_cut_answer_with_calls_leads_to_the_model_again(tmp_path: Path) -> Non
         assert refusals(log_of(tmp_path, answered).snapshot()) == []
 
 
-def test_a_graph_that_forgets_the_tools_is_told(tmp_path: Path) -> None:
+def test_llm_node_rejects_open_calls(tmp_path: Path) -> None:
     with chats_in(tmp_path, ScriptedModel(call("weather", city="Oslo")), tools=[weather]) as chats:
         builder = StateGraph(ConversationState)
         builder.add_node("one", LLMNode(chats))
@@ -286,7 +286,7 @@ def test_a_graph_that_forgets_the_tools_is_told(tmp_path: Path) -> None:
             chats.bind(builder.compile()).invoke(chats.ask("Rain?"))
 
 
-def test_seconds_of_earlier_steps_count(tmp_path: Path) -> None:
+def test_time_limit_counts_earlier_steps(tmp_path: Path) -> None:
     @tool(effect="read")
     async def slow() -> str:
         "Slow."
@@ -316,7 +316,9 @@ def test_seconds_of_earlier_steps_count(tmp_path: Path) -> None:
         ({"ID": {"decision": "approve", "reason": "go"}}, "approve", "booked: Oslo"),
     ],
 )
-def test_a_person_decides(tmp_path: Path, resumed_with: Any, decided: str, result: str, is_awaited: bool) -> None:
+def test_human_node_applies_decision(
+    tmp_path: Path, resumed_with: Any, decided: str, result: str, is_awaited: bool
+) -> None:
     model = ScriptedModel([call("book", to="Oslo"), call("weather", city="Oslo")], "So be it.")
     with chats_in(tmp_path, model, tools=[weather, book]) as chats:
         graph = loop_graph(chats)
@@ -338,7 +340,7 @@ def test_a_person_decides(tmp_path: Path, resumed_with: Any, decided: str, resul
         assert chats.is_over(state)
 
 
-def test_a_graph_whose_tools_ask_nobody_leaves_a_pending_call_alone(tmp_path: Path) -> None:
+def test_pending_call_stays_pending_without_approval_tools(tmp_path: Path) -> None:
     booked: list[str] = []
 
     def tools(approval: bool) -> list[Tool]:
@@ -366,7 +368,7 @@ def test_a_graph_whose_tools_ask_nobody_leaves_a_pending_call_alone(tmp_path: Pa
         assert booked == ["Oslo"]
 
 
-def test_a_call_with_an_unknown_outcome_does_not_keep_a_person_waiting(tmp_path: Path) -> None:
+def test_call_with_unknown_outcome_routes_to_tools(tmp_path: Path) -> None:
     model = ScriptedModel([call("send"), call("book", to="Oslo")], "Booked.")
     with chats_in(tmp_path, model, tools=[book, tool(name="send", description="Sends.")(lambda: "sent")]) as chats:
         state = LLMNode(chats).invoke(chats.ask("Fly me."))
@@ -377,7 +379,7 @@ def test_a_call_with_an_unknown_outcome_does_not_keep_a_person_waiting(tmp_path:
         assert chats.needs_person({"conversation": history.id}), "a person can decide before anything runs"
 
 
-def test_what_cannot_be_understood_is_asked_again(tmp_path: Path) -> None:
+def test_invalid_answer_interrupts_again(tmp_path: Path) -> None:
     model = ScriptedModel(call("book", to="Oslo"), "Booked.")
     with chats_in(tmp_path, model, tools=[book]) as chats:
         graph = loop_graph(chats)
@@ -397,7 +399,7 @@ def test_what_cannot_be_understood_is_asked_again(tmp_path: Path) -> None:
         assert kinds(log_of(tmp_path, state).entries).count("human_decision") == 1
 
 
-def test_a_person_says_something_else_instead(tmp_path: Path) -> None:
+def test_message_instead_of_decision_closes_calls(tmp_path: Path) -> None:
     model = ScriptedModel(call("book", to="Oslo"), "Bergen is fine.")
     with chats_in(tmp_path, model, tools=[book]) as chats:
         graph = loop_graph(chats)
@@ -409,7 +411,7 @@ def test_a_person_says_something_else_instead(tmp_path: Path) -> None:
         assert chats.is_over(state)
 
 
-def test_a_person_speaks_in_the_graph(tmp_path: Path) -> None:
+def test_human_node_adds_message(tmp_path: Path) -> None:
     with chats_in(tmp_path, ScriptedModel("Hello.", "Goodbye.")) as chats:
         builder = StateGraph(ConversationState)
         builder.add_node("person", HumanNode(chats, ask="Say something."))
@@ -438,16 +440,16 @@ def test_a_person_speaks_in_the_graph(tmp_path: Path) -> None:
         ({"max_hand_overs": -1}, "max_hand_overs"),
     ],
 )
-def test_what_makes_no_sense_is_refused(tmp_path: Path, options: Any, said: str) -> None:
+def test_invalid_conversations_options_raise(tmp_path: Path, options: Any, said: str) -> None:
     with pytest.raises(GraphError, match=said):
         Conversations(tmp_path / "chats.db", **options)
 
 
-def test_a_state_of_nothing(tmp_path: Path) -> None:
+def test_invalid_states_raise(tmp_path: Path) -> None:
     with chats_in(tmp_path, ScriptedModel()) as chats:
-        with pytest.raises(GraphError, match="names no conversation"):
+        with pytest.raises(GraphError, match="no conversation yet"):
             chats.next_node({})
-        with pytest.raises(GraphError, match="nobody has asked anything"):
+        with pytest.raises(GraphError, match="no message yet"):
             LLMNode(chats)({})
         with pytest.raises(GraphError, match="has only 1"):
             LLMNode(chats)({**chats.ask("Rain?"), "version": 99})

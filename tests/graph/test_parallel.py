@@ -81,7 +81,7 @@ def research_graph(chats: Conversations, topics: list[str], saver: Any, handed: 
 
 
 @pytest.mark.parametrize("is_awaited", [False, True])
-def test_researchers_at_once_and_one_of_them_fails_first(tmp_path: Path, is_awaited: bool) -> None:
+def test_parallel_forks_survive_one_failure(tmp_path: Path, is_awaited: bool) -> None:
     topics = ["Oslo", "Bergen", "Tromsø"]
     asked: list[str] = []
     handed: list[str] = []
@@ -113,7 +113,7 @@ def test_researchers_at_once_and_one_of_them_fails_first(tmp_path: Path, is_awai
         assert [chats.store.leased(info.id) for info in chats.store.list()] == [None] * 4
 
 
-def test_a_graph_inside_a_graph_goes_on_with_the_same_conversation(tmp_path: Path) -> None:
+def test_inner_graph_continues_conversation(tmp_path: Path) -> None:
     @tool(effect="read")
     def look() -> str:
         "Looks."
@@ -136,7 +136,7 @@ def test_a_graph_inside_a_graph_goes_on_with_the_same_conversation(tmp_path: Pat
         assert kinds(log_of(tmp_path, state).entries)[-3:] == ["model_output", "model_input", "model_output"]
 
 
-def test_on_postgresql(postgres: str, postgres_server: PostgresServer) -> None:
+def test_graph_on_postgresql(postgres: str, postgres_server: PostgresServer) -> None:
     """The same with a server for the log and for the checkpoints: a turn, a second one, and going back."""
 
     @tool(effect="read")
@@ -176,7 +176,7 @@ def example(name: str) -> ModuleType:
     return module
 
 
-def test_the_examples_do_what_they_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_graph_examples_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = example("graph_search_then_plan")
     plan.main(OfflineModel(), plan.QUESTION, tmp_path / "plan.db")
     told = capsys.readouterr().out
@@ -192,7 +192,7 @@ def test_the_examples_do_what_they_say(tmp_path: Path, capsys: pytest.CaptureFix
     assert "3 researchers" in capsys.readouterr().out
 
 
-def test_without_langgraph_one_is_told_what_to_install(tmp_path: Path) -> None:
+def test_missing_graph_extra_is_named(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['langgraph'] = sys.modules['langchain_core'] = None\n"
         "from antiphon.graph import Conversations, LLMNode\n"

@@ -11,8 +11,7 @@ import pytest
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 
-from antiphon.graph import LLMNode, MessagesLLMNode
-from antiphon.graph.state import ConversationState
+from antiphon.graph import ConversationState, LLMNode, MessagesLLMNode
 from antiphon.providers.scripted import FunctionModel
 from graph.rig import chats_in, thread
 
@@ -49,7 +48,7 @@ def in_a_row(state: type, node: Any, saver: SqliteSaver) -> Any:
 
 
 @pytest.mark.slow
-def test_two_hundred_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_checkpoint_size_over_200_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = FunctionModel(lambda context, options: WORDS, chunk_size=None)
     sizes: dict[str, tuple[int, int]] = {}
     with chats_in(tmp_path, model, max_hand_overs=STEPS) as chats:
@@ -75,7 +74,7 @@ def test_two_hundred_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         )
 
 
-def test_a_checkpoint_costs_the_same_at_any_length(tmp_path: Path) -> None:
+def test_checkpoint_size_is_constant(tmp_path: Path) -> None:
     model = FunctionModel(lambda context, options: WORDS, chunk_size=None)
     with chats_in(tmp_path, model) as chats, sqlite3.connect(tmp_path / "graph.db", check_same_thread=False) as db:
         builder = StateGraph(ConversationState)

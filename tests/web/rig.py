@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from antiphon.gateway.client_keys import ClientKeys
-from antiphon.gateway.config import ClientKeySettings, Config, GatewaySettings
+from antiphon.gateway.access.client_keys import ClientKeys
+from antiphon.gateway.config.settings import ClientKeySettings, Config, GatewaySettings
 from antiphon.history import HistoryStore, SqliteStore
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.default_model import Choice

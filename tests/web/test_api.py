@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 import antiphon as ap
-from antiphon.gateway.client_keys import hash_of
-from antiphon.gateway.config import ClientKeySettings
+from antiphon.gateway.access.client_keys import hash_of
+from antiphon.gateway.config.settings import ClientKeySettings
 from antiphon.history import SqliteStore
 from antiphon.history.export import read_export
 from antiphon.providers.scripted import call

@@ -516,7 +516,7 @@ def test_settings_are_changed_and_a_conversation_is_deleted(chromium: Chromium, 
 
 
 def test_a_key_is_asked_for_once_and_kept_in_the_tab(chromium: Chromium, tmp_path: Path) -> None:
-    from antiphon.gateway.config import ClientKeySettings
+    from antiphon.gateway.config.settings import ClientKeySettings
 
     keys = [ClientKeySettings(name="ada", key="env:CHAT_KEY")]
     with (

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from antiphon.errors import ServeRefused
-from antiphon.gateway.client_keys import hash_of
-from antiphon.gateway.config import ClientKeySettings, Config, GatewaySettings, ModelSettings, ProviderSettings
-from antiphon.gateway.door import is_chat
-from antiphon.gateway.serving import serve
+from antiphon.gateway.access.client_keys import hash_of
+from antiphon.gateway.config.settings import ClientKeySettings, Config, GatewaySettings, ModelSettings, ProviderSettings
+from antiphon.gateway.routes import is_chat
+from antiphon.gateway.serve import serve
 from antiphon.web.mount import chat_of
 from antiphon.web.serving import serve_chat
 from gateway.strict_upstream import StrictUpstream

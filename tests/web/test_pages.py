@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.gateway.client_keys import ClientKeys, hash_of
-from antiphon.gateway.config import ClientKeySettings, Config
-from antiphon.gateway.message import ClientRequest
-from antiphon.gateway.origin import OriginRules
+from antiphon.gateway.access.client_keys import ClientKeys, hash_of
+from antiphon.gateway.access.origin import OriginRules
+from antiphon.gateway.config.settings import ClientKeySettings, Config
+from antiphon.gateway.http.messages import ClientRequest
 from antiphon.history import ModelInputEntry, SqliteStore
 from antiphon.web.admission import Admission
 from antiphon.web.page_files import PageFiles

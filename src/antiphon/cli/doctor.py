@@ -29,8 +29,8 @@ from antiphon import __version__
 from antiphon.cli.serve import add_config, configured_by
 from antiphon.cli.terminal import joined, styled, write, write_json
 from antiphon.errors import AntiphonError, StoreError
-from antiphon.gateway.config import Config, ConfigRefused, GatewaySettings, ProviderSettings
-from antiphon.gateway.shared import store_of
+from antiphon.gateway.cluster.sync import store_of
+from antiphon.gateway.config.settings import Config, ConfigRefused, GatewaySettings, ProviderSettings
 from antiphon.history.location import data_folder, data_folder_for, is_postgres_url, open_store, store_location
 from antiphon.history.private_files import exposure
 from antiphon.providers.credentials.secret import Credential, masked

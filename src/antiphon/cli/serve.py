@@ -16,11 +16,10 @@ from typing import Any
 from msgspec import Struct
 
 from antiphon.cli.terminal import write, write_error, write_json
-from antiphon.gateway.client_keys import ClientKeys
-from antiphon.gateway.config import Config, ProviderSettings, config_schema
-from antiphon.gateway.config_file import load_config
-from antiphon.gateway.environment import offered
-from antiphon.gateway.shared_address import address_of
+from antiphon.gateway.access.client_keys import ClientKeys
+from antiphon.gateway.cluster.redis_store import address_of
+from antiphon.gateway.config.file import load_config, offered
+from antiphon.gateway.config.settings import Config, ProviderSettings, config_schema
 from antiphon.history.location import store_location
 
 _HIGHEST_PORT = 65_535
@@ -108,7 +107,8 @@ def _described(provider: ProviderSettings) -> str:
 
 
 def _served(configured: Configured, overrides: dict[str, Any], workers: int) -> int:
-    from antiphon.gateway.serving import serve, serve_in_workers, settle
+    from antiphon.gateway.cluster.workers import serve_in_workers
+    from antiphon.gateway.serve import serve, settle
 
     store = store_location(None)
     if workers > 1:

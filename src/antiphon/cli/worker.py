@@ -20,7 +20,7 @@ from antiphon.cli.chat.models import model_named
 from antiphon.cli.terminal import write_error
 from antiphon.conversation import Conversation, ToolLoop
 from antiphon.errors import RunBookRefused, StoreUnreachable
-from antiphon.gateway.logs import configure_logs
+from antiphon.gateway.observe.logs import configure_logs
 from antiphon.history import AgentHistory, HistoryStore, Run
 from antiphon.history.location import data_folder_for, open_location, store_location
 from antiphon.providers.presets import PRESETS

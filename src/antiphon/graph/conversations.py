@@ -1,10 +1,9 @@
-"""`Conversations`: where the nodes of a graph find the conversation that its state names.
+"""`Conversations`: the conversations of a store, for the nodes of a graph.
 
-The graph owns control flow and termination, the conversation owns the messages (seed 004). What goes between them is an id and
-a version. Conversations are opened from a store by id, under a lease (see `holdings`); how the graph's state stands to the log
-is found at the beginning of each step (see `standing`).
-
-Give one to all nodes of a graph, and bind the compiled graph to it, so that it knows when a run is over:
+The graph owns control flow and termination, the conversation owns the messages; only an id and a version pass between them.
+Conversations are opened by id under a lease (see `leases`). Each step first finds out whether the log is ahead of the graph's
+state (see `step`). Give one `Conversations` to all nodes of a graph, and bind the compiled graph to it, so that leases are
+released when a run ends:
 
     chats = Conversations("chats.db", "anthropic/claude-…", tools=[weather])
     graph = chats.bind(builder.compile(checkpointer=saver))
@@ -15,27 +14,30 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from uuid import UUID
 
 from antiphon.conversation import Bounds, Conversation, Turn
-from antiphon.conversation.blocking import run_blocking
-from antiphon.conversation.message import message
-from antiphon.conversation.stage import Stage
-from antiphon.conversation.turn_runner import TurnRunner
+from antiphon.conversation.message import make_entry
+from antiphon.conversation.sync import run_sync
+from antiphon.conversation.turn_runner import Participants, TurnRunner
 from antiphon.errors import GraphError, LeaseHeld
-from antiphon.graph.holdings import Holding, Holdings
-from antiphon.graph.lineage import lineage_of
-from antiphon.graph.mark import last_mark
-from antiphon.graph.place import Place, place_in
-from antiphon.graph.run_end import RunEnds
-from antiphon.graph.standing import belongs_elsewhere, standing_of
-from antiphon.graph.state import ConversationState
-from antiphon.graph.step import GraphStep
-from antiphon.graph.telling import Telling
+from antiphon.graph.leases import HeldConversation, LeaseCache
+from antiphon.graph.nodes import ConversationState
+from antiphon.graph.step import (
+    GraphStep,
+    StreamForwarder,
+    TaskInfo,
+    current_task,
+    last_mark,
+    load_checkpoints,
+    owned_by_other_thread,
+    replay_status,
+)
 from antiphon.history import AgentHistory, HistoryStore, ModelInputEntry
 from antiphon.history.ids import new_id
 from antiphon.history.location import open_store
@@ -44,6 +46,7 @@ from antiphon.providers.client import ProviderClient
 from antiphon.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
+    from langchain_core.callbacks import BaseCallbackHandler
     from langgraph.pregel import Pregel
 
     G = TypeVar("G", bound=Pregel[Any, Any, Any, Any])
@@ -54,11 +57,11 @@ Next = Literal["llm", "tools", "human", "end"]
 class Conversations:
     """The conversations of a store, for the nodes of graphs.
 
-    `store` is a file, the address of a server or a `HistoryStore`. `model`, `tools`, `provider` and `options` are what every
-    `Conversation` is made with, `system` the instruction that a new one begins with. `bounds` hold for each turn, and
-    `max_hand_overs` for how often a graph leads from model to model before a person speaks again. A lease lasts `seconds` and is
-    renewed as long as this process lives; `wait` is for how long to wait for somebody else's; a conversation of a graph that
-    was not bound is given back when it was not used for `idle` seconds.
+    `store` is a file, the URL of a server or a `HistoryStore`. `model`, `tools`, `provider` and `options` are passed to every
+    `Conversation`; `system` is the system instruction of new ones. `bounds` limit each turn, and `max_hand_overs` how often a
+    graph goes from model to model before a person writes again. A lease lasts `seconds` and is renewed while this process
+    lives. `wait` is how many seconds to wait for another holder's lease. Without `bind`, a conversation is released after
+    `idle` seconds without use.
     """
 
     def __init__(
@@ -79,9 +82,9 @@ class Conversations:
     ) -> None:
         for name, value, least in (("seconds", seconds, 0.05), ("wait", wait, 0), ("idle", idle, 0)):
             if value < least:
-                raise GraphError(f"{name} must be at least {least:g}, and it is {value:g}")
+                raise GraphError(f"{name}={value:g}: must be at least {least:g}")
         if max_hand_overs < 0:
-            raise GraphError(f"max_hand_overs must not be negative, and it is {max_hand_overs}")
+            raise GraphError(f"max_hand_overs={max_hand_overs}: must be at least 0")
         self.store: HistoryStore = store if isinstance(store, HistoryStore) else open_store(store)
         self._owns_store = self.store is not store
         self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
@@ -92,8 +95,8 @@ class Conversations:
         self._options = options
         self._bounds = bounds or Bounds()
         self._max_hand_overs = max_hand_overs
-        self._ends = RunEnds(lambda run: self._holdings.release(run=run))
-        self._holdings = Holdings(
+        self._runs = RunTracker(lambda run: self._leases.release(run=run))
+        self._leases = LeaseCache(
             self.store,
             self._conversation,
             holder=holder or f"graph {socket.gethostname()}:{os.getpid()}",
@@ -102,7 +105,7 @@ class Conversations:
             idle=idle,
         )
 
-    # For whoever invokes a graph.
+    # For callers of a graph.
 
     def ask(
         self,
@@ -112,50 +115,50 @@ class Conversations:
         title: str = "",
         at: int | None = None,
     ) -> ConversationState:
-        """Put a question into a conversation, and get the input to invoke the graph with.
+        """Add a message to a conversation and return the input to invoke the graph with.
 
-        It is the conversation of `state`, or of that id, or a new one. Calls that still wait in it are closed: the talk goes on
-        without them. To ask from an earlier point, say `at` which version: what came after it is rolled back.
+        It is the conversation of `state`, or the one with this id, or a new one. Open calls in it are closed. To continue from
+        an earlier version, pass it as `at`: later entries are rolled back.
         """
-        entry = message("user", content)
+        entry = make_entry("user", content)
         if not isinstance(entry, ModelInputEntry):
-            raise GraphError("a question is made of text and parts")
-        named = conversation or str((state or {}).get("conversation") or "")
-        return run_blocking(self._asked(entry, named, title, at))
+            raise GraphError("expected text or parts as the question")
+        name = conversation or str((state or {}).get("conversation") or "")
+        return run_sync(self._add_question(entry, name, title, at))
 
     def bind(self, graph: G) -> G:
-        """The graph, with word of the end of its runs: what a run held is given back then, and not before."""
-        return graph.with_config(callbacks=[self._ends.handler])
+        """The graph, with a callback that releases the conversations of a run when it ends."""
+        return graph.with_config(callbacks=[self._runs.handler])
 
     def conversation(self, state: Mapping[str, Any]) -> Conversation:
-        """The conversation of a state, to read in it. Write by way of a node, or of `ask`."""
+        """The conversation of a state, to read it. Use a node or `ask` to write."""
         name = state.get("conversation")
         if not name:
-            raise GraphError("the graph's state names no conversation yet; begin with Conversations.ask or an AskNode")
-        return self._holdings.look(name) or self._conversation(self.store.open(name))
+            raise GraphError("the state has no conversation yet; start with Conversations.ask or an AskNode")
+        return self._leases.peek(name) or self._conversation(self.store.open(name))
 
     # For conditional edges.
 
     def has_calls(self, state: Mapping[str, Any]) -> bool:
-        """Whether there are calls to run: lead to a ToolNode."""
+        """Whether there are calls to run; route to a ToolNode."""
         return self.next_node(state) == "tools"
 
     def needs_person(self, state: Mapping[str, Any]) -> bool:
-        """Whether calls wait for a decision, and for nothing else: lead to a HumanNode."""
+        """Whether all open calls need approval; route to a HumanNode."""
         return self.next_node(state) == "human"
 
     def is_over(self, state: Mapping[str, Any]) -> bool:
-        """Whether the turn is over: the model has answered and calls nothing, or came to a bound."""
+        """Whether the turn is over: the model answered without calls, or reached a limit."""
         return self.next_node(state) == "end"
 
     def next_node(self, state: Mapping[str, Any]) -> Next:
-        """What the turn needs next: `tools`, `human`, `llm` or `end`. For `add_conditional_edges` with a mapping of these."""
+        """What the turn needs next: `tools`, `human`, `llm` or `end`, for `add_conditional_edges`."""
         chat = self.conversation(state)
         turn = Turn.of(chat.history.snapshot())
         if turn.has_failed and not turn.ended:
-            return "llm"  # which asks again; the calls of an answer that was cut off are not run
+            return "llm"  # calls of an answer that was cut off are not run
         if turn.open_calls:
-            plan = TurnRunner(Stage(chat), self._bounds, None).plan()
+            plan = TurnRunner(Participants(chat), self._bounds, None).plan()
             return "human" if plan.pending and not plan.to_run else "tools"
         return "llm" if turn.needs_model else "end"
 
@@ -165,37 +168,37 @@ class Conversations:
     async def step(
         self, state: Mapping[str, Any], config: Mapping[str, Any], *, fork: bool = False, is_async: bool = True
     ) -> AsyncGenerator[GraphStep, None]:
-        """The step of a node: its conversation, open and held until the step is over."""
+        """The step of a node, with its conversation open and held until the step ends."""
         callbacks = config.get("callbacks")
-        place = place_in(config, self._ends.root_of(callbacks))
-        holding = await self._taken(state, place, fork)
+        task = current_task(config, self._runs.root_run_id(callbacks))
+        held = await self._acquire(state, task, fork)
         try:
-            chat = holding.chat
-            known = _known_version(
-                chat.history, place, state.get("version") if chat.id == state.get("conversation") else None
+            chat = held.chat
+            version = _seen_version(
+                chat.history, task, state.get("version") if chat.id == state.get("conversation") else None
             )
-            standing = await standing_of(
-                chat.history, place, known, lambda: lineage_of(config, place, chat.id, is_async)
+            status = await replay_status(
+                chat.history, task, version, lambda: load_checkpoints(config, task, chat.id, is_async)
             )
             yield GraphStep(
                 chat,
-                {**state, "conversation": chat.id, "version": known},
-                place,
-                standing,
-                Telling(place.write, callbacks),
+                {**state, "conversation": chat.id, "version": version},
+                task,
+                status,
+                StreamForwarder(task.write, callbacks),
                 bounds=self._bounds,
                 max_hand_overs=self._max_hand_overs,
             )
         finally:
-            self._holdings.leave(holding)
+            self._leases.release_step(held)
 
     def release(self, conversation: str | None = None) -> None:
-        """Give back a conversation, or all, that no step is at work on."""
-        self._holdings.release(conversation)
+        """Release one conversation, or all, unless a step is using it."""
+        self._leases.release(conversation)
 
     async def aclose(self) -> None:
-        """Give back what is held, and let go of tools, connections and the store as far as they are ours."""
-        self._holdings.close()
+        """Release all conversations, and close the tools, connections and store that this object opened."""
+        self._leases.close()
         try:
             await self.registry.aclose()
             if self._own_provider is not None:
@@ -206,7 +209,7 @@ class Conversations:
 
     def close(self) -> None:
         """`aclose` from code that does not await."""
-        run_blocking(self.aclose())
+        run_sync(self.aclose())
 
     def __enter__(self) -> Self:
         return self
@@ -224,67 +227,65 @@ class Conversations:
     ) -> None:
         await self.aclose()
 
-    async def _asked(self, entry: ModelInputEntry, named: str, title: str, at: int | None) -> ConversationState:
-        place = Place(task=new_id())
-        name = self.store.info(named).id if named else self._made(place, title)
-        was_held = self._holdings.look(name) is not None
-        holding = await self._holdings.take(name, place)
+    async def _add_question(self, entry: ModelInputEntry, name: str, title: str, at: int | None) -> ConversationState:
+        task = TaskInfo(task=new_id())
+        name = self.store.info(name).id if name else self._create(task, title)
+        was_held = self._leases.peek(name) is not None
+        held = await self._leases.acquire(name, task)
         try:
-            if at is not None and at != holding.chat.history.version:
-                holding.chat.history.rollback(at, "asked from here")
-            TurnRunner(Stage(holding.chat), self._bounds, lambda _: None).start(entry)
-            return {"conversation": name, "version": holding.chat.history.version}
+            if at is not None and at != held.chat.history.version:
+                held.chat.history.rollback(at, "asked from here")
+            TurnRunner(Participants(held.chat), self._bounds, lambda _: None).start(entry)
+            return {"conversation": name, "version": held.chat.history.version}
         finally:
-            self._holdings.leave(holding)
+            self._leases.release_step(held)
             if not was_held:
-                self._holdings.release(name)
+                self._leases.release(name)
 
-    async def _taken(self, state: Mapping[str, Any], place: Place, fork: bool) -> Holding:
-        """The conversation that a step works on: the state's, a new one where it names none, or a fork."""
+    async def _acquire(self, state: Mapping[str, Any], task: TaskInfo, fork: bool) -> HeldConversation:
+        """The conversation of a step: the state's, a new one if it has none, or a fork."""
         name, version = state.get("conversation"), state.get("version")
         if not name:
-            return await self._holdings.take(self._made(place), place)
+            return await self._leases.acquire(self._create(task), task)
         if not fork:
             try:
-                holding = await self._holdings.take(name, place)
+                held = await self._leases.acquire(name, task)
             except LeaseHeld:
-                if not belongs_elsewhere(self.store.open(name), place, version):
+                if not owned_by_other_thread(self.store.open(name), task, version):
                     raise
             else:
-                if not belongs_elsewhere(holding.chat.history, place, version):
-                    return holding
-                self._holdings.leave(holding)
-                self._holdings.release(name)
-        return await self._holdings.take(self._forked(place, name, version), place)
+                if not owned_by_other_thread(held.chat.history, task, version):
+                    return held
+                self._leases.release_step(held)
+                self._leases.release(name)
+        return await self._leases.acquire(self._fork(task, name, version), task)
 
-    def _made(self, place: Place, title: str = "") -> str:
-        """A new conversation; the same one, if the step is run again."""
-        name = self._made_before(place)
-        history = self.store.open(name) if name else self.store.create(title, tags=_tags(place))
+    def _create(self, task: TaskInfo, title: str = "") -> str:
+        """A new conversation, or the one this step created when it ran before."""
+        name = self._find_created(task)
+        history = self.store.open(name) if name else self.store.create(title, tags=_tags(task))
         if self._system and not history.version:
             history.set_system_instruction(self._system)
         return history.id
 
-    def _forked(self, place: Place, name: str, version: int | None) -> str:
-        """A fork; the same one, if the step is run again."""
-        if made := self._made_before(place):
-            return made
+    def _fork(self, task: TaskInfo, name: str, version: int | None) -> str:
+        """A fork, or the one this step created when it ran before."""
+        if created := self._find_created(task):
+            return created
         fork = self.store.fork(name, version)
         tags = [tag for tag in self.store.info(fork.id).tags if not tag.startswith(_TAG)]
-        self.store.describe(fork.id, tags=[*tags, *_tags(place)])
+        self.store.describe(fork.id, tags=[*tags, *_tags(task)])
         return fork.id
 
-    def _made_before(self, place: Place) -> str:
-        found = [info for tag in _tags(place) for info in self.store.list(limit=1, tag=tag)]
+    def _find_created(self, task: TaskInfo) -> str:
+        found = [info for tag in _tags(task) for info in self.store.list(limit=1, tag=tag)]
         return found[0].id if found else ""
 
     def _conversation(self, history: AgentHistory) -> Conversation:
-        return Conversation(
-            self._model, tools=self.registry, history=history, provider=self._asked_by_name(), **self._options
-        )
+        return Conversation(self._model, tools=self.registry, history=history, provider=self._router(), **self._options)
 
-    def _asked_by_name(self) -> ProviderClient:
-        """Whoever knows models by their names, one for all conversations."""
+    def _router(self) -> ProviderClient:
+        """The provider client that all conversations share."""
         if self._provider is not None:
             return self._provider
         if self._own_provider is None:
@@ -297,14 +298,65 @@ class Conversations:
 _TAG = "graph:"
 
 
-def _tags(place: Place) -> list[str]:
-    """By this a conversation is found again that a step of a graph made before it crashed."""
-    return [f"{_TAG}{place.task}"] if place.checkpoint else []
+def _tags(task: TaskInfo) -> list[str]:
+    """The tag that finds a conversation which a step created before it crashed."""
+    return [f"{_TAG}{task.task}"] if task.checkpoint else []
 
 
-def _known_version(history: AgentHistory, place: Place, version: int | None) -> int:
-    """The version that the graph knows; of a conversation it did not know yet, the one at which the step began."""
+def _seen_version(history: AgentHistory, task: TaskInfo, version: int | None) -> int:
+    """The version the graph has seen; for a conversation new to it, the version at which the step started."""
     if version is not None:
         return version
     mark = last_mark(history)
-    return mark.state if mark is not None and mark.task == place.task else history.version
+    return mark.state if mark is not None and mark.task == task.task else history.version
+
+
+class RunTracker:
+    """Finds for each node the graph run it belongs to, and calls `on_end` when such a run is over.
+
+    Nodes are children of the invoked run at any depth. LangGraph reports runs to the callback `handler`.
+    """
+
+    def __init__(self, on_end: Callable[[str], None]) -> None:
+        self._on_end = on_end
+        self._roots: dict[UUID, UUID] = {}
+        self._handler: Any = None
+
+    def root_run_id(self, callbacks: Any) -> str:
+        """The run that a node with these `callbacks` belongs to; empty if its end is not reported."""
+        root = self._roots.get(getattr(callbacks, "parent_run_id", None))  # type: ignore[arg-type]
+        return str(root) if root is not None else ""
+
+    def run_started(self, run_id: UUID, parent: UUID | None) -> None:
+        self._roots[run_id] = self._roots.get(parent, run_id) if parent is not None else run_id
+
+    def run_ended(self, run_id: UUID) -> None:
+        if self._roots.pop(run_id, None) == run_id:
+            self._on_end(str(run_id))
+
+    @property
+    def handler(self) -> BaseCallbackHandler:
+        """The callback handler for the graph."""
+        if self._handler is None:
+            self._handler = _run_handler(self)
+        return self._handler  # type: ignore[no-any-return]
+
+
+def _run_handler(tracker: RunTracker) -> BaseCallbackHandler:
+    from langchain_core.callbacks import BaseCallbackHandler
+
+    class RunEndHandler(BaseCallbackHandler):
+        run_inline = True  # on the event loop too, so that the lease is released before `ainvoke` returns
+
+        ignore_chat_model = True
+
+        def on_chain_start(self, *_: Any, run_id: UUID, parent_run_id: UUID | None = None, **__: Any) -> None:
+            tracker.run_started(run_id, parent_run_id)
+
+        def on_chain_end(self, *_: Any, run_id: UUID, **__: Any) -> None:
+            tracker.run_ended(run_id)
+
+        def on_chain_error(self, *_: Any, run_id: UUID, **__: Any) -> None:
+            tracker.run_ended(run_id)
+
+    return RunEndHandler()

@@ -1,8 +1,8 @@
-"""Nodes for graphs whose state holds LangChain messages, so that an existing graph can take over one node at a time.
+"""Nodes for graphs whose state holds LangChain messages, so that an existing graph can be moved over one node at a time.
 
-`MessagesLLMNode` and `MessagesToolNode` read the messages of the state, do what an `LLMNode` or `ToolNode` does with a history
-made of them, and return the new messages. Any model of ours answers, and the bounds of a turn hold. What only a stored log can
-give is not there: the state grows with every message, and a crash in mid-tool is not known afterwards.
+`MessagesLLMNode` and `MessagesToolNode` read the messages of the state, do the work of an `LLMNode` or `ToolNode` on a history
+made from them, and return the new messages. Turn limits apply. There is no stored log, so the state grows with every message,
+and a crash in the middle of a tool is not detected afterwards.
 """
 
 from __future__ import annotations
@@ -13,12 +13,9 @@ from typing import Any
 from antiphon.conversation import Bounds, Conversation, ToolLoop
 from antiphon.conversation.turn_runner import TurnRunner
 from antiphon.errors import GraphError
-from antiphon.graph.from_langchain import from_langchain
-from antiphon.graph.place import place_in
-from antiphon.graph.runnable import RunnableNode
-from antiphon.graph.stage import NodeStage
-from antiphon.graph.telling import Telling
-from antiphon.graph.to_langchain import to_langchain
+from antiphon.graph.langchain import from_langchain, to_langchain
+from antiphon.graph.nodes import NodeStage, RunnableNode
+from antiphon.graph.step import StreamForwarder, current_task
 from antiphon.history import AgentHistory, ModelOutputEntry, ToolCallResultsEntry
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.router import ProviderRouter
@@ -40,32 +37,33 @@ class _MessagesNode(RunnableNode):
         self._bounds = bounds or Bounds()
         self._options = dict(options)
 
-    async def made(self, state: Any, config: Any, **_: Any) -> dict[str, Any]:
+    async def execute(self, state: Any, config: Any, **_: Any) -> dict[str, Any]:
         messages = state[self._key] if isinstance(state, Mapping) else getattr(state, self._key)
         history = AgentHistory()
         for entry in from_langchain(messages):
             history.append(entry)
-        if "provider" not in self._options:  # one for all steps, with its connections
+        if "provider" not in self._options:  # shared by all steps, to reuse its connections
             self._options["provider"] = ProviderRouter.from_environment()
         chat = Conversation(self._model, tools=self._registry, history=history, **self._options)
-        known = history.version
-        telling = Telling(place_in(config).write, config.get("callbacks"))
-        answer = await self.work(chat, TurnRunner(NodeStage(chat, ""), self._bounds, telling.tell, steps=1), telling)
-        new = [e for e in history.entries.since(known) if isinstance(e, ModelOutputEntry | ToolCallResultsEntry)]
+        version = history.version
+        stream = StreamForwarder(current_task(config).write, config.get("callbacks"))
+        runner = TurnRunner(NodeStage(chat, ""), self._bounds, stream.forward, steps=1)
+        message_id = await self.work(chat, runner, stream)
+        new = [e for e in history.entries.since(version) if isinstance(e, ModelOutputEntry | ToolCallResultsEntry)]
         added = to_langchain(new)
-        if added and answer:
-            added[0].id = answer
+        if added and message_id:
+            added[0].id = message_id
         return {self._key: list(added)}
 
-    async def work(self, chat: Conversation, runner: TurnRunner, telling: Telling) -> str:
-        """Do what the node is there for; the id under which its answer was streamed, if it was."""
+    async def work(self, chat: Conversation, runner: TurnRunner, stream: StreamForwarder) -> str:
+        """Do the node's work; return the message id its answer was streamed with, if it was."""
         raise NotImplementedError
 
 
 class MessagesLLMNode(_MessagesNode):
-    """Asks `model` once about the messages of the state, and returns its answer as a message.
+    """Calls `model` once with the messages of the state, and returns its answer as a message.
 
-    `options` are those of a `Conversation`: `system`, `provider`, `settings`, ….
+    `options` are passed to `Conversation`: `system`, `provider`, `settings`, ….
     """
 
     def __init__(
@@ -79,16 +77,16 @@ class MessagesLLMNode(_MessagesNode):
     ) -> None:
         super().__init__(model, tools, key, bounds, options)
 
-    async def work(self, chat: Conversation, runner: TurnRunner, telling: Telling) -> str:
+    async def work(self, chat: Conversation, runner: TurnRunner, stream: StreamForwarder) -> str:
         try:
             if chat.turn.needs_model:
                 await runner.run()
-            else:  # the graph wants another answer to the same messages
+            else:  # the graph asks for another answer to the same messages
                 await chat.call_model()
         except BaseException as error:
-            telling.failed(error)
+            stream.fail(error)
             raise
-        return telling.answered(chat.turn.output)
+        return stream.finish(chat.turn.output)
 
 
 class MessagesToolNode(_MessagesNode):
@@ -104,13 +102,12 @@ class MessagesToolNode(_MessagesNode):
     ) -> None:
         super().__init__(None, tools, key, bounds, options)
 
-    async def work(self, chat: Conversation, runner: TurnRunner, _: Telling) -> str:
+    async def work(self, chat: Conversation, runner: TurnRunner, _: StreamForwarder) -> str:
         await chat.registry.open()
         if waiting := ToolLoop(chat).pending:
             names = ", ".join(call.tool_name for call in waiting)
             raise GraphError(
-                f"{names} needs a person's approval, which has no place among messages; use LLMNode, ToolNode and HumanNode with "
-                "Conversations for it"
+                f"{names} needs approval, which messages cannot express; use Conversations with LLMNode, ToolNode and HumanNode"
             )
         if chat.turn.open_calls:
             await runner.run()

@@ -1,49 +1,267 @@
-"""`GraphStep`: one node at work on one conversation.
+"""One step of a graph: which task it is, what the log contains that the graph has not seen, and its stream.
 
-It has the conversation, open and held, and how the graph's state stands to it. Before a node writes anything it calls `mark`.
+LangGraph derives a task's id from the checkpoint its step started with and from the node. So a step that runs again, after a
+crash or a retry, is the same task, and a run sent back to an earlier checkpoint has new tasks. Before a step writes anything it
+leaves a mark in the log: its task, checkpoint, thread, and the version its graph had seen. `replay_status` reads those marks.
+No model sees a mark. Checkpoint ids sort by time; LangGraph itself finds the latest that way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import takewhile
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
-from antiphon.conversation import Bounds, Conversation, LoopEvent
-from antiphon.conversation.agent import CHANNEL
-from antiphon.conversation.parts_tracker import INTERRUPTED
-from antiphon.conversation.stage import Stage
-from antiphon.conversation.turn import is_question
-from antiphon.conversation.turn_runner import TurnRunner
-from antiphon.errors import TurnOver
-from antiphon.graph.mark import StepMark, append_mark, last_mark
-from antiphon.graph.place import Place
-from antiphon.graph.standing import Standing
-from antiphon.graph.telling import Telling
-from antiphon.history import HistoryEntry, ModelInputEntry
+import msgspec
+from msgspec import Struct
+
+from antiphon.conversation import Bounds, Conversation, LoopEvent, RoundStarted, TextDelta, ThinkingDelta
+from antiphon.conversation.agent import AGENT_CHANNEL
+from antiphon.conversation.model_call import INTERRUPTED
+from antiphon.conversation.turn import starts_turn
+from antiphon.conversation.turn_runner import Participants, TurnRunner
+from antiphon.errors import GraphError, StaleRunError, TurnLimitReached
+from antiphon.graph.langchain import to_langchain
+from antiphon.history import (
+    AgentHistory,
+    DebugLogEntry,
+    EntryMetadata,
+    HistoryEntry,
+    ModelInputEntry,
+    ModelOutputEntry,
+)
+from antiphon.history.ids import new_id
 from antiphon.history.snapshot import SETTING_KINDS
+
+MISSING_EXTRA = 'LangGraph is not installed; install the extra: pip install "antiphon[graph]"'
+CATEGORY = "graph"
+
+ReplayStatus: TypeAlias = Literal["fresh", "resumed", "kept"]
+
+
+class TaskInfo(Struct, frozen=True, kw_only=True):
+    """A running node. Outside of a graph it has a task id of its own and no thread."""
+
+    task: str
+    checkpoint: str = ""
+    thread: str = ""
+    node: str = ""
+    run: str = ""
+    """The run of the graph, if its end will be reported (`Conversations.bind`)."""
+    write: Callable[[Any], None] | None = None
+    """Writes to `stream_mode="custom"`."""
+
+
+def current_task(config: Mapping[str, Any], run: str = "") -> TaskInfo:
+    """The task of the node that was called with `config`."""
+    try:
+        from langgraph.runtime import get_runtime
+    except ImportError as error:
+        raise GraphError(MISSING_EXTRA) from error
+    metadata = config.get("metadata") or {}
+    try:
+        runtime = get_runtime()
+    except RuntimeError:  # called outside of a graph
+        return TaskInfo(task=new_id(), run=run)
+    info = runtime.execution_info
+    if info is None:
+        return TaskInfo(task=new_id(), run=run, write=runtime.stream_writer)
+    return TaskInfo(
+        task=info.task_id,
+        checkpoint=info.checkpoint_id,
+        thread=str(info.thread_id or ""),
+        node=str(metadata.get("langgraph_node", "")),
+        run=run,
+        write=runtime.stream_writer,
+    )
+
+
+class StepMark(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A step that started. `number` is the mark's sequence number, `state` the version its graph had seen."""
+
+    task: str
+    checkpoint: str = ""
+    thread: str = ""
+    node: str = ""
+    state: int = 0
+    number: int = 0
+
+
+def record_step(history: AgentHistory, task: TaskInfo, state: int) -> StepMark:
+    """Append the mark of a step."""
+    mark = StepMark(task=task.task, checkpoint=task.checkpoint, thread=task.thread, node=task.node, state=state)
+    metadata = EntryMetadata(source=f"graph:{task.node}", extra={CATEGORY: msgspec.to_builtins(mark)})
+    text = f"Node {task.node or '(none)'} started."
+    entry = history.append(DebugLogEntry(CATEGORY, text, metadata=metadata))
+    return msgspec.structs.replace(mark, number=entry.sequence_number)
+
+
+def steps_since(history: AgentHistory, version: int) -> list[StepMark]:
+    """The steps that started after `version`, rolled back or not, the oldest first."""
+    return list(_marks(history.entries.since(version)))
+
+
+def last_mark(history: AgentHistory) -> StepMark | None:
+    """The last step that started, if any."""
+    entries = history.entries
+    return next(_marks(entries[index] for index in range(len(entries) - 1, -1, -1)), None)
+
+
+def _marks(entries: Iterator[HistoryEntry] | Sequence[HistoryEntry]) -> Iterator[StepMark]:
+    for entry in entries:
+        if isinstance(entry, DebugLogEntry) and entry.category == CATEGORY and entry.metadata and entry.metadata.extra:
+            fields = entry.metadata.extra.get(CATEGORY)
+            if isinstance(fields, dict):
+                yield msgspec.convert({**fields, "number": entry.sequence_number}, StepMark)
+
+
+class Checkpoint(Struct, frozen=True):
+    """One checkpoint. `version` is the conversation's version in it, or 0 if it names another conversation or none."""
+
+    id: str
+    parent: str
+    source: str
+    version: int
+
+
+class CheckpointHistory:
+    """The checkpoints of a thread, seen from the checkpoint of one task."""
+
+    def __init__(self, checkpoints: Iterable[Checkpoint], task: TaskInfo) -> None:
+        self._all = {one.id: one for one in checkpoints}
+        self._ancestors = {task.checkpoint}
+        self._run_start = task.checkpoint
+        one = self._all.get(task.checkpoint)
+        is_own_run = True
+        while one is not None:
+            self._ancestors.add(one.id)
+            if is_own_run:
+                self._run_start = one.id
+            # A run starts with the checkpoint of its input, or with the fork LangGraph makes when it goes back.
+            is_own_run = is_own_run and one.source == "loop"
+            one = self._all.get(one.parent)
+
+    @property
+    def latest_version(self) -> int:
+        """The latest version in any checkpoint."""
+        return max((one.version for one in self._all.values()), default=0)
+
+    def is_stale(self, version: int) -> bool:
+        """Whether another run of the thread reached a later version after our run started."""
+        return any(
+            one.version > version and one.id > self._run_start and one.id not in self._ancestors
+            for one in self._all.values()
+        )
+
+
+async def load_checkpoints(
+    config: Mapping[str, Any], task: TaskInfo, conversation: str, is_async: bool
+) -> CheckpointHistory | None:
+    """The thread's checkpoints; None without a checkpointer. Reads the whole thread, so it is called only when needed."""
+    # LangGraph passes the checkpointer to inner graphs under this key; it has no public name.
+    saver: Any = (config.get("configurable") or {}).get("__pregel_checkpointer")
+    if not task.thread or not hasattr(saver, "list"):
+        return None
+    thread: Any = {"configurable": {"thread_id": task.thread}}
+    stored = [one async for one in saver.alist(thread)] if is_async else list(saver.list(thread))
+    return CheckpointHistory((_read_checkpoint(one, conversation) for one in stored), task)
+
+
+def _read_checkpoint(stored: Any, conversation: str) -> Checkpoint:
+    values = stored.checkpoint["channel_values"]
+    # The first checkpoint of an inner graph has its parent in the outer graph.
+    outer = next(iter((stored.metadata.get("parents") or {}).values()), "")
+    parent = (stored.parent_config or {}).get("configurable", {}).get("checkpoint_id", "") or outer
+    version = values.get("version", 0) if values.get("conversation") == conversation else 0
+    return Checkpoint(stored.checkpoint["id"], parent, str(stored.metadata.get("source", "")), version)
+
+
+def owned_by_other_thread(history: AgentHistory, task: TaskInfo, version: int | None) -> bool:
+    """Whether the last mark is another thread's, so that this state is a copy. A state without a version takes over."""
+    if version is None or not task.thread:
+        return False
+    mark = last_mark(history)
+    return mark is not None and bool(mark.thread) and mark.thread != task.thread
+
+
+async def replay_status(
+    history: AgentHistory,
+    task: TaskInfo,
+    version: int,
+    load: Callable[[], Awaitable[CheckpointHistory | None]],
+) -> ReplayStatus:
+    """Why the log is ahead of a state at `version`, if it is. Rolls the log back if the graph went back.
+
+    no mark after the version               fresh     continue; messages that people added meanwhile are included
+    the last mark is this task's            resumed   the step ran before and its checkpoint was not saved
+    another node's at this checkpoint       error     two nodes of one step cannot write to one conversation
+    another run is ahead of this one        error     it continued the thread after this run started
+    work that no checkpoint contains        kept      a step crashed and something new was asked: its work stays
+    anything else                           fresh     the graph went back to an earlier checkpoint: roll back to `version`
+    """
+    if version > history.version:
+        raise GraphError(
+            f"the state names version {version} of conversation {history.id}, which has only {history.version}: it is from "
+            "another store or from a backup. Set the state's version to the one to continue from"
+        )
+    marks = steps_since(history, version)
+    if not marks:
+        return "fresh"
+    last = marks[-1]
+    if last.task == task.task:
+        return "resumed"
+    if task.checkpoint and last.checkpoint == task.checkpoint:
+        raise concurrent_nodes_error(history.id, last.node, task.node)
+    if task.checkpoint and last.checkpoint > task.checkpoint:
+        raise _stale_run_error(history, task, version)
+    checkpoints = await load()
+    if checkpoints is not None:
+        if checkpoints.is_stale(version):
+            raise _stale_run_error(history, task, version)
+        if any(mark.state == version for mark in marks if mark.number > checkpoints.latest_version):
+            return "kept"
+    history.rollback(version, "the graph went back to here")
+    record_step(history, task, version)  # so that the step does not roll back again when it is resumed
+    return "fresh"
+
+
+def concurrent_nodes_error(conversation: str, one: str, other: str) -> GraphError:
+    return GraphError(
+        f"two nodes of one step, {one} and {other}, use conversation {conversation}; a conversation has one writer. Run them "
+        "one after the other, or give each its own fork: AskNode(…, fork=True)"
+    )
+
+
+def _stale_run_error(history: AgentHistory, task: TaskInfo, version: int) -> StaleRunError:
+    return StaleRunError(
+        f"another run of thread {task.thread or '(none)'} continued conversation {history.id} to version {history.version} "
+        f"since this run started at version {version}. Nothing was written; invoke the graph again"
+    )
 
 
 class GraphStep:
-    """The conversation `chat`, and what the graph's `state` says. `bounds` and `max_hand_overs` end what would not end."""
+    """One node working on a conversation: `chat`, the graph's `state`, and the `task`.
+
+    `bounds` and `max_hand_overs` limit what the graph can do before a person writes again.
+    """
 
     def __init__(
         self,
         chat: Conversation,
         state: Mapping[str, Any],
-        place: Place,
-        standing: Standing,
-        telling: Telling,
+        task: TaskInfo,
+        status: ReplayStatus,
+        stream: StreamForwarder,
         *,
         bounds: Bounds,
         max_hand_overs: int,
     ) -> None:
         self.chat = chat
         self.state = state
-        self.place = place
-        self.standing = standing
-        self._telling = telling
+        self.task = task
+        self.status = status
+        self._stream = stream
         self._bounds = bounds
         self._max_hand_overs = max_hand_overs
         mark = last_mark(chat.history)
@@ -51,84 +269,154 @@ class GraphStep:
         self._mark: StepMark | None = None if is_known else mark
 
     @property
-    def is_behind(self) -> bool:
-        """Whether the log has work in it that the graph does not know of yet. What was only set meanwhile is none."""
-        return self.standing == "kept" or any(type(entry) not in SETTING_KINDS for entry in self.done)
+    def has_unseen_work(self) -> bool:
+        """Whether the log contains work the graph has not seen. Settings do not count."""
+        return self.status == "kept" or any(type(entry) not in SETTING_KINDS for entry in self.replayed_entries)
 
     def mark(self) -> None:
-        """Write down that this step begins, unless that was done before."""
-        if self._mark is None or self._mark.task != self.place.task:
-            self._mark = append_mark(self.chat.history, self.place, int(self.state["version"]))
+        """Record that this step starts, unless that is recorded already. Call it before you write."""
+        if self._mark is None or self._mark.task != self.task.task:
+            self._mark = record_step(self.chat.history, self.task, int(self.state["version"]))
+
+    @property
+    def replayed_entries(self) -> list[HistoryEntry]:
+        """The effective entries this step wrote when it ran before."""
+        if self.status != "resumed" or self._mark is None:
+            return []
+        return self._entries_since(self._mark)
 
     @property
     def done(self) -> list[HistoryEntry]:
-        """What this very step did when it ran before, as far as that still counts."""
-        if self.standing != "resumed" or self._mark is None:
-            return []
-        return self._since(self._mark)
+        """The former name of `replayed_entries`."""
+        return self.replayed_entries
 
-    def _since(self, mark: StepMark) -> list[HistoryEntry]:
-        """The effective entries after a mark."""
+    def _entries_since(self, mark: StepMark) -> list[HistoryEntry]:
         new = takewhile(lambda entry: entry.sequence_number > mark.number, reversed(self.chat.history.effective))
         return list(new)[::-1]
 
-    def retract_what_was_interrupted(self) -> None:
-        """An answer that was cancelled is asked for again: the graph says when a turn is over, not whoever stopped a run.
+    def discard_interrupted(self) -> None:
+        """Roll back an answer that was cancelled, because the graph decides when a turn is over. Settings stay."""
+        if self.has_unseen_work and self._mark is not None and self.chat.turn.ended == INTERRUPTED:
+            kept = [entry.sequence_number for entry in self._entries_since(self._mark) if type(entry) in SETTING_KINDS]
+            self.chat.history.rollback(self._mark.number, "the step was cancelled and runs again", kept=kept)
 
-        Instructions, notes and summaries that were set meanwhile stay.
-        """
-        if self.is_behind and self._mark is not None and self.chat.turn.ended == INTERRUPTED:
-            kept = [entry.sequence_number for entry in self._since(self._mark) if type(entry) in SETTING_KINDS]
-            self.chat.history.rollback(self._mark.number, "the step was cancelled; it is made again", kept=kept)
-
-    def hand_over(self, stage: Stage, words: ModelInputEntry) -> None:
-        """Begin a turn that no person asked for, so many times in a row and no more."""
+    def start_agent_turn(self, stage: Participants, question: ModelInputEntry) -> None:
+        """Start a turn that no person asked for, at most `max_hand_overs` times in a row."""
         runner = self.runner(stage)
-        if _hand_overs(self.chat) >= self._max_hand_overs:
+        if _agent_turns(self.chat) >= self._max_hand_overs:
             runner.record_end("max_hand_overs")
-            raise TurnOver(
-                f"the graph has led from model to model {self._max_hand_overs} times since a person spoke in conversation "
-                f"{self.chat.id}; the log says so. Lead it to END, or allow more with Conversations(max_hand_overs=…)"
+            raise TurnLimitReached(
+                f"the graph handed over from model to model {self._max_hand_overs} times without a person in conversation "
+                f"{self.chat.id}. Route to END, or raise Conversations(max_hand_overs=…)"
             )
-        runner.start(words)
+        runner.start(question)
 
-    def runner(self, stage: Stage) -> TurnRunner:
-        """Plays one step of the turn as the loop would: within its bounds, repeating nothing that is finished."""
-        return TurnRunner(stage, self._bounds, self.tell, steps=1, spent=self._spent())
-
-    def tell(self, event: LoopEvent) -> None:
-        """Let whoever streams the graph hear it."""
-        self._telling.tell(event)
+    def runner(self, stage: Participants) -> TurnRunner:
+        """Runs one step of the turn as the loop would: within the limits, repeating nothing that is finished."""
+        return TurnRunner(stage, self._bounds, self._stream.forward, steps=1, spent=self._elapsed())
 
     @contextmanager
-    def answering(self) -> Iterator[None]:
-        """While the model is asked: whoever listens to LangChain's callbacks hears how that ends."""
+    def streaming(self) -> Iterator[None]:
+        """Report the end of the model call inside this block to LangChain's callbacks."""
         try:
             yield
         except BaseException as error:
-            self._telling.failed(error)
+            self._stream.fail(error)
             raise
-        self._telling.answered(self.chat.turn.output)
+        self._stream.finish(self.chat.turn.output)
 
-    def _spent(self) -> float:
-        """How many seconds the turn has cost, as far as its entries say."""
+    def _elapsed(self) -> float:
+        """The seconds the turn has taken, according to its entries."""
         if self._bounds.seconds is None:
             return 0.0
-        spent = 0.0
+        elapsed = 0.0
         question = self.chat.turn.input
         for entry in reversed(self.chat.history.snapshot().effective):
             if question is not None and entry.sequence_number <= question.sequence_number:
                 break
-            spent += (entry.metadata.duration or 0.0) if entry.metadata else 0.0
-        return spent
+            elapsed += (entry.metadata.duration or 0.0) if entry.metadata else 0.0
+        return elapsed
 
 
-def _hand_overs(chat: Conversation) -> int:
-    """How many turns in a row no person began."""
+def _agent_turns(chat: Conversation) -> int:
+    """How many turns in a row were not started by a person."""
     count = 0
     for entry in reversed(chat.history.snapshot().effective):
-        if isinstance(entry, ModelInputEntry) and is_question(entry):
-            if entry.channel != CHANNEL:
+        if isinstance(entry, ModelInputEntry) and starts_turn(entry):
+            if entry.channel != AGENT_CHANNEL:
                 break
             count += 1
     return count
+
+
+class StreamForwarder:
+    """Forwards loop events to `stream_mode="custom"`, and answers to LangChain's callbacks as those of a chat model.
+
+    The callbacks get message chunks and then the whole message, all with one id. Async handlers are skipped, because events
+    arrive in the middle of a stream, where nothing can be awaited.
+    """
+
+    def __init__(self, write: Callable[[Any], None] | None, callbacks: Any = None) -> None:
+        self._write = write
+        self._callbacks = callbacks
+        self._run: Any = None
+
+    def forward(self, event: LoopEvent) -> None:
+        if self._write is not None:
+            self._write(event)
+        if isinstance(event, RoundStarted):
+            self._run = _start_chat_model_run(self._callbacks, event.model)
+        elif self._run is not None and isinstance(event, TextDelta | ThinkingDelta):
+            self._forward_chunk(event)
+
+    def finish(self, output: ModelOutputEntry | None) -> str:
+        """Report the whole answer. Returns the id it was streamed with, or "" if no handler listens."""
+        run, self._run = self._run, None
+        if run is None:
+            return ""
+        from langchain_core.outputs import ChatGeneration, LLMResult
+
+        messages = to_langchain([output]) if output is not None else []
+        for message in messages:
+            message.id = _message_id(run)
+        run.on_llm_end(LLMResult(generations=[[ChatGeneration(message=message) for message in messages]]))
+        return _message_id(run)
+
+    def fail(self, error: BaseException) -> None:
+        """Report that there is no answer."""
+        run, self._run = self._run, None
+        if run is not None:
+            run.on_llm_error(error)
+
+    def _forward_chunk(self, event: TextDelta | ThinkingDelta) -> None:
+        from langchain_core.messages import AIMessageChunk
+        from langchain_core.outputs import ChatGenerationChunk
+
+        is_text = isinstance(event, TextDelta)
+        content: Any = event.text if is_text else [{"type": "reasoning", "reasoning": event.text}]
+        chunk = ChatGenerationChunk(message=AIMessageChunk(content=content, id=_message_id(self._run)))
+        self._run.on_llm_new_token(event.text if is_text else "", chunk=chunk)
+
+
+def _start_chat_model_run(callbacks: Any, model: str) -> Any:
+    """A chat model run for LangChain's handlers; None if no handler listens."""
+    if callbacks is None or not getattr(callbacks, "handlers", None):
+        return None
+    from langchain_core.callbacks import AsyncCallbackHandler, CallbackManager
+
+    handlers = [
+        handler
+        for handler in callbacks.handlers
+        if not isinstance(handler, AsyncCallbackHandler) and not handler.ignore_chat_model
+    ]
+    if not handlers:
+        return None
+    manager = CallbackManager(
+        handlers, parent_run_id=callbacks.parent_run_id, tags=callbacks.tags, metadata={**callbacks.metadata}
+    )
+    (run,) = manager.on_chat_model_start({"name": model}, [[]], name=model)
+    return run
+
+
+def _message_id(run: Any) -> str:
+    return f"run-{run.run_id}"

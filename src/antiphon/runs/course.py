@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from antiphon.conversation.parts_tracker import FAILED
+from antiphon.conversation.model_call import FAILED
 from antiphon.history import (
     AgentHistory,
     ApprovalRequestedEntry,

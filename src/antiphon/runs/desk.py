@@ -20,7 +20,7 @@ from typing import Any
 from msgspec import structs
 
 from antiphon.conversation import Decision, Turn, decide
-from antiphon.conversation.message import message
+from antiphon.conversation.message import make_entry
 from antiphon.errors import ConversationError, RunRefused
 from antiphon.history import HistoryEntry, HistoryStore, ModelInputEntry, Run
 from antiphon.parts import InputPart, ToolCallRequest
@@ -55,7 +55,7 @@ class Runs:
 
         With nothing to say, the turn in the log is gone on with. Raises `TooManyRuns` if `max_waiting` others wait already.
         """
-        question = message("user", content) if content else None
+        question = make_entry("user", content) if content else None
         if question is not None and not isinstance(question, ModelInputEntry):
             raise ConversationError(f"a run is asked with an input, not with a {question.kind} entry")
         known = self._book.get(kind) if self._book is not None else None

@@ -8,11 +8,10 @@ whoever has not is told so (`LeaseHeld`, to be delivered again later), and what 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
-from antiphon.conversation import LoopEvent, LoopFinished, ToolLoop
-from antiphon.conversation.blocking import run_blocking
+from antiphon.conversation import LoopFinished, ToolLoop
+from antiphon.conversation.sync import run_sync
 from antiphon.errors import RunBookRefused
 from antiphon.history import AgentHistory, HistoryStore, Lease, Run
 from antiphon.history.run_table import RunState
@@ -31,7 +30,7 @@ def resume_run(
     `run` is a conversation or a run of the store's table, which is settled too; `build` gives the `ToolLoop` for it. Raises
     `LeaseHeld` if somebody plays it right now, and `ModelCallFailed` if no provider answered: deliver it again later.
     """
-    return run_blocking(resume_run_async(store, run, build, holder=holder, lease_seconds=lease_seconds))
+    return run_sync(resume_run_async(store, run, build, holder=holder, lease_seconds=lease_seconds))
 
 
 async def resume_run_async(
@@ -66,7 +65,7 @@ class _Delivered:
                 return self.run.reason
         async with self._kind.loop(history, self.run) as loop:
             self._loop = loop
-            finished = await last_event(loop.resume())
+            finished = await loop.run_to_end()
             report = loop.chat.report
         reason = self._settled(history, lease, finished) if self._is_listed else finished.reason
         if reason == "failed" and finished.error is not None:
@@ -109,16 +108,6 @@ def kind_for(build: RunBook | Build, run: Run) -> Kind:
     if kind.code < run.code:
         raise RunBookRefused(f"a run of kind {run.kind!r} needs code {run.code}, and here it is {kind.code}")
     return kind
-
-
-async def last_event(events: AsyncIterator[LoopEvent]) -> LoopFinished:
-    """How a stream ended."""
-    finished: LoopFinished | None = None
-    async for event in events:
-        if isinstance(event, LoopFinished):
-            finished = event
-    assert finished is not None, "a stream ends with LoopFinished"
-    return finished
 
 
 def _unlisted(conversation: str) -> Run:

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from antiphon.conversation import Bounds, Conversation, Turn, pending_calls
-from antiphon.conversation.stage import Stage
-from antiphon.conversation.turn_runner import TurnRunner
+from antiphon.conversation.turn_runner import Participants, TurnRunner
 from antiphon.history import AgentHistory, HistoryStore
 from antiphon.parts import ToolCallRequest
 
@@ -66,4 +65,4 @@ def undecided(history: AgentHistory) -> tuple[ToolCallRequest, ...]:
 
 
 def _runner(history: AgentHistory) -> TurnRunner:
-    return TurnRunner(Stage(Conversation(history=history)), Bounds(), lambda _: None)
+    return TurnRunner(Participants(Conversation(history=history)), Bounds(), lambda _: None)

@@ -148,14 +148,9 @@ class Play:
         return None if is_cut else finished
 
     async def _resumed(self, fence: Fence) -> LoopFinished:
-        finished: LoopFinished | None = None
         async with self._kind.loop(fence.history(), self.run) as loop:
             self._loop = loop
-            async for event in loop.resume():
-                if isinstance(event, LoopFinished):
-                    finished = event
-        assert finished is not None, "a stream ends with LoopFinished"
-        return finished
+            return await loop.run_to_end()
 
     def _end(self, ending: str, shut: str = "") -> None:
         if self._ending in ("lost", "left") or self._ending == ending:
@@ -186,7 +181,7 @@ class Play:
 
     @property
     def _is_streaming(self) -> bool:
-        return self._loop is not None and self._loop.chat.playing is not None
+        return self._loop is not None and self._loop.chat.active_turn is not None
 
 
 def _short(text: str) -> str:

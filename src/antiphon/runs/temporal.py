@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Any
 
 from antiphon.conversation import Decision as CallDecision
 from antiphon.conversation import LoopFinished, ToolLoop, Turn
-from antiphon.conversation.message import message
-from antiphon.conversation.parts_tracker import FAILED
+from antiphon.conversation.message import make_entry
+from antiphon.conversation.model_call import FAILED
 from antiphon.errors import (
     AntiphonError,
     ConversationError,
@@ -44,7 +44,7 @@ from antiphon.history import AgentHistory, HistoryStore, Lease, ModelOutputEntry
 from antiphon.parts import InputPart
 from antiphon.providers.retry import may_retry
 from antiphon.runs.book import Build, RunBook
-from antiphon.runs.hook import kind_for, last_event
+from antiphon.runs.hook import kind_for
 from antiphon.runs.idle_turn import close_open_calls, mark_interrupted
 from antiphon.runs.sitting import sit
 from antiphon.runs.temporal_workflow import (
@@ -161,7 +161,7 @@ def _asked(
 ) -> AgentHistory:
     if conversation is None and not content:
         raise RunRefused("there is nothing to play: give a question, or a conversation to go on with")
-    question = message("user", content) if content else None
+    question = make_entry("user", content) if content else None
     if conversation is not None:
         if any(not run.is_over for run in store.runs.list(conversation=conversation, limit=1)):
             raise RunRefused(
@@ -264,8 +264,7 @@ class _Turns:
             loops.append(loop)
             note = "" if is_done else _decide(loop, step.decisions)
             began = monotonic()
-            events = loop.resume(steps=0 if is_done else steps, spent=step.standing.seconds)
-            finished = await last_event(events)
+            finished = await loop.run_to_end(steps=0 if is_done else steps, spent=step.standing.seconds)
             if finished.error is not None:
                 raise _failure(finished.error)
             return _standing(loop, finished, step.standing.seconds + monotonic() - began, note)

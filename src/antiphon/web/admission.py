@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from antiphon.gateway.client_keys import ClientKey, ClientKeys
-from antiphon.gateway.message import ClientRequest
-from antiphon.gateway.origin import OriginRules, host_problem, site_problem
+from antiphon.gateway.access.client_keys import ClientKey, ClientKeys
+from antiphon.gateway.access.origin import OriginRules, host_problem, site_problem
+from antiphon.gateway.http.messages import ClientRequest
 from antiphon.web.refusal import Refused
 
 API = "/chat/api/"

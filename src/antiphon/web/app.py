@@ -15,11 +15,11 @@ from typing import TypeAlias
 from antiphon import __version__
 from antiphon.conversation import Conversation
 from antiphon.errors import AntiphonError
-from antiphon.gateway.client_keys import ClientKey, ClientKeys
-from antiphon.gateway.config import Config
-from antiphon.gateway.limits import RateLimits
-from antiphon.gateway.message import Answer, ClientRequest
-from antiphon.gateway.origin import OriginRules
+from antiphon.gateway.access.client_keys import ClientKey, ClientKeys
+from antiphon.gateway.access.origin import OriginRules
+from antiphon.gateway.access.rate_limits import RateLimits
+from antiphon.gateway.config.settings import Config
+from antiphon.gateway.http.messages import Answer, ClientRequest
 from antiphon.history import AgentHistory, HistoryStore
 from antiphon.tools.executor import ask_before_changes
 from antiphon.web.admission import API, READING, Admission

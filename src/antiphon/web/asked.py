@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from antiphon.gateway.client_keys import ClientKey
-from antiphon.gateway.message import ClientRequest
+from antiphon.gateway.access.client_keys import ClientKey
+from antiphon.gateway.http.messages import ClientRequest
 from antiphon.web.refusal import Refused
 
 T = TypeVar("T")

@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from antiphon.context import TokenLedger
 from antiphon.conversation import rounds_of
-from antiphon.conversation.summary import summarised_up_to, summary_of
-from antiphon.gateway.message import Answer
+from antiphon.conversation.compaction import compaction_end, summarize
+from antiphon.gateway.http.messages import Answer
 from antiphon.history import AgentHistory, ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry
 from antiphon.history.store import ConversationInfo
 from antiphon.web.asked import Asked
@@ -161,10 +161,10 @@ class ConversationApi:
         live = await self._still(asked)
         async with live.writing:
             snapshot = live.chat.history.snapshot()
-            up_to = summarised_up_to(snapshot)
+            up_to = compaction_end(snapshot)
             model = live.chat.model or self._models.default
             await self._models.admit(model, asked.key)
-            summary = await summary_of(snapshot, up_to, live.chat.client, model)
+            summary = await summarize(snapshot, up_to, live.chat.client, model)
             await live.apart(lambda: live.chat.history.compact(summary, up_to))
             live.tell_entries()
         return Answer.json({"summary": summary, "up_to": up_to, "tokens": live.chat.tokens})

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from antiphon.conversation.turn import EntryPosition
 from antiphon.history import (
     HistoryEntry,
     ModelInputEntry,
@@ -18,19 +19,18 @@ from antiphon.history import (
 from antiphon.history.attachments import INLINE_LIMIT, detach, digest
 from antiphon.history.transcript import entry_lines
 from antiphon.parts import Audio, Document, Image, ToolCallResult
-from antiphon.web.places import Place
 
 _EXCERPT = 200
 
 
-def entry_json(entry: HistoryEntry, place: Place, *, is_effective: bool = True) -> bytes:
+def entry_json(entry: HistoryEntry, place: EntryPosition, *, is_effective: bool = True) -> bytes:
     """The entry as JSON."""
     stored = detach(entry)[0].rstrip()
     facts = msgspec.json.encode({"turn": place.turn, "round": place.round, "effective": is_effective})
     return stored[:-1] + b"," + facts[1:]
 
 
-def entry_row(entry: HistoryEntry, place: Place, *, is_effective: bool, tokens: int | None) -> dict[str, Any]:
+def entry_row(entry: HistoryEntry, place: EntryPosition, *, is_effective: bool, tokens: int | None) -> dict[str, Any]:
     """The entry as a row of the timeline."""
     metadata = entry.metadata
     said = " ".join(" ".join(entry_lines(entry))[: _EXCERPT * 4].split())

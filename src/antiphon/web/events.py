@@ -22,9 +22,9 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.conversation.events import LoopEvent, LoopFinished, TextDelta, ThinkingDelta, ToolCallProgress
+from antiphon.conversation.turn import EntryPosition
 from antiphon.history import HistoryEntry, RollbackEntry, ToolCallFinishedEntry, ToolCallStartedEntry
 from antiphon.web.entry_view import entry_json
-from antiphon.web.places import Place
 
 CAPACITY = 4096
 """How many events are kept."""
@@ -40,7 +40,7 @@ class EntryAppended(Struct, frozen=True, tag=True):
     """The log has grown."""
 
     entry: HistoryEntry
-    place: Place
+    place: EntryPosition
 
 
 class Reset(Struct, frozen=True, tag=True):

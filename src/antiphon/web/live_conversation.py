@@ -21,12 +21,12 @@ from typing import TypeVar
 
 from antiphon.conversation import Conversation, ToolLoop
 from antiphon.conversation.events import LoopEvent, LoopFinished
+from antiphon.conversation.turn import TurnIndex
 from antiphon.errors import AntiphonError, HistoryError, StoreError
 from antiphon.history import AgentHistorySnapshot, DebugLogEntry, EntryMetadata, HistoryEntry
 from antiphon.parts import InputPart, ToolCallRequest
 from antiphon.web.events import EntryAppended, EventBuffer, Gone, Numbered, Reset, TurnStarted, bare_frame, frame
 from antiphon.web.order import InOrder
-from antiphon.web.places import Places
 from antiphon.wire.output import ProviderError
 
 logger = logging.getLogger("antiphon.web")
@@ -48,7 +48,7 @@ class LiveConversation:
         self.owner = owner
         self.loop = ToolLoop(chat)
         self.events = events or EventBuffer()
-        self.places = Places()
+        self.places = TurnIndex()
         self.writing = asyncio.Lock()
         self.watchers = 0
         self.is_deleted = False
@@ -58,7 +58,7 @@ class LiveConversation:
         self._order = InOrder(chat.history, self._entry_appended, self.events.tell)
         self._task: asyncio.Task[None] | None = None
         self._has_finished = True
-        self.places.follow(chat.history.snapshot())
+        self.places.update(chat.history.snapshot())
         self._order.told = chat.history.version
         if chosen := chosen_model(chat.history.snapshot()):
             chat.model = chosen
@@ -150,7 +150,7 @@ class LiveConversation:
         self._order.begin()
         self.events.tell(TurnStarted(number))
         try:
-            async with aclosing(self.loop.stream(*content)) as events:  # type: ignore[type-var]
+            async with aclosing(self.loop.stream(*content)) as events:
                 async for event in events:
                     if not begun.done():
                         begun.set_result(None)
@@ -181,7 +181,7 @@ class LiveConversation:
         self._happened(LoopFinished("failed", error=ProviderError(message, "server", code=type(error).__name__)))
 
     def _entry_appended(self, entry: HistoryEntry) -> None:
-        self.places.follow(self.chat.history.snapshot())
+        self.places.update(self.chat.history.snapshot())
         self.events.tell(EntryAppended(entry, self.places[entry.sequence_number]))
 
     # Watchers.

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from antiphon.errors import AntiphonError, RoutingError
-from antiphon.gateway.client_keys import ClientKey
-from antiphon.gateway.gateway import Gateway
-from antiphon.gateway.message import Answer, ClientRequest
-from antiphon.gateway.models import listed_models
-from antiphon.gateway.running import Running
-from antiphon.gateway.upstream import Upstream
+from antiphon.gateway.access.client_keys import ClientKey
+from antiphon.gateway.app import Gateway
+from antiphon.gateway.config.loaded import Running
+from antiphon.gateway.endpoints.models import listed_models
+from antiphon.gateway.generate.upstream import Upstream
+from antiphon.gateway.http.messages import Answer, ClientRequest
 from antiphon.history import HistoryStore
 from antiphon.history.location import data_folder_for, open_location
 from antiphon.providers.client import ProviderClient

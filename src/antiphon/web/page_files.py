@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from antiphon.gateway.message import Answer, ClientRequest
+from antiphon.gateway.http.messages import Answer, ClientRequest
 from antiphon.web.refusal import Refused
 
 POLICY = (

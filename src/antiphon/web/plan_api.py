@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from antiphon.gateway.message import Answer
+from antiphon.gateway.http.messages import Answer
 from antiphon.tools.builtin import PlanChange, PlanStore, TaskDraft, TaskUpdate
 from antiphon.tools.builtin.plan import PlanStatus
 from antiphon.web.asked import Asked

@@ -11,7 +11,7 @@ from antiphon.errors import (
     UnknownPlan,
     WriterConflict,
 )
-from antiphon.gateway.message import Answer
+from antiphon.gateway.http.messages import Answer
 
 _STATUSES: tuple[tuple[type[AntiphonError], int, str], ...] = (
     (UnknownConversation, 404, "unknown_conversation"),

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from antiphon.errors import ServeRefused
-from antiphon.gateway.client_keys import is_loopback
-from antiphon.gateway.config import GatewaySettings
-from antiphon.gateway.metrics import Metrics
-from antiphon.gateway.origin import OriginRules
-from antiphon.gateway.server import Listener, bound
-from antiphon.gateway.serving import stopped_by_signals
+from antiphon.gateway.access.client_keys import is_loopback
+from antiphon.gateway.access.origin import OriginRules
+from antiphon.gateway.config.settings import GatewaySettings
+from antiphon.gateway.http.listener import Listener, bound
+from antiphon.gateway.observe.metrics import Metrics
+from antiphon.gateway.serve import stopped_by_signals
 from antiphon.history import HistoryStore
 from antiphon.history.location import data_folder_for, open_location
 from antiphon.providers.client import ProviderClient

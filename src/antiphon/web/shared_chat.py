@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
-from antiphon.gateway.gateway import Gateway, Mounted
-from antiphon.gateway.message import Answer, ClientRequest
+from antiphon.gateway.app import Gateway, Mounted
+from antiphon.gateway.http.messages import Answer, ClientRequest
 from antiphon.web.mount import MountedChat
 from antiphon.web.refusal import Refused, refusal
 

@@ -9,9 +9,9 @@ from msgspec import Struct
 
 from antiphon.conversation import Decision
 from antiphon.errors import AntiphonError
-from antiphon.gateway.client_keys import ClientKey
-from antiphon.gateway.limits import RateLimits
-from antiphon.gateway.message import Answer
+from antiphon.gateway.access.client_keys import ClientKey
+from antiphon.gateway.access.rate_limits import RateLimits
+from antiphon.gateway.http.messages import Answer
 from antiphon.parts import InputPart
 from antiphon.web.asked import Asked, number_of
 from antiphon.web.conversations import LiveConversations

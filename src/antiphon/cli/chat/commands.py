@@ -20,7 +20,7 @@ from msgspec import Struct
 from antiphon.cli.chat.history_table import history_table, rounds_table, usage_line
 from antiphon.cli.chat.models import models_elsewhere
 from antiphon.cli.whole_file import whole_file
-from antiphon.conversation.summary import compacted
+from antiphon.conversation.compaction import compact
 from antiphon.errors import AntiphonError, ConversationError, StoreError
 from antiphon.history import ModelInputEntry
 from antiphon.parts import text_of
@@ -117,7 +117,7 @@ class Commands:
     async def compact(self, _: str) -> None:
         session = self._chat.session
         before = session.chat.tokens
-        entry = await compacted(session.chat)
+        entry = await compact(session.chat)
         self._chat.show(self._chat.painter.markdown(entry.summary))
         self._chat.say(
             f"This stands for entries 1 to {entry.up_to} now: {before:,} tokens before, {session.chat.tokens:,} after. "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import aclosing
 
 from antiphon.cli.chat.turn_view import FRAME_SECONDS
 from antiphon.cli.chat.views import View
@@ -14,23 +13,15 @@ from antiphon.parts import InputPart
 
 async def play(loop: ToolLoop, view: View, content: Sequence[InputPart]) -> LoopFinished:
     """Say `content` (or go on, with nothing to say), show what happens, and return how it ended."""
-    finished: LoopFinished | None = None
     is_over = asyncio.Event()
     drawing = asyncio.create_task(_draw(view, is_over))
     try:
-        # Closed here and now if the view fails (a pipe nobody reads): the turn is interrupted, and kept, while there is a store.
-        async with aclosing(loop.stream(*content)) as events:  # type: ignore[type-var]
-            async for event in events:
-                view.handle(event)
-                if isinstance(event, LoopFinished):
-                    finished = event
+        return await loop.run_to_end(*content, on_event=view.handle)
     finally:
         # Told to stop rather than cancelled: half a frame would stay on the screen.
         is_over.set()
         await drawing
         await view.flush()
-    assert finished is not None, "a stream ends with LoopFinished"
-    return finished
 
 
 async def _draw(view: View, is_over: asyncio.Event) -> None:

@@ -157,7 +157,7 @@ class TerminalChat:
         if self._answer is not None:
             if not self._answer.done():  # a second Ctrl-C, or one right after Enter, comes before the answer is read
                 self._answer.set_exception(Undecided())
-        elif self.session.chat.playing is not None:
+        elif self.session.chat.active_turn is not None:
             self._give_back()
             self._in_background(self.session.loop.interrupt())
         elif self._job is not None:
