@@ -21,9 +21,14 @@ from hypothesis import strategies as st
 from antiphon.errors import DocumentsUnreadable, StoreReadOnly, ToolError
 from antiphon.parts import Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.tools.builtin import builtin_tools, document_index, plan_of, search_tool
-from antiphon.tools.builtin.document_index import DocumentIndex, asked_words
-from antiphon.tools.builtin.documents import READ_BYTES, DocumentText, read_document
-from antiphon.tools.builtin.excerpt import marked_excerpt
+from antiphon.tools.builtin.document_index import (
+    READ_BYTES,
+    DocumentIndex,
+    DocumentText,
+    asked_words,
+    marked_excerpt,
+    read_document,
+)
 from antiphon.tools.context import ToolContext
 from antiphon.tools.executor import ToolExecutor
 from antiphon.tools.registry import ToolRegistry

@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 
 from antiphon.errors import InvalidArguments, InvalidTool
 from antiphon.tools import Tool, ToolContext, tool
-from antiphon.tools.problems import describe_errors, expected, near_misses, usage
+from antiphon.tools.argument_errors import describe_errors, expected, near_misses, usage
 
 
 class Task(msgspec.Struct):

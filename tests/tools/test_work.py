@@ -13,10 +13,8 @@ import pytest
 from antiphon.parts import ToolCallRequest, ToolExecutionStatus
 from antiphon.providers.transport.errand import Moment
 from antiphon.tools import tool
-from antiphon.tools.bounded import bounded
-from antiphon.tools.executor import ToolExecutor
+from antiphon.tools.executor import Ending, ToolExecutor, Work, bounded
 from antiphon.tools.registry import ToolRegistry
-from antiphon.tools.work import Ending, Work
 
 VARIABLE: contextvars.ContextVar[str] = contextvars.ContextVar("VARIABLE", default="unset")
 

@@ -25,7 +25,7 @@ from antiphon.history import AgentHistory, HistoryStore, Run
 from antiphon.history.location import data_folder_for, open_location, store_location
 from antiphon.providers.presets import PRESETS
 from antiphon.runs import RunBook, Worker, book_at
-from antiphon.tools.executor import ask_before_changes
+from antiphon.tools.tool import ask_before_changes
 from antiphon.web.models import models_of_environment
 from antiphon.web.toolbox import Toolboxes
 

@@ -49,8 +49,9 @@ from antiphon.parts import Part, ToolCallRequest, ToolCallResult
 from antiphon.providers.call import CallReport, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.tools.call_runner import CallRunner, note_edit, request_approval
-from antiphon.tools.executor import ApprovalPolicy, ToolExecutor, tool_policy
+from antiphon.tools.executor import ToolExecutor
 from antiphon.tools.registry import ToolRegistry, ToolSource
+from antiphon.tools.tool import ApprovalPolicy, tool_policy
 from antiphon.wire.delta import ModelOutputDelta
 from antiphon.wire.request import ModelRequest, ToolDefinition
 

@@ -54,8 +54,7 @@ from antiphon.history import (
 from antiphon.parts import Refusal, Text, Thinking, ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.providers.client import ProviderClient
 from antiphon.tools.call_runner import CallPlan, CallRunner, OnInterrupt, close_calls
-from antiphon.tools.executor import ToolExecutor
-from antiphon.tools.outcome import CallOutcome
+from antiphon.tools.executor import CallOutcome, ToolExecutor
 from antiphon.tools.tool import Tool
 from antiphon.wire.delta import PartDelta, PartStarted
 from antiphon.wire.request import ToolChoice, ToolDefinition

@@ -38,8 +38,7 @@ from antiphon.history import (
     ToolCallStartedEntry,
 )
 from antiphon.parts import Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
-from antiphon.tools.executor import ToolExecutor
-from antiphon.tools.outcome import CallObserver, CallOutcome
+from antiphon.tools.executor import CallObserver, CallOutcome, ToolExecutor
 from antiphon.tools.tool import Tool
 
 if TYPE_CHECKING:

@@ -1,19 +1,11 @@
-"""`ToolExecutor`: calls in, results out: one for each call, in the order of the calls, whatever the tools do.
+"""`ToolExecutor`: calls in, results out: one result for each call, in order, whatever the tools do.
 
-The way of a call: `started` is told; the tool is looked up; the arguments are read and validated; a remembered answer is
-taken if there is one; the tool runs, bounded in time, again if its effect allows that; what it returned becomes parts of a
-bounded size; `finished` is told. Every failure on that way is a result whose text is for the model: what went wrong, and what
-it can do. Two things are raised instead: being cancelled, and an observer that fails.
+A call is validated, looked up in the cache, run within its timeout, retried if its effect allows it, and its return value
+becomes parts of bounded size. Every failure is a result with text for the model. Only a cancellation and a failing observer
+are raised.
 
-Calls run side by side, at most `max_parallel` of one execution, and no more of one tool than its `concurrency` allows. Async
-tools run on the event loop, so one that computes without ever awaiting holds up everything and cannot be timed out: make it a
-plain function, which runs in a thread. A thread cannot be stopped: at its deadline such a call is answered, and the answer
-says that the work may be going on.
-
-The executor runs what it is given. Whether a person must allow a call first is decided by its `approval` policy, which
-`CallRunner` asks before it hands a call over.
-
-The fast path: a single call is run without a task around it, and begins at once (see `work`).
+Calls run in parallel: at most `max_parallel` of one execution, and of one tool at most its `concurrency`. Async tools run on
+the event loop, so one that never awaits blocks everything; plain functions run in threads, which cannot be stopped at a timeout.
 """
 
 from __future__ import annotations
@@ -23,64 +15,165 @@ import logging
 import random
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from msgspec import Struct, structs
 
 from antiphon.errors import InvalidSetting, ToolError
 from antiphon.parts import ToolCallRequest, ToolCallResult, ToolExecutionStatus
-from antiphon.tools.bounded import bounded
+from antiphon.providers.transport.errand import Errand, Moment
+from antiphon.tools.argument_errors import shown_text
 from antiphon.tools.cache import ResultCache
 from antiphon.tools.context import ToolContext
-from antiphon.tools.outcome import CallObserver, CallOutcome
-from antiphon.tools.problems import shown_text
 from antiphon.tools.registry import ToolRegistry
-from antiphon.tools.results import as_result, exception_text, shortened
-from antiphon.tools.slots import Slots
-from antiphon.tools.tool import Tool
-from antiphon.tools.validation import not_json
-from antiphon.tools.work import Ending, Work
+from antiphon.tools.results import as_result, exception_text, shortened, size_of
+from antiphon.tools.tool import ApprovalPolicy, Slots, Tool, read_arguments, tool_policy
 
 if TYPE_CHECKING:
     from antiphon.providers.client import ProviderClient
 
+
+class CallOutcome(Struct, frozen=True, gc=False):
+    """One call in numbers."""
+
+    call: ToolCallRequest
+    result: ToolCallResult
+    seconds: float
+    attempts: int = 0
+    """How often the tool ran: 0 if it never did (unknown, refused, remembered)."""
+    is_cached: bool = False
+    is_truncated: bool = False
+
+    @property
+    def tool_name(self) -> str:
+        return self.call.tool_name
+
+    @property
+    def tool_call_id(self) -> str:
+        return self.call.tool_call_id
+
+    @property
+    def status(self) -> ToolExecutionStatus:
+        return self.result.status
+
+    @property
+    def size(self) -> int:
+        """How many characters the model gets to see."""
+        return size_of(self.result.content)
+
+    @property
+    def error(self) -> str:
+        """The first line of what went wrong; empty if nothing did."""
+        if self.status is ToolExecutionStatus.SUCCESS:
+            return ""
+        return self.result.result_markdown.partition("\n")[0][:500]
+
+
+class CallObserver(Protocol):
+    """Who is told about calls as they happen, on the event loop.
+
+    Each call is `started` once, before anything of its tool runs, and `finished` once, unless it was cancelled. An error
+    raised by `started` or `finished` (a history that cannot be written) ends the execution and reaches whoever asked for it.
+    """
+
+    def started(self, call: ToolCallRequest, tool: Tool | None, idempotency_key: str) -> None:
+        """A call is about to run. `tool` is None if there is no tool of that name."""
+
+    def progress(self, call: ToolCallRequest, message: str, fraction: float | None) -> None:
+        """A running tool tells how far it is."""
+
+    def finished(self, call: ToolCallRequest, result: ToolCallResult, outcome: CallOutcome) -> None:
+        """The call has its result, good or bad."""
+
+
 logger = logging.getLogger("antiphon.tools")
 
-ApprovalPolicy: TypeAlias = Callable[[Tool | None, ToolCallRequest], bool]
-"""Whether a person must allow a call before it runs. The tool is None if the registry has none of that name."""
+
+class Ending(Struct, frozen=True):
+    """How the work ended: with a value, with an error, or `stopped` at its deadline."""
+
+    kind: Literal["done", "raised", "stopped"]
+    value: Any = None
+    error: BaseException | None = None
+    is_late: bool = False
+    """Whether it gave its value only after it had been told to stop."""
+
+
+class Work(Errand, eq=False, weakref=True):
+    """A coroutine at work."""
+
+    def begin(self) -> Ending | None:
+        """Take the first step, within the task that calls this; how the work ended, if that was all of it."""
+        loop = self._loop
+        caller = asyncio.current_task(loop)
+        if caller is not None:
+            asyncio._leave_task(loop, caller)
+        try:
+            self.go_on()
+        finally:
+            if caller is not None:
+                asyncio._enter_task(loop, caller)
+        return self.ending if self.is_over else None
+
+    @property
+    def ending(self) -> Ending:
+        """How it ended."""
+        return Ending("done", self.value) if self.error is None else Ending("raised", error=self.error)
+
+    def close(self) -> None:
+        """End work that did not end when it was told to: it is never woken again."""
+        if self.is_over:
+            return
+        waiter, self._fut_waiter = self._fut_waiter, None
+        if type(waiter) is Moment:
+            waiter.forget()
+        elif waiter is not None:
+            waiter.remove_done_callback(self.go_on)
+            waiter.cancel()
+        try:
+            self._coroutine.close()
+        except RuntimeError as error:  # it ignored even that
+            logger.debug("%r: %s", self._coroutine, error)
+        self.error = asyncio.CancelledError()
+        self._end()
+
+    def _tell_of(self, error: BaseException) -> None:
+        """Nothing: the ending tells, and `sys.exit` in a tool ends the call, not the process."""
+
+
+async def bounded(work: Work, timeout: float | None, grace: float) -> Ending:
+    """How `work`, which has begun and waits for something, ends: after at most `timeout` seconds and `grace` more to clean up."""
+    loop = work.get_loop()
+    timers: list[asyncio.TimerHandle] = []
+
+    def stop() -> None:
+        work.cancel()
+        timers.append(loop.call_later(grace, work.close))
+
+    if timeout is not None:
+        timers.append(loop.call_later(timeout, stop))
+    try:
+        await work.ended()
+    except asyncio.CancelledError:
+        work.cancel()
+        try:
+            await asyncio.wait((work.ended(),), timeout=grace)
+        finally:
+            work.close()
+        raise
+    finally:
+        for timer in timers:
+            timer.cancel()
+    ending = work.ending
+    if len(timers) < 2:
+        return ending
+    # The second timer is there because the first has fired: what was raised then was the answer to being stopped.
+    return Ending("stopped") if ending.kind == "raised" else Ending("done", ending.value, is_late=True)
+
 
 FIRST_DELAY = 0.2
 LONGEST_DELAY = 5.0
 NAMES_LISTED = 50
-
-
-def tool_policy(tool: Tool | None, call: ToolCallRequest) -> bool:
-    """Ask if the tool's `needs_approval` says so. Arguments that cannot be judged (not JSON, nested too deeply) need a person."""
-    if tool is None or tool.needs_approval is False:
-        return False
-    if not callable(tool.needs_approval):
-        return bool(tool.needs_approval)
-    try:
-        return tool.asks_approval(read_arguments(tool, call))
-    except ToolError:
-        return True
-
-
-def ask_before_changes(tool: Tool | None, call: ToolCallRequest) -> bool:
-    """Ask for every tool that changes something, whatever its own `needs_approval` says (`antiphon chat --ask`)."""
-    return tool is not None and (tool.effect != "read" or tool_policy(tool, call))
-
-
-def read_arguments(tool: Tool, call: ToolCallRequest) -> dict[str, Any]:
-    """The arguments of a call as an object. Raises `InvalidArguments`, whose text is for the model, if they are not one."""
-    if call.freeform:
-        # Free text for a tool that takes an object: it can only be meant for its one argument.
-        names = list(tool.parameters.get("properties", ())) or ["input"]
-        return {names[0]: call.arguments}
-    try:
-        return call.parse_arguments()
-    except (ValueError, RecursionError) as error:
-        raise not_json(tool.name, call.arguments, str(error), tool.parameters) from None
 
 
 class ToolExecutor:

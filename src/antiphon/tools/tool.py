@@ -1,34 +1,57 @@
-"""`Tool`: something a model may call; and `@tool`, which makes one of a function.
+"""`Tool`: something a model may call; `@tool`, which makes one from a function.
 
-A tool is a name, a description and a JSON Schema for the model; `validate`, which turns what the model wrote into arguments
-or says what is wrong with it in the model's own terms; and `call`, which does the work. Two kinds:
+A tool is a name, a description and a JSON Schema for the model, plus `validate`, which converts or rejects arguments, and `call`.
+`FunctionTool` takes its schema from a Python signature; `SchemaTool` has a raw JSON Schema (from an MCP server) and passes
+arguments on unchanged.
 
-- `FunctionTool`, from a Python function: the schema comes from its signature, the arguments are converted to what its
-  annotations say. It stays callable as the function it is.
-- `SchemaTool`, from a raw JSON Schema (an MCP server's): the arguments are checked by a real validator and handed on as they are.
-
-What happens to a call after a crash, and whether it may be tried again or remembered, depends on its `effect`: `read` changes
-nothing; `idempotent` may be done twice with the same outcome; `once`, the default, may be neither repeated nor remembered.
+`effect` decides what happens after a crash and whether a call may be retried or cached: `read` changes nothing, `idempotent`
+may run twice, `once` (the default) must not be repeated.
 """
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import logging
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from types import TracebackType
 from typing import Any, Generic, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack, overload
+from weakref import WeakKeyDictionary
 
-from antiphon.errors import InvalidTool
+from antiphon.errors import InvalidTool, ToolError
+from antiphon.parts import ToolCallRequest
 from antiphon.tools.context import ToolContext
-from antiphon.tools.docstring import read_docstring
-from antiphon.tools.schema import signature_of
-from antiphon.tools.slots import Slots
+from antiphon.tools.function_schema import read_docstring, signature_of
 from antiphon.tools.threads import in_thread
-from antiphon.tools.validation import SchemaValidator, SignatureValidator
+from antiphon.tools.validation import SchemaValidator, SignatureValidator, not_json
 from antiphon.wire.request import ToolDefinition
+
+
+class Slots:
+    """`async with slots:` waits until fewer than `limit` others are inside."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._semaphores: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+
+    def _semaphore(self) -> asyncio.Semaphore:
+        loop = asyncio.get_running_loop()
+        semaphore = self._semaphores.get(loop)
+        if semaphore is None:
+            semaphore = self._semaphores[loop] = asyncio.Semaphore(self.limit)
+        return semaphore
+
+    async def __aenter__(self) -> None:
+        await self._semaphore().acquire()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._semaphore().release()
+
 
 logger = logging.getLogger("antiphon.tools")
 
@@ -270,3 +293,36 @@ def _is_async(function: Callable[..., Any]) -> bool:
 def _has_own_words(function: Callable[..., Any]) -> bool:
     """Whether the docstring is the function's, and not that of a class of callables such as `partial`."""
     return inspect.isroutine(function) or getattr(function, "__doc__", None) != type(function).__doc__
+
+
+ApprovalPolicy: TypeAlias = Callable[[Tool | None, ToolCallRequest], bool]
+"""Whether a person must allow a call before it runs. The tool is None if the registry has none of that name."""
+
+
+def tool_policy(tool: Tool | None, call: ToolCallRequest) -> bool:
+    """Ask if the tool's `needs_approval` says so. Arguments that cannot be judged (not JSON, nested too deeply) need a person."""
+    if tool is None or tool.needs_approval is False:
+        return False
+    if not callable(tool.needs_approval):
+        return bool(tool.needs_approval)
+    try:
+        return tool.asks_approval(read_arguments(tool, call))
+    except ToolError:
+        return True
+
+
+def ask_before_changes(tool: Tool | None, call: ToolCallRequest) -> bool:
+    """Ask for every tool that changes something, whatever its own `needs_approval` says (`antiphon chat --ask`)."""
+    return tool is not None and (tool.effect != "read" or tool_policy(tool, call))
+
+
+def read_arguments(tool: Tool, call: ToolCallRequest) -> dict[str, Any]:
+    """The arguments of a call as an object. Raises `InvalidArguments`, whose text is for the model, if they are not one."""
+    if call.freeform:
+        # Free text for a tool that takes an object: it can only be meant for its one argument.
+        names = list(tool.parameters.get("properties", ())) or ["input"]
+        return {names[0]: call.arguments}
+    try:
+        return call.parse_arguments()
+    except (ValueError, RecursionError) as error:
+        raise not_json(tool.name, call.arguments, str(error), tool.parameters) from None

@@ -17,8 +17,7 @@ from typing import Any
 import msgspec
 
 from antiphon.errors import InvalidArguments, InvalidTool
-from antiphon.tools.compiled_schema import CompiledSchema, InvalidSchema, SchemaError
-from antiphon.tools.problems import (
+from antiphon.tools.argument_errors import (
     LINE_CHARACTERS,
     MAX_COUNTED_PROBLEMS,
     MAX_PROBLEMS,
@@ -33,7 +32,8 @@ from antiphon.tools.problems import (
     shown_text,
     usage,
 )
-from antiphon.tools.schema import Signature, convert_path
+from antiphon.tools.compiled_schema import CompiledSchema, InvalidSchema, SchemaError
+from antiphon.tools.function_schema import Signature, convert_path
 
 logger = logging.getLogger("antiphon.tools")
 

@@ -21,7 +21,7 @@ from antiphon.gateway.access.rate_limits import RateLimits
 from antiphon.gateway.config.settings import Config
 from antiphon.gateway.http.messages import Answer, ClientRequest
 from antiphon.history import AgentHistory, HistoryStore
-from antiphon.tools.executor import ask_before_changes
+from antiphon.tools.tool import ask_before_changes
 from antiphon.web.admission import API, READING, Admission
 from antiphon.web.asked import Asked
 from antiphon.web.conversation_api import ConversationApi

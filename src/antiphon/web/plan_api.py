@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from antiphon.gateway.http.messages import Answer
 from antiphon.tools.builtin import PlanChange, PlanStore, TaskDraft, TaskUpdate
-from antiphon.tools.builtin.plan import PlanStatus
+from antiphon.tools.builtin.plans import PlanStatus
 from antiphon.web.asked import Asked
 from antiphon.web.toolbox import Toolboxes
 

@@ -27,8 +27,7 @@ from antiphon.history import AgentHistory, ConversationInfo, ModelInputEntry
 from antiphon.history.location import data_folder_for, display_location, ensure_private_folder, open_store
 from antiphon.providers.default_model import Choice
 from antiphon.tools.builtin import PlanStore
-from antiphon.tools.executor import ask_before_changes
-from antiphon.tools.tool import Tool
+from antiphon.tools.tool import Tool, ask_before_changes
 from antiphon.web.models import models_of_environment
 from antiphon.web.toolbox import Toolboxes
 

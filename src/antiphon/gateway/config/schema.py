@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from msgspec import Struct, inspect
 
 from antiphon.gateway.config.settings import Place
-from antiphon.tools.problems import near_misses
+from antiphon.tools.argument_errors import near_misses
 
 T = TypeVar("T")
 

@@ -26,7 +26,7 @@ import msgspec
 
 from antiphon.errors import PlanChanged, StoreDamaged, UnknownPlan
 from antiphon.history.sqlite.file import SqliteFile
-from antiphon.tools.builtin.plan import Plan, PlanChange, PlanStatus, TaskDraft, changed_plan, new_plan, now_in_seconds
+from antiphon.tools.builtin.plans import Plan, PlanChange, PlanStatus, TaskDraft, changed_plan, new_plan, now_in_seconds
 
 _APPLICATION_ID = 0x414E5450 + 1
 _SCHEMA = 1

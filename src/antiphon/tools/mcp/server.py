@@ -33,9 +33,7 @@ import msgspec
 from antiphon.errors import InvalidTool, McpUnavailable, ToolError
 from antiphon.parts import ToolCallResult
 from antiphon.tools.context import ToolContext
-from antiphon.tools.mcp.connection import Connection, ConnectionLost, OpenTransport, first_cause
-from antiphon.tools.mcp.content import as_result
-from antiphon.tools.mcp.stderr import ErrorOutput
+from antiphon.tools.mcp.connection import Connection, ConnectionLost, ErrorOutput, OpenTransport, as_result, first_cause
 from antiphon.tools.tool import Effect, Tool, ToolSettings
 from antiphon.wire.tool_calls import safe_name
 

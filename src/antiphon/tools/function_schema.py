@@ -1,12 +1,10 @@
-"""The signature of a function as a JSON Schema, and as what turns JSON into its arguments.
+"""The signature and docstring of a function as a JSON Schema, and the converter from JSON to its arguments.
 
-Each parameter becomes a property. Its annotation says the type (msgspec writes the schema, and converts), a description in
-`Annotated` or the docstring says what it is for, a default makes it optional. A parameter annotated with `ToolContext` is not
-the model's. `**kwargs` opens the object; `*args` has no JSON. A parameter that has pydantic in its annotation is given to
-pydantic, schema and conversion both.
+Each parameter becomes a property: the annotation gives the type (by msgspec, or by pydantic if the annotation uses it),
+`Annotated` or the docstring the description, a default makes it optional. A `ToolContext` parameter is hidden from the model.
+`**kwargs` allows further properties; `*args` is rejected. Docstrings may be in Google, NumPy or reST style.
 
-Everything that can be refused is refused here, when the tool is made, with the name of the parameter: a model should never
-be the first to find out.
+Everything that cannot be supported is rejected when the tool is made, with the name of the parameter.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ import functools
 import inspect
 import operator
 import pathlib
+import re
 import sys
 import types
 import typing
@@ -28,6 +27,128 @@ from msgspec import Struct
 from antiphon.errors import InvalidTool
 from antiphon.tools.compiled_schema import CompiledSchema, keys_of
 from antiphon.tools.context import ToolContext
+
+_ARGUMENT_SECTIONS = {
+    "args",
+    "arguments",
+    "parameters",
+    "params",
+    "keyword args",
+    "keyword arguments",
+    "other parameters",
+}
+_OTHER_SECTIONS = {
+    *("returns", "return", "yields", "yield", "raises", "raise", "warns", "example", "examples", "note", "notes"),
+    *("see also", "references", "attributes", "warning", "warnings", "todo"),
+}
+_GOOGLE_ARGUMENT = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
+_NUMPY_ARGUMENT = re.compile(r"(\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?")
+_REST_FIELD = re.compile(r":(\w+)(?:\s+([^:]*))?:\s*(.*)")
+_REST_ARGUMENT_FIELDS = {"param", "parameter", "arg", "argument", "key", "keyword"}
+
+
+class Docstring(Struct, frozen=True):
+    """A docstring, taken apart."""
+
+    description: str = ""
+    arguments: dict[str, str] = {}
+
+
+def read_docstring(text: str | None) -> Docstring:
+    """The description and the arguments of a docstring, whichever way it is written."""
+    if not text:
+        return Docstring()
+    lines = inspect.cleandoc(text).splitlines()
+    reader = _Reader()
+    for number, line in enumerate(lines):
+        reader.read(line, lines[number + 1] if number + 1 < len(lines) else "")
+    return Docstring(
+        "\n".join(reader.description).strip(),
+        {name: " ".join(words) for name, words in reader.arguments.items() if words},
+    )
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.description: list[str] = []
+        self.arguments: dict[str, list[str]] = {}
+        self._section = "description"
+        self._current: list[str] = []
+        self._indent = 0
+
+    def read(self, line: str, next_line: str) -> None:
+        stripped = line.strip()
+        indent = len(line) - len(line.lstrip())
+        if self._opens_section(stripped, indent, next_line):
+            return
+        if self._section == "description":
+            self.description.append(line)
+        elif not stripped:
+            return
+        elif self._section == "google":
+            self._read_google(stripped, indent)
+        elif self._section == "numpy":
+            self._read_numpy(stripped, indent)
+        elif self._section == "rest" and indent > 0:
+            self._current.append(stripped)
+
+    def _opens_section(self, stripped: str, indent: int, next_line: str) -> bool:
+        title = stripped.rstrip(":").lower()
+        is_known = title in _ARGUMENT_SECTIONS or title in _OTHER_SECTIONS
+        if indent == 0 and is_known and _is_underline(next_line):
+            self._open("numpy" if title in _ARGUMENT_SECTIONS else "other")
+            return True
+        if indent == 0 and is_known and stripped.endswith(":"):
+            self._open("google" if title in _ARGUMENT_SECTIONS else "other")
+            return True
+        field = _REST_FIELD.fullmatch(stripped) if indent == 0 and stripped.startswith(":") else None
+        if field is None:
+            return False
+        self._open("rest")
+        if field[1] in _REST_ARGUMENT_FIELDS and field[2]:
+            # ":param str city:" names the type before the argument.
+            self._start(field[2].split()[-1], field[3])
+        return True
+
+    def _open(self, section: str) -> None:
+        self._section = section
+        self._current = []
+        self._indent = -1
+
+    def _start(self, name: str, words: str) -> None:
+        self._current = self.arguments.setdefault(name.lstrip("*"), [])
+        if words:
+            self._current.append(words)
+
+    def _read_google(self, stripped: str, indent: int) -> None:
+        if indent == 0:
+            self._open("description")
+            self.description.append(stripped)
+            return
+        if self._indent < 0:
+            self._indent = indent
+        argument = _GOOGLE_ARGUMENT.fullmatch(stripped) if indent <= self._indent else None
+        if argument is not None:
+            self._start(argument[1], argument[2])
+        else:
+            self._current.append(stripped)
+
+    def _read_numpy(self, stripped: str, indent: int) -> None:
+        if _is_underline(stripped):
+            return
+        argument = _NUMPY_ARGUMENT.fullmatch(stripped) if indent == 0 else None
+        if argument is None:
+            self._current.append(stripped)
+            return
+        self._current = []
+        for name in argument[1].split(","):
+            self.arguments[name.strip().lstrip("*")] = self._current
+
+
+def _is_underline(line: str) -> bool:
+    stripped = line.strip()
+    return len(stripped) >= 3 and set(stripped) == {"-"}
+
 
 REFERENCES = "#/$defs/"
 

@@ -1,28 +1,18 @@
-"""`EmbeddedCalls`: a stream of deltas in which the calls that a model wrote into its text are calls.
-
-For models that were not taught the provider's way of calling, or whose server does not know theirs. It is built with the tools on
-offer and only ever calls these; whoever does not build one has text that stays text.
-
-The grammar of the stream is kept (see `wire.delta`). A text part becomes as many parts as it needs: text, call, text; indexes
-are counted anew. Extras of the text (citations, a signature) stay with its words. A candidate in which calls were found finishes
-with `tool_calls`, unless it was cut short: that stays said. Ids follow from the answer's id, the `id_seed` and the calls before,
-so the same stream gives the same ids. Give a seed that differs for each round (its number, the request's id): not every
-provider gives its answers ids.
-
-Law: however the text is cut into deltas, the assembled parts are the same.
-"""
+"""`EmbeddedCalls`: finds calls that a model wrote into its text: deltas in, deltas with calls out."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec import structs
 
 from antiphon.parts import NativeExtras, Text, ToolCallRequest
-from antiphon.tools.embedded.scanner import Piece, Scanner
-from antiphon.tools.embedded.written_call import Offer, WrittenCall
+from antiphon.tools.embedded.markdown_context import Surroundings
+from antiphon.tools.embedded.parsed_call import NotACall, Offer, WrittenCall
+from antiphon.tools.embedded.parser import Reading, Source, candidate
 from antiphon.wire.delta import (
     Finished,
     ModelOutputDelta,
@@ -35,6 +25,125 @@ from antiphon.wire.delta import (
     merged,
 )
 from antiphon.wire.request import ToolDefinition
+
+Piece: TypeAlias = str | WrittenCall
+
+_MAY_BEGIN = re.compile(r"[<\[{`~]")
+
+
+class Scanner:
+    """One text. `feed` its pieces and `close` it; each gives what has become certain by then."""
+
+    def __init__(self, offer: Offer) -> None:
+        self._offer = offer
+        self._source = Source()
+        self._place = Surroundings()
+        self._candidate: Reading[list[WrittenCall]] | None = None
+        self._white: list[str] = []
+        self._is_after_call = False
+        self._pieces: list[Piece] = []
+
+    def feed(self, text: str) -> list[Piece]:
+        self._source.add(text)
+        self._scan()
+        return self._said()
+
+    def close(self) -> list[Piece]:
+        """The text is over: a call that only lacks its closer counts."""
+        self._source.is_ended = True
+        self._scan()
+        self._release_white()
+        return self._said()
+
+    def abandon(self) -> list[Piece]:
+        """The text was cut: what was held back is text, whatever it might have become."""
+        self._candidate = None
+        self._say(self._source.settle() + self._source.rest())
+        self._release_white()
+        return self._said()
+
+    def _scan(self) -> None:
+        source = self._source
+        while True:
+            if self._candidate is None:
+                if not self._pass_prose():
+                    return
+                self._candidate = candidate(source, self._offer, self._place)
+            try:
+                next(self._candidate)
+            except StopIteration as found:
+                source.settle()
+                self._place.note_call()
+                self._white.clear()
+                self._is_after_call = True
+                self._pieces += found.value
+            except NotACall:
+                if not source.mark:
+                    source.take(
+                        1
+                    )  # nothing of it could be used: its first character is text, the next may begin another
+                self._pass(source.settle())
+            else:
+                return  # it needs to see more
+            self._candidate = None
+
+    def _pass_prose(self) -> bool:
+        """Let text go by up to where a call may begin; whether there is such a place."""
+        source = self._source
+        while found := _MAY_BEGIN.search(source.text, source.position):
+            self._pass(source.text[source.position : found.start()])
+            source.position = found.start()
+            if self._is_place_for(found[0]):
+                return True
+            self._pass(found[0])
+            source.position += 1
+        self._pass(source.rest())
+        return False
+
+    def _is_place_for(self, front: str) -> bool:
+        if front == "{":
+            return self._place.is_own_line
+        if front in "`~":
+            return self._place.is_line_start
+        return self._place.admits(is_token=True)
+
+    def _pass(self, text: str) -> None:
+        self._place.note(text)
+        self._say(text)
+
+    def _say(self, text: str) -> None:
+        if self._is_after_call:
+            text = text.lstrip()
+            self._is_after_call = not text
+        said = text.rstrip()
+        if said:
+            self._release_white()
+            self._pieces.append(said)
+        if len(said) < len(text):
+            self._white.append(text[len(said) :])
+
+    def _release_white(self) -> None:
+        if self._white:
+            self._pieces.append("".join(self._white))
+            self._white.clear()
+
+    def _said(self) -> list[Piece]:
+        """The pieces, text next to text as one."""
+        pieces: list[Piece] = []
+        words: list[str] = []
+        for piece in self._pieces:
+            if isinstance(piece, str):
+                words.append(piece)
+                continue
+            if words:
+                pieces.append("".join(words))
+                words.clear()
+            pieces.append(piece)
+        if words:
+            pieces.append("".join(words))
+        self._pieces = []
+        return pieces
+
 
 _ENDED_BY_ITSELF = frozenset({"", "end", "stop_sequence", "other"})
 

@@ -1,19 +1,50 @@
-"""`WrittenCall`: a call as a model wrote it into its text, and how one is read from a JSON object.
-
-Models name the tool under `tool` or `name`, and give its arguments under `arguments`, `parameters` or `args`, or beside the name.
-What they wrote stays as it is: the arguments are cut out of the text, not written anew.
-"""
+"""`ParsedCall`: the JSON or tags of a call as name and arguments; and the table of dialects."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct
 
-from antiphon.tools.embedded.source import NotACall
+
+class NotACall(Exception):
+    """The text is not a call."""
+
+
+class Dialect(Struct, frozen=True):
+    """One way to mark a call.
+
+    `body`: `objects` is JSON, one object a call; `function` names the tool in a tag and holds an object or a tag for each
+    parameter; `objects or functions` is either; `objects or name` may name the tool before its arguments; `steps` is a list
+    of marked calls. A `is_token` opener is a control token of the model's template, which prose does not use.
+    """
+
+    name: str
+    opener: str
+    body: Literal["objects", "function", "objects or functions", "objects or name", "steps"]
+    closer: str = ""
+    is_token: bool = False
+
+
+DIALECTS = (
+    Dialect("tag", "<tool_call>", "objects or functions", "</tool_call>"),
+    Dialect("function tag", "<function_call>", "objects or functions", "</function_call>"),
+    Dialect("function", "<function=", "function"),
+    Dialect("llama", "<|python_tag|>", "objects", is_token=True),
+    Dialect("granite", "<|tool_call|>", "objects", is_token=True),
+    Dialect("mistral", "[TOOL_CALLS]", "objects or name", is_token=True),
+    Dialect("deepseek", "<｜tool▁calls▁begin｜>", "steps", "<｜tool▁calls▁end｜>", is_token=True),
+)
+
+FENCE_LANGUAGES = frozenset({"json", "tool_call", "tool_calls"})
+"""The languages of a fenced block that may be a call."""
+
+STEP_BEGIN, STEP_NAME_END, STEP_END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
+"""How the calls of a `steps` body are told apart."""
+
 
 Offer: TypeAlias = Mapping[str, Mapping[str, Any]]
 """The tools on offer: each name, and the schemas of its parameters as far as they are known."""
