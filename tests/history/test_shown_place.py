@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.cli.chat.session import ChatSettings
+from antiphon.chat.session import ChatSettings
 from antiphon.history.location import display_location
 from antiphon.history.postgres.address import Address
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from antiphon.cli.terminal import cut, data_writer, styled, table, write, write_error, write_json
+from antiphon.cli.terminal import data_writer, ellipsize, styled, table, write, write_error, write_json
 from antiphon.errors import ConversationError, RunRefused, UnknownConversation
 from antiphon.history import HistoryEntry, Run, encode_entry
 from antiphon.history.entries import TITLES
@@ -273,9 +273,9 @@ def _facts(known: Run) -> dict[str, Any]:
 
 
 def _option(text: str) -> tuple[str, Any]:
-    name, is_said, value = text.partition("=")
-    if not name or not is_said:
-        raise argparse.ArgumentTypeError(f"{cut(text, 40)!r} is no option; write it as name=value")
+    name, has_messages, value = text.partition("=")
+    if not name or not has_messages:
+        raise argparse.ArgumentTypeError(f"{ellipsize(text, 40)!r} is no option; write it as name=value")
     try:
         return name, msgspec.json.decode(value)
     except msgspec.DecodeError:

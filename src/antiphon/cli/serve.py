@@ -112,13 +112,13 @@ def _served(configured: Configured, overrides: dict[str, Any], workers: int) -> 
 
     store = store_location(None)
     if workers > 1:
-        from antiphon.web.shared_chat import shared_chat_of
+        from antiphon.web.shared_chat import shared_chat_factory
 
-        chats = partial(shared_chat_of, store)
+        chats = partial(shared_chat_factory, store)
         return serve_in_workers(configured.config, workers, path=configured.path, overrides=overrides, chat=chats)
-    from antiphon.web.mount import chat_of
+    from antiphon.web.gateway_mount import chat_factory
 
-    chat = chat_of(store)
+    chat = chat_factory(store)
     asyncio.run(serve(configured.config, path=configured.path, overrides=overrides, chat=chat, ready=settle))
     return 0
 

@@ -16,7 +16,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from random import uniform
 
-from antiphon.cli.chat.models import model_named
+from antiphon.chat.models import find_model, models_from_environment
+from antiphon.chat.toolbox import Toolboxes
 from antiphon.cli.terminal import write_error
 from antiphon.conversation import Conversation, ToolLoop
 from antiphon.errors import RunBookRefused, StoreUnreachable
@@ -26,8 +27,6 @@ from antiphon.history.location import data_folder_for, open_location, store_loca
 from antiphon.providers.presets import PRESETS
 from antiphon.runs import RunBook, Worker, book_at
 from antiphon.tools.tool import ask_before_changes
-from antiphon.web.models import models_of_environment
-from antiphon.web.toolbox import Toolboxes
 
 logger = logging.getLogger("antiphon.runs")
 
@@ -118,7 +117,7 @@ async def _book(arguments: argparse.Namespace, place: str | Path) -> AsyncIterat
             )
         yield book_at(arguments.app)
         return
-    offer = models_of_environment(os.environ)
+    offer = models_from_environment(os.environ)
     write_error(f"antiphon: {offer.choice}")
     toolboxes = Toolboxes(data_folder_for(place))
     approval = ask_before_changes if arguments.ask else None
@@ -128,7 +127,7 @@ async def _book(arguments: argparse.Namespace, place: str | Path) -> AsyncIterat
     @book.kind("chat")
     async def chat(history: AgentHistory, run: Run) -> AsyncIterator[ToolLoop]:
         named = str(run.options.get("model", ""))
-        model = model_named(named, offer.names, offer.router, os.environ) if named else offer.choice.model
+        model = find_model(named, offer.names, offer.router, os.environ) if named else offer.choice.model
         system = run.options.get("system")
         yield ToolLoop(
             Conversation(
