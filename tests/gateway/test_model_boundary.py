@@ -18,7 +18,7 @@ from antiphon.providers.presets import PRESETS
 from antiphon.providers.router import ProviderRouter
 from antiphon.providers.routes import Route
 from antiphon.providers.transport.aiohttp_transport import AiohttpTransport
-from antiphon.web.mount import models_of
+from antiphon.web.gateway_mount import gateway_models
 from antiphon.wire import FORMATS
 from antiphon.wire.request import Message, ModelRequest
 from gateway.rig import FAST, MODELS, Client, Rig, rig, serving
@@ -160,7 +160,7 @@ def test_the_chat_page_keeps_to_the_listed_models(is_open: bool) -> None:
         providers=(ProviderSettings(name="openai", keys=("env:K",)),),
         models=(ModelSettings(name="mine", targets=("openai/gpt-4o",)),),
     )
-    models = models_of(Running(config, AiohttpTransport({}), environ={"K": "sk-0123456789"}))
+    models = gateway_models(Running(config, AiohttpTransport({}), environ={"K": "sk-0123456789"}))
     models.check("mine")
     models.router.resolve("mine")
     assert models.names[0] == "mine"

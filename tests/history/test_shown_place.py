@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.cli.chat.session import ChatSettings
+from antiphon.chat.session import ChatSettings
 from antiphon.history.opening import shown
 from antiphon.history.postgres.address import Address
 

@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
+from antiphon.chat.models import ChatModels
+from antiphon.chat.toolbox import Toolboxes
 from antiphon.gateway.access.client_keys import ClientKeys
 from antiphon.gateway.config.settings import ClientKeySettings, Config, GatewaySettings
 from antiphon.history import HistoryStore, SqliteStore
@@ -20,9 +22,7 @@ from antiphon.providers.client import ProviderClient
 from antiphon.providers.default_model import Choice
 from antiphon.providers.router import ProviderRouter
 from antiphon.web.app import ChatApp
-from antiphon.web.models import ChatModels
-from antiphon.web.serving import serving
-from antiphon.web.toolbox import Toolboxes
+from antiphon.web.server import serve_app
 from gateway.rig import Got
 
 T = TypeVar("T")
@@ -186,7 +186,7 @@ def running(app: ChatApp, settings: GatewaySettings) -> Iterator[int]:
     """An app served in a thread; its port."""
 
     async def serve(ready: Callable[[str], None], stop: asyncio.Event) -> None:
-        await serving(app, ready=ready, stop=stop, settings=settings)
+        await serve_app(app, on_ready=ready, stop=stop, settings=settings)
 
     with in_a_thread(serve) as url:
         yield int(url.split(":")[2].partition("/")[0])

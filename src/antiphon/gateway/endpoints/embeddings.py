@@ -29,7 +29,7 @@ from antiphon.history.usage import TokenUsage
 from antiphon.providers.presets import Preset
 from antiphon.providers.router import worth_asking
 from antiphon.providers.routes import Target
-from antiphon.wire.openai_chat.usage import read_usage
+from antiphon.wire.openai_chat.response import read_usage
 from antiphon.wire.output import NOT_AN_ANSWER, ProviderError
 
 Finished: TypeAlias = Callable[[Passage, Asked], None]

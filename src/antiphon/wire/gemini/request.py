@@ -10,7 +10,7 @@ contents of one role are merged, results first; contents without parts are dropp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from antiphon.parts import Native, NativeExtras, Part, Refusal, Text, Thinking
@@ -63,17 +63,22 @@ def read_request(body: dict[str, Any]) -> ModelRequest:
 class _ContentList:
     """The messages of one request, read content by content."""
 
-    def __init__(self, unread: dict[str, Any]) -> None:
-        self._unread = unread
+    def __init__(self, _unread: dict[str, Any]) -> None:
         self._reader = ContentReader()
-        self.add = self._reader.add_typed
         self.add_generic = self._reader.add
 
-    def finish(self) -> ModelRequest:
-        return _build_request(self._reader.messages, *split_fields(self._unread, _BODY_FIELDS))
+    def add_typed(self, contents: Iterable[TypedContent]) -> bool:
+        return all(map(self._reader.add_typed, contents))
+
+    def finish(self) -> tuple[Message, ...]:
+        return tuple(self._reader.messages)
 
 
-decode_request = TypedReader("contents", TypedContent, PARAMETERS, _ContentList).read
+def _build_from_unread(messages: tuple[Message, ...], unread: dict[str, Any]) -> ModelRequest:
+    return _build_request(messages, *split_fields(unread, _BODY_FIELDS))
+
+
+decode_request = TypedReader("contents", TypedContent, PARAMETERS, _ContentList, _build_from_unread).read
 
 
 def scan_request(_data: bytes) -> ModelRequest | None:
@@ -81,7 +86,7 @@ def scan_request(_data: bytes) -> ModelRequest | None:
     return None
 
 
-def _build_request(messages: list[Message], fields: dict[str, Any], native: dict[str, Any]) -> ModelRequest:
+def _build_request(messages: Sequence[Message], fields: dict[str, Any], native: dict[str, Any]) -> ModelRequest:
     values: dict[str, Any] = {}
     marks: NativeExtras = {}
     system = _read_system(fields.pop("systemInstruction", None), native)

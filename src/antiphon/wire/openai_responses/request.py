@@ -25,16 +25,24 @@ from antiphon.parts import Text
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.json_schema import is_object_schema
 from antiphon.wire.loss import Loss, lose_native, own_extras
-from antiphon.wire.openai_parameters import FIELDS, SHARED_PARAMETERS, TIERS, Fields, read_fields
 from antiphon.wire.openai_responses.content import FORMAT, SHARED, Body, extras_of, natives, texts_of
 from antiphon.wire.openai_responses.item_writer import ItemWriter
 from antiphon.wire.openai_responses.items import read_items
 from antiphon.wire.openai_responses.tools import closed, read_tool_choice, read_tools, write_tool_choice, write_tools
 from antiphon.wire.request import BUDGETS, Message, ModelRequest, OutputFormat, Reasoning
 from antiphon.wire.tool_calls import safe_name
-from antiphon.wire.vendors.openai import is_name, mentions_json, model_family
+from antiphon.wire.vendors.openai import (
+    OPENAI_PARAMETERS,
+    SERVICE_TIERS,
+    SHARED_PARAMETERS,
+    ParameterTable,
+    is_name,
+    mentions_json,
+    model_family,
+    read_parameter_fields,
+)
 
-_FIELDS: Fields = FIELDS | {"max_output_tokens": ("max_output_tokens", (int,))}
+_FIELDS: ParameterTable = OPENAI_PARAMETERS | {"max_output_tokens": ("max_output_tokens", (int,))}
 _LOGPROBS = "message.output_text.logprobs"
 _SUMMARIES = ("auto", "concise", "detailed")
 _O_SERIES_EFFORTS = {"none": "low", "minimal": "low", "low": "low", "medium": "medium", "high": "high"}
@@ -66,7 +74,7 @@ def instructions_of(rest: Body) -> list[Message]:
 def request_of(messages: list[Message], rest: Body) -> ModelRequest:
     """The request of messages that are read, the instructions among them, and of the rest of their body."""
     fields: Body = {}
-    own = read_fields(rest, _FIELDS, fields)
+    own = read_parameter_fields(rest, _FIELDS, fields)
     shared = {name: own.pop(name) for name in list(own) if name in SHARED_PARAMETERS}
     if type(own.get("instructions")) is str:
         del own["instructions"]
@@ -207,7 +215,7 @@ def _write_settings(request: ModelRequest, body: Body, losses: list[Loss]) -> No
         if value is not None:
             body[field] = value
     if request.service_tier is not None:
-        body["service_tier"] = TIERS.get(request.service_tier, request.service_tier)
+        body["service_tier"] = SERVICE_TIERS.get(request.service_tier, request.service_tier)
     if request.cache_key is not None:
         body["prompt_cache_key"] = request.cache_key
     if request.user is not None and body.get("safety_identifier") != request.user:
