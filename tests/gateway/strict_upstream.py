@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import structs
 
-from antiphon.history.usage import TokenUsage
+from antiphon.history.entries import TokenUsage
 from antiphon.parts import Text, text_of
 from antiphon.providers.engine.response_reader import deltas_from_output
 from antiphon.wire import formats

@@ -25,8 +25,8 @@ from antiphon.tools.builtin.document_index import (
     READ_BYTES,
     DocumentIndex,
     DocumentText,
-    asked_words,
     marked_excerpt,
+    query_terms,
     read_document,
 )
 from antiphon.tools.context import ToolContext
@@ -483,7 +483,7 @@ def test_an_excerpt_is_where_most_of_the_words_are(text: str, words: list[str], 
     ],
 )
 def test_the_words_that_are_looked_for(query: str, words: list[str]) -> None:
-    assert asked_words(query) == words
+    assert query_terms(query) == words
 
 
 def test_the_guide_answers_when_nothing_is_set_up() -> None:

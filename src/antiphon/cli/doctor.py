@@ -26,13 +26,12 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from antiphon import __version__
-from antiphon.cli.history import store_location
 from antiphon.cli.serve import add_config, configured_by
 from antiphon.cli.terminal import joined, styled, write, write_json
 from antiphon.errors import AntiphonError, StoreError
 from antiphon.gateway.cluster.sync import store_of
 from antiphon.gateway.config.settings import Config, ConfigRefused, GatewaySettings, ProviderSettings
-from antiphon.history.opening import data_folder, folder_of, is_server, open_store
+from antiphon.history.location import data_folder, data_folder_for, is_postgres_url, open_store, store_location
 from antiphon.history.private_files import exposure
 from antiphon.providers.credentials.secret import Credential, mask
 from antiphon.providers.presets import normalize_base_url
@@ -279,7 +278,7 @@ def _writable(what: str, file: Path) -> CheckResult:
 def _store(is_offline: bool) -> CheckResult:
     """Whether the store can be used; of a server, whether it answers and knows us."""
     place = store_location(None)
-    if not is_server(place):
+    if not is_postgres_url(place):
         return _writable("store", Path(place))
     if is_offline:
         return CheckResult("ok", "store", "on a server; not asked")
@@ -293,8 +292,8 @@ def _store(is_offline: bool) -> CheckResult:
 def _exposed(state: Path | None) -> Iterator[CheckResult]:
     """The files and folders with conversations, plans and responses that other users of the machine can get at."""
     place = store_location(None)
-    folder = folder_of(place)
-    ours = [] if is_server(place) else [Path(place)]
+    folder = data_folder_for(place)
+    ours = [] if is_postgres_url(place) else [Path(place)]
     ours += [*sorted(folder.glob("plans*.db")), folder / "documents.index.db", *([state] if state else [])]
     files = [file.with_name(file.name + end) for file in ours for end in ("", "-wal", "-shm")]
     for path in ([folder] if folder == data_folder() else []) + files:

@@ -22,7 +22,7 @@ from antiphon.gateway.endpoints.models import listed_models
 from antiphon.gateway.generate.upstream import Upstream
 from antiphon.gateway.http.messages import Answer, ClientRequest
 from antiphon.history import HistoryStore
-from antiphon.history.opening import folder_of
+from antiphon.history.location import data_folder_for
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.default_model import MODEL_VARIABLE, PREFERRED, ModelChoice, default_model
 from antiphon.providers.http_provider import HttpProviderClient
@@ -86,7 +86,7 @@ class GatewayChat:
                 self._app = ChatApp(
                     self._store,
                     self._models,
-                    Toolboxes(folder_of(self._place)),
+                    Toolboxes(data_folder_for(self._place)),
                     keys=lambda: gateway.running.keys,
                     rules=lambda: gateway.running.origin_rules,
                     limits=gateway.limits,

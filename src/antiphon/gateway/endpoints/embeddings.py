@@ -25,7 +25,7 @@ from antiphon.gateway.generate.upstream import Upstream, UpstreamFailed, WholeRe
 from antiphon.gateway.http.errors import passed_on, refused
 from antiphon.gateway.http.messages import Answer, header_text
 from antiphon.gateway.observe.request_trace import Passage
-from antiphon.history.usage import TokenUsage
+from antiphon.history.entries import TokenUsage
 from antiphon.providers.presets import Preset
 from antiphon.providers.retry import fallback_targets
 from antiphon.providers.routes import Target

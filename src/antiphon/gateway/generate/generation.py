@@ -13,6 +13,7 @@ Of a body that will be passed on as it came only the order is read (`Format.scan
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable
@@ -277,10 +278,12 @@ class Generation:
             return neutral
         try:
             return await asyncio.to_thread(self._services.state.expand, neutral, owner=self._key.name)
-        except UnknownResponse:
+        except UnknownResponse as error:
+            # The future keeps the error that it carried, and a traceback would keep this request: a copy is raised instead.
+            error.__traceback__ = None
             if upstream.format == _RESPONSES:
                 return neutral  # it may be the upstream's own
-            raise
+            raise copy.copy(error) from None
 
     def _body_as_it_came(self, neutral: ModelRequest, target: Target) -> bytes:
         """The client's own bytes; if the target has another name for the model, with that name."""
