@@ -29,7 +29,7 @@ from antiphon.gateway.observe.recent import (
 from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.gateway.observe.status import ReloadResult, Status, build_status, status_json
 from antiphon.gateway.observe.status_page import PAGE_HEADERS, status_answer, status_page
-from antiphon.history.usage import TokenUsage
+from antiphon.history.entries import TokenUsage
 from antiphon.providers.call import Attempt
 from antiphon.providers.credentials.health import CredentialStatus, ModelStatus
 from antiphon.repair.action import Action

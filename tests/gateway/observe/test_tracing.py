@@ -14,7 +14,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.gateway.observe.tracing import RequestTracer, tracer_from_environment
-from antiphon.history.usage import TokenUsage
+from antiphon.history.entries import TokenUsage
 from antiphon.providers.call import Attempt
 from antiphon.wire.output import ProviderError
 from local_server import LocalServer

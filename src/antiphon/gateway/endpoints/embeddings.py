@@ -24,9 +24,9 @@ from antiphon.gateway.generate.upstream import Upstream, UpstreamFailed, WholeRe
 from antiphon.gateway.http.errors import error_response, provider_error_response
 from antiphon.gateway.http.messages import Response, header_text
 from antiphon.gateway.observe.request_trace import RequestTrace
-from antiphon.history.usage import TokenUsage
+from antiphon.history.entries import TokenUsage
 from antiphon.providers.presets import Preset
-from antiphon.providers.router import worth_asking
+from antiphon.providers.retry import fallback_targets
 from antiphon.providers.routes import Target
 from antiphon.wire.openai_chat.response import read_usage
 from antiphon.wire.output import NOT_AN_ANSWER, ProviderError
@@ -93,7 +93,7 @@ async def _respond(context: RequestContext, trace: RequestTrace) -> Response:
             reply, trace.usage = await _call_target(context, trace, target, replace_model(body, target.model))
         except UpstreamFailed as failure:
             trace.error = failure.error
-            able = worth_asking(failure.error, target, rest)
+            able = fallback_targets(failure.error, target, rest)
             if not able:
                 return provider_error_response(
                     endpoint, context.loaded.with_applied_wait(failure.error, tried), target.provider
@@ -140,7 +140,7 @@ def embeddings_url(preset: Preset, base_url: str, model: str, api_version: str =
     if preset.format not in FORMATS:
         return None
     paths = tuple((pattern, _embeddings_path(path)) for pattern, path in preset.paths)
-    return structs.replace(preset, path=_embeddings_path(preset.path), paths=paths).address(
+    return structs.replace(preset, path=_embeddings_path(preset.path), paths=paths).url_for(
         base_url, model, api_version
     )
 

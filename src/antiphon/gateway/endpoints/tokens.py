@@ -137,7 +137,7 @@ def count_url(preset: Preset, base_url: str, model: str, api_version: str = "") 
         counting = structs.replace(preset, path=_GENERATE_VERB.sub(":countTokens", preset.path), paths=())
     else:
         return None
-    return counting.address(base_url, model, api_version)
+    return counting.url_for(base_url, model, api_version)
 
 
 def _tool_text(tool: ToolDefinition | Native) -> Text:

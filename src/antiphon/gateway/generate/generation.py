@@ -13,6 +13,7 @@ Of a body that will be passed on as it came only the order is read (`Format.scan
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable
@@ -45,7 +46,7 @@ from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.history.ids import new_id
 from antiphon.parts import Audio, Document, Image, Part
 from antiphon.providers.model_name import check_model_name
-from antiphon.providers.router import worth_asking
+from antiphon.providers.retry import fallback_targets
 from antiphon.providers.routes import Target
 from antiphon.repair import repair
 from antiphon.repair.action import Action
@@ -207,7 +208,7 @@ class Generation:
                 if self._should_rewrite(failure.error, prepared):
                     is_rewritten = True
                     continue
-                targets = worth_asking(failure.error, target, others)
+                targets = fallback_targets(failure.error, target, others)
                 if not targets:
                     error = self._loaded.with_applied_wait(failure.error, tried)
                     return self._with_report_headers(
@@ -286,10 +287,12 @@ class Generation:
             return parsed_request
         try:
             return await asyncio.to_thread(self._services.state.expand, parsed_request, owner=self._key.name)
-        except UnknownResponse:
+        except UnknownResponse as error:
+            # The future keeps the error that it carried, and a traceback would keep this request: a copy is raised instead.
+            error.__traceback__ = None
             if upstream.format == _RESPONSES:
                 return parsed_request  # it may be the upstream's own
-            raise
+            raise copy.copy(error) from None
 
     def _original_body(self, parsed_request: ModelRequest, target: Target) -> bytes:
         """The client's own bytes; if the target has another name for the model, with that name."""
@@ -316,7 +319,7 @@ class Generation:
     def _invalid_response(self, error: WireError, prepared: Prepared) -> UpstreamFailed:
         """The failure of a provider whose answer cannot be read: nothing was shown, so the next target may be asked."""
         message = f"invalid response from provider {prepared.target.provider}: {error}"
-        failed = prepared.upstream.scrubbed(ProviderError(message, "server", code=NOT_AN_ANSWER))
+        failed = prepared.upstream.scrub(ProviderError(message, "server", code=NOT_AN_ANSWER))
         self._trace.fail_attempt(failed)
         return UpstreamFailed(failed)
 
@@ -340,7 +343,7 @@ class Generation:
     def _start_stream(self, reply: StreamReply, prepared: Prepared) -> Response:
         requested_model = self._trace.requested_model
         encoder: StreamEncoder
-        if prepared.same_format and reply.is_events:
+        if prepared.same_format and reply.is_event_stream:
             encoder = (UsageHidingEncoder if prepared.hides_usage else PassThroughEncoder)(self._wire, requested_model)
             if not self._is_metered and any(map(is_visible, reply.deltas)):
                 reply.reader = UsageScanner.create(reply.reader, self._wire.name, b"".join(reply.held))
@@ -368,7 +371,7 @@ class Generation:
             reply,
             recording or encoder,
             self._trace,
-            scrub=prepared.upstream.scrubbed,
+            scrub=prepared.upstream.scrub,
             keep_alive=self._loaded.config.gateway.keep_alive_seconds,
         )
         status = 200

@@ -82,7 +82,7 @@ async def relay(
         trailing_bytes = 0
         body, reader = reply.pieces, reply.reader
         piece, deltas = b"".join([*reply.held, reply.unread]), reply.deltas
-        if reply.unread and not reader.is_over:
+        if reply.unread and not reader.is_finished:
             deltas = [*deltas, *reader.feed(reply.unread)]
         while True:
             failed = _scrub_terminal_error(deltas, scrub)
@@ -100,13 +100,13 @@ async def relay(
                 piece = await idle.next_piece(body)
             except TimeoutError:
                 trace.waiting_seconds += time.monotonic() - waiting_since
-                if reader.is_over:
+                if reader.is_finished:
                     break
                 yield encoder.comment
                 continue
             except (StopAsyncIteration, TransportError) as ending:
                 trace.waiting_seconds += time.monotonic() - waiting_since
-                if not reader.is_over:
+                if not reader.is_finished:
                     deltas = reader.close(ending if isinstance(ending, TransportError) else None)
                     if isinstance(deltas[-1], Failed):
                         failed = Failed(scrub(deltas[-1].error))
@@ -117,7 +117,7 @@ async def relay(
                         yield data
                 break
             trace.waiting_seconds += time.monotonic() - waiting_since
-            if not reader.is_over:
+            if not reader.is_finished:
                 deltas = reader.feed(piece)
                 continue
             trailing_bytes += len(piece)

@@ -55,7 +55,7 @@ class EventBuffer:
 
 
 class UsageScanner:
-    """Goes on for a reader. `is_over` when the terminal delta was given."""
+    """Goes on for a reader. `is_finished` when the terminal delta was given."""
 
     def __init__(self, reader: OutputReader, markers: tuple[bytes, ...], *, at_event_boundary: bool) -> None:
         self._reader = reader
@@ -72,8 +72,8 @@ class UsageScanner:
         return cls(reader, _MARKERS[format_name], at_event_boundary=seen.endswith(b"\n\n"))
 
     @property
-    def is_over(self) -> bool:
-        return self._reader.is_over
+    def is_finished(self) -> bool:
+        return self._reader.is_finished
 
     def feed(self, data: bytes) -> list[ModelOutputDelta]:
         """What these bytes tell of the end."""
@@ -94,4 +94,4 @@ class UsageScanner:
         """The stream ended, or `trouble` ended it: the terminal delta."""
         partial = self._events.close()
         deltas = self._reader.feed(partial) if partial else []
-        return deltas if self._reader.is_over else [*deltas, *self._reader.close(trouble)]
+        return deltas if self._reader.is_finished else [*deltas, *self._reader.close(trouble)]
