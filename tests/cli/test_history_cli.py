@@ -247,7 +247,7 @@ def test_a_foreign_file_is_left_alone(tmp_path: Path) -> None:
     file.write_text("my notes, which are long enough to be taken for a database header of some kind or other" * 20)
     code, _, err = antiphon("history", "list", "--store", file)
     assert (code, "Traceback" in err) == (1, False)
-    assert "is not a store" in err
+    assert "is not an SQLite database" in err
 
 
 def test_words_that_are_no_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from antiphon.errors import DocumentsUnreadable
 from antiphon.history import search_text
-from antiphon.history.sqlite.file import SqliteFile
+from antiphon.history.sql.sqlite_file import SqliteFile
 from antiphon.tools.builtin.documents import MOST_FILES, DocumentText, find_files, read_document
 from antiphon.tools.builtin.excerpt import marked_excerpt
 
