@@ -216,7 +216,7 @@ def test_the_store_is_found_in_the_environment_and_in_the_users_folder(
     [
         (["show", "nope"], "has no conversation 'nope'"),
         (["fork", "last", "--at", "99"], "cannot fork conversation"),
-        (["list", "--limit", "-1"], "limit must not be negative"),
+        (["list", "--limit", "-1"], "limit=-1: must not be negative"),
         (["list", "--page", "0"], "--page counts from 1"),
         (["import", "nowhere.jsonl"], "cannot read nowhere.jsonl: No such file"),
         (["export", "last", "-o", "no/such/folder/x.jsonl"], "cannot write no/such/folder/x.jsonl"),
