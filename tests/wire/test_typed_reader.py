@@ -124,7 +124,7 @@ def test_every_recorded_body_is_read_the_same_from_its_bytes(name: str) -> None:
         assert read(name, data) == read(name, msgspec.json.decode(data))
 
 
-TYPED = ("openai-chat",)
+TYPED = ("openai-chat", "openai-responses")
 UNUSUAL: dict[str, list[Any]] = {
     "openai-chat": [
         {"role": "assistant", "content": "x", "reasoning_content": "y"},
@@ -170,7 +170,8 @@ def test_one_unusual_message_keeps_the_typed_parse_of_the_others(name: str, monk
             data = msgspec.json.encode({**PLAIN[name], key: entries, "unknown_parameter": 1})
             generic.clear()
             request = read(name, data)
-            assert generic == [unusual]
+            # the item after reasoning is read generically too: its id depends on that of the reasoning
+            assert generic[0] == unusual and len(generic) <= 2
             assert request == read(name, msgspec.json.decode(data))
 
 
