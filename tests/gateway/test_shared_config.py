@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.cli.doctor import examined
+from antiphon.cli.doctor import run_checks
 from antiphon.gateway.cluster.redis_store import SharedAddress, SharedStatus, address_of
 from antiphon.gateway.config.file import load_config, read_config
 from antiphon.gateway.config.settings import ConfigRefused, config_schema
@@ -143,7 +143,7 @@ def locked() -> Iterator[ValkeyServer]:
 def test_the_doctor_looks_at_it(locked: ValkeyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def seen(password: str, **options: bool) -> list[tuple[str, str]]:
         monkeypatch.setenv("SHARED", password)
-        found = list(examined(file, is_offline=options.get("is_offline", False)))
+        found = list(run_checks(file, is_offline=options.get("is_offline", False)))
         assert PASSWORD not in str(found)
         return [(one.state, one.said) for one in found if one.what == "shared"]
 

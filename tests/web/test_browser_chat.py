@@ -184,7 +184,7 @@ def test_a_server_that_was_killed_and_started_again_is_found_again(chromium: Chr
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     code = f"serve_chat('offline/plain', Path({str(tmp_path / 'chats.db')!r}), port={port})"
-    command = [sys.executable, "-c", f"from pathlib import Path; from antiphon.web.serving import serve_chat; {code}"]
+    command = [sys.executable, "-c", f"from pathlib import Path; from antiphon.web.server import serve_chat; {code}"]
 
     @contextmanager
     def started() -> Iterator[None]:

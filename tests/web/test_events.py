@@ -18,9 +18,8 @@ from antiphon.conversation.turn import EntryPosition
 from antiphon.history import AgentHistory, ModelInputEntry
 from antiphon.parts import Thinking, ToolCallRequest
 from antiphon.providers.scripted import call
-from antiphon.web.events import EntryAppended, EventBuffer, TurnStarted, frame
+from antiphon.web.event_stream import EntryAppended, EventBuffer, EventOrder, TurnStarted, frame
 from antiphon.web.live_conversation import LiveConversation
-from antiphon.web.order import InOrder
 from web.rig import Browser, Gate, Heard, names, served, text, until_finished
 
 QUESTION = "find tips for IELTS reading, then make me a plan"
@@ -91,7 +90,7 @@ def test_the_order_holds_when_the_log_is_far_ahead_of_the_events(has_usage: bool
 
     history, events = asyncio.run(played())
     told: list[str] = []
-    order = InOrder(history, lambda entry: told.append(entry.kind), lambda event: told.append(type(event).__name__))
+    order = EventOrder(history, lambda entry: told.append(entry.kind), lambda event: told.append(type(event).__name__))
     for event in events:
         if has_usage or not isinstance(event, RoundUsage):
             order.event(event)
