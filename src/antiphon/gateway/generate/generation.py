@@ -46,7 +46,7 @@ from antiphon.gateway.observe.request_trace import Passage
 from antiphon.history.ids import new_id
 from antiphon.parts import Audio, Document, Image, Part
 from antiphon.providers.model_name import check_model_name
-from antiphon.providers.router import worth_asking
+from antiphon.providers.retry import fallback_targets
 from antiphon.providers.routes import Target
 from antiphon.repair import repair
 from antiphon.repair.action import Action
@@ -208,7 +208,7 @@ class Generation:
                 if self._is_refused_as_it_came(failure.error, prepared):
                     is_rewritten = True
                     continue
-                targets = worth_asking(failure.error, target, others)
+                targets = fallback_targets(failure.error, target, others)
                 if not targets:
                     error = self._running.with_applied_wait(failure.error, tried)
                     return self._told(passed_on(self._door.format, error, target.provider))
@@ -310,7 +310,7 @@ class Generation:
     def _unreadable(self, error: WireError, prepared: Prepared) -> UpstreamFailed:
         """The failure of a provider whose answer cannot be read: nothing was shown, so the next target may be asked."""
         message = f"the provider {prepared.target.provider} gave an answer that cannot be read: {error}"
-        failed = prepared.upstream.scrubbed(ProviderError(message, "server", code=NOT_AN_ANSWER))
+        failed = prepared.upstream.scrub(ProviderError(message, "server", code=NOT_AN_ANSWER))
         self._passage.fail_attempt(failed)
         return UpstreamFailed(failed)
 
@@ -334,7 +334,7 @@ class Generation:
     def _streamed(self, reply: StreamReply, prepared: Prepared) -> Answer:
         asked = self._passage.asked
         voice: Voice
-        if prepared.is_same and reply.is_events:
+        if prepared.is_same and reply.is_event_stream:
             voice = (UsageHidingVoice if prepared.hides_usage else SameVoice)(self._wire, asked)
             if not self._is_metered and any(map(is_visible, reply.deltas)):
                 reply.reader = Skimmer.of(reply.reader, self._wire.name, b"".join(reply.held))
@@ -358,7 +358,7 @@ class Generation:
             reply,
             keeping or voice,
             self._passage,
-            scrub=prepared.upstream.scrubbed,
+            scrub=prepared.upstream.scrub,
             keep_alive=self._running.config.gateway.keep_alive_seconds,
         )
         status = 200
