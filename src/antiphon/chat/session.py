@@ -29,7 +29,7 @@ from antiphon.errors import DocumentsUnreadable, HistoryError, StoreError, Unkno
 from antiphon.history import AgentHistory, ConversationInfo, HistoryStore, ModelInputEntry
 from antiphon.history.location import data_folder_for, display_location, ensure_private_folder, open_store
 from antiphon.providers.client import ProviderClient
-from antiphon.providers.default_model import Choice
+from antiphon.providers.default_model import ModelChoice
 from antiphon.tools.builtin import PlanStore
 from antiphon.tools.registry import ToolRegistry
 from antiphon.tools.tool import Tool, ask_before_changes
@@ -129,7 +129,7 @@ class ChatSession:
     """The conversation that this session created, and its version then."""
 
     @property
-    def choice(self) -> Choice:
+    def choice(self) -> ModelChoice:
         """The default model."""
         return self._models.choice
 

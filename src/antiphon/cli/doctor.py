@@ -33,8 +33,8 @@ from antiphon.gateway.cluster.sync import store_of
 from antiphon.gateway.config.settings import Config, ConfigRefused, GatewaySettings, ProviderSettings
 from antiphon.history.location import data_folder, data_folder_for, is_postgres_url, open_store, store_location
 from antiphon.history.private_files import exposure
-from antiphon.providers.credentials.secret import Credential, masked
-from antiphon.providers.presets import plain_base_url
+from antiphon.providers.credentials.secret import Credential, mask
+from antiphon.providers.presets import normalize_base_url
 from antiphon.providers.transport.request import HttpRequest, Timeouts, Transport
 
 State: TypeAlias = Literal["ok", "warn", "fail"]
@@ -131,7 +131,7 @@ def _keys(config: Config) -> Iterator[CheckResult]:
         for key in provider.keys:
             # It was read when the configuration was; if it is gone by now, that is worth saying.
             try:
-                told = masked(Credential(secret=key).read())
+                told = mask(Credential(secret=key).read())
             except AntiphonError as error:
                 yield CheckResult("fail", "key", f"{provider.name}: {error}")
             else:
@@ -143,7 +143,7 @@ def _keys(config: Config) -> Iterator[CheckResult]:
         yield CheckResult("warn", "client keys", "none: only this machine is served; `antiphon key new` makes one")
         return
     read = [Credential(secret=one) for one in written if not one.startswith("sha256:")]
-    short = [one.shown for one in read if len(one.read()) < _SHORT_KEY]
+    short = [one.display_name for one in read if len(one.read()) < _SHORT_KEY]
     for place in short:
         yield CheckResult(
             "warn", "client keys", f"the key in {place} is short enough to guess; `antiphon key new` makes one"
@@ -186,7 +186,7 @@ async def _asked(providers: list[ProviderSettings], transport: Transport) -> lis
 
 async def _answer(provider: ProviderSettings, transport: Transport) -> tuple[CheckResult, float | None]:
     """Whether a host answers, and by how many seconds our clock is ahead of its."""
-    url = plain_base_url(provider.base_url or provider.row.base_url, provider.name)
+    url = normalize_base_url(provider.base_url or provider.row.base_url, provider.name)
     what = f"{provider.name}: {urlsplit(url).netloc}"
     try:
         response = await transport.send(HttpRequest(url=url, method="GET", timeouts=_TIMEOUTS))
