@@ -17,7 +17,7 @@ from antiphon.gateway.context import RequestContext
 from antiphon.gateway.endpoints.response_store import FORMAT, StoredResponse
 from antiphon.gateway.http.messages import Response
 from antiphon.wire import formats
-from antiphon.wire.openai_responses.item_writer import MINTED
+from antiphon.wire.openai_responses.content import GENERATED_ID_MARK
 from antiphon.wire.request import ModelRequest
 
 
@@ -87,7 +87,7 @@ def _input_items(stored: StoredResponse) -> Iterator[dict[str, Any]]:
     written = formats[FORMAT].write_request(ModelRequest(messages=stored.input)).body["input"]
     for index, item in enumerate(written):
         kind = item.setdefault("type", "message")
-        item.setdefault("id", f"{_PREFIXES.get(kind, 'msg')}{MINTED}{prefix}{index:02d}")
+        item.setdefault("id", f"{_PREFIXES.get(kind, 'msg')}{GENERATED_ID_MARK}{prefix}{index:02d}")
         if kind == "message":
             item.setdefault("status", "completed")
             if isinstance(item.get("content"), str):
