@@ -132,7 +132,7 @@ def test_usage_is_inclusive() -> None:
 
 def test_what_is_no_answer() -> None:
     for hopeless in ({}, {"content": "text"}, {"type": "error", "error": {"message": "Overloaded"}}):
-        with pytest.raises(WireError, match="content: an answer of anthropic"):
+        with pytest.raises(WireError, match="content: expected an array, got"):
             read_response(hopeless)
 
 

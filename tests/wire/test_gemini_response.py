@@ -56,7 +56,7 @@ def test_any_response_is_read_and_comes_back(body: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("candidates", ["x", 5, True])
 def test_candidates_that_are_none_are_refused(candidates: Any) -> None:
-    with pytest.raises(WireError, match="candidates: an array is expected"):
+    with pytest.raises(WireError, match="candidates: expected an array"):
         read_response({"candidates": candidates})
 
 
