@@ -205,7 +205,7 @@ def test_mistakes_are_told(here: Place, capsys: pytest.CaptureFixture[str], argu
         (["--app", "runs.the_book:trace"], "it is a function"),
         (["--app", "runs.the_book:nothing"], "there is none"),
         (["--app", "runs.the_book:book", "--ask"], "--ask"),
-        (["--store", "chats.db/no/folder.db", "--app", "runs.the_book:book"], "cannot make the folder"),
+        (["--store", "chats.db/no/folder.db", "--app", "runs.the_book:book"], "cannot create the folder"),
         (
             ["--store", "postgresql://me:not-told@127.0.0.1:1/x", "--app", "runs.the_book:book"],
             "Is the server running?",

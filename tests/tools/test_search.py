@@ -169,7 +169,7 @@ REFUSALS = [
     ((200, {"content-type": "text/html"}, b"<html>Please log in</html>"), "no search result", True),
     ((200, {}, b'{"results": [{"title": "no url"}]}'), "no search result", True),
     ((200, {}, b'{"results": "many"}'), "no search result", True),
-    ((200, {"cut": "yes"}, b'{"results": [], "and": "much more"}'), "before the answer ended", True),
+    ((200, {"cut": "yes"}, b'{"results": [], "and": "much more"}'), "before the response ended", True),
     ((200, {}, b'{"results": [' + b" " * 4_100_000), "far too much", False),
     (refusal(401, f"The key {KEY} is not valid."), "The key …cdef is not valid.", False),
 ]
@@ -198,7 +198,7 @@ def test_a_service_that_is_not_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "said"), [("env:NO_SUCH_KEY", "NO_SUCH_KEY is not set"), ("käy-käy-käy-käy", "no header can carry")]
+    ("key", "said"), [("env:NO_SUCH_KEY", "NO_SUCH_KEY is not set"), ("käy-käy-käy-käy", "an HTTP header cannot carry")]
 )
 def test_a_key_that_cannot_be_used(key: str, said: str) -> None:
     with pytest.raises(ToolError, match=said):

@@ -39,7 +39,7 @@ from antiphon.history import (
     TokenUsage,
 )
 from antiphon.history.ids import new_id
-from antiphon.history.opening import open_store
+from antiphon.history.location import open_store
 from antiphon.parts import Part, ToolCallRequest, ToolCallResult
 from antiphon.providers.call import CallReport, ProviderCallOptions
 from antiphon.providers.client import ProviderClient

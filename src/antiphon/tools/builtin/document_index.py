@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from antiphon.errors import DocumentsUnreadable
-from antiphon.history import words
+from antiphon.history import search_text
 from antiphon.history.sqlite.file import SqliteFile
 
 _WIDTH = 500
@@ -304,7 +304,7 @@ class DocumentIndex:
         self._catch_up()
         with self._file.writing() as db:
             (searched,) = db.execute("SELECT count(*) FROM documents WHERE text <> ''").fetchone()
-            whole = _ranked(db, words.match_expression(query), limit)
+            whole = _ranked(db, search_text.match_expression(query), limit)
             partly = _ranked(db, " OR ".join(map(_matching, asked)), limit + len(whole))
             numbers = [*whole, *(number for number in partly if number not in whole)][:limit]
             return FoundDocuments(
@@ -329,7 +329,7 @@ class DocumentIndex:
 
 def query_terms(query: str) -> list[str]:
     """The words of a query, Chinese in pairs, without those that say little (unless there are no others)."""
-    found = _WORD.findall(words.index_text(query).casefold())
+    found = _WORD.findall(search_text.index_text(query).casefold())
     # A run of Chinese ends with its last character alone, which its last pair has already.
     told = [word for before, word in pairwise(["", *found]) if len(word) > 1 or word.isascii() or before[1:] != word]
     telling = [word for word in dict.fromkeys(told) if word not in _STOP_WORDS]
@@ -364,5 +364,5 @@ def _index_document(db: sqlite3.Connection, path: str, stamp: str, document: Doc
         "INSERT INTO documents (path, stamp, title, text) VALUES (?, ?, ?, ?)",
         (path, stamp, document.title, document.text),
     ).lastrowid
-    spoken = (number, words.index_text(document.title), words.index_text(document.text))
+    spoken = (number, search_text.index_text(document.title), search_text.index_text(document.text))
     db.execute("INSERT INTO spoken (rowid, title, body) VALUES (?, ?, ?)", spoken)

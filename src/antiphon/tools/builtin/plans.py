@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta, Struct, structs
 
 from antiphon.errors import PlanRefused, StoreError, StoreLocked, ToolError
-from antiphon.history.words import normalised
+from antiphon.history.search_text import normalize
 from antiphon.parts import ToolCallResult, ToolExecutionStatus
 from antiphon.tools.context import ToolContext
 from antiphon.tools.tool import Tool, tool
@@ -234,7 +234,7 @@ class _PlanEditor:
         return text
 
     def day(self, given: str, where: str) -> str:
-        text = normalised(given).strip()
+        text = normalize(given).strip()
         try:
             if not text:
                 return ""

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from antiphon.errors import CredentialError, DocumentsUnreadable, StoreError, StoreLocked, ToolError, TransportError
-from antiphon.providers.credentials.secret import Credential, masked
+from antiphon.providers.credentials.secret import Credential, mask
 from antiphon.providers.transport.aiohttp_transport import AiohttpTransport
 from antiphon.providers.transport.request import HttpRequest, HttpResponse, Timeouts, Transport
 from antiphon.tools.builtin.document_index import DocumentIndex, FoundDocuments, query_terms
@@ -101,7 +101,7 @@ def _refusal(response: HttpResponse, body: bytes, key: str) -> ToolError:
     wait = response.headers.get("retry-after", "")
     if status == 429 and wait.isdecimal():
         told += f", at least {wait} s"
-    said = _detail(body).replace(key, masked(key))
+    said = _detail(body).replace(key, mask(key))
     return ToolError(f"{told} ({said})" if said else told, retry=status == 429 or status >= 500)
 
 
