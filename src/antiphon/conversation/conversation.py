@@ -225,8 +225,8 @@ class Conversation:
         """The same as a stream. A reader that stops interrupts the model; the partial answer is appended and marked."""
         await self._prepare()
         model_call = self.start_model_call(**options)
-        with model_call as said:
-            async with aclosing(said) as deltas:
+        with model_call as stream:
+            async with aclosing(stream) as deltas:
                 async for delta in deltas:
                     for read in model_call.feed(delta):
                         yield read
@@ -360,9 +360,9 @@ class Conversation:
         event = CompactionNeeded(tokens, self.token_limit)
         for callback in tuple(self._compaction_callbacks):
             try:
-                told = callback(self, event)
-                if inspect.isawaitable(told):
-                    await told
+                pending = callback(self, event)
+                if inspect.isawaitable(pending):
+                    await pending
             except Exception:
                 logger.exception("[%s] a compaction callback failed; the turn continues", self.id or "memory")
         return event
