@@ -1,7 +1,7 @@
-"""`repair`: a request whose sequence every provider takes; and seed 001's `fix_tool_call_sequence` for plain OpenAI messages.
+"""`repair` makes the sequence of a request legal; `fix_tool_call_sequence` does the same for plain OpenAI messages.
 
-Repair is gentle (law L5). What is legal comes back as the same object; repairing twice is repairing once; every piece of content
-a person or a tool wrote is kept; and if repair itself fails, the original goes through and the failure is logged.
+Repair is gentle (law L5): legal messages come back as the same object, repairing twice is repairing once, all content is kept,
+and if repair itself fails, the original is forwarded and the failure is logged.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from msgspec import structs
 
 from antiphon.errors import WireError
-from antiphon.repair.action import LEVELS, Action
-from antiphon.repair.foreign import recognised
+from antiphon.repair.action import LOG_LEVELS, Action
+from antiphon.repair.foreign_blocks import read_foreign_blocks
 from antiphon.repair.sequence import is_legal, restore_order
 from antiphon.wire import formats
 from antiphon.wire.request import Message, ModelRequest
@@ -24,7 +24,7 @@ logger = logging.getLogger("antiphon.repair")
 
 
 class Repaired(NamedTuple):
-    """A request with a legal sequence, and what was done to it (nothing: it is the same object)."""
+    """A request with a legal sequence, and the changes (none: it is the same object)."""
 
     request: ModelRequest
     actions: list[Action]
@@ -35,9 +35,11 @@ def repair(request: ModelRequest, format: str, *, request_id: str = "") -> Repai
     if format not in formats:
         raise WireError(f"unknown format {format!r}; expected one of: {', '.join(formats)}")
     try:
-        messages, actions = _repaired(request.messages, format, is_continued=_is_continued(request, format))
+        messages, actions = _repair_messages(
+            request.messages, format, is_continued=_server_has_history(request, format)
+        )
     except Exception:
-        logger.exception("[%s] repair failed; the request goes through as it came", request_id)
+        logger.exception("[%s] repair failed; forwarding the request unchanged", request_id)
         return Repaired(request, [])
     if messages is request.messages:
         return Repaired(request, actions)
@@ -55,7 +57,7 @@ def fix_tool_call_sequence(messages: list[dict[str, Any]], request_id: str = "")
 
     try:
         neutral = read_messages(messages)
-        fixed, actions = _repaired(neutral, "openai-chat", is_continued=False)
+        fixed, actions = _repair_messages(neutral, "openai-chat", is_continued=False)
         if fixed is neutral:
             return messages
         originals = {id(message): original for message, original in zip(neutral, messages, strict=True)}
@@ -64,27 +66,27 @@ def fix_tool_call_sequence(messages: list[dict[str, Any]], request_id: str = "")
             original = originals.get(id(message))
             result += [original] if original is not None else write_messages([message], [])
     except Exception:
-        logger.exception("[%s] repair failed; the messages go through as they came", request_id)
+        logger.exception("[%s] repair failed; forwarding the messages unchanged", request_id)
         return messages
     _log(actions, request_id)
     return result
 
 
-def _repaired(
+def _repair_messages(
     messages: Sequence[Message], format_name: str, *, is_continued: bool
 ) -> tuple[Sequence[Message], list[Action]]:
     actions: list[Action] = []
     rule = formats[format_name].module.sequence_rule
     if is_legal(messages, rule, is_continued=is_continued):
         return messages, actions
-    known = recognised(messages, actions)
-    if known is not messages and is_legal(known, rule, is_continued=is_continued):
-        return known, actions
-    return restore_order(known, rule, actions, keep_orphans=is_continued), actions
+    read = read_foreign_blocks(messages, actions)
+    if read is not messages and is_legal(read, rule, is_continued=is_continued):
+        return read, actions
+    return restore_order(read, rule, actions, keep_orphans=is_continued), actions
 
 
-def _is_continued(request: ModelRequest, format_name: str) -> bool:
-    """Whether the server keeps earlier messages that results may answer."""
+def _server_has_history(request: ModelRequest, format_name: str) -> bool:
+    """Whether the server has earlier messages whose calls the results may belong to."""
     if format_name != "openai-responses" or not request.native:
         return False
     extras = request.native.get("openai-responses", {})
@@ -92,10 +94,12 @@ def _is_continued(request: ModelRequest, format_name: str) -> bool:
 
 
 def _log(actions: Sequence[Action], request_id: str) -> None:
-    """One line for a repair, however much it did."""
+    """Log one line per repair."""
     if not actions:
         return
-    gravest = max(actions, key=lambda action: LEVELS[action.kind])
+    most_severe = max(actions, key=lambda action: LOG_LEVELS[action.kind])
     counts = Counter(action.kind for action in actions)
-    done = ", ".join(f"{count} {kind}" for kind, count in counts.most_common())
-    logger.log(LEVELS[gravest.kind], "[%s] repaired the sequence: %s; such as %s", request_id, done, gravest)
+    summary = ", ".join(f"{count} {kind}" for kind, count in counts.most_common())
+    logger.log(
+        LOG_LEVELS[most_severe.kind], "[%s] repaired the sequence: %s; such as %s", request_id, summary, most_severe
+    )
