@@ -58,7 +58,7 @@ def test_losses_are_told_as_text_or_json_and_strict_refuses() -> None:
     assert msgspec.json.decode(err)["path"] == "seed"
     code, out, err = antiphon(*command, "--strict", given=LOSSY)
     assert (code, out) == (1, b"")
-    assert "would lose 1 things" in err
+    assert "would drop 1 items" in err
 
 
 def test_many_bodies_a_line_each(tmp_path: Path) -> None:
