@@ -183,7 +183,7 @@ def test_ones_own_store_is_made_where_something_is_asked(
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["submit", " "], "nothing to say"),
+        (["submit", " "], "empty message"),
         (["submit", "Hello?", "--conversation", "nobodys"], "no conversation 'nobodys'"),
         (["submit", "Hello?", "--max-waiting", "0"], "try again later"),
         (["show", "nobodys"], "no run 'nobodys'"),

@@ -29,7 +29,7 @@ def test_an_approval_requested_in_the_terminal_is_decided_on_the_page(
     """Law L11: neither another surface nor one without --ask runs the call; a person decides."""
     code, _, err = antiphon_chat(tmp_path, "--ask", "-p", "make me a plan to learn Spanish")
     assert code == 1
-    assert "create_plan must be allowed first" in err
+    assert "create_plan needs approval" in err
     with web_chat(tmp_path, "--resume") as chat, window(chromium, chat.browser.port) as shown:
         conversation = chat.address.rpartition("/")[2]
         state = chat.browser.show(conversation)

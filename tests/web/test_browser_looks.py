@@ -58,7 +58,7 @@ def test_a_conversation_by_keyboard_alone(chromium: Chromium, chat: tuple[Browse
         keyboard.press("Alt+k")
         expect(shown.page.locator("#search")).to_be_focused()
         keyboard.press("Alt+n")
-        expect(shown.thread).to_contain_text("What shall we look into?")
+        expect(shown.thread).to_contain_text("What would you like to do?")
 
 
 def test_chips_and_plans_work_by_keyboard_and_say_what_they_are(chromium: Chromium, chat: tuple[Browser, str]) -> None:
