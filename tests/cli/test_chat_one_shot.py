@@ -199,7 +199,7 @@ def test_an_end_by_a_bound_is_stated(tmp_path: Path) -> None:
     with ScriptedServer(answer(streamed("Enough."))) as server:
         code, out, err = antiphon(tmp_path, "-p", "plans?", environment=model_at(server))
     assert (code, out.strip()) == (0, "Enough.")
-    assert err.startswith("antiphon: the model repeated the same calls"), err
+    assert err.startswith("antiphon: stopped: the model repeated the same calls"), err
     with ScriptedServer(answer(streamed())) as server:
         code, out, err = antiphon(tmp_path, "-p", "plans?", environment=model_at(server))
     assert (code, out.strip()) == (1, "")

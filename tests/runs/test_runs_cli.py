@@ -134,7 +134,7 @@ def test_following_is_left_with_ctrl_c_and_the_run_goes_on(here: Place, capsys: 
                     assert line, "it ended before the call began"
                 following.send_signal(signal.SIGINT)
                 assert following.wait(30) == 130
-                assert "goes on" in following.stderr.read()
+                assert "continues" in following.stderr.read()
             finally:
                 following.kill()
         assert "is asked to end" in told(capsys, "cancel", run.id, "--reason", "enough")
@@ -165,7 +165,7 @@ def test_following_in_a_background_job_ignores_sigint(here: Place) -> None:
                 out, err = following.communicate(timeout=30)
             finally:
                 following.kill()
-        assert (following.returncode, "goes on" in err) == (1, False)
+        assert (following.returncode, "continues" in err) == (1, False)
         assert "is cancelled" in err, out + err
 
 
@@ -205,7 +205,7 @@ def test_mistakes_are_told(here: Place, capsys: pytest.CaptureFixture[str], argu
         (["--app", "runs.the_book:trace"], "it is a function"),
         (["--app", "runs.the_book:nothing"], "there is none"),
         (["--app", "runs.the_book:book", "--ask"], "--ask"),
-        (["--store", "chats.db/no/folder.db", "--app", "runs.the_book:book"], "cannot make the folder"),
+        (["--store", "chats.db/no/folder.db", "--app", "runs.the_book:book"], "cannot create the folder"),
         (
             ["--store", "postgresql://me:not-told@127.0.0.1:1/x", "--app", "runs.the_book:book"],
             "Is the server running?",

@@ -173,7 +173,7 @@ def test_a_lost_network_is_said_and_the_turn_goes_on_behind_it(chromium: Chromiu
         shown.open().say("wait for me")
         shown.sees("First half,")
         shown.page.context.set_offline(True)
-        expect(shown.page.locator("#notices")).to_contain_text("What you write is kept")
+        expect(shown.page.locator("#notices")).to_contain_text("Your draft is saved")
         gate.open()
         shown.page.context.set_offline(False)
         shown.sees("second half.")
@@ -200,10 +200,10 @@ def test_a_server_that_was_killed_and_started_again_is_found_again(chromium: Chr
     with window(chromium, port) as shown:
         with started():
             shown.open().ask("Hello")
-        expect(shown.page.locator("#notices")).to_contain_text("The connection is lost")
+        expect(shown.page.locator("#notices")).to_contain_text("Connection lost")
         shown.box.fill("Are you back?")
         with started():
-            expect(shown.page.locator("#notices")).to_contain_text("Connected again")
+            expect(shown.page.locator("#notices")).to_contain_text("Reconnected")
             expect(shown.box).to_have_value("Are you back?")
             shown.ask("Are you back?")
             kinds = [entry["kind"] for entry in Browser(port).show(shown.conversation)["entries"]]
