@@ -32,7 +32,7 @@ from antiphon.conversation import (
 )
 from antiphon.errors import ConversationError
 from antiphon.history import ContextEntry, ModelOutputEntry, ToolCallResultsEntry
-from antiphon.history.usage import TokenUsage
+from antiphon.history.entries import TokenUsage
 from antiphon.parts import Refusal, Text, Thinking, ToolCallRequest
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.scripted import FunctionModel, Item, Said, ScriptedModel, call

@@ -17,7 +17,7 @@ from antiphon.gateway.generate.charging import charged_tokens, prompt_estimate
 from antiphon.gateway.generate.encoders import without_usage
 from antiphon.gateway.generate.prepare import asking_for_usage, asks_for_usage
 from antiphon.gateway.observe.request_trace import Passage
-from antiphon.history.usage import TokenUsage
+from antiphon.history.entries import TokenUsage
 from antiphon.parts import Text, text_of
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.output import ProviderError

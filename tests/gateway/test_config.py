@@ -130,7 +130,7 @@ REFUSED: dict[str, tuple[str, list[tuple[int, str, str]]]] = {
     ),
     "a password in the address": (
         f'{PROVIDER}base_url = "https://me:{KEY}@host/v1"\n',
-        [(3, "providers[0].base_url", "holds a user name or a password")],
+        [(3, "providers[0].base_url", "contains a user name or password")],
     ),
     "a key behind env:": (f'{PROVIDER}keys = ["env:{KEY}"]\n', [(3, "providers[0].keys[0]", "names no variable")]),
     "no variable": (f'{PROVIDER}keys = ["env:NOT_SET"]\n', [(3, "providers[0].keys[0]", "NOT_SET is not set")]),
@@ -138,8 +138,8 @@ REFUSED: dict[str, tuple[str, list[tuple[int, str, str]]]] = {
         f'{PROVIDER}keys = ["env:", "file:"]\n',
         [(3, "providers[0].keys[0]", "which variable"), (3, "providers[0].keys[1]", "which file")],
     ),
-    "no file": (f'{PROVIDER}keys = ["file:gone"]\n', [(3, "providers[0].keys[0]", "gone cannot be read: No such file")]),
-    "a folder as a key": (f'{PROVIDER}keys = ["file:."]\n', [(3, "providers[0].keys[0]", "cannot be read")]),
+    "no file": (f'{PROVIDER}keys = ["file:gone"]\n', [(3, "providers[0].keys[0]", "gone: No such file")]),
+    "a folder as a key": (f'{PROVIDER}keys = ["file:."]\n', [(3, "providers[0].keys[0]", "cannot read the key file")]),
     "a hash for a provider": (
         f'{PROVIDER}keys = ["sha256:{"0" * 64}"]\n',
         [(3, "providers[0].keys[0]", "never written into this file")],
@@ -178,7 +178,7 @@ REFUSED: dict[str, tuple[str, list[tuple[int, str, str]]]] = {
     ),
     "dialect": (f'{MINE}dialect = "mistrall"\n', [(5, "providers[0].dialect", "did you mean mistral")]),
     "no address": ('[[providers]]\nname = "x"\nformat = "openai-chat"\n', [(1, "providers[0].base_url", "is missing")]),
-    "bad address": (f'{PROVIDER}base_url = "ftp://host"\n', [(3, "providers[0].base_url", "is no http or https address")]),
+    "bad address": (f'{PROVIDER}base_url = "ftp://host"\n', [(3, "providers[0].base_url", "is not an http or https URL")]),
     "in a circle": (
         f'{PROVIDER}base_url = "http://localhost:8181/v1"\n',
         [(3, "providers[0].base_url", "is this gateway itself")],

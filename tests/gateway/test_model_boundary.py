@@ -45,7 +45,7 @@ def test_invalid_names_are_refused_by_check_router_and_address(name: str) -> Non
         lambda: check_model_name(name),
         lambda: router.resolve(name),
         lambda: router.resolve(f"openai/{name}"),
-        lambda: PRESETS["azure-openai"].address("https://h", name),
+        lambda: PRESETS["azure-openai"].url_for("https://h", name),
     ):
         with pytest.raises(InvalidModelName, match="model: the name"):
             refuse()
@@ -57,8 +57,8 @@ def test_names_that_models_have_are_accepted(name: str) -> None:
 
 
 def test_a_name_in_the_middle_of_a_path_is_one_segment() -> None:
-    assert "/deployments/gpt-4%2Fextensions/chat/" in PRESETS["azure-openai"].address("https://h", "gpt-4/extensions")
-    assert "/models/org/name:stream" in PRESETS["gemini"].address("https://h", "org/name")
+    assert "/deployments/gpt-4%2Fextensions/chat/" in PRESETS["azure-openai"].url_for("https://h", "gpt-4/extensions")
+    assert "/models/org/name:stream" in PRESETS["gemini"].url_for("https://h", "org/name")
 
 
 @pytest.fixture(scope="module")

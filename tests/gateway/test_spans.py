@@ -14,7 +14,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from antiphon.gateway.observe.request_trace import Passage
 from antiphon.gateway.observe.tracing import Spans, started_spans
-from antiphon.history.usage import TokenUsage
+from antiphon.history.entries import TokenUsage
 from antiphon.providers.call import Attempt
 from antiphon.wire.output import ProviderError
 from local_server import LocalServer

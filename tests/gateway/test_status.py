@@ -21,7 +21,7 @@ from antiphon.gateway.observe.recent import MINUTES, Minute, RecentRequests, Req
 from antiphon.gateway.observe.request_trace import Passage
 from antiphon.gateway.observe.status import Reload, Status, status_json, status_of
 from antiphon.gateway.observe.status_page import PAGE_HEADERS, status_answer, status_page
-from antiphon.history.usage import TokenUsage
+from antiphon.history.entries import TokenUsage
 from antiphon.providers.call import Attempt
 from antiphon.providers.credentials.health import CredentialStatus, ModelStatus
 from antiphon.repair.action import Action

@@ -15,7 +15,7 @@ import antiphon as ap
 from antiphon.chat.models import ChatModels
 from antiphon.chat.toolbox import Toolboxes
 from antiphon.history import SqliteStore
-from antiphon.providers.default_model import Choice
+from antiphon.providers.default_model import ModelChoice
 from antiphon.providers.router import ProviderRouter
 from antiphon.providers.scripted import call
 from antiphon.web.app import ChatApp
@@ -61,7 +61,7 @@ async def answer(context: Sequence[Any], options: ap.ProviderCallOptions) -> Asy
 def main(store: str, marks: str) -> None:
     """Serve until killed."""
     model = ap.FunctionModel(answer, name="caller")
-    talking = ChatModels(ProviderRouter({"caller": model}, environ={}), Choice("caller", "a test", "None."))
+    talking = ChatModels(ProviderRouter({"caller": model}, environ={}), ModelChoice("caller", "a test", "None."))
     with SqliteStore(store) as conversations:
         app = ChatApp(
             conversations,

@@ -19,7 +19,7 @@ from antiphon.gateway.access.client_keys import ClientKeys
 from antiphon.gateway.config.settings import ClientKeySettings, Config, GatewaySettings
 from antiphon.history import HistoryStore, SqliteStore
 from antiphon.providers.client import ProviderClient
-from antiphon.providers.default_model import Choice
+from antiphon.providers.default_model import ModelChoice
 from antiphon.providers.router import ProviderRouter
 from antiphon.web.app import ChatApp
 from antiphon.web.server import serve_app
@@ -145,11 +145,13 @@ def text(events: Sequence[Heard]) -> str:
 def models(*clients: ProviderClient) -> ChatModels:
     """Models by the names of their clients; the first is taken by default."""
     router = ProviderRouter({client.name: client for client in clients}, environ={})
-    return ChatModels(router, Choice(clients[0].name, "a script", "Change the test."), [one.name for one in clients])
+    return ChatModels(
+        router, ModelChoice(clients[0].name, "a script", "Change the test."), [one.name for one in clients]
+    )
 
 
 OFFLINE = ChatModels(
-    ProviderRouter(default="offline/plain", environ={}), Choice("offline/plain", "offline", "Set a key."), ()
+    ProviderRouter(default="offline/plain", environ={}), ModelChoice("offline/plain", "offline", "Set a key."), ()
 )
 
 

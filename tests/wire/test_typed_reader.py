@@ -73,7 +73,12 @@ PLAIN: dict[str, dict[str, Any]] = {
                 "role": "user",
                 "content": [
                     {"type": "tool_result", "tool_use_id": "toolu_1", "content": "rain"},
-                    {"type": "tool_result", "tool_use_id": "toolu_2", "is_error": True, "content": [{"type": "odd"}]},
+                    {
+                        "type": "tool_result",
+                        "tool_use_id": "toolu_2",
+                        "is_error": True,
+                        "content": [{"type": "text", "text": "sun"}],
+                    },
                     {"type": "tool_result", "tool_use_id": "toolu_2", "cache_control": MARK},
                     {"type": "text", "text": "And?", "cache_control": MARK},
                 ],
@@ -124,7 +129,7 @@ def test_every_recorded_body_is_read_the_same_from_its_bytes(name: str) -> None:
         assert read(name, data) == read(name, msgspec.json.decode(data))
 
 
-TYPED = ("openai-chat",)
+TYPED = ("openai-chat", "anthropic", "gemini")
 UNUSUAL: dict[str, list[Any]] = {
     "openai-chat": [
         {"role": "assistant", "content": "x", "reasoning_content": "y"},
@@ -147,6 +152,23 @@ UNUSUAL: dict[str, list[Any]] = {
         {"type": "message", "id": "msg_1", "role": "assistant", "content": [{"type": "output_text", "text": "x"}]},
         {"role": "user", "content": "x", "name": "f"},
         {"type": "web_search_call", "id": "ws_1"},
+        7,
+    ],
+    "anthropic": [
+        {"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": "https://a.b/c.png"}}]},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "toolu_9", "name": "f", "input": []}]},
+        {"role": "system", "content": "x"},
+        {"role": "user", "content": "x", "odd": 1},
+        7,
+    ],
+    "gemini": [
+        {"role": "user", "parts": [{"inlineData": {"mimeType": "image/png", "data": "AAAA"}}]},
+        {
+            "role": "model",
+            "parts": [{"functionCall": {"name": "f", "args": {}}}, {"text": "x", "thoughtSignature": "y"}],
+        },
+        {"role": "user", "parts": [{"function_response": {"name": "weather", "response": {"output": "x"}}}]},
+        {"parts": [{"text": "x"}]},
         7,
     ],
 }

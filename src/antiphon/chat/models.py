@@ -20,8 +20,8 @@ from antiphon.history import (
 )
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
-from antiphon.providers.default_model import OFFERS, OFFLINE, SERVERS, Choice, default_model
-from antiphon.providers.presets import PRESETS, Preset, first_set
+from antiphon.providers.default_model import LOCAL_SERVERS, OFFLINE, PREFERRED, ModelChoice, default_model
+from antiphon.providers.presets import PRESETS, Preset, first_set_variable
 from antiphon.providers.router import ProviderRouter
 from antiphon.wire.delta import Finished, ModelOutputDelta, PartDelta, UsageReported
 
@@ -35,7 +35,7 @@ class ChatModels:
     def __init__(
         self,
         router: ProviderRouter,
-        choice: Choice,
+        choice: ModelChoice,
         names: Sequence[str] = (),
         check: Callable[[str], object] | None = None,
     ) -> None:
@@ -111,9 +111,11 @@ def models_from_environment(environ: Mapping[str, str], model: str | ProviderCli
     offer = default_model(environ)
     if isinstance(model, ProviderClient):
         router = ProviderRouter({model.name: model}, default=model.name, environ=environ)
-        return ChatModels(router, Choice(model.name, "given by the program", "Name another as provider/model."), ())
+        return ChatModels(
+            router, ModelChoice(model.name, "given by the program", "Name another as provider/model."), ()
+        )
     if model and model != offer.model:
-        choice = Choice(model, "as you asked", "Name another model as provider/model to change it.")
+        choice = ModelChoice(model, "as you asked", "Name another model as provider/model to change it.")
     else:
         choice = offer
     router = ProviderRouter(default=choice.model, environ=environ)
@@ -122,9 +124,9 @@ def models_from_environment(environ: Mapping[str, str], model: str | ProviderCli
 
 
 def _available_models(environ: Mapping[str, str]) -> Iterator[str]:
-    for provider, model in (*OFFERS, *SERVERS):
+    for provider, model in (*PREFERRED, *LOCAL_SERVERS):
         preset = PRESETS[provider]
-        if first_set(_key_variables(preset) if preset.needs_key else preset.base_url_variables, environ):
+        if first_set_variable(_key_variables(preset) if preset.needs_key else preset.base_url_variables, environ):
             yield f"{provider}/{model}"
 
 
@@ -145,7 +147,7 @@ def _origins(entries: Iterable[HistoryEntry]) -> Iterator[str]:
 
 def models_needing_key(available: Sequence[str]) -> list[tuple[str, str]]:
     """Models that a key would make available: the name, and the variable to set."""
-    offered = ((f"{name}/{model}", PRESETS[name].key_variables[0]) for name, model in OFFERS)
+    offered = ((f"{name}/{model}", PRESETS[name].key_variables[0]) for name, model in PREFERRED)
     return [(name, variable) for name, variable in offered if name not in available]
 
 
@@ -156,14 +158,14 @@ def find_model(wanted: str, available: Sequence[str], router: ProviderRouter, en
     try:
         provider = router.resolve(name)[0].provider
     except RoutingError:
-        offered = [*available, *(f"{provider}/{model}" for provider, model in OFFERS)]
+        offered = [*available, *(f"{provider}/{model}" for provider, model in PREFERRED)]
         parts = {part: name for name in reversed(offered) for part in (name, name.partition("/")[2])}
         near = dict.fromkeys(parts[part] for part in difflib.get_close_matches(wanted, parts, n=3))
         if not near:
             raise
         raise RoutingError(f"unknown model {wanted!r}; did you mean {' or '.join(near)}?") from None
     preset = PRESETS.get(provider)
-    if preset is not None and preset.needs_key and not first_set(_key_variables(preset), environ):
+    if preset is not None and preset.needs_key and not first_set_variable(_key_variables(preset), environ):
         raise ProviderSetupError(
             f"{name} needs a key: set {' or '.join(_key_variables(preset))}; offline/plain needs none"
         )

@@ -25,12 +25,11 @@ from antiphon.chat.models import (
 )
 from antiphon.chat.toolbox import Toolboxes
 from antiphon.conversation import Conversation, ToolLoop
-from antiphon.errors import DocumentsUnreadable, HistoryError, StoreError, StoreReadOnly, UnknownConversation
+from antiphon.errors import DocumentsUnreadable, HistoryError, StoreError, UnknownConversation
 from antiphon.history import AgentHistory, ConversationInfo, HistoryStore, ModelInputEntry
-from antiphon.history.opening import folder_of, open_store, shown
-from antiphon.history.private_files import make_private_folder
+from antiphon.history.location import data_folder_for, display_location, ensure_private_folder, open_store
 from antiphon.providers.client import ProviderClient
-from antiphon.providers.default_model import Choice
+from antiphon.providers.default_model import ModelChoice
 from antiphon.tools.builtin import PlanStore
 from antiphon.tools.registry import ToolRegistry
 from antiphon.tools.tool import Tool, ask_before_changes
@@ -38,11 +37,7 @@ from antiphon.tools.tool import Tool, ask_before_changes
 
 def open_chat_store(location: str | Path) -> HistoryStore:
     """The store at a location; the folder of a file is created."""
-    folder = folder_of(location)
-    try:
-        make_private_folder(folder)
-    except OSError as error:
-        raise StoreReadOnly(f"cannot create the folder {folder}: {error.strerror or error}") from error
+    ensure_private_folder(data_folder_for(location))
     return open_store(location)
 
 
@@ -96,7 +91,7 @@ class ChatSettings(Struct, frozen=True, kw_only=True):
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         """The fields, without a password in the address of the store (law L10)."""
-        return list((structs.asdict(self) | {"store": shown(self.store)}).items())
+        return list((structs.asdict(self) | {"store": display_location(self.store)}).items())
 
     def __repr__(self) -> str:
         return f"ChatSettings({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
@@ -108,7 +103,7 @@ class ChatSession:
     def __init__(self, settings: ChatSettings, environ: Mapping[str, str] = os.environ) -> None:
         self.settings = settings
         self._environ = environ
-        self.folder = folder_of(settings.store)
+        self.folder = data_folder_for(settings.store)
         self._models = models_from_environment(environ)
         model = self._resolve_model(settings.model) if settings.model else ""
         if settings.folder is not None and not settings.folder.is_dir():
@@ -134,7 +129,7 @@ class ChatSession:
     """The conversation that this session created, and its version then."""
 
     @property
-    def choice(self) -> Choice:
+    def choice(self) -> ModelChoice:
         """The default model."""
         return self._models.choice
 

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from antiphon.errors import StoreReadOnly
-from antiphon.history.private_files import make_private_folder
+from antiphon.history.location import ensure_private_folder
 from antiphon.tools.builtin import PlanStore, plan_tools, search_tool
 from antiphon.tools.registry import ToolRegistry
 from antiphon.tools.tool import Tool
@@ -63,10 +62,7 @@ class Toolboxes:
     def _plans_path(self, owner: str) -> str | Path:
         if self._data_dir is None:
             return ":memory:"
-        try:
-            make_private_folder(self._data_dir)
-        except OSError as error:
-            raise StoreReadOnly(f"the folder {self._data_dir} cannot be made: {error.strerror or error}") from error
+        ensure_private_folder(self._data_dir)
         # An owner's name may hold anything; its digest is a name for a file.
         suffix = f"-{hashlib.sha256(owner.encode()).hexdigest()[:16]}" if owner else ""
         return self._data_dir / f"plans{suffix}.db"

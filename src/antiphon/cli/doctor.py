@@ -26,16 +26,15 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from antiphon import __version__
-from antiphon.cli.history import store_location
 from antiphon.cli.serve import add_config, configured_by
 from antiphon.cli.terminal import joined, styled, write, write_json
 from antiphon.errors import AntiphonError, StoreError
 from antiphon.gateway.cluster.sync import store_of
 from antiphon.gateway.config.settings import Config, ConfigRefused, GatewaySettings, ProviderSettings
-from antiphon.history.opening import data_folder, folder_of, is_server, open_store
+from antiphon.history.location import data_folder, data_folder_for, is_postgres_url, open_store, store_location
 from antiphon.history.private_files import exposure
-from antiphon.providers.credentials.secret import Credential, masked
-from antiphon.providers.presets import plain_base_url
+from antiphon.providers.credentials.secret import Credential, mask
+from antiphon.providers.presets import normalize_base_url
 from antiphon.providers.transport.request import HttpRequest, Timeouts, Transport
 
 State: TypeAlias = Literal["ok", "warn", "fail"]
@@ -132,7 +131,7 @@ def _keys(config: Config) -> Iterator[CheckResult]:
         for key in provider.keys:
             # It was read when the configuration was; if it is gone by now, that is worth saying.
             try:
-                told = masked(Credential(secret=key).read())
+                told = mask(Credential(secret=key).read())
             except AntiphonError as error:
                 yield CheckResult("fail", "key", f"{provider.name}: {error}")
             else:
@@ -144,7 +143,7 @@ def _keys(config: Config) -> Iterator[CheckResult]:
         yield CheckResult("warn", "client keys", "none: only this machine is served; `antiphon key new` makes one")
         return
     read = [Credential(secret=one) for one in written if not one.startswith("sha256:")]
-    short = [one.shown for one in read if len(one.read()) < _SHORT_KEY]
+    short = [one.display_name for one in read if len(one.read()) < _SHORT_KEY]
     for place in short:
         yield CheckResult(
             "warn", "client keys", f"the key in {place} is short enough to guess; `antiphon key new` makes one"
@@ -187,7 +186,7 @@ async def _asked(providers: list[ProviderSettings], transport: Transport) -> lis
 
 async def _answer(provider: ProviderSettings, transport: Transport) -> tuple[CheckResult, float | None]:
     """Whether a host answers, and by how many seconds our clock is ahead of its."""
-    url = plain_base_url(provider.base_url or provider.row.base_url, provider.name)
+    url = normalize_base_url(provider.base_url or provider.row.base_url, provider.name)
     what = f"{provider.name}: {urlsplit(url).netloc}"
     try:
         response = await transport.send(HttpRequest(url=url, method="GET", timeouts=_TIMEOUTS))
@@ -279,7 +278,7 @@ def _writable(what: str, file: Path) -> CheckResult:
 def _store(is_offline: bool) -> CheckResult:
     """Whether the store can be used; of a server, whether it answers and knows us."""
     place = store_location(None)
-    if not is_server(place):
+    if not is_postgres_url(place):
         return _writable("store", Path(place))
     if is_offline:
         return CheckResult("ok", "store", "on a server; not asked")
@@ -293,8 +292,8 @@ def _store(is_offline: bool) -> CheckResult:
 def _exposed(state: Path | None) -> Iterator[CheckResult]:
     """The files and folders with conversations, plans and responses that other users of the machine can get at."""
     place = store_location(None)
-    folder = folder_of(place)
-    ours = [] if is_server(place) else [Path(place)]
+    folder = data_folder_for(place)
+    ours = [] if is_postgres_url(place) else [Path(place)]
     ours += [*sorted(folder.glob("plans*.db")), folder / "documents.index.db", *([state] if state else [])]
     files = [file.with_name(file.name + end) for file in ours for end in ("", "-wal", "-shm")]
     for path in ([folder] if folder == data_folder() else []) + files:

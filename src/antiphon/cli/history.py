@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -15,10 +14,9 @@ from antiphon.cli.bodies import atomic_write
 from antiphon.cli.terminal import data_writer, joined, styled, table, write, write_json
 from antiphon.errors import StoreError, UnknownConversation
 from antiphon.history import ConversationInfo, HistoryEntry, HistoryStore, SearchHit, encode_entry
-from antiphon.history.copying import Came, Copied, copy_conversation
 from antiphon.history.entries import TITLES
-from antiphon.history.opening import data_folder, is_server, open_store
-from antiphon.history.private_files import make_private_folder
+from antiphon.history.export import CopyResult, CopyStatus, copy_conversation
+from antiphon.history.location import is_postgres_url, open_location, store_location
 from antiphon.history.transcript import entry_lines
 
 _SHOWN_LINES = 12
@@ -77,22 +75,9 @@ def run(arguments: argparse.Namespace) -> int:
     place = store_location(arguments.store)
     if arguments.action == "copy":
         return _copy(place, arguments)
-    with open_cli_store(place, create=arguments.action == "import") as store:
+    with open_location(place, create=arguments.action == "import") as store:
         code: int = _ACTIONS[arguments.action](store, arguments)
     return code
-
-
-def store_location(given: str | None) -> str | Path:
-    """The store that is meant: the one given, the one in the environment, or the user's own; a server by its address."""
-    place = given or os.environ.get("ANTIPHON_STORE", "")
-    return place if is_server(place) else store_path(given)
-
-
-def store_path(given: str | None) -> Path:
-    """The file that is meant: the one given, the one in the environment, or the user's own."""
-    if given or (given := os.environ.get("ANTIPHON_STORE")):
-        return Path(given)
-    return data_folder() / "history.db"
 
 
 def _list(store: HistoryStore, arguments: argparse.Namespace) -> int:
@@ -261,7 +246,7 @@ def _add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="for scripts")
 
 
-_STATUS_TEXT: dict[Came, str] = {
+_STATUS_TEXT: dict[CopyStatus, str] = {
     "copied": "copied",
     "grown": "brought up to date",
     "same": "there already, the same",
@@ -285,11 +270,11 @@ def _copy(place: str | Path, arguments: argparse.Namespace) -> int:
     source_place, target_place = arguments.source or place, arguments.target
     if _same(source_place, target_place):
         raise StoreError("--from and --to are the same store; there is nothing to copy")
-    with open_cli_store(source_place) as source, open_cli_store(target_place, create=True) as target:
+    with open_location(source_place, create=False) as source, open_location(target_place) as target:
         asked = _everything(source) if arguments.all else [source.info(each).id for each in arguments.conversations]
         came = [_copied(source, target, each, number, len(asked)) for number, each in enumerate(asked, 1)]
     _progress("")
-    counts = {state: sum(1 for each in came if each.came == state) for state in _STATUS_TEXT}
+    counts = {state: sum(1 for each in came if each.status == state) for state in _STATUS_TEXT}
     told = ", ".join(f"{count} {_STATUS_TEXT[state]}" for state, count in counts.items() if count)
     write(
         [f"{len(came)} conversations, {sum(each.entries for each in came)} entries written: {told or 'nothing to do'}"]
@@ -297,30 +282,16 @@ def _copy(place: str | Path, arguments: argparse.Namespace) -> int:
     return 1 if counts["differs"] else 0
 
 
-def open_cli_store(place: str | Path, *, create: bool = False) -> HistoryStore:
-    """The store at a place. A file that cannot be written is opened to be read; one that may be made gets its folder."""
-    if isinstance(place, str) and is_server(place):
-        return open_store(place, create=create)
-    path = Path(place)
-    if create:
-        try:
-            make_private_folder(path.parent)
-        except OSError as error:
-            raise StoreError(f"cannot create the folder {path.parent}: {error.strerror or error}") from error
-    read_only = path.exists() and not (os.access(path, os.W_OK) and os.access(path.absolute().parent, os.W_OK))
-    return open_store(path, create=create, read_only=read_only)
-
-
-def _copied(source: HistoryStore, target: HistoryStore, conversation: str, number: int, total: int) -> Copied:
+def _copied(source: HistoryStore, target: HistoryStore, conversation: str, number: int, total: int) -> CopyResult:
     _progress(f"{number} of {total}: {conversation}")
     try:
         came = copy_conversation(source, target, conversation)
     except UnknownConversation:
-        came = Copied(conversation, "gone")
-    if came.came != "copied":
+        came = CopyResult(conversation, "gone")
+    if came.status != "copied":
         _progress("")
         more = f", {came.entries} new entries" if came.entries else ""
-        write([f"{conversation}  {_STATUS_TEXT[came.came]}{more}{f' ({came.why})' if came.why else ''}"])
+        write([f"{conversation}  {_STATUS_TEXT[came.status]}{more}{f' ({came.detail})' if came.detail else ''}"])
     return came
 
 
@@ -330,7 +301,7 @@ def _everything(source: HistoryStore) -> Sequence[str]:
 
 
 def _same(source: str | Path, target: str | Path) -> bool:
-    if is_server(source) or is_server(target):
+    if is_postgres_url(source) or is_postgres_url(target):
         return source == target
     return Path(source).absolute() == Path(target).absolute()
 

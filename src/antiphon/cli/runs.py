@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from antiphon.cli.history import open_cli_store, store_location
 from antiphon.cli.terminal import data_writer, ellipsize, styled, table, write, write_error, write_json
 from antiphon.errors import ConversationError, RunRefused, UnknownConversation
 from antiphon.history import HistoryEntry, Run, encode_entry
 from antiphon.history.entries import TITLES
+from antiphon.history.location import open_location, store_location
 from antiphon.history.transcript import entry_lines
 from antiphon.runs import Runs
 
@@ -71,7 +71,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Open the store and do what was asked."""
-    with open_cli_store(store_location(arguments.store), create=arguments.action == "submit") as store:
+    with open_location(store_location(arguments.store), create=arguments.action == "submit") as store:
         code: int = _ACTIONS[arguments.action](Runs(store), arguments)
     return code
 

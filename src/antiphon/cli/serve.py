@@ -15,12 +15,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from antiphon.cli.history import store_location
 from antiphon.cli.terminal import write, write_error, write_json
 from antiphon.gateway.access.client_keys import ClientKeys
 from antiphon.gateway.cluster.redis_store import address_of
 from antiphon.gateway.config.file import load_config, offered
 from antiphon.gateway.config.settings import Config, ProviderSettings, config_schema
+from antiphon.history.location import store_location
 
 _HIGHEST_PORT = 65_535
 _MOST_WORKERS = 256

@@ -18,13 +18,12 @@ from random import uniform
 
 from antiphon.chat.models import find_model, models_from_environment
 from antiphon.chat.toolbox import Toolboxes
-from antiphon.cli.history import open_cli_store, store_location
 from antiphon.cli.terminal import write_error
 from antiphon.conversation import Conversation, ToolLoop
 from antiphon.errors import RunBookRefused, StoreUnreachable
 from antiphon.gateway.observe.logs import configure_logs
 from antiphon.history import AgentHistory, HistoryStore, Run
-from antiphon.history.opening import folder_of
+from antiphon.history.location import data_folder_for, open_location, store_location
 from antiphon.providers.presets import PRESETS
 from antiphon.runs import RunBook, Worker, book_at
 from antiphon.tools.tool import ask_before_changes
@@ -100,7 +99,7 @@ async def _opened(place: str | Path, *, is_patient: bool) -> HistoryStore:
     wait, told = 0.5, ""
     while True:
         try:
-            return await asyncio.to_thread(open_cli_store, place, create=True)
+            return await asyncio.to_thread(open_location, place, create=True)
         except StoreUnreachable as error:
             if not is_patient:
                 raise
@@ -122,7 +121,7 @@ async def _book(arguments: argparse.Namespace, place: str | Path) -> AsyncIterat
         return
     offer = models_from_environment(os.environ)
     write_error(f"antiphon: {offer.choice}")
-    toolboxes = Toolboxes(folder_of(place))
+    toolboxes = Toolboxes(data_folder_for(place))
     approval = ask_before_changes if arguments.ask else None
     registry = toolboxes.of("").registry
     book = RunBook()

@@ -44,7 +44,7 @@ from antiphon.history import (
     TokenUsage,
 )
 from antiphon.history.ids import new_id
-from antiphon.history.opening import open_store
+from antiphon.history.location import open_store
 from antiphon.parts import Part, ToolCallRequest, ToolCallResult
 from antiphon.providers.call import CallReport, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
@@ -279,12 +279,8 @@ class Conversation:
         if type(entry) is ModelOutputEntry:
             # Before the output, so that its calls are never in the log without the request (law L11).
             executor = model_call.executor or self.executor
-            find_tool = executor.registry.get
-            for_approval = [
-                part.tool_call_id
-                for part in entry.content
-                if type(part) is ToolCallRequest and executor.needs_approval(find_tool(part.tool_name), part)
-            ]
+            calls = [part for part in entry.content if type(part) is ToolCallRequest]
+            for_approval = executor.calls_for_approval(calls) if calls else ()
             if for_approval:
                 request_approval(self.history, for_approval, model_call.source)
         self.history.append(entry)

@@ -113,13 +113,14 @@ class ModelCall(Struct, eq=False):
                     add = self.tracker.add
                     async for delta in said:
                         add(delta)
+                    self.is_complete = True
                 else:
                     async for delta in said:
                         _notify(self.feed(delta), listener)
+                    _notify(self.finish(), listener)
             except BaseException:
                 await said.aclose()
                 raise
-            _notify(self.finish(), listener)
 
     def feed(self, delta: ModelOutputDelta) -> Sequence[ModelOutputDelta]:
         """Take a delta in; what it means to whoever listens."""

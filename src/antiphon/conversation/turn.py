@@ -35,7 +35,7 @@ from antiphon.history import (
     ToolCallResultsEntry,
     ToolCallStartedEntry,
 )
-from antiphon.history.effective import EffectiveSpans, effective_entries
+from antiphon.history.snapshot import EffectiveSpans, effective_entries
 from antiphon.parts import ToolCallRequest, ToolExecutionStatus
 from antiphon.tools.call_runner import CallState
 

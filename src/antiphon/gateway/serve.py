@@ -36,7 +36,7 @@ from antiphon.gateway.observe.metrics import Metrics
 from antiphon.gateway.observe.recent import RecentRequests
 from antiphon.gateway.observe.tracing import started_spans
 from antiphon.providers.transport.aiohttp_transport import AiohttpTransport
-from antiphon.providers.transport.client import DirectTransport
+from antiphon.providers.transport.client import HttpClient
 
 logger = logging.getLogger("antiphon.gateway")
 
@@ -91,7 +91,7 @@ async def serve(
     metrics = Metrics((model.name for model in config.models), version=__version__, files=files)
     shared = shared_by(config.gateway, environ, lambda: gateway.running.pools)
     services = Services(
-        transport=DirectTransport(AiohttpTransport(environ)),
+        transport=HttpClient(AiohttpTransport(environ)),
         state=ResponseState(
             config.gateway.state, seconds=config.gateway.state_seconds, limit=config.gateway.state_limit
         ),

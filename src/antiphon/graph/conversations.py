@@ -40,7 +40,7 @@ from antiphon.graph.step import (
 )
 from antiphon.history import AgentHistory, HistoryStore, ModelInputEntry
 from antiphon.history.ids import new_id
-from antiphon.history.opening import open_store
+from antiphon.history.location import open_store
 from antiphon.parts import InputPart
 from antiphon.providers.client import ProviderClient
 from antiphon.tools.registry import ToolRegistry

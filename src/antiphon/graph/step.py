@@ -32,7 +32,7 @@ from antiphon.history import (
     ModelOutputEntry,
 )
 from antiphon.history.ids import new_id
-from antiphon.history.snapshot import SETTING
+from antiphon.history.snapshot import SETTING_KINDS
 
 MISSING_EXTRA = 'LangGraph is not installed; install the extra: pip install "antiphon[graph]"'
 CATEGORY = "graph"
@@ -271,7 +271,7 @@ class GraphStep:
     @property
     def has_unseen_work(self) -> bool:
         """Whether the log contains work the graph has not seen. Settings do not count."""
-        return self.status == "kept" or any(type(entry) not in SETTING for entry in self.replayed_entries)
+        return self.status == "kept" or any(type(entry) not in SETTING_KINDS for entry in self.replayed_entries)
 
     def mark(self) -> None:
         """Record that this step starts, unless that is recorded already. Call it before you write."""
@@ -297,7 +297,7 @@ class GraphStep:
     def discard_interrupted(self) -> None:
         """Roll back an answer that was cancelled, because the graph decides when a turn is over. Settings stay."""
         if self.has_unseen_work and self._mark is not None and self.chat.turn.ended == INTERRUPTED:
-            kept = [entry.sequence_number for entry in self._entries_since(self._mark) if type(entry) in SETTING]
+            kept = [entry.sequence_number for entry in self._entries_since(self._mark) if type(entry) in SETTING_KINDS]
             self.chat.history.rollback(self._mark.number, "the step was cancelled and runs again", kept=kept)
 
     def start_agent_turn(self, stage: Participants, question: ModelInputEntry) -> None:

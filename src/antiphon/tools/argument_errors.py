@@ -77,7 +77,7 @@ def usage(tool_name: str, schema: dict[str, Any]) -> str:
     required = schema.get("required", ())
     properties = schema.get("properties", {})
     written = [
-        f"{cut(name)}{'' if name in required else '?'}: {expected(value, schema)}"
+        f"{cut(name)}{'' if name in required else '?'}: {describe_schema(value, schema)}"
         for name, value in itertools.islice(properties.items(), MAX_LISTED_NAMES)
     ]
     if schema.get("additionalProperties") not in (False, None) or len(properties) > MAX_LISTED_NAMES:
@@ -184,31 +184,31 @@ class _SchemaWalker:
         if keyword in _BOUNDS:
             companion = _COMPANIONS.get(keyword, ("",))[0]
             words = _BOUNDS[companion if schema.get(companion) is True else keyword]  # as draft 4 writes it
-            return f"{place}: must be {words} {bound}, got {shown(value)}"
+            return f"{place}: must be {words} {bound}, got {preview(value)}"
         if keyword in _LENGTHS:
             words, unit = _LENGTHS[keyword]
             return f"{place}: must have {words} {bound} {unit}, and has {len(value)}"
         if keyword == "pattern":
-            return f"{place}: must match the pattern {cut(bound)}, got {shown(value)}"
+            return f"{place}: must match the pattern {cut(bound)}, got {preview(value)}"
         if keyword == "uniqueItems":
             return f"{place}: the items must differ from each other"
         if keyword == "dependentRequired":
             given, needed = next(
                 (name, need) for name in bound if name in value for need in bound[name] if need not in value
             )
-            return f"{joined(path, (cut(needed),))}: missing, and it is required with {cut(given)!r}"
+            return f"{join_path(path, (cut(needed),))}: missing, and it is required with {cut(given)!r}"
         if error is None:
             return f"{place}: does not fit {keyword!r}"
-        return f"{joined(path, error.path) or 'the arguments'}: {cut(error.message, 2 * SHOWN_CHARACTERS)}"
+        return f"{join_path(path, error.path) or 'the arguments'}: {cut(error.message, 2 * SHOWN_CHARACTERS)}"
 
     def _expected(self, schema: dict[str, Any], value: Any, path: str) -> str:
-        return f"{path or 'the arguments'}: expected {expected(schema, self.root)}, got {shown(value)}"
+        return f"{path or 'the arguments'}: expected {describe_schema(schema, self.root)}, got {preview(value)}"
 
     def _has_wrong_type(self, schema: dict[str, Any], value: Any) -> bool:
         if not self._fails(schema, "type", value):
             return False
         kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-        return not (self.lax and isinstance(value, str) and any(_reads_as(value, kind) for kind in kinds))
+        return not (self.lax and isinstance(value, str) and any(_parses_as(value, kind) for kind in kinds))
 
     def _alternatives(self, schema: dict[str, Any], value: Any, path: str, depth: int) -> Iterator[Problem]:
         branches = schema.get("anyOf") or schema.get("oneOf")
@@ -240,19 +240,22 @@ class _SchemaWalker:
         rest = schema.get("additionalProperties", True)
         for name, item in value.items():
             if name in properties:
-                yield from self.problems(properties[name], item, joined(path, (cut(name),)), depth + 1)
+                yield from self.problems(properties[name], item, join_path(path, (cut(name),)), depth + 1)
             elif rest is True or self._matches_a_pattern(schema, name):
                 continue
             elif rest is False:
                 self.places += 1
-                yield lambda name=name: self._superfluous(joined(path, (cut(name),)), name, properties, missing)  # type: ignore[misc]
+                yield lambda name=name: self._unexpected_argument(
+                    join_path(path, (cut(name),)), name, properties, missing
+                )  # type: ignore[misc]
             else:
-                yield from self.problems(rest, item, joined(path, (cut(name),)), depth + 1)
+                yield from self.problems(rest, item, join_path(path, (cut(name),)), depth + 1)
             if self.places > MAX_PLACES:
                 break
         for name in missing:
             yield lambda name=name: (  # type: ignore[misc]
-                f"{joined(path, (cut(name),))}: missing, and it is required ({expected(properties.get(name, {}), self.root)})"
+                f"{join_path(path, (cut(name),))}: missing, and it is required "
+                f"({describe_schema(properties.get(name, {}), self.root)})"
             )
 
     def _matches_a_pattern(self, schema: dict[str, Any], name: str) -> bool:
@@ -270,7 +273,7 @@ class _SchemaWalker:
         return names is None or not names.is_valid({name: None})
 
     @staticmethod
-    def _superfluous(place: str, name: str, properties: dict[str, Any], missing: list[str]) -> str:
+    def _unexpected_argument(place: str, name: str, properties: dict[str, Any], missing: list[str]) -> str:
         meant = near_misses(name, missing, 1) or near_misses(name, properties, 1)
         if meant:
             return f"{place}: there is no such argument; did you mean {meant[0]!r}?"
@@ -301,7 +304,7 @@ def resolved(schema: Any, root: dict[str, Any]) -> Any:
     return True
 
 
-def expected(schema: Any, root: dict[str, Any], depth: int = 0) -> str:
+def describe_schema(schema: Any, root: dict[str, Any], depth: int = 0) -> str:
     """What a schema wants, in a few words."""
     schema = resolved(schema, root)
     if not isinstance(schema, dict) or depth > 3:
@@ -313,28 +316,28 @@ def expected(schema: Any, root: dict[str, Any], depth: int = 0) -> str:
         return cut("one of " + ", ".join(values) + (", …" if len(schema["enum"]) > 20 else ""), LINE_CHARACTERS)
     branches = schema.get("anyOf") or schema.get("oneOf")
     if branches:
-        return " or ".join(dict.fromkeys(expected(branch, root, depth + 1) for branch in branches[:8]))
+        return " or ".join(dict.fromkeys(describe_schema(branch, root, depth + 1) for branch in branches[:8]))
     kinds = schema.get("type", "anything")
     kind = " or ".join(kinds) if isinstance(kinds, list) else str(kinds)
     if kind == "array" and isinstance(schema.get("items"), dict) and schema["items"]:
-        return f"array of {expected(schema['items'], root, depth + 1)}"
+        return f"array of {describe_schema(schema['items'], root, depth + 1)}"
     if kind == "object" and isinstance(schema.get("properties"), dict) and schema["properties"]:
         return f"object with {', '.join(cut(name) for name in itertools.islice(schema['properties'], 12))}"
     words = schema.get("format")
     return f"{kind} ({words})" if isinstance(words, str) else kind
 
 
-def shown(value: Any) -> str:
+def preview(value: Any) -> str:
     """A value as the model wrote it, shortened, with its kind where that is not plain to see."""
     if isinstance(value, str):
-        return f"the string {shown_text(value)}"
+        return f"the string {preview_text(value)}"
     if isinstance(value, dict | list):
         kind = "an object" if isinstance(value, dict) else "an array"
         return f"{kind} of {len(value)}" if len(value) > 8 else f"{kind} {cut(_json(value))}"
     return cut(_json(value))
 
 
-def shown_text(text: str) -> str:
+def preview_text(text: str) -> str:
     """A text in quotes, shortened."""
     return cut(_json(text[: SHOWN_CHARACTERS + 1]))
 
@@ -350,7 +353,7 @@ def cut(text: str, length: int = SHOWN_CHARACTERS) -> str:
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
-def _reads_as(text: str, kind: str) -> bool:
+def _parses_as(text: str, kind: str) -> bool:
     if kind not in _LAX_TYPES:
         return False
     try:
@@ -360,7 +363,7 @@ def _reads_as(text: str, kind: str) -> bool:
     return True
 
 
-def judged(words: str, value: Any) -> str:
+def validator_message(words: str, value: Any) -> str:
     """The words of msgspec about a value, with the place first, as everywhere here, and what is there."""
     said, _, place = words.partition(" - at `$")
     path = place.rstrip("`").removeprefix(".")
@@ -369,10 +372,10 @@ def judged(words: str, value: Any) -> str:
             value = value[int(step) if isinstance(value, list) else step]
         except (LookupError, ValueError, TypeError):
             return f"{path}: {said}"
-    return f"{path}: {said}, got {shown(value)}" if path else said
+    return f"{path}: {said}, got {preview(value)}" if path else said
 
 
-def joined(path: str, more: Iterable[Any]) -> str:
+def join_path(path: str, more: Iterable[Any]) -> str:
     for step in more:
         if isinstance(step, int):
             path += f"[{step}]"

@@ -14,7 +14,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from msgspec import Struct, structs
@@ -22,12 +22,12 @@ from msgspec import Struct, structs
 from antiphon.errors import InvalidSetting, ToolError
 from antiphon.parts import ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.providers.transport.errand import Errand, Moment
-from antiphon.tools.argument_errors import shown_text
+from antiphon.tools.argument_errors import preview_text
 from antiphon.tools.cache import ResultCache
 from antiphon.tools.context import ToolContext
 from antiphon.tools.registry import ToolRegistry
-from antiphon.tools.results import as_result, exception_text, shortened, size_of
-from antiphon.tools.tool import ApprovalPolicy, Slots, Tool, read_arguments, tool_policy
+from antiphon.tools.results import exception_text, size_of, to_result, truncate_content
+from antiphon.tools.tool import ApprovalPolicy, ConcurrencyLimit, Tool, read_arguments, tool_policy
 
 if TYPE_CHECKING:
     from antiphon.providers.client import ProviderClient
@@ -89,7 +89,7 @@ class CallObserver(Protocol):
 logger = logging.getLogger("antiphon.tools")
 
 
-class Ending(Struct, frozen=True):
+class TaskOutcome(Struct, frozen=True):
     """How the work ended: with a value, with an error, or `stopped` at its deadline."""
 
     kind: Literal["done", "raised", "stopped"]
@@ -102,7 +102,7 @@ class Ending(Struct, frozen=True):
 class Work(Errand, eq=False, weakref=True):
     """A coroutine at work."""
 
-    def begin(self) -> Ending | None:
+    def begin(self) -> TaskOutcome | None:
         """Take the first step, within the task that calls this; how the work ended, if that was all of it."""
         loop = self._loop
         caller = asyncio.current_task(loop)
@@ -116,9 +116,9 @@ class Work(Errand, eq=False, weakref=True):
         return self.ending if self.is_over else None
 
     @property
-    def ending(self) -> Ending:
+    def ending(self) -> TaskOutcome:
         """How it ended."""
-        return Ending("done", self.value) if self.error is None else Ending("raised", error=self.error)
+        return TaskOutcome("done", self.value) if self.error is None else TaskOutcome("raised", error=self.error)
 
     def close(self) -> None:
         """End work that did not end when it was told to: it is never woken again."""
@@ -141,7 +141,7 @@ class Work(Errand, eq=False, weakref=True):
         """Nothing: the ending tells, and `sys.exit` in a tool ends the call, not the process."""
 
 
-async def bounded(work: Work, timeout: float | None, grace: float) -> Ending:
+async def run_with_timeout(work: Work, timeout: float | None, grace: float) -> TaskOutcome:
     """How `work`, which has begun and waits for something, ends: after at most `timeout` seconds and `grace` more to clean up."""
     loop = work.get_loop()
     timers: list[asyncio.TimerHandle] = []
@@ -168,11 +168,11 @@ async def bounded(work: Work, timeout: float | None, grace: float) -> Ending:
     if len(timers) < 2:
         return ending
     # The second timer is there because the first has fired: what was raised then was the answer to being stopped.
-    return Ending("stopped") if ending.kind == "raised" else Ending("done", ending.value, is_late=True)
+    return TaskOutcome("stopped") if ending.kind == "raised" else TaskOutcome("done", ending.value, is_late=True)
 
 
-FIRST_DELAY = 0.2
-LONGEST_DELAY = 5.0
+INITIAL_BACKOFF = 0.2
+MAX_BACKOFF = 5.0
 NAMES_LISTED = 50
 
 
@@ -229,6 +229,11 @@ class ToolExecutor:
             logger.exception("the approval policy failed for %s, so the call needs approval", call.tool_name)
             return True
 
+    def calls_for_approval(self, calls: Iterable[ToolCallRequest]) -> list[str]:
+        """The ids of the calls that a person must allow first."""
+        find_tool = self.registry.get
+        return [call.tool_call_id for call in calls if self.needs_approval(find_tool(call.tool_name), call)]
+
     async def execute(
         self,
         calls: Sequence[ToolCallRequest],
@@ -245,7 +250,7 @@ class ToolExecutor:
         `model` and `provider` are those of the conversation, for tools that ask a model themselves.
         """
         loop = asyncio.get_running_loop()
-        running: list[_RunningCall] = []
+        running: list[_CallExecution] = []
         used: dict[str, int] = {}
         for call in calls:
             key = keys(call) if keys is not None else f"{conversation_id}:{call.tool_call_id}"
@@ -254,15 +259,17 @@ class ToolExecutor:
             if count > 1:
                 key = f"{key}#{count}"
             tool = self.registry.get(call.tool_name)
-            running.append(_RunningCall(self, call, tool, key, observer, conversation_id, round, loop, model, provider))
+            running.append(
+                _CallExecution(self, call, tool, key, observer, conversation_id, round, loop, model, provider)
+            )
         if len(running) == 1:
             return [await running[0].answer()]
-        return await self._side_by_side(running) if running else []
+        return await self._run_parallel(running) if running else []
 
-    async def _side_by_side(self, running: list[_RunningCall]) -> list[ToolCallResult]:
+    async def _run_parallel(self, running: list[_CallExecution]) -> list[ToolCallResult]:
         semaphore = asyncio.Semaphore(self.max_parallel)
 
-        async def answer(one: _RunningCall) -> ToolCallResult:
+        async def answer(one: _CallExecution) -> ToolCallResult:
             async with semaphore:
                 return await one.answer()
 
@@ -282,7 +289,7 @@ class ToolExecutor:
         return [task.result() for task in tasks]
 
 
-class _RunningCall(Struct, eq=False):
+class _CallExecution(Struct, eq=False):
     """One call on its way to its result."""
 
     executor: ToolExecutor
@@ -304,9 +311,9 @@ class _RunningCall(Struct, eq=False):
         """Run the call, when it is its turn, and give its result."""
         if self.tool is None or self.tool.slots is None:
             return self._answer()
-        return self._answer_in_turn(self.tool.slots)
+        return self._run_in_slot(self.tool.slots)
 
-    async def _answer_in_turn(self, slots: Slots) -> ToolCallResult:
+    async def _run_in_slot(self, slots: ConcurrencyLimit) -> ToolCallResult:
         async with slots:
             return await self._answer()
 
@@ -338,37 +345,37 @@ class _RunningCall(Struct, eq=False):
         """The result on its way, bounded in size. Raises `ToolError` with words for the model if the tool cannot be run."""
         tool = self.tool
         if tool is None:
-            raise ToolError(self._unknown())
+            raise ToolError(self._unknown_tool_error())
         arguments = read_arguments(tool, self.call)
         converted = self._validated(tool, arguments)
         if tool.cache_seconds is None:
-            return self._tried(tool, converted)
-        return self._remembered(tool, arguments, converted, tool.cache_seconds)
+            return self._run_with_retries(tool, converted)
+        return self._cached_result(tool, arguments, converted, tool.cache_seconds)
 
-    async def _remembered(
+    async def _cached_result(
         self, tool: Tool, arguments: dict[str, Any], converted: dict[str, Any], seconds: float
     ) -> ToolCallResult:
         """The result of an equal call that was made a while ago, or else this one's, for others to be remembered."""
         cache = self.executor.cache
         key = cache.key(tool, arguments)
-        remembered = cache.get(key)
-        if remembered is not None:
+        cached = cache.get(key)
+        if cached is not None:
             self.is_cached = True
-            return structs.replace(remembered, tool_call_id=self.call.tool_call_id)
-        result = await self._tried(tool, converted)
+            return structs.replace(cached, tool_call_id=self.call.tool_call_id)
+        result = await self._run_with_retries(tool, converted)
         if result.status is ToolExecutionStatus.SUCCESS:
             cache.put(key, result, seconds)
         return result
 
-    def _unknown(self) -> str:
+    def _unknown_tool_error(self) -> str:
         registry, name = self.executor.registry, self.call.tool_name
         if not len(registry):
-            return f"There is no tool {shown_text(name)}: there are no tools at all. Answer without one."
+            return f"There is no tool {preview_text(name)}: there are no tools at all. Answer without one."
         meant = registry.near_misses(name)
         guess = f" Did you mean {' or '.join(meant)}?" if meant else ""
         names = ", ".join(registry.names[:NAMES_LISTED])
         more = f" and {len(registry) - NAMES_LISTED} more" if len(registry) > NAMES_LISTED else ""
-        return f"There is no tool {shown_text(name)}.{guess} The tools are: {names}{more}."
+        return f"There is no tool {preview_text(name)}.{guess} The tools are: {names}{more}."
 
     def _validated(self, tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -382,7 +389,7 @@ class _RunningCall(Struct, eq=False):
             )
             raise ToolError(f"{tool.name} could not check its arguments, and was not run: {words[:500]}") from error
 
-    async def _tried(self, tool: Tool, arguments: dict[str, Any]) -> ToolCallResult:
+    async def _run_with_retries(self, tool: Tool, arguments: dict[str, Any]) -> ToolCallResult:
         """Run the tool, again as often as it allows."""
         while True:
             self.attempts += 1
@@ -403,29 +410,29 @@ class _RunningCall(Struct, eq=False):
             ending = work.begin()
             if ending is None:
                 left = None if timeout is None else timeout - (time.perf_counter() - began)
-                ending = await bounded(work, left, self.executor.grace)
+                ending = await run_with_timeout(work, left, self.executor.grace)
             if ending.kind == "done":
                 if timeout is not None and not ending.is_late and time.perf_counter() - began > timeout:
                     self._warn_of_blocking(tool, time.perf_counter() - began)
-                return self._whole(tool, as_result(self.call, ending.value))
-            if self.attempts > tool.retries or not _may_try_again(tool, ending):
-                return self._whole(tool, self._failed(self._explain(tool, ending)))
-            delay = min(LONGEST_DELAY, FIRST_DELAY * 2 ** (self.attempts - 1))
+                return self._truncate(tool, to_result(self.call, ending.value))
+            if self.attempts > tool.retries or not _can_retry(tool, ending):
+                return self._truncate(tool, self._failed(self._describe_failure(tool, ending)))
+            delay = min(MAX_BACKOFF, INITIAL_BACKOFF * 2 ** (self.attempts - 1))
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))
 
-    def _whole(self, tool: Tool, result: ToolCallResult) -> ToolCallResult:
-        content = shortened(result.content, tool.max_result_chars or self.executor.max_result_chars)
+    def _truncate(self, tool: Tool, result: ToolCallResult) -> ToolCallResult:
+        content = truncate_content(result.content, tool.max_result_chars or self.executor.max_result_chars)
         if content is result.content:
             return result
         self.is_truncated = True
         return structs.replace(result, content=content)
 
-    def _explain(self, tool: Tool, ending: Ending) -> str:
+    def _describe_failure(self, tool: Tool, ending: TaskOutcome) -> str:
         """Why it failed, for the model; and for the log, with all there is."""
         error = ending.error
         if error is None:
             logger.warning("%s did not finish within %s s (call %s)", tool.name, tool.timeout, self.call.tool_call_id)
-            return _too_late(tool)
+            return _timeout_message(tool)
         if isinstance(error, ToolError):
             logger.info("%s refused call %s: %s", tool.name, self.call.tool_call_id, error)
             return str(error) or f"{tool.name} failed without saying why."
@@ -459,13 +466,13 @@ class _RunningCall(Struct, eq=False):
         """Pass on progress, from whatever thread it comes."""
         try:
             if asyncio._get_running_loop() is self.loop:
-                self._tell(message, fraction)
+                self._forward_progress(message, fraction)
             else:
-                self.loop.call_soon_threadsafe(self._tell, message, fraction)
+                self.loop.call_soon_threadsafe(self._forward_progress, message, fraction)
         except RuntimeError:
             logger.debug("progress of %s after its event loop was closed", self.call.tool_name)
 
-    def _tell(self, message: str, fraction: float | None) -> None:
+    def _forward_progress(self, message: str, fraction: float | None) -> None:
         if self.observer is None or self.is_over:
             return
         try:
@@ -474,7 +481,7 @@ class _RunningCall(Struct, eq=False):
             logger.exception("the observer failed on progress of %s", self.call.tool_name)
 
 
-def _may_try_again(tool: Tool, ending: Ending) -> bool:
+def _can_retry(tool: Tool, ending: TaskOutcome) -> bool:
     """Whether another try is safe and sensible: nothing of the last one goes on, and it did not say that it is in vain."""
     if ending.kind == "stopped" and tool.runs_in_thread:
         return False
@@ -484,7 +491,7 @@ def _may_try_again(tool: Tool, ending: Ending) -> bool:
     return error is None or isinstance(error, Exception)
 
 
-def _too_late(tool: Tool) -> str:
+def _timeout_message(tool: Tool) -> str:
     late = f"{tool.name} did not finish within {tool.timeout:g} s"
     if tool.runs_in_thread:
         return f"{late}. It could not be stopped and may still be running; what it was asked to do may yet happen."

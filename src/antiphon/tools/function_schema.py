@@ -231,7 +231,7 @@ class _SignatureReader:
     def _add(self, parameter: inspect.Parameter, annotation: Any) -> None:
         name, default = parameter.name, parameter.default
         description = _description(annotation)
-        if default is None and not _takes_none(annotation):
+        if default is None and not _is_optional(annotation):
             annotation = annotation | None
         if _is_field_info(default):
             raise self.refuse(name, "has a pydantic Field as its default; write Annotated[…, Field(…)] = the default")
@@ -262,7 +262,7 @@ class _SignatureReader:
                 f"is annotated with {_shown(annotation)}, which has no JSON Schema ({reason}); use plain types, Literal, enums, "
                 f"dataclasses, TypedDicts, msgspec Structs or pydantic models",
             ) from error
-        return self._defined(_tidied(schema), definitions)
+        return self._inline_definitions(_simplify(schema), definitions)
 
     def _pydantic_schema(self, name: str, annotation: Any) -> dict[str, Any]:
         from pydantic import TypeAdapter
@@ -279,11 +279,11 @@ class _SignatureReader:
         self.adapters[name] = adapter
         definitions = schema.pop("$defs", {})
         # The title of a lone model is its class's name, whatever the parameter is called.
-        return self._defined(_tidied(schema, schema.get("title", "")), definitions)
+        return self._inline_definitions(_simplify(schema, schema.get("title", "")), definitions)
 
-    def _defined(self, schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    def _inline_definitions(self, schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
         """Put the definitions beside the others, under another name where theirs is taken, and give the schema that uses them."""
-        definitions = {key: _tidied(value, key) for key, value in definitions.items()}
+        definitions = {key: _simplify(value, key) for key, value in definitions.items()}
         renamed: dict[str, str] = {}
         for key, value in definitions.items():
             number = 2
@@ -386,7 +386,7 @@ def _is_context(annotation: Any) -> bool:
     )
 
 
-def _takes_none(annotation: Any) -> bool:
+def _is_optional(annotation: Any) -> bool:
     if _mentions_pydantic(annotation):
         return True  # pydantic's own rules say
     try:
@@ -444,10 +444,10 @@ def _replaced(schema: Any, references: dict[str, str]) -> Any:
     return references.get(schema, schema) if isinstance(schema, str) else schema
 
 
-def _tidied(schema: Any, name: str = "") -> Any:
+def _simplify(schema: Any, name: str = "") -> Any:
     """The schema without titles that only repeat a name (they cost tokens and tell nothing), and with the type of enums said."""
     if isinstance(schema, list):
-        return [_tidied(item) for item in schema]
+        return [_simplify(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     result: dict[str, Any] = {}
@@ -455,11 +455,11 @@ def _tidied(schema: Any, name: str = "") -> Any:
         if key == "title" and value in _titles(name):
             continue
         if key in ("properties", "patternProperties", "$defs"):
-            result[key] = {key: _tidied(item, key) for key, item in value.items()}
+            result[key] = {key: _simplify(item, key) for key, item in value.items()}
         elif key in ("default", "enum", "const", "examples", "required", "discriminator"):
             result[key] = value
         else:
-            result[key] = _tidied(value)
+            result[key] = _simplify(value)
     if "enum" in result and "type" not in result and all(isinstance(value, str) for value in result["enum"]):
         result["type"] = "string"  # Gemini takes no enum without it
     return result

@@ -25,12 +25,12 @@ from antiphon.errors import InvalidTool, ToolError
 from antiphon.parts import ToolCallRequest
 from antiphon.tools.context import ToolContext
 from antiphon.tools.function_schema import read_docstring, signature_of
-from antiphon.tools.threads import in_thread
-from antiphon.tools.validation import SchemaValidator, SignatureValidator, not_json
+from antiphon.tools.threads import run_in_thread
+from antiphon.tools.validation import SchemaValidator, SignatureValidator, invalid_json_error
 from antiphon.wire.request import ToolDefinition
 
 
-class Slots:
+class ConcurrencyLimit:
     """`async with slots:` waits until fewer than `limit` others are inside."""
 
     def __init__(self, limit: int) -> None:
@@ -105,9 +105,9 @@ class Tool(ABC):
                 f"tool {name!r} has no setting {', '.join(settings)}; "
                 f"the settings are {', '.join(ToolSettings.__annotations__)}"
             )
-        self._refuse_contradictions()
+        self._validate_settings()
         self.definition = ToolDefinition(self.name, self.description or None, self.parameters)
-        self.slots = Slots(self.concurrency) if self.concurrency is not None else None
+        self.slots = ConcurrencyLimit(self.concurrency) if self.concurrency is not None else None
 
     @classmethod
     def from_schema(
@@ -143,7 +143,7 @@ class Tool(ABC):
             logger.exception("needs_approval of tool %s failed, so the call needs approval", self.name)
             return True
 
-    def _refuse_contradictions(self) -> None:
+    def _validate_settings(self) -> None:
         def refuse(what: str) -> None:
             raise InvalidTool(f"tool {self.name!r}: {what}")
 
@@ -188,7 +188,7 @@ class FunctionTool(Tool, Generic[P, R]):
         name = name or getattr(function, "__name__", "")
         if not name or name == "<lambda>":
             raise InvalidTool(f"{function!r} has no name of its own; give one: tool(name=…)")
-        documented = read_docstring(inspect.getdoc(function) if _has_own_words(function) else None)
+        documented = read_docstring(inspect.getdoc(function) if _has_own_docstring(function) else None)
         self.signature = signature_of(function, name, documented.arguments, local_names or {})
         self.function = function
         self.lax = lax
@@ -209,7 +209,7 @@ class FunctionTool(Tool, Generic[P, R]):
         function: Callable[..., Any] = self.function
         if self._is_async:
             return await function(**arguments)
-        value = await in_thread(functools.partial(function, **arguments))
+        value = await run_in_thread(functools.partial(function, **arguments))
         return await value if inspect.isawaitable(value) else value
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -239,7 +239,7 @@ class SchemaTool(Tool):
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> Any:
         if self._is_async:
             return await self.handler(arguments, context)
-        value = await in_thread(functools.partial(self.handler, arguments, context))
+        value = await run_in_thread(functools.partial(self.handler, arguments, context))
         return await value if inspect.isawaitable(value) else value
 
 
@@ -290,7 +290,7 @@ def _is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
-def _has_own_words(function: Callable[..., Any]) -> bool:
+def _has_own_docstring(function: Callable[..., Any]) -> bool:
     """Whether the docstring is the function's, and not that of a class of callables such as `partial`."""
     return inspect.isroutine(function) or getattr(function, "__doc__", None) != type(function).__doc__
 
@@ -325,4 +325,4 @@ def read_arguments(tool: Tool, call: ToolCallRequest) -> dict[str, Any]:
     try:
         return call.parse_arguments()
     except (ValueError, RecursionError) as error:
-        raise not_json(tool.name, call.arguments, str(error), tool.parameters) from None
+        raise invalid_json_error(tool.name, call.arguments, str(error), tool.parameters) from None

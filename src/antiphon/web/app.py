@@ -175,7 +175,7 @@ class ChatApp:
         return Answer.json(
             {
                 "version": __version__,
-                "choice": {"model": choice.model, "what": choice.what, "how": choice.how},
+                "choice": {"model": choice.model, "what": choice.reason, "how": choice.hint},
                 "models": self._choice.names(asked.key),
                 "tools": [
                     {

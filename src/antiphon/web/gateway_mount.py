@@ -22,9 +22,9 @@ from antiphon.gateway.endpoints.models import listed_models
 from antiphon.gateway.generate.upstream import Upstream
 from antiphon.gateway.http.messages import Answer, ClientRequest
 from antiphon.history import HistoryStore
-from antiphon.history.opening import folder_of
+from antiphon.history.location import data_folder_for
 from antiphon.providers.client import ProviderClient
-from antiphon.providers.default_model import MODEL_VARIABLE, OFFERS, Choice, default_model
+from antiphon.providers.default_model import MODEL_VARIABLE, PREFERRED, ModelChoice, default_model
 from antiphon.providers.http_provider import HttpProviderClient
 from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.router import ProviderRouter
@@ -86,7 +86,7 @@ class GatewayChat:
                 self._app = ChatApp(
                     self._store,
                     self._models,
-                    Toolboxes(folder_of(self._place)),
+                    Toolboxes(data_folder_for(self._place)),
                     keys=lambda: gateway.running.keys,
                     rules=lambda: gateway.running.origin_rules,
                     limits=gateway.limits,
@@ -112,12 +112,12 @@ def gateway_models(running: Running) -> ChatModels:
     names = list(dict.fromkeys(_named(running)))
     if not names:
         raise ApiError("the gateway has no model that can be named; add one to [[models]]", 503, "unavailable")
-    choice = Choice(
+    choice = ModelChoice(
         names[0], "a model of this gateway", "Choose another from the menu, or name any this gateway serves."
     )
     if not isinstance(running.upstreams[running.targets(names[0])[0].provider], Upstream):
         offline = default_model({})
-        choice = Choice(names[0], offline.what, offline.how)
+        choice = ModelChoice(names[0], offline.reason, offline.hint)
     return ChatModels(router, choice, names, check=running.targets)
 
 
@@ -125,7 +125,7 @@ def _named(running: Running) -> Iterator[str]:
     """Names that lead somewhere, the one to take by default first."""
     asked = running.environ.get(MODEL_VARIABLE, "").strip()
     listed = [model.name for model in listed_models(running.routes)]
-    offers = [f"{provider}/{model}" for provider, model in OFFERS if provider in running.upstreams]
+    offers = [f"{provider}/{model}" for provider, model in PREFERRED if provider in running.upstreams]
     for name in (asked, *listed, *offers):
         try:
             if name and running.targets(name):

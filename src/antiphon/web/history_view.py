@@ -26,7 +26,7 @@ from antiphon.history.attachments import INLINE_LIMIT, detach, digest
 from antiphon.history.transcript import entry_lines
 from antiphon.parts import Audio, Document, Image, ToolCallResult
 from antiphon.providers.call import ProviderCallOptions
-from antiphon.providers.default_model import OFFERS
+from antiphon.providers.default_model import PREFERRED
 from antiphon.providers.http_provider import HttpProviderClient
 from antiphon.providers.presets import PRESETS
 from antiphon.providers.transport.request import HttpRequest, HttpResponse
@@ -88,7 +88,7 @@ MAX_VALUE_CHARS = 64 * 1024
 _SHOWN = 400
 _FAKE_URL = "http://nowhere.invalid"
 
-_MODELS = dict(OFFERS)
+_MODELS = dict(PREFERRED)
 _TARGETS = {
     "openai-chat": Origin("openai", "openai-chat", _MODELS["openai"]),
     "openai-responses": Origin("openai-responses", "openai-responses", _MODELS["openai"]),

@@ -19,7 +19,7 @@ from antiphon.gateway.config.settings import GatewaySettings
 from antiphon.gateway.http.listener import Listener, bound
 from antiphon.gateway.observe.metrics import Metrics
 from antiphon.gateway.serve import stopped_by_signals
-from antiphon.history.opening import folder_of
+from antiphon.history.location import data_folder_for
 from antiphon.providers.client import ProviderClient
 from antiphon.web.app import ChatApp
 
@@ -56,7 +56,7 @@ def serve_chat(
     models = models_from_environment(os.environ if environ is None else environ, model)
     _say(str(models.choice))
 
-    toolboxes = Toolboxes(folder_of(store), folder=folder, with_builtin=with_tools)
+    toolboxes = Toolboxes(data_folder_for(store), folder=folder, with_builtin=with_tools)
     with open_chat_store(store) as conversations:
         shown = ""
         if resume:

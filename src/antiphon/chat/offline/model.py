@@ -33,7 +33,7 @@ from antiphon.history import ContextEntry, DecoratedContextEntry, HistoryEntry, 
 from antiphon.parts import OutputPart, Text, ToolCallRequest
 from antiphon.providers.call import Attempt, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
-from antiphon.providers.engine.response_reader import unfolded
+from antiphon.providers.engine.response_reader import deltas_from_output
 from antiphon.wire.delta import ModelOutputDelta, PartDelta
 from antiphon.wire.output import ModelOutput
 
@@ -74,7 +74,7 @@ class OfflineModel(ProviderClient):
         options.report.attempts.append(Attempt(provider=self.name, model=model))
         turn = turn_of(context)
         decision = decide(turn, Offers(options.tools, options.settings.tool_choice), self._today())
-        for delta in unfolded(self._output(turn, decision, context, model), self._chunk_size):
+        for delta in deltas_from_output(self._output(turn, decision, context, model), self._chunk_size):
             yield delta
             if self.pace and isinstance(delta, PartDelta):
                 await asyncio.sleep(self.pace)

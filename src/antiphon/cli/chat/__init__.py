@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from antiphon.chat.session import ChatSession, ChatSettings
-from antiphon.cli.history import store_location
 from antiphon.errors import ConversationError
+from antiphon.history.location import store_location
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

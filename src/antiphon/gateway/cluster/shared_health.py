@@ -31,7 +31,7 @@ from math import inf
 from antiphon.gateway.cluster.redis_store import PREFIX, Command, SharedStore
 from antiphon.history.ids import new_id
 from antiphon.providers.credentials.pool import CredentialPool
-from antiphon.providers.credentials.shared_state import MEMORY, NOTHING_HELD, Standing
+from antiphon.providers.credentials.shared_state import NO_COOLDOWNS, RETENTION_SECONDS, SharedHealth
 
 _MARK = f"{PREFIX}mark"
 _DAY = 86_400
@@ -46,7 +46,7 @@ class SharedStandings:
     def __init__(self, store: SharedStore, pools: Callable[[], Iterable[tuple[str, CredentialPool]]]) -> None:
         self._store = store
         self._pools = pools
-        self._stored: dict[str, Standing] = {}
+        self._stored: dict[str, SharedHealth] = {}
         self._mark: str | None = None
         self._read_at = -inf
 
@@ -54,15 +54,15 @@ class SharedStandings:
         """Tell what is new here, and learn what is new there. `is_first`: the connection is new. Raises `SharedStoreAway`."""
         pools = [(pool, partial(name_of, address=address, key=self._store.key)) for address, pool in self._pools()]
         offset = self._store.offset
-        known: dict[str, Standing] = {}
+        known: dict[str, SharedHealth] = {}
         for pool, named in pools:
-            for name, standing in pool.standings(named).items():
-                known[name] = known.get(name, NOTHING_HELD).joined(standing.moved(offset))
+            for name, standing in pool.export_health(named).items():
+                known[name] = known.get(name, NO_COOLDOWNS).merge(standing.shift_clock(offset))
         await self._read(known, is_all=is_first)
-        joined = {name: standing.joined(self._stored[name]) for name, standing in known.items()}
-        await self._write({name: standing for name, standing in joined.items() if standing != self._stored[name]})
+        merged = {name: standing.merge(self._stored[name]) for name, standing in known.items()}
+        await self._write({name: standing for name, standing in merged.items() if standing != self._stored[name]})
         for pool, named in pools:
-            pool.learn(named, {name: standing.moved(-offset) for name, standing in joined.items()})
+            pool.merge_health(named, {name: standing.shift_clock(-offset) for name, standing in merged.items()})
 
     async def _read(self, names: Iterable[str], *, is_all: bool) -> None:
         """Know what the store says of these keys."""
@@ -80,11 +80,11 @@ class SharedStandings:
         if is_all:
             self._mark, self._read_at = mark, now
 
-    async def _write(self, standings: Mapping[str, Standing]) -> None:
+    async def _write(self, standings: Mapping[str, SharedHealth]) -> None:
         """Make the store know these."""
         if not standings:
             return
-        since = self._store.clock() - MEMORY
+        since = self._store.clock() - RETENTION_SECONDS
         commands: list[Command] = []
         for name, standing in standings.items():
             place = _place(name)
@@ -103,11 +103,11 @@ def name_of(secret: str, *, address: str, key: bytes) -> str:
     return blake2b(f"{address}\0{secret}".encode(), key=key, digest_size=16, person=b"antiphon").hexdigest()
 
 
-def members_of(standing: Standing, now: float) -> dict[str, float]:
+def members_of(standing: SharedHealth, now: float) -> dict[str, float]:
     """A standing as a sorted set."""
     generation = standing.generation
     members = {f"{generation} until {facet}": at for facet, at in standing.until.items()}
-    members |= {f"{generation} healed {facet}": at for facet, at in standing.healed.items()}
+    members |= {f"{generation} healed {facet}": at for facet, at in standing.cleared.items()}
     if standing.is_disabled:
         members[f"{generation} disabled"] = inf
     if generation:
@@ -115,11 +115,11 @@ def members_of(standing: Standing, now: float) -> dict[str, float]:
     return members
 
 
-def standing_of(answer: Iterable[object]) -> Standing:
+def standing_of(answer: Iterable[object]) -> SharedHealth:
     """What a sorted set says, told as members and scores in turn. Words of a later version that are not known are passed over."""
     words = iter(answer)
     until: dict[int, dict[str, float]] = {}
-    healed: dict[int, dict[str, float]] = {}
+    cleared: dict[int, dict[str, float]] = {}
     is_disabled: set[int] = set()
     last = 0
     for member, score in zip(words, words, strict=True):
@@ -132,11 +132,11 @@ def standing_of(answer: Iterable[object]) -> Standing:
         if what == "until":
             until.setdefault(generation, {})[facet] = at
         elif what == "healed":
-            healed.setdefault(generation, {})[facet] = at
+            cleared.setdefault(generation, {})[facet] = at
         elif what == "disabled":
             is_disabled.add(generation)
-    return Standing(
-        generation=last, is_disabled=last in is_disabled, until=until.get(last, {}), healed=healed.get(last, {})
+    return SharedHealth(
+        generation=last, is_disabled=last in is_disabled, until=until.get(last, {}), cleared=cleared.get(last, {})
     )
 
 

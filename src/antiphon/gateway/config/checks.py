@@ -18,9 +18,9 @@ from antiphon.gateway.access.client_keys import HASH_PREFIX, digest_of
 from antiphon.gateway.cluster.redis_store import HOW_TO_INSTALL, NoAddress, address_of, is_installed
 from antiphon.gateway.config.schema import Finding, meant
 from antiphon.gateway.config.settings import OFFLINE, Config, GatewaySettings, Place, ProviderSettings
-from antiphon.providers.credentials.secret import Credential, holds_secret
+from antiphon.providers.credentials.secret import Credential, looks_secret
 from antiphon.providers.model_name import check_model_name
-from antiphon.providers.presets import PRESETS, Preset, plain_base_url
+from antiphon.providers.presets import PRESETS, Preset, normalize_base_url
 from antiphon.wire.openai_chat.dialects import DIALECTS
 
 _ELSEWHERE = 'put it into an environment variable and write "env:NAME", or into a file and write "file:PATH"'
@@ -142,10 +142,10 @@ def _address(provider: ProviderSettings, row: Preset, gateway: GatewaySettings) 
     if not given:
         return f"is missing: {provider.preset_name} has no address of its own"
     try:
-        parts = urlsplit(plain_base_url(given, provider.name))
+        parts = urlsplit(normalize_base_url(given, provider.name))
     except AntiphonError as error:
         return str(error).removeprefix(f"{provider.name}: the base URL ")
-    if any(holds_secret(name) for name, _ in parse_qsl(parts.query)):
+    if any(looks_secret(name) for name, _ in parse_qsl(parts.query)):
         return f"holds a key; take it out of the address and {_ELSEWHERE} in keys"
     port = parts.port or (443 if parts.scheme == "https" else 80)
     if port in (gateway.port, gateway.format_port) and parts.hostname in _HERE | {gateway.host}:
@@ -155,7 +155,7 @@ def _address(provider: ProviderSettings, row: Preset, gateway: GatewaySettings) 
 
 def _lacks_key(provider: ProviderSettings, row: Preset) -> bool:
     """Whether a key is wanted and none is given. A server of one's own may want none."""
-    if provider.keys or not row.needs_key or any(map(holds_secret, provider.headers)):
+    if provider.keys or not row.needs_key or any(map(looks_secret, provider.headers)):
         return False
     return not provider.base_url or urlsplit(provider.base_url).hostname == urlsplit(row.base_url).hostname
 
@@ -165,7 +165,7 @@ def _header(header: str, value: str, environ: Mapping[str, str]) -> str:
         return "is no name a header can have"
     if value.startswith(("env:", "file:")):
         return _secret(value, environ)
-    if holds_secret(header):
+    if looks_secret(header):
         return f"holds a key; {_ELSEWHERE}"
     return "" if value.isprintable() and value.isascii() else "holds what no header can carry"
 

@@ -33,7 +33,7 @@ from antiphon.gateway.config.settings import (
 )
 from antiphon.gateway.config.toml_lines import places_of
 from antiphon.providers.default_model import MODEL_VARIABLE, default_model
-from antiphon.providers.presets import PRESETS, Preset, first_set
+from antiphon.providers.presets import PRESETS, Preset, first_set_variable
 
 _LONGEST = 8 * 1024 * 1024
 _POSITION = re.compile(r"\s*\(at (?:line (?P<line>\d+), column (?P<column>\d+)|end of document)\)$")
@@ -231,12 +231,14 @@ def completed(provider: ProviderSettings, environ: Mapping[str, str]) -> Provide
     row = PRESETS.get(provider.preset_name)
     if row is None or provider.keys or provider.base_url:
         return provider
-    key = first_set(row.key_variables, environ)
-    bearer = "" if key else first_set(row.bearer_variables, environ)
-    address = first_set(row.base_url_variables, environ)
-    version = first_set(row.api_version_variables, environ)
+    key = first_set_variable(row.key_variables, environ)
+    bearer = "" if key else first_set_variable(row.bearer_variables, environ)
+    address = first_set_variable(row.base_url_variables, environ)
+    version = first_set_variable(row.api_version_variables, environ)
     headers = {
-        header: f"env:{variable}" for header, variable in row.header_variables if first_set((variable,), environ)
+        header: f"env:{variable}"
+        for header, variable in row.header_variables
+        if first_set_variable((variable,), environ)
     }
     return structs.replace(
         provider,
@@ -249,7 +251,7 @@ def completed(provider: ProviderSettings, environ: Mapping[str, str]) -> Provide
 
 
 def _admin_key(environ: Mapping[str, str]) -> Iterator[ClientKeySettings]:
-    if first_set((ADMIN_KEY_VARIABLE,), environ):
+    if first_set_variable((ADMIN_KEY_VARIABLE,), environ):
         yield ClientKeySettings(name="admin", key=f"env:{ADMIN_KEY_VARIABLE}", admin=True)
 
 
@@ -257,7 +259,9 @@ def _offering(environ: Mapping[str, str]) -> Iterator[str]:
     for name, row in PRESETS.items():
         # A server of one's own is meant when its address is said; its default may be somebody else's, even ours.
         variables = (*row.key_variables, *row.bearer_variables) if row.needs_key else row.base_url_variables
-        if first_set(variables, environ) and (row.base_url or first_set(row.base_url_variables, environ)):
+        if first_set_variable(variables, environ) and (
+            row.base_url or first_set_variable(row.base_url_variables, environ)
+        ):
             yield name
 
 

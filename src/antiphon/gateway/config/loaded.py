@@ -20,7 +20,7 @@ from antiphon.gateway.generate.offline import OfflineUpstream
 from antiphon.gateway.generate.upstream import Upstream
 from antiphon.providers.credentials.health import CredentialStatus
 from antiphon.providers.credentials.pool import CredentialPool
-from antiphon.providers.presets import plain_base_url
+from antiphon.providers.presets import normalize_base_url
 from antiphon.providers.retry import RetryPolicy, applied_wait
 from antiphon.providers.routes import Route, RouteTable, Target
 from antiphon.providers.transport.request import Timeouts, Transport
@@ -90,7 +90,7 @@ class Running:
         return Upstream(
             settings.name,
             preset,
-            plain_base_url(settings.base_url or preset.base_url, settings.name),
+            normalize_base_url(settings.base_url or preset.base_url, settings.name),
             pool=self._pool(settings, previous),
             transport=transport,
             headers=settings.headers,

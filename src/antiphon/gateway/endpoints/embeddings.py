@@ -25,9 +25,9 @@ from antiphon.gateway.generate.upstream import Upstream, UpstreamFailed, WholeRe
 from antiphon.gateway.http.errors import passed_on, refused
 from antiphon.gateway.http.messages import Answer, header_text
 from antiphon.gateway.observe.request_trace import Passage
-from antiphon.history.usage import TokenUsage
+from antiphon.history.entries import TokenUsage
 from antiphon.providers.presets import Preset
-from antiphon.providers.router import worth_asking
+from antiphon.providers.retry import fallback_targets
 from antiphon.providers.routes import Target
 from antiphon.wire.openai_chat.response import read_usage
 from antiphon.wire.output import NOT_AN_ANSWER, ProviderError
@@ -94,7 +94,7 @@ async def _answer(asked: Asked, passage: Passage) -> Answer:
             reply, passage.usage = await _asked(asked, passage, target, with_model(body, target.model))
         except UpstreamFailed as failure:
             passage.error = failure.error
-            able = worth_asking(failure.error, target, rest)
+            able = fallback_targets(failure.error, target, rest)
             if not able:
                 return passed_on(door, asked.running.with_applied_wait(failure.error, tried), target.provider)
         else:
@@ -137,7 +137,7 @@ def embeddings_address(preset: Preset, base_url: str, model: str, api_version: s
     if preset.format not in FORMATS:
         return None
     paths = tuple((pattern, _embedding(path)) for pattern, path in preset.paths)
-    return structs.replace(preset, path=_embedding(preset.path), paths=paths).address(base_url, model, api_version)
+    return structs.replace(preset, path=_embedding(preset.path), paths=paths).url_for(base_url, model, api_version)
 
 
 def no_embeddings(model: str, provider: str, providers: Sequence[str]) -> ProviderError:

@@ -133,7 +133,7 @@ def count_address(preset: Preset, base_url: str, model: str, api_version: str = 
         counting = structs.replace(preset, path=_GENERATES.sub(":countTokens", preset.path), paths=())
     else:
         return None
-    return counting.address(base_url, model, api_version)
+    return counting.url_for(base_url, model, api_version)
 
 
 def _tool_words(tool: ToolDefinition | Native) -> Text:

@@ -13,6 +13,7 @@ Of a body that will be passed on as it came only the order is read (`Format.scan
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable
@@ -45,7 +46,7 @@ from antiphon.gateway.observe.request_trace import Passage
 from antiphon.history.ids import new_id
 from antiphon.parts import Audio, Document, Image, Part
 from antiphon.providers.model_name import check_model_name
-from antiphon.providers.router import worth_asking
+from antiphon.providers.retry import fallback_targets
 from antiphon.providers.routes import Target
 from antiphon.repair import repair
 from antiphon.repair.action import Action
@@ -207,7 +208,7 @@ class Generation:
                 if self._is_refused_as_it_came(failure.error, prepared):
                     is_rewritten = True
                     continue
-                targets = worth_asking(failure.error, target, others)
+                targets = fallback_targets(failure.error, target, others)
                 if not targets:
                     error = self._running.with_applied_wait(failure.error, tried)
                     return self._told(passed_on(self._door.format, error, target.provider))
@@ -277,10 +278,12 @@ class Generation:
             return neutral
         try:
             return await asyncio.to_thread(self._services.state.expand, neutral, owner=self._key.name)
-        except UnknownResponse:
+        except UnknownResponse as error:
+            # The future keeps the error that it carried, and a traceback would keep this request: a copy is raised instead.
+            error.__traceback__ = None
             if upstream.format == _RESPONSES:
                 return neutral  # it may be the upstream's own
-            raise
+            raise copy.copy(error) from None
 
     def _body_as_it_came(self, neutral: ModelRequest, target: Target) -> bytes:
         """The client's own bytes; if the target has another name for the model, with that name."""
@@ -307,7 +310,7 @@ class Generation:
     def _unreadable(self, error: WireError, prepared: Prepared) -> UpstreamFailed:
         """The failure of a provider whose answer cannot be read: nothing was shown, so the next target may be asked."""
         message = f"the provider {prepared.target.provider} gave an answer that cannot be read: {error}"
-        failed = prepared.upstream.scrubbed(ProviderError(message, "server", code=NOT_AN_ANSWER))
+        failed = prepared.upstream.scrub(ProviderError(message, "server", code=NOT_AN_ANSWER))
         self._passage.fail_attempt(failed)
         return UpstreamFailed(failed)
 
@@ -331,7 +334,7 @@ class Generation:
     def _streamed(self, reply: StreamReply, prepared: Prepared) -> Answer:
         asked = self._passage.asked
         voice: Voice
-        if prepared.is_same and reply.is_events:
+        if prepared.is_same and reply.is_event_stream:
             voice = (UsageHidingVoice if prepared.hides_usage else SameVoice)(self._wire, asked)
             if not self._is_metered and any(map(is_visible, reply.deltas)):
                 reply.reader = Skimmer.of(reply.reader, self._wire.name, b"".join(reply.held))
@@ -355,7 +358,7 @@ class Generation:
             reply,
             keeping or voice,
             self._passage,
-            scrub=prepared.upstream.scrubbed,
+            scrub=prepared.upstream.scrub,
             keep_alive=self._running.config.gateway.keep_alive_seconds,
         )
         status = 200

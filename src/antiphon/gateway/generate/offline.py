@@ -15,7 +15,7 @@ from antiphon.gateway.generate.upstream import StreamReply, UpstreamFailed, Whol
 from antiphon.history import ContextEntry, ContextEntryRole, ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry
 from antiphon.parts import ToolCallResult
 from antiphon.providers.call import Attempt, ProviderCallOptions
-from antiphon.providers.engine.response_reader import AnswerReader
+from antiphon.providers.engine.response_reader import ResponseReader
 from antiphon.providers.offline import OfflineModel
 from antiphon.wire import formats
 from antiphon.wire.delta import Assembler, Failed
@@ -56,7 +56,7 @@ class OfflineUpstream:
         if streams:
             attempts.append(Attempt(provider=self.name, model=model, status=200))
             response = _Response(self._streamed(deltas, model))
-            return StreamReply([], [], response.headers, AnswerReader(self.wire), response, None)
+            return StreamReply([], [], response.headers, ResponseReader(self.wire), response, None)
         assembler = Assembler()
         async with aclosing(deltas):  # type: ignore[type-var]
             async for delta in deltas:
@@ -66,7 +66,7 @@ class OfflineUpstream:
             raise UpstreamFailed(assembler.error)
         return WholeReply(self.wire.encode_response(assembler.output).data, {})
 
-    def scrubbed(self, error: ProviderError) -> ProviderError:
+    def scrub(self, error: ProviderError) -> ProviderError:
         """It knows no secret."""
         return error
 

@@ -83,7 +83,7 @@ async def relayed(
         behind = 0
         body, reader = reply.pieces, reply.reader
         piece, deltas = b"".join([*reply.held, reply.unread]), reply.deltas
-        if reply.unread and not reader.is_over:
+        if reply.unread and not reader.is_finished:
             deltas = [*deltas, *reader.feed(reply.unread)]
         while True:
             failed = _quoting(deltas, scrub)
@@ -101,13 +101,13 @@ async def relayed(
                 piece = await silence.broken_by(body)
             except TimeoutError:
                 passage.waited += time.monotonic() - waiting_since
-                if reader.is_over:
+                if reader.is_finished:
                     break
                 yield voice.comment
                 continue
             except (StopAsyncIteration, TransportError) as ending:
                 passage.waited += time.monotonic() - waiting_since
-                if not reader.is_over:
+                if not reader.is_finished:
                     deltas = reader.close(ending if isinstance(ending, TransportError) else None)
                     if isinstance(deltas[-1], Failed):
                         failed = Failed(scrub(deltas[-1].error))
@@ -118,7 +118,7 @@ async def relayed(
                         yield said
                 break
             passage.waited += time.monotonic() - waiting_since
-            if not reader.is_over:
+            if not reader.is_finished:
                 deltas = reader.feed(piece)
                 continue
             behind += len(piece)

@@ -57,7 +57,7 @@ class WholeEvents:
 
 
 class Skimmer:
-    """Goes on for a reader. `is_over` when the terminal delta was given."""
+    """Goes on for a reader. `is_finished` when the terminal delta was given."""
 
     def __init__(self, reader: Reader, words: tuple[bytes, ...], *, is_between: bool) -> None:
         self._reader = reader
@@ -74,8 +74,8 @@ class Skimmer:
         return cls(reader, _WORDS[format_name], is_between=seen.endswith(b"\n\n"))
 
     @property
-    def is_over(self) -> bool:
-        return self._reader.is_over
+    def is_finished(self) -> bool:
+        return self._reader.is_finished
 
     def feed(self, data: bytes) -> list[ModelOutputDelta]:
         """What these bytes tell of the end."""
@@ -96,4 +96,4 @@ class Skimmer:
         """The stream ended, or `trouble` ended it: the terminal delta."""
         half = self._events.close()
         deltas = self._reader.feed(half) if half else []
-        return deltas if self._reader.is_over else [*deltas, *self._reader.close(trouble)]
+        return deltas if self._reader.is_finished else [*deltas, *self._reader.close(trouble)]

@@ -56,6 +56,8 @@ def passed_on(format_name: str, error: ProviderError, provider: str) -> Answer:
     status = STATUSES[error.kind]
     if error.kind == "overloaded":
         status = _OVERLOADED.get(format_name, status)
+    elif error.code == "redirected":  # a wrong base URL in the gateway's configuration
+        status = 502
     elif error.kind in ("unknown", "invalid_request") and error.status is not None and 400 <= error.status < 500:
         status = error.status
     return refused(format_name, error, status=status)

@@ -29,7 +29,7 @@ from typing import Any, Literal, TextIO, TypeAlias
 import msgspec
 
 from antiphon.errors import AntiphonError
-from antiphon.providers.credentials.secret import masked
+from antiphon.providers.credentials.secret import mask
 
 LogFormat: TypeAlias = Literal["json", "console"]
 
@@ -262,7 +262,7 @@ class _Plain:
     def text(self, text: str) -> str:
         for secret in self.hidden:
             if secret in text:
-                text = text.replace(secret, masked(secret))
+                text = text.replace(secret, mask(secret))
         if len(text) > _LONGEST_TEXT:
             text = f"{text[:_LONGEST_TEXT]}… ({len(text)} characters)"
         return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

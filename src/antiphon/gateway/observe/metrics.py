@@ -26,7 +26,7 @@ from msgspec import Struct
 
 from antiphon.gateway.cluster.worker_snapshots import WorkerFiles
 from antiphon.gateway.observe.instruments import OTHER, Counter, Family, Gauge, Histogram, Rows, add_rows
-from antiphon.history.usage import TokenUsage
+from antiphon.history.entries import TokenUsage
 from antiphon.providers.call import Attempt
 from antiphon.providers.credentials.health import CredentialStatus, KeyState
 from antiphon.repair.action import Action

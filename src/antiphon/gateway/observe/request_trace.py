@@ -6,7 +6,7 @@ import time
 
 from msgspec import Struct, field, structs
 
-from antiphon.history.usage import TokenUsage
+from antiphon.history.entries import TokenUsage
 from antiphon.providers.call import Attempt
 from antiphon.repair.action import Action
 from antiphon.wire.delta import Failed, ModelOutputDelta, PartDelta, UsageReported, is_visible

@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from antiphon.errors import DocumentsUnreadable
-from antiphon.history import words
+from antiphon.history import search_text
 from antiphon.history.sqlite.file import SqliteFile
 
 _WIDTH = 500
@@ -258,7 +258,7 @@ a about an and are as at be by can do does for from good have how i in is it me 
 their this to was we what when where which who why will with would you your
 什么 怎么 怎样 如何 需要 可以 一个 我们 你们 帮我 请问 哪些
 """
-_SAY_LITTLE = frozenset(_FILLERS.split())
+_STOP_WORDS = frozenset(_FILLERS.split())
 
 
 class FoundDocument(Struct, frozen=True):
@@ -300,11 +300,11 @@ class DocumentIndex:
 
     def search(self, query: str, limit: int = 5) -> FoundDocuments:
         """The documents that say what is asked for, the best first. Raises `DocumentsUnreadable`."""
-        asked = asked_words(query)
+        asked = query_terms(query)
         self._catch_up()
         with self._file.writing() as db:
             (searched,) = db.execute("SELECT count(*) FROM documents WHERE text <> ''").fetchone()
-            whole = _ranked(db, words.match_expression(query), limit)
+            whole = _ranked(db, search_text.match_expression(query), limit)
             partly = _ranked(db, " OR ".join(map(_matching, asked)), limit + len(whole))
             numbers = [*whole, *(number for number in partly if number not in whole)][:limit]
             return FoundDocuments(
@@ -320,19 +320,19 @@ class DocumentIndex:
         with self._file.transaction() as db:
             known = _stamps(db)  # asked again: another process may have been here meanwhile
             for path in known.keys() - files.keys():
-                _forget(db, path)
+                _remove_document(db, path)
             for path, stamp in files.items():
                 if known.get(path) != stamp:
-                    _forget(db, path)
-                    _learn(db, path, stamp, read_document(self.folder, path))
+                    _remove_document(db, path)
+                    _index_document(db, path, stamp, read_document(self.folder, path))
 
 
-def asked_words(query: str) -> list[str]:
+def query_terms(query: str) -> list[str]:
     """The words of a query, Chinese in pairs, without those that say little (unless there are no others)."""
-    found = _WORD.findall(words.index_text(query).casefold())
+    found = _WORD.findall(search_text.index_text(query).casefold())
     # A run of Chinese ends with its last character alone, which its last pair has already.
     told = [word for before, word in pairwise(["", *found]) if len(word) > 1 or word.isascii() or before[1:] != word]
-    telling = [word for word in dict.fromkeys(told) if word not in _SAY_LITTLE]
+    telling = [word for word in dict.fromkeys(told) if word not in _STOP_WORDS]
     return telling or list(dict.fromkeys(told))
 
 
@@ -354,15 +354,15 @@ def _stamps(db: sqlite3.Connection) -> dict[str, str]:
     return dict(db.execute("SELECT path, stamp FROM documents"))
 
 
-def _forget(db: sqlite3.Connection, path: str) -> None:
+def _remove_document(db: sqlite3.Connection, path: str) -> None:
     db.execute("DELETE FROM spoken WHERE rowid = (SELECT number FROM documents WHERE path = ?)", (path,))
     db.execute("DELETE FROM documents WHERE path = ?", (path,))
 
 
-def _learn(db: sqlite3.Connection, path: str, stamp: str, document: DocumentText) -> None:
+def _index_document(db: sqlite3.Connection, path: str, stamp: str, document: DocumentText) -> None:
     number = db.execute(
         "INSERT INTO documents (path, stamp, title, text) VALUES (?, ?, ?, ?)",
         (path, stamp, document.title, document.text),
     ).lastrowid
-    spoken = (number, words.index_text(document.title), words.index_text(document.text))
+    spoken = (number, search_text.index_text(document.title), search_text.index_text(document.text))
     db.execute("INSERT INTO spoken (rowid, title, body) VALUES (?, ?, ?)", spoken)

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta, Struct, structs
 
 from antiphon.errors import PlanRefused, StoreError, StoreLocked, ToolError
-from antiphon.history.words import normalised
+from antiphon.history.search_text import normalize
 from antiphon.parts import ToolCallResult, ToolExecutionStatus
 from antiphon.tools.context import ToolContext
 from antiphon.tools.tool import Tool, tool
@@ -97,7 +97,7 @@ class PlanChange(Struct, frozen=True):
 
 def new_plan(plan_id: str, title: str, goal: str, tasks: Iterable[str | TaskDraft], now: datetime) -> Plan:
     """A plan that was just made. Raises `PlanRefused`."""
-    desk = _Desk(now)
+    desk = _PlanEditor(now)
     desk.add(tasks, "tasks")
     plan = Plan(
         id=plan_id,
@@ -113,14 +113,14 @@ def new_plan(plan_id: str, title: str, goal: str, tasks: Iterable[str | TaskDraf
     return plan
 
 
-def changed_plan(plan: Plan, change: PlanChange, now: datetime) -> Plan:
+def apply_change(plan: Plan, change: PlanChange, now: datetime) -> Plan:
     """The plan after the change; the same plan if nothing is different. Raises `PlanRefused`."""
     if change == PlanChange():
         raise PlanRefused(
             f"nothing was said to change about {plan.id}; give at least one of "
             f"{', '.join(structs.asdict(change))}, with what it shall be"
         )
-    desk = _Desk(now, plan)
+    desk = _PlanEditor(now, plan)
     if change.tasks is not None:
         desk.replace(change.tasks)
     desk.remove(change.remove_tasks)
@@ -139,7 +139,7 @@ def changed_plan(plan: Plan, change: PlanChange, now: datetime) -> Plan:
     return plan if after == plan else structs.replace(after, version=plan.version + 1, updated=now)
 
 
-class _Desk:
+class _PlanEditor:
     """Where the tasks of a plan are worked on, and the problems met are noted."""
 
     def __init__(self, now: datetime, plan: Plan | None = None) -> None:
@@ -234,7 +234,7 @@ class _Desk:
         return text
 
     def day(self, given: str, where: str) -> str:
-        text = normalised(given).strip()
+        text = normalize(given).strip()
         try:
             if not text:
                 return ""
@@ -375,7 +375,7 @@ def plan_tools(store: PlanStore) -> list[Tool]:
         tasks: Annotated[_Tasks | None, Meta(description="The tasks in order: titles, or objects with title")] = None,
     ) -> str:
         """Make a plan with a goal and tasks, and keep it for the user. Returns the plan with the ids of its tasks."""
-        with _told():
+        with _tool_errors():
             plan = store.create(title, goal, tasks or (), key=key_of(context))
         return one_plan(f"Created {plan.id}.", plan)
 
@@ -386,13 +386,13 @@ def plan_tools(store: PlanStore) -> list[Tool]:
         ] = "all",
     ) -> str:
         """List the user's plans with all their tasks, the oldest first."""
-        with _told():
+        with _tool_errors():
             return several_plans(store.list(None if status == "all" else status))
 
     @tool(effect="read", lax=True)
     def get_plan(plan_id: _PlanId) -> str:
         """Show one plan with all its tasks."""
-        with _told():
+        with _tool_errors():
             plan = store.get(plan_id)
         return one_plan(f"This is {plan.id}.", plan)
 
@@ -425,14 +425,14 @@ def plan_tools(store: PlanStore) -> list[Tool]:
             task_updates=task_updates or (),
             add_tasks=add_tasks or (),
         )
-        with _told():
+        with _tool_errors():
             plan = store.update(plan_id, change, expected_version=version, key=key_of(context))
         return one_plan(f"{plan.id} is now:", plan)
 
     @tool(effect="idempotent", lax=True)
     def delete_plan(context: ToolContext, plan_id: _PlanId) -> str:
         """Delete a plan for good. To keep it out of sight instead, give it the status archived with update_plan."""
-        with _told():
+        with _tool_errors():
             plan = store.delete(plan_id, key=key_of(context))
         return f"Deleted {plan.id} ({plan.title}) with its {len(plan.tasks)} tasks."
 
@@ -440,7 +440,7 @@ def plan_tools(store: PlanStore) -> list[Tool]:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _tool_errors() -> Iterator[None]:
     """What the store refuses in the block, for the model."""
     try:
         yield

@@ -10,25 +10,25 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from antiphon.errors import CredentialError, DocumentsUnreadable, StoreError, StoreLocked, ToolError, TransportError
-from antiphon.providers.credentials.secret import Credential, masked
+from antiphon.providers.credentials.secret import Credential, mask
 from antiphon.providers.transport.aiohttp_transport import AiohttpTransport
 from antiphon.providers.transport.request import HttpRequest, HttpResponse, Timeouts, Transport
-from antiphon.tools.builtin.document_index import DocumentIndex, FoundDocuments, asked_words
+from antiphon.tools.builtin.document_index import DocumentIndex, FoundDocuments, query_terms
 from antiphon.tools.tool import Tool, tool
 
 TAVILY_URL = "https://api.tavily.com"
 
 _LONGEST_ANSWER = 4_000_000
 _TIMEOUTS = Timeouts(connect=10.0, read=30.0, total=40.0)
-_HOPELESS = "Do not search again; answer with what you know, and say that you could not search"
-_TOLD = {
+_NO_RETRY = "Do not search again; answer with what you know, and say that you could not search"
+_STATUS_MESSAGES = {
     400: "the search service did not take this query; ask in other words",
-    401: f"the search service refused its key: the user must check TAVILY_API_KEY. {_HOPELESS}",
-    403: f"the search service does not allow this search. {_HOPELESS}",
+    401: f"the search service refused its key: the user must check TAVILY_API_KEY. {_NO_RETRY}",
+    403: f"the search service does not allow this search. {_NO_RETRY}",
     422: "the search service did not take this query; ask in other words",
     429: "too many searches in a short time; wait before you search again",
-    432: f"the search plan's limit is used up: the user must raise it at Tavily. {_HOPELESS}",
-    433: f"the pay-as-you-go limit for searches is used up: the user must raise it at Tavily. {_HOPELESS}",
+    432: f"the search plan's limit is used up: the user must raise it at Tavily. {_NO_RETRY}",
+    433: f"the pay-as-you-go limit for searches is used up: the user must raise it at Tavily. {_NO_RETRY}",
 }
 
 
@@ -97,11 +97,11 @@ async def _read(response: HttpResponse) -> bytes:
 
 def _refusal(response: HttpResponse, body: bytes, key: str) -> ToolError:
     status = response.status
-    told = _TOLD.get(status, f"the search service answered with status {status}; try again later")
+    told = _STATUS_MESSAGES.get(status, f"the search service answered with status {status}; try again later")
     wait = response.headers.get("retry-after", "")
     if status == 429 and wait.isdecimal():
         told += f", at least {wait} s"
-    said = _detail(body).replace(key, masked(key))
+    said = _detail(body).replace(key, mask(key))
     return ToolError(f"{told} ({said})" if said else told, retry=status == 429 or status >= 500)
 
 
@@ -182,7 +182,7 @@ def _document_search(index: DocumentIndex, description: str, place: str, source:
     @tool(description=description, effect="read", lax=True)
     def search_web(query: _Query, max_results: _MaxResults = 5) -> str:
         asked = _checked(query)
-        found = _looked_up(index, asked, max_results)
+        found = _search_index(index, asked, max_results)
         documents = "1 document" if found.searched == 1 else f"{found.searched} documents"
         return _told(
             f'{place.format(documents=documents)}, searched for "{asked}".{hint}',
@@ -204,12 +204,12 @@ def _checked(query: str) -> str:
             "give the few words that matter",
             retry=False,
         )
-    if not asked_words(asked):
+    if not query_terms(asked):
         raise ToolError(f"query {asked[:60]!r} has no word in it to look for", retry=False)
     return asked
 
 
-def _looked_up(index: DocumentIndex, query: str, limit: int) -> FoundDocuments:
+def _search_index(index: DocumentIndex, query: str, limit: int) -> FoundDocuments:
     try:
         return index.search(query, limit)
     except (DocumentsUnreadable, StoreError) as error:

@@ -1,4 +1,4 @@
-"""`Surroundings`: where in a Markdown text we are, and whether a call may begin there or would only be quoted.
+"""`MarkdownContext`: where in a Markdown text we are, and whether a call may begin there or would only be quoted.
 
 Text that is no call is noted piece by piece; what is kept of it is a handful of values, however long it gets. Nothing is a call
 
@@ -23,7 +23,7 @@ _LONGEST_TAIL = 8
 _START, _RUN, _BEHIND_RUN, _WORDS = range(4)
 
 
-class Surroundings:
+class MarkdownContext:
     """What came before, as far as it matters. `note` it in order."""
 
     __slots__ = ("_fence", "_indent", "_is_quoted", "_mark", "_run", "_span", "_state", "_tail")
@@ -51,7 +51,7 @@ class Surroundings:
         """Whether a line that is a call, with no mark to say so, may begin here."""
         return self.is_line_start and not self._span
 
-    def admits(self, *, is_token: bool) -> bool:
+    def allows_call(self, *, is_token: bool) -> bool:
         """Whether a marked call may begin here. `is_token`: its mark is a control token."""
         if self._state == _START:
             return self.is_own_line

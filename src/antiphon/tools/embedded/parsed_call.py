@@ -46,7 +46,7 @@ STEP_BEGIN, STEP_NAME_END, STEP_END = "<｜tool▁call▁begin｜>", "<｜tool�
 """How the calls of a `steps` body are told apart."""
 
 
-Offer: TypeAlias = Mapping[str, Mapping[str, Any]]
+KnownTools: TypeAlias = Mapping[str, Mapping[str, Any]]
 """The tools on offer: each name, and the schemas of its parameters as far as they are known."""
 
 NAME_KEYS = ("tool", "name")
@@ -58,14 +58,14 @@ _NAMED = re.compile(r'\s*\{\s*"(?:tool|name)"\s*:\s*"([^"\\]*)"\s*,?')
 _ARGUMENTS = re.compile(r'\s*"(?:arguments|parameters|args)"\s*:\s*')
 
 
-class WrittenCall(Struct, frozen=True):
+class ParsedCall(Struct, frozen=True):
     """A call found in text: the tool and the exact text of the arguments."""
 
     tool_name: str
     arguments: str
 
 
-def read_calls(text: str, offer: Offer, *, is_marked: bool) -> list[WrittenCall]:
+def read_calls(text: str, offer: KnownTools, *, is_marked: bool) -> list[ParsedCall]:
     """The calls in a JSON object, or in an array of them. With no mark around it, an object must be unmistakable."""
     shape: Any = list[dict[str, Raw]] if text.startswith("[") else dict[str, Raw]
     try:
@@ -78,7 +78,7 @@ def read_calls(text: str, offer: Offer, *, is_marked: bool) -> list[WrittenCall]
     return calls
 
 
-def _read_call(fields: dict[str, Raw], offer: Offer, is_marked: bool) -> WrittenCall:
+def _read_call(fields: dict[str, Raw], offer: KnownTools, is_marked: bool) -> ParsedCall:
     wrapped = fields.get("function")
     if wrapped is not None and not fields.keys() - ENVELOPE_KEYS - {"function"} and bytes(wrapped)[:1] == b"{":
         return _read_call(msgspec.json.decode(wrapped, type=dict[str, Raw]), offer, is_marked)
@@ -92,7 +92,7 @@ def _read_call(fields: dict[str, Raw], offer: Offer, is_marked: bool) -> Written
         if key in fields and not fields.keys() - ENVELOPE_KEYS - {key}:
             arguments = _object_text(fields[key], is_marked)
             if arguments is not None:
-                return WrittenCall(name, arguments)
+                return ParsedCall(name, arguments)
     if not is_marked and name_key != "tool":
         raise NotACall
     beside = (
@@ -100,7 +100,7 @@ def _read_call(fields: dict[str, Raw], offer: Offer, is_marked: bool) -> Written
         for key, value in fields.items()
         if key != "type" or bytes(value) != b'"function"'
     )
-    return WrittenCall(name, f"{{{','.join(beside)}}}")
+    return ParsedCall(name, f"{{{','.join(beside)}}}")
 
 
 def _object_text(value: Raw, is_marked: bool) -> str | None:
@@ -115,13 +115,13 @@ def _object_text(value: Raw, is_marked: bool) -> str | None:
     return text if text.startswith("{") else None
 
 
-def is_named(text: str, offer: Offer) -> bool:
+def is_named(text: str, offer: KnownTools) -> bool:
     """Whether `text` begins as a call of a tool on offer, whatever becomes of it."""
     found = _NAMED.match(text)
     return found is not None and found[1] in offer
 
 
-def read_broken(text: str) -> WrittenCall:
+def read_broken(text: str) -> ParsedCall:
     """The call in a text that `is_named` and is no JSON. Its arguments do not parse either, so the model will hear of it."""
     named = _NAMED.match(text)
     assert named is not None, "only what is named is read"
@@ -129,8 +129,8 @@ def read_broken(text: str) -> WrittenCall:
     begin = _ARGUMENTS.match(rest)
     arguments = (rest[begin.end() :] if begin else rest).strip()
     if _is_object(arguments):  # only the bracket around it is missing
-        return WrittenCall(named[1], arguments)
-    return WrittenCall(named[1], arguments or text.strip())
+        return ParsedCall(named[1], arguments)
+    return ParsedCall(named[1], arguments or text.strip())
 
 
 def _is_object(text: str) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Generator, Sequence
 from functools import lru_cache
 from typing import TypeAlias, TypeVar
 
-from antiphon.tools.embedded.markdown_context import Surroundings
+from antiphon.tools.embedded.markdown_context import MarkdownContext
 from antiphon.tools.embedded.parsed_call import (
     DIALECTS,
     ENVELOPE_KEYS,
@@ -25,9 +25,9 @@ from antiphon.tools.embedded.parsed_call import (
     STEP_END,
     STEP_NAME_END,
     Dialect,
+    KnownTools,
     NotACall,
-    Offer,
-    WrittenCall,
+    ParsedCall,
     is_named,
     read_broken,
     read_calls,
@@ -36,7 +36,7 @@ from antiphon.tools.embedded.parsed_call import (
 
 T = TypeVar("T")
 
-Reading: TypeAlias = Generator[None, None, T]
+Parser: TypeAlias = Generator[None, None, T]
 """Something being read: it yields when it needs more text, and returns what it read."""
 
 BLANK = " \t\r\n"
@@ -46,8 +46,8 @@ _SCALAR = re.compile(r"[-+.\w]*")
 _PLAIN_STRING = re.compile(r'[^"\\\x00-\x1f]*')
 
 
-class Source:
-    """Text with a front that moves. `taken` is what a reader has used of it since the last `settle`."""
+class InputBuffer:
+    """Text with a front that moves. `taken` is what a reader has used of it since the last `commit`."""
 
     __slots__ = ("_taken", "is_ended", "position", "text")
 
@@ -79,7 +79,7 @@ class Source:
     def since(self, mark: int) -> str:
         return "".join(self._taken[mark:])
 
-    def settle(self) -> str:
+    def commit(self) -> str:
         """All that was taken; from here on it counts as used."""
         text = self.since(0)
         self._taken.clear()
@@ -92,21 +92,21 @@ class Source:
         return text
 
 
-def more(source: Source) -> Reading[None]:
+def more(source: InputBuffer) -> Parser[None]:
     """Wait for more text; that there is none is `NotACall`."""
     if source.is_ended:
         raise NotACall
     yield
 
 
-def peek(source: Source) -> Reading[str]:
+def peek(source: InputBuffer) -> Parser[str]:
     """The next character, or nothing at the end."""
     while not source.front and not source.is_ended:
         yield
     return source.front
 
 
-def ahead(source: Source, words: Sequence[str]) -> Reading[str]:
+def ahead(source: InputBuffer, words: Sequence[str]) -> Parser[str]:
     """The one of `words` that stands next, not taken, or nothing. It waits only while one of them may still come of it."""
     longest = max(map(len, words))
     while True:
@@ -119,7 +119,7 @@ def ahead(source: Source, words: Sequence[str]) -> Reading[str]:
         yield
 
 
-def one_of(source: Source, *words: str) -> Reading[str]:
+def one_of(source: InputBuffer, *words: str) -> Parser[str]:
     """Take the one of `words` that must stand next."""
     word = yield from ahead(source, words)
     if not word:
@@ -128,7 +128,7 @@ def one_of(source: Source, *words: str) -> Reading[str]:
     return word
 
 
-def blanks(source: Source, kinds: str = BLANK) -> Reading[None]:
+def blanks(source: InputBuffer, kinds: str = BLANK) -> Parser[None]:
     """Take white space, as far as it goes."""
     while True:
         stop, text = source.position, source.text
@@ -145,7 +145,7 @@ def _any_of(words: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join(map(re.escape, words)))
 
 
-def until(source: Source, *words: str, longest: int | None = None) -> Reading[str]:
+def until(source: InputBuffer, *words: str, longest: int | None = None) -> Parser[str]:
     """Take what stands before the first of `words`, which is left. More than `longest` characters of it are `NotACall`."""
     search = _any_of(words).search
     margin = max(map(len, words)) - 1  # a word may have begun there
@@ -162,7 +162,7 @@ def until(source: Source, *words: str, longest: int | None = None) -> Reading[st
         yield from more(source)
 
 
-def string(source: Source, longest: int | None = None) -> Reading[str]:
+def string(source: InputBuffer, longest: int | None = None) -> Parser[str]:
     """Take a JSON string, and return it as it is written, with its quotes."""
     mark, length = source.mark, 0
     yield from one_of(source, '"')
@@ -186,7 +186,7 @@ def string(source: Source, longest: int | None = None) -> Reading[str]:
             source.take(2)
 
 
-def _scalar(source: Source) -> Reading[None]:
+def _scalar(source: InputBuffer) -> Parser[None]:
     while True:
         found = _SCALAR.match(source.text, source.position)
         source.take(found.end() - source.position if found else 0)
@@ -199,7 +199,7 @@ def _scalar(source: Source) -> Reading[None]:
 _KEY, _FIRST_KEY, _COLON, _VALUE, _FIRST_ITEM, NEXT = range(6)
 
 
-def json_rest(source: Source, closing: list[str], state: int) -> Reading[None]:
+def json_rest(source: InputBuffer, closing: list[str], state: int) -> Parser[None]:
     """Take what is left of a JSON text of which the brackets in `closing` are open. Whether numbers and words in it are well
     written is not looked at: whoever decodes it will tell."""
     while closing:
@@ -224,7 +224,7 @@ def json_rest(source: Source, closing: list[str], state: int) -> Reading[None]:
             raise NotACall
 
 
-def _value(source: Source, closing: list[str]) -> Reading[int]:
+def _value(source: InputBuffer, closing: list[str]) -> Parser[int]:
     """Take a value, or the bracket it opens with; return the state after that."""
     front = source.front
     if front == "{":
@@ -244,7 +244,7 @@ def _value(source: Source, closing: list[str]) -> Reading[int]:
     return NEXT
 
 
-def json_text(source: Source, brackets: str = "{") -> Reading[str]:
+def json_text(source: InputBuffer, brackets: str = "{") -> Parser[str]:
     """Take a whole JSON object (or array, if `brackets` allow it), and return it as it is written."""
     front = yield from peek(source)
     if not front or front not in brackets:
@@ -262,7 +262,7 @@ _FUNCTION = "<function="
 _LONGEST_NAME = 200
 
 
-def candidate(source: Source, offer: Offer, place: Surroundings) -> Reading[list[WrittenCall]]:
+def parse_call(source: InputBuffer, offer: KnownTools, place: MarkdownContext) -> Parser[list[ParsedCall]]:
     """The calls that stand at the front of `source`; `NotACall` if it is text."""
     front = source.front
     if front == "{":
@@ -272,12 +272,12 @@ def candidate(source: Source, offer: Offer, place: Surroundings) -> Reading[list
     return (yield from _marked(source, offer, place))
 
 
-def _marked(source: Source, offer: Offer, place: Surroundings) -> Reading[list[WrittenCall]]:
+def _marked(source: InputBuffer, offer: KnownTools, place: MarkdownContext) -> Parser[list[ParsedCall]]:
     opener = yield from ahead(source, _OPENERS)
     if not opener:
         raise NotACall
     dialect = _DIALECT_OF[opener]
-    if not place.admits(is_token=dialect.is_token):
+    if not place.allows_call(is_token=dialect.is_token):
         raise NotACall
     source.take(len(opener))
     if dialect.body == "function":
@@ -295,7 +295,7 @@ def _marked(source: Source, offer: Offer, place: Surroundings) -> Reading[list[W
     return calls
 
 
-def _end_of_call(source: Source, *, is_token: bool) -> Reading[None]:
+def _end_of_call(source: InputBuffer, *, is_token: bool) -> Parser[None]:
     yield from blanks(source, SAME_LINE_BLANK)
     front = yield from peek(source)
     if front in ("", "\n", "\r") or (yield from ahead(source, _OPENERS)):
@@ -304,7 +304,7 @@ def _end_of_call(source: Source, *, is_token: bool) -> Reading[None]:
         raise NotACall
 
 
-def _tag(source: Source, offer: Offer, dialect: Dialect) -> Reading[list[WrittenCall]]:
+def _tag(source: InputBuffer, offer: KnownTools, dialect: Dialect) -> Parser[list[ParsedCall]]:
     """What stands between opener and closer."""
     yield from blanks(source)
     if dialect.body == "objects or functions" and (yield from ahead(source, (_FUNCTION,))):
@@ -327,7 +327,7 @@ def _tag(source: Source, offer: Offer, dialect: Dialect) -> Reading[list[Written
     return calls
 
 
-def _closer(source: Source, closer: str) -> Reading[None]:
+def _closer(source: InputBuffer, closer: str) -> Parser[None]:
     yield from blanks(source)
     if (yield from ahead(source, (closer,))):
         source.take(len(closer))
@@ -335,9 +335,9 @@ def _closer(source: Source, closer: str) -> Reading[None]:
         raise NotACall
 
 
-def _objects(source: Source, offer: Offer) -> Reading[list[WrittenCall]]:
+def _objects(source: InputBuffer, offer: KnownTools) -> Parser[list[ParsedCall]]:
     """JSON objects, one a call, one behind the other or in an array."""
-    calls: list[WrittenCall] = []
+    calls: list[ParsedCall] = []
     while True:
         calls += read_calls((yield from json_text(source, "{[")), offer, is_marked=True)
         yield from blanks(source, SAME_LINE_BLANK)
@@ -350,14 +350,14 @@ def _objects(source: Source, offer: Offer) -> Reading[list[WrittenCall]]:
             return calls
 
 
-def _known(name: str, offer: Offer) -> str:
+def _known(name: str, offer: KnownTools) -> str:
     name = name.strip().strip("\"'")
     if name not in offer:
         raise NotACall
     return name
 
 
-def _function(source: Source, offer: Offer) -> Reading[WrittenCall]:
+def _function(source: InputBuffer, offer: KnownTools) -> Parser[ParsedCall]:
     """`NAME>`, an object or a tag for each parameter, `</function>`."""
     name = _known((yield from until(source, ">", longest=_LONGEST_NAME)), offer)
     yield from one_of(source, ">")
@@ -365,7 +365,7 @@ def _function(source: Source, offer: Offer) -> Reading[WrittenCall]:
     if (yield from peek(source)) == "{":
         arguments = yield from json_text(source)
         yield from _closer(source, "</function>")
-        return WrittenCall(name, arguments)
+        return ParsedCall(name, arguments)
     values: dict[str, str] = {}
     while (yield from one_of(source, "<parameter=", "</function>")) == "<parameter=":
         key = yield from until(source, ">", longest=_LONGEST_NAME)
@@ -373,15 +373,15 @@ def _function(source: Source, offer: Offer) -> Reading[WrittenCall]:
         values[key.strip()] = yield from until(source, "</parameter>")
         yield from one_of(source, "</parameter>")
         yield from blanks(source)
-    return WrittenCall(name, tagged_arguments(values, offer[name]))
+    return ParsedCall(name, tagged_arguments(values, offer[name]))
 
 
-def _is_name_next(source: Source) -> Reading[bool]:
+def _is_name_next(source: InputBuffer) -> Parser[bool]:
     yield from blanks(source, SAME_LINE_BLANK)
     return (yield from peek(source)) not in ("", "{", "[")
 
 
-def _name_and_arguments(source: Source, offer: Offer) -> Reading[WrittenCall]:
+def _name_and_arguments(source: InputBuffer, offer: KnownTools) -> Parser[ParsedCall]:
     """`NAME`, then its arguments behind a mark or at once; an id may be between them."""
     name = _known((yield from until(source, "[ARGS]", "[CALL_ID]", "{", longest=_LONGEST_NAME)), offer)
     if (yield from ahead(source, ("[CALL_ID]",))):
@@ -389,12 +389,12 @@ def _name_and_arguments(source: Source, offer: Offer) -> Reading[WrittenCall]:
     if (yield from ahead(source, ("[ARGS]",))):
         yield from one_of(source, "[ARGS]")
     yield from blanks(source)
-    return WrittenCall(name, (yield from json_text(source)))
+    return ParsedCall(name, (yield from json_text(source)))
 
 
-def _steps(source: Source, offer: Offer, closer: str) -> Reading[list[WrittenCall]]:
+def _steps(source: InputBuffer, offer: KnownTools, closer: str) -> Parser[list[ParsedCall]]:
     """Calls with a mark each: `NAME`, a mark, its arguments; or the word `function`, a mark, `NAME`, a fenced block of them."""
-    calls: list[WrittenCall] = []
+    calls: list[ParsedCall] = []
     yield from blanks(source)
     while not calls or (yield from ahead(source, (STEP_BEGIN,))):
         yield from one_of(source, STEP_BEGIN)
@@ -406,7 +406,7 @@ def _steps(source: Source, offer: Offer, closer: str) -> Reading[list[WrittenCal
             yield from blanks(source)
             yield from one_of(source, "```json")
         yield from blanks(source)
-        calls.append(WrittenCall(_known(name, offer), (yield from json_text(source))))
+        calls.append(ParsedCall(_known(name, offer), (yield from json_text(source))))
         yield from blanks(source)
         if is_fenced:
             yield from one_of(source, "```")
@@ -417,12 +417,12 @@ def _steps(source: Source, offer: Offer, closer: str) -> Reading[list[WrittenCal
     return calls
 
 
-def _step_end(source: Source, closer: str) -> Reading[None]:
+def _step_end(source: InputBuffer, closer: str) -> Parser[None]:
     if (yield from peek(source)) and not (yield from ahead(source, (closer,))):
         yield from one_of(source, STEP_END)
 
 
-def _telling_object(source: Source, offer: Offer) -> Reading[list[WrittenCall]]:
+def _looks_like_call(source: InputBuffer, offer: KnownTools) -> Parser[list[ParsedCall]]:
     """An object that tells with its first keys that it is a call."""
     mark = source.mark
     yield from one_of(source, "{")
@@ -444,9 +444,9 @@ def _telling_object(source: Source, offer: Offer) -> Reading[list[WrittenCall]]:
     return read_calls(source.since(mark), offer, is_marked=False)
 
 
-def _own_line(source: Source, offer: Offer) -> Reading[list[WrittenCall]]:
+def _own_line(source: InputBuffer, offer: KnownTools) -> Parser[list[ParsedCall]]:
     """A line, or several, that is nothing but a call; or calls with semicolons between them."""
-    calls = yield from _telling_object(source, offer)
+    calls = yield from _looks_like_call(source, offer)
     while True:
         yield from blanks(source, SAME_LINE_BLANK)
         front = yield from peek(source)
@@ -454,10 +454,10 @@ def _own_line(source: Source, offer: Offer) -> Reading[list[WrittenCall]]:
             return calls
         yield from one_of(source, ";")
         yield from blanks(source, SAME_LINE_BLANK)
-        calls += yield from _telling_object(source, offer)
+        calls += yield from _looks_like_call(source, offer)
 
 
-def _fenced(source: Source, offer: Offer) -> Reading[list[WrittenCall]]:
+def _fenced(source: InputBuffer, offer: KnownTools) -> Parser[list[ParsedCall]]:
     """A fenced block that is nothing but calls."""
     mark = source.front
     fence = mark * 3
@@ -468,10 +468,10 @@ def _fenced(source: Source, offer: Offer) -> Reading[list[WrittenCall]]:
     language = yield from until(source, "\n", longest=_LONGEST_NAME)
     if language.strip().lower() not in FENCE_LANGUAGES:
         raise NotACall
-    calls: list[WrittenCall] = []
+    calls: list[ParsedCall] = []
     yield from blanks(source)
     while not calls or (yield from peek(source)) == "{":
-        calls += yield from _telling_object(source, offer)
+        calls += yield from _looks_like_call(source, offer)
         yield from blanks(source)
     if (yield from peek(source)):
         yield from one_of(source, fence)

@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 from msgspec import structs
 
 from antiphon.parts import NativeExtras, Text, ToolCallRequest
-from antiphon.tools.embedded.markdown_context import Surroundings
-from antiphon.tools.embedded.parsed_call import NotACall, Offer, WrittenCall
-from antiphon.tools.embedded.parser import Reading, Source, candidate
+from antiphon.tools.embedded.markdown_context import MarkdownContext
+from antiphon.tools.embedded.parsed_call import KnownTools, NotACall, ParsedCall
+from antiphon.tools.embedded.parser import InputBuffer, Parser, parse_call
 from antiphon.wire.delta import (
     Finished,
     ModelOutputDelta,
@@ -26,7 +26,7 @@ from antiphon.wire.delta import (
 )
 from antiphon.wire.request import ToolDefinition
 
-Piece: TypeAlias = str | WrittenCall
+Chunk: TypeAlias = str | ParsedCall
 
 _MAY_BEGIN = re.compile(r"[<\[{`~]")
 
@@ -34,31 +34,31 @@ _MAY_BEGIN = re.compile(r"[<\[{`~]")
 class Scanner:
     """One text. `feed` its pieces and `close` it; each gives what has become certain by then."""
 
-    def __init__(self, offer: Offer) -> None:
+    def __init__(self, offer: KnownTools) -> None:
         self._offer = offer
-        self._source = Source()
-        self._place = Surroundings()
-        self._candidate: Reading[list[WrittenCall]] | None = None
+        self._source = InputBuffer()
+        self._place = MarkdownContext()
+        self._candidate: Parser[list[ParsedCall]] | None = None
         self._white: list[str] = []
         self._is_after_call = False
-        self._pieces: list[Piece] = []
+        self._pieces: list[Chunk] = []
 
-    def feed(self, text: str) -> list[Piece]:
+    def feed(self, text: str) -> list[Chunk]:
         self._source.add(text)
         self._scan()
         return self._said()
 
-    def close(self) -> list[Piece]:
+    def close(self) -> list[Chunk]:
         """The text is over: a call that only lacks its closer counts."""
         self._source.is_ended = True
         self._scan()
         self._release_white()
         return self._said()
 
-    def abandon(self) -> list[Piece]:
+    def abandon(self) -> list[Chunk]:
         """The text was cut: what was held back is text, whatever it might have become."""
         self._candidate = None
-        self._say(self._source.settle() + self._source.rest())
+        self._emit(self._source.commit() + self._source.rest())
         self._release_white()
         return self._said()
 
@@ -68,11 +68,11 @@ class Scanner:
             if self._candidate is None:
                 if not self._pass_prose():
                     return
-                self._candidate = candidate(source, self._offer, self._place)
+                self._candidate = parse_call(source, self._offer, self._place)
             try:
                 next(self._candidate)
             except StopIteration as found:
-                source.settle()
+                source.commit()
                 self._place.note_call()
                 self._white.clear()
                 self._is_after_call = True
@@ -82,7 +82,7 @@ class Scanner:
                     source.take(
                         1
                     )  # nothing of it could be used: its first character is text, the next may begin another
-                self._pass(source.settle())
+                self._pass(source.commit())
             else:
                 return  # it needs to see more
             self._candidate = None
@@ -105,13 +105,13 @@ class Scanner:
             return self._place.is_own_line
         if front in "`~":
             return self._place.is_line_start
-        return self._place.admits(is_token=True)
+        return self._place.allows_call(is_token=True)
 
     def _pass(self, text: str) -> None:
         self._place.note(text)
-        self._say(text)
+        self._emit(text)
 
-    def _say(self, text: str) -> None:
+    def _emit(self, text: str) -> None:
         if self._is_after_call:
             text = text.lstrip()
             self._is_after_call = not text
@@ -127,9 +127,9 @@ class Scanner:
             self._pieces.append("".join(self._white))
             self._white.clear()
 
-    def _said(self) -> list[Piece]:
+    def _said(self) -> list[Chunk]:
         """The pieces, text next to text as one."""
-        pieces: list[Piece] = []
+        pieces: list[Chunk] = []
         words: list[str] = []
         for piece in self._pieces:
             if isinstance(piece, str):
@@ -153,11 +153,11 @@ def find_calls(
 ) -> tuple[Text | ToolCallRequest, ...]:
     """The parts of a whole text: its words, and the calls of `tools` that are written in it."""
     scanner = Scanner(_offer_of(tools))
-    name = _Naming(id_seed)
+    name = _CallIds(id_seed)
     pieces = [*scanner.feed(text), *scanner.close()]
     texts: list[Text | ToolCallRequest] = []
     for piece in pieces:
-        if isinstance(piece, WrittenCall):
+        if isinstance(piece, ParsedCall):
             texts.append(name.request(piece))
         elif texts and isinstance(texts[-1], Text):
             texts[-1] = Text(texts[-1].text + piece)
@@ -166,7 +166,7 @@ def find_calls(
     return tuple(texts)
 
 
-class _Naming:
+class _CallIds:
     """Gives calls their ids, one after the other."""
 
     def __init__(self, seed: str) -> None:
@@ -174,7 +174,7 @@ class _Naming:
         self.answer_id = ""
         self._count = 0
 
-    def request(self, call: WrittenCall) -> ToolCallRequest:
+    def request(self, call: ParsedCall) -> ToolCallRequest:
         said = "\0".join((self.seed, self.answer_id, str(self._count), call.tool_name, call.arguments))
         self._count += 1
         digest = hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()
@@ -186,9 +186,9 @@ class _TextPart:
 
     __slots__ = ("candidate", "has_given", "native", "open_index", "scanner")
 
-    def __init__(self, offer: Offer, candidate: int, native: NativeExtras | None) -> None:
+    def __init__(self, offer: KnownTools, parse_call: int, native: NativeExtras | None) -> None:
         self.scanner = Scanner(offer)
-        self.candidate = candidate
+        self.candidate = parse_call
         self.native = native
         self.open_index: int | None = None
         self.has_given = False
@@ -199,7 +199,7 @@ class EmbeddedCalls:
 
     def __init__(self, tools: Iterable[str | ToolDefinition], *, id_seed: str = "") -> None:
         self._offer = _offer_of(tools)
-        self._naming = _Naming(id_seed)
+        self._naming = _CallIds(id_seed)
         self._texts: dict[int, _TextPart] = {}
         self._indexes: dict[int, int] = {}
         self._next_index = 0
@@ -223,23 +223,23 @@ class EmbeddedCalls:
                 self._naming.answer_id = delta.id
             self._out.append(delta)
         else:
-            self._abandon()
+            self._flush_as_text()
             self._out.append(delta)
-        return self._given()
+        return self._drain()
 
     def close(self) -> list[ModelOutputDelta]:
         """What was still held back when the stream stopped, as text. After a terminal event that is nothing."""
-        self._abandon()
-        return self._given()
+        self._flush_as_text()
+        return self._drain()
 
-    def _given(self) -> list[ModelOutputDelta]:
+    def _drain(self) -> list[ModelOutputDelta]:
         out, self._out = self._out, []
         return out
 
     def _start(self, delta: PartStarted) -> None:
         if isinstance(delta.part, Text):
             part = self._texts[delta.index] = _TextPart(self._offer, delta.candidate, delta.part.native)
-            self._say(part, part.scanner.feed(delta.part.text))
+            self._emit(part, part.scanner.feed(delta.part.text))
             return
         index = self._indexes[delta.index] = self._new_index()
         self._out.append(structs.replace(delta, index=index))
@@ -253,7 +253,7 @@ class EmbeddedCalls:
         if part is None:
             self._out.append(PartDelta(self._indexes[delta.index], delta.text))
         else:
-            self._say(part, part.scanner.feed(delta.text))
+            self._emit(part, part.scanner.feed(delta.text))
 
     def _extend(self, delta: PartExtended) -> None:
         part = self._texts.get(delta.index)
@@ -269,7 +269,7 @@ class EmbeddedCalls:
         if part is None:
             self._out.append(PartEnded(self._indexes.pop(delta.index)))
             return
-        self._say(part, part.scanner.close())
+        self._emit(part, part.scanner.close())
         if part.native or not part.has_given:
             self._open(part)  # a text that is empty, or has nothing left but its extras
         self._end_text(part)
@@ -281,14 +281,14 @@ class EmbeddedCalls:
             delta = structs.replace(delta, stop_reason="tool_calls")
         self._out.append(delta)
 
-    def _abandon(self) -> None:
+    def _flush_as_text(self) -> None:
         for part in self._texts.values():
-            self._say(part, part.scanner.abandon())
+            self._emit(part, part.scanner.abandon())
             if part.native or not part.has_given:
                 self._open(part)
         self._texts.clear()
 
-    def _say(self, part: _TextPart, pieces: list[Piece]) -> None:
+    def _emit(self, part: _TextPart, pieces: list[Chunk]) -> None:
         for piece in pieces:
             part.has_given = True
             if isinstance(piece, str):
@@ -318,7 +318,7 @@ class EmbeddedCalls:
             part.open_index = None
 
 
-def _offer_of(tools: Iterable[str | ToolDefinition]) -> Offer:
+def _offer_of(tools: Iterable[str | ToolDefinition]) -> KnownTools:
     offer: dict[str, Any] = {}
     for tool in tools:
         if isinstance(tool, str):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mcp.types import CallToolResult, Tool
 
 
-def as_result(answer: CallToolResult) -> ToolCallResult:
+def to_result(answer: CallToolResult) -> ToolCallResult:
     """The answer, failed if the server says so. It names no call: whoever made the call knows it."""
     parts = [part for block in answer.content for part in _parts(block)]
     structured = answer.structured_content
@@ -89,7 +89,7 @@ _KEPT_LINES = 5
 _LONGEST_LINE = 500
 
 
-class ErrorOutput:
+class StderrLog:
     """One end of a pipe for a server to write to, and its last lines."""
 
     def __init__(self, name: str, mask: Callable[[str], str]) -> None:
@@ -114,7 +114,7 @@ class ErrorOutput:
         """Let go of our end; what the server still writes is read all the same."""
         self.file.close()
 
-    def last_words(self) -> str:
+    def tail(self) -> str:
         """The last lines, once the server is gone."""
         self._thread.join(timeout=0.5)
         return "\n".join(line for line in self._lines if line)

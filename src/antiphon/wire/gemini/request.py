@@ -10,7 +10,7 @@ contents of one role are merged, results first; contents without parts are dropp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from antiphon.parts import Native, NativeExtras, Part, Refusal, Text, Thinking
@@ -19,7 +19,7 @@ from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.gemini.content import ContentWriter, read_part
 from antiphon.wire.gemini.messages import (
     CONTENT_FIELDS,
-    ContentReader,
+    MessageListReader,
     TypedContent,
     report_message_extras,
     write_turns,
@@ -54,31 +54,17 @@ def read_request(body: dict[str, Any]) -> ModelRequest:
     """The request in neutral terms. Raises `WireError` if `contents` is not a list."""
     fields, native = split_fields(body, _BODY_FIELDS)
     contents = require_list(fields.pop("contents", None), "contents")
-    reader = ContentReader()
+    reader = MessageListReader({})
     for content in contents:
-        reader.add(content)
-    return _build_request(reader.messages, fields, native)
-
-
-class _ContentList:
-    """The messages of one request, read content by content."""
-
-    def __init__(self, _unread: dict[str, Any]) -> None:
-        self._reader = ContentReader()
-        self.add_generic = self._reader.add
-
-    def add_typed(self, contents: Iterable[TypedContent]) -> bool:
-        return all(map(self._reader.add_typed, contents))
-
-    def finish(self) -> tuple[Message, ...]:
-        return tuple(self._reader.messages)
+        reader.add_generic(content)
+    return _build_request(reader.finish(), fields, native)
 
 
 def _build_from_unread(messages: tuple[Message, ...], unread: dict[str, Any]) -> ModelRequest:
     return _build_request(messages, *split_fields(unread, _BODY_FIELDS))
 
 
-decode_request = TypedReader("contents", TypedContent, PARAMETERS, _ContentList, _build_from_unread).read
+decode_request = TypedReader("contents", TypedContent, PARAMETERS, MessageListReader, _build_from_unread).read
 
 
 def scan_request(_data: bytes) -> ModelRequest | None:

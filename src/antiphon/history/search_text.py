@@ -1,4 +1,4 @@
-"""What was said, as words a full-text index can find.
+"""The text of entries for full-text search: what is indexed, how a query matches, excerpts and titles.
 
 SQLite's tokenizer splits at spaces, and Chinese, Japanese and Korean are written without them. So a run of such characters
 is indexed as its overlapping pairs, and its last character alone: `今天下雨` becomes `今天 天下 下雨 雨`. A query of two or more
@@ -30,11 +30,11 @@ _TERM = re.compile(r'"([^"]*)"|(\S+)')
 _TITLE_LENGTH = 60
 
 
-def said(entry: HistoryEntry) -> str:
-    """The words of an entry, for a search or a title. Reasoning is not said."""
+def searchable_text(entry: HistoryEntry) -> str:
+    """The words of an entry, for a search or a title. Reasoning is left out."""
     match entry:
         case ModelInputEntry() | ModelOutputEntry() | ToolCallResultsEntry():
-            return "\n".join(_words_of(entry.content))
+            return "\n".join(_part_texts(entry.content))
         case SetSystemInstructionEntry():
             return entry.text
         case SetMemoryNotebookEntry():
@@ -47,7 +47,7 @@ def said(entry: HistoryEntry) -> str:
             return ""
 
 
-def _words_of(parts: Iterable[Part]) -> Iterable[str]:
+def _part_texts(parts: Iterable[Part]) -> Iterable[str]:
     for part in parts:
         match part:
             case Text() | Refusal():
@@ -57,14 +57,14 @@ def _words_of(parts: Iterable[Part]) -> Iterable[str]:
             case ToolCallRequest():
                 yield f"{part.tool_name} {part.arguments}"
             case ToolCallResult():
-                yield from _words_of(part.content)
+                yield from _part_texts(part.content)
             case _:
                 pass
 
 
 def index_text(text: str) -> str:
     """The text as it is indexed."""
-    return _CJK_RUN.sub(lambda run: f" {_pairs(run[0])} {run[0][-1]} ", normalised(text))
+    return _CJK_RUN.sub(lambda run: f" {_pairs(run[0])} {run[0][-1]} ", normalize(text))
 
 
 def _pairs(run: str) -> str:
@@ -75,7 +75,7 @@ def match_expression(query: str) -> str:
     """The query in the index's own language: every word must be there, words in quotes one after the other. Empty if no word."""
     return " AND ".join(
         phrase
-        for quoted, bare in _TERM.findall(normalised(query))
+        for quoted, bare in _TERM.findall(normalize(query))
         for phrase in _phrases(_TOKEN.findall(quoted or bare))
     )
 
@@ -100,18 +100,18 @@ def _quoted(words: list[str]) -> str:
 
 def terms(query: str) -> list[str]:
     """The words and phrases of a query, as they would stand in a text."""
-    return [found for quoted, bare in _TERM.findall(normalised(query)) if (found := (quoted or bare).strip())]
+    return [found for quoted, bare in _TERM.findall(normalize(query)) if (found := (quoted or bare).strip())]
 
 
-def says(text: str, query: str) -> bool:
+def matches(text: str, query: str) -> bool:
     """Whether the text has all the words and phrases of the query, read letter by letter."""
-    low = normalised(text).casefold()
+    low = normalize(text).casefold()
     return all(term.casefold() in low for term in terms(query))
 
 
 def excerpt(text: str, query: str, width: int = 80) -> str:
     """A line of about `width` characters around the first place where the query is met."""
-    line = " ".join(normalised(text).split())
+    line = " ".join(normalize(text).split())
     low = line.casefold()
     places = [place for term in terms(query) if (place := low.find(term.casefold())) >= 0]
     start = max(0, min(places, default=0) - width // 3)
@@ -119,12 +119,12 @@ def excerpt(text: str, query: str, width: int = 80) -> str:
     return ("…" if start else "") + line[start:end] + ("…" if end < len(line) else "")
 
 
-def title(text: str) -> str:
+def default_title(text: str) -> str:
     """The beginning of a text, as the title of a conversation that has no other."""
     line = " ".join(text.split())
     return line if len(line) <= _TITLE_LENGTH else line[: _TITLE_LENGTH - 1] + "…"
 
 
-def normalised(text: str) -> str:
+def normalize(text: str) -> str:
     """One form for letters that look alike: full-width and compatibility forms are folded."""
     return unicodedata.normalize("NFKC", text)
