@@ -28,7 +28,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from antiphon.errors import StoreDamaged, StoreError, UnknownResponse
-from antiphon.history.sqlite.file import SqliteFile
+from antiphon.history.sql.sqlite_file import SqliteFile
 from antiphon.parts import Native, OutputPart, Part, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire import formats
 from antiphon.wire.output import ModelOutput, ProviderError

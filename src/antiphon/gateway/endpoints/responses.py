@@ -17,7 +17,7 @@ from antiphon.gateway.context import Asked
 from antiphon.gateway.endpoints.response_store import FORMAT, KeptResponse
 from antiphon.gateway.http.messages import Answer
 from antiphon.wire import formats
-from antiphon.wire.openai_responses.item_writer import MINTED
+from antiphon.wire.openai_responses.content import GENERATED_ID_MARK
 from antiphon.wire.request import ModelRequest
 
 
@@ -87,7 +87,7 @@ def _input_items(kept: KeptResponse) -> Iterator[dict[str, Any]]:
     written = formats[FORMAT].write_request(ModelRequest(messages=kept.input)).body["input"]
     for place, item in enumerate(written):
         kind = item.setdefault("type", "message")
-        item.setdefault("id", f"{_PREFIXES.get(kind, 'msg')}{MINTED}{stem}{place:02d}")
+        item.setdefault("id", f"{_PREFIXES.get(kind, 'msg')}{GENERATED_ID_MARK}{stem}{place:02d}")
         if kind == "message":
             item.setdefault("status", "completed")
             if isinstance(item.get("content"), str):

@@ -137,34 +137,6 @@ class RequestScanner(Generic[Entry]):
         return ModelRequest(messages=tuple(messages), model=body.model, stream=body.stream)
 
 
-class PlainReader:
-    """Like `TypedReader`, but one odd message makes the whole body generic: `request_of` returns None for it."""
-
-    def __init__(
-        self,
-        key: str,
-        entry: Any,
-        parameters: Iterable[str],
-        request_of: Callable[[list[Any], dict[str, Any]], ModelRequest | None],
-    ) -> None:
-        self._key = key
-        self._path = f"$.{key}"
-        self._names = tuple(sorted({*parameters} - {key}))
-        self._request_of = request_of
-        fields: list[tuple[str, Any, Any]] = [(name, Any, UNSET) for name in self._names]
-        body = msgspec.defstruct("PlainBody", [(key, list[entry]), *fields], forbid_unknown_fields=True, gc=False)
-        self._decode = msgspec.json.Decoder(body).decode
-
-    def read(self, data: bytes) -> ModelRequest | None:
-        """A plain body in neutral terms; None if it must be read generically."""
-        try:
-            body = self._decode(data)
-            rest = {name: value for name in self._names if (value := getattr(body, name)) is not UNSET}
-            return self._request_of(getattr(body, self._key), rest)
-        except _INVALID:
-            return None
-
-
 class TextBlock(Struct, forbid_unknown_fields=True, gc=False, tag_field="type", tag="text"):
     """A block of text."""
 
@@ -188,22 +160,6 @@ class UsageScanner:
         except _INVALID:
             return None
         return self._read(raw) if raw is not UNSET else None
-
-
-class OutlineDecoder(Generic[Entry]):
-    """Decodes only the list of `entry` under `messages`, the model, and whether it streams."""
-
-    def __init__(self, entry: Any) -> None:
-        fields: list[Any] = [("messages", list[entry]), ("model", str, ""), ("stream", bool | None, None)]
-        self._decode = msgspec.json.Decoder(msgspec.defstruct("OutlinedBody", fields, gc=False)).decode
-
-    def decode(self, data: bytes) -> tuple[list[Entry], str, bool | None] | None:
-        """The entries, the model and whether it streams; None if the body must be read whole."""
-        try:
-            body: Any = self._decode(data)
-        except _INVALID:
-            return None
-        return body.messages, body.model, body.stream
 
 
 def call_with_id(call_id: str) -> ToolCallRequest:

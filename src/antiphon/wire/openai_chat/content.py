@@ -52,12 +52,12 @@ def read_part(part: Any) -> ContentPart:
 
 def _read_text(part: dict[str, Any]) -> Text | None:
     text = part.get("text")
-    return Text(text, native=unread_fields(part, FORMAT, "type", "text")) if type(text) is str else None
+    return Text(text, native=unread_fields(part, FORMAT, ("type", "text"))) if type(text) is str else None
 
 
 def _read_refusal(part: dict[str, Any]) -> Refusal | None:
     text = part.get("refusal")
-    return Refusal(text, native=unread_fields(part, FORMAT, "type", "refusal")) if type(text) is str else None
+    return Refusal(text, native=unread_fields(part, FORMAT, ("type", "refusal"))) if type(text) is str else None
 
 
 def _read_image(part: dict[str, Any]) -> Image | None:
@@ -66,7 +66,7 @@ def _read_image(part: dict[str, Any]) -> Image | None:
         image = {"url": image}
     if type(image) is not dict or "detail" in part:
         return None
-    url, native = image.get("url"), unread_fields(part, FORMAT, "type", "image_url") or {}
+    url, native = image.get("url"), unread_fields(part, FORMAT, ("type", "image_url")) or {}
     if type(url) is not str:
         return None
     more = {key: value for key, value in image.items() if key != "url" and value is not None}
@@ -97,11 +97,11 @@ def _read_audio(part: dict[str, Any]) -> Audio | None:
     media_type = audio_media_type(name)
     if audio_format(media_type) != name:
         return None
-    return Audio(media_type, data, native=unread_fields(part, FORMAT, "type", "input_audio"))
+    return Audio(media_type, data, native=unread_fields(part, FORMAT, ("type", "input_audio")))
 
 
 def _read_file(part: dict[str, Any]) -> Document | None:
-    file, native = part.get("file"), unread_fields(part, FORMAT, "type", "file")
+    file, native = part.get("file"), unread_fields(part, FORMAT, ("type", "file"))
     if type(file) is not dict or not all(type(value) is str for value in file.values()):
         return None
     name, known = file.get("filename", ""), len(file) - ("filename" in file)
@@ -119,7 +119,7 @@ def _read_document_url(part: dict[str, Any]) -> Document | None:
     url, name = part.get("document_url"), part.get("document_name")
     if type(url) is not str or not url or type(name) not in (str, type(None)):
         return None
-    native = unread_fields(part, FORMAT, "document_url", "document_name")
+    native = unread_fields(part, FORMAT, ("document_url", "document_name"))
     return Document(url=url, name=name or "", native=native)  # `type` is kept: it decides how it is written
 
 

@@ -290,7 +290,7 @@ def read_call(call: Any, position: int) -> ToolCallRequest | None:
     if type(arguments) not in (str, type(None)):
         return None
     index = ("index",) if call.get("index") == position and type(call.get("index")) is int else ()
-    native = unread_fields(call, FORMAT, "id", "type", kind, *index)
+    native = unread_fields(call, FORMAT, ("id", "type", kind, *index))
     more = {key: value for key, value in called.items() if key not in ("name", text) and value is not None}
     if more:
         native = native or {}

@@ -8,7 +8,7 @@ be hashed, compared or sliced before its type is known.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from msgspec import Struct
@@ -82,13 +82,18 @@ def read_parameter_fields(body: Mapping[str, Any], table: ParameterTable, fields
     return unread
 
 
-def unread_fields(value: dict[str, Any], origin: str, *read: str) -> NativeExtras | None:
+def unread_fields(value: dict[str, Any], origin: str, read: Container[str]) -> NativeExtras | None:
     """The fields of an object that were not read, as native extras."""
     extras: dict[str, Any] = {}
     shared: dict[str, Any] = {}
     for key, field in value.items():
         if key not in read and field is not None:
             (shared if key in _SHARED_FIELDS else extras)[key] = field
+    return native_extras(origin, extras, shared)
+
+
+def native_extras(origin: str, extras: dict[str, Any], shared: dict[str, Any]) -> NativeExtras | None:
+    """Extras of one format, and those that both formats have."""
     native = {OPENAI: shared} if shared else {}
     if extras:
         native[origin] = extras
@@ -96,9 +101,11 @@ def unread_fields(value: dict[str, Any], origin: str, *read: str) -> NativeExtra
 
 
 def texts_of(messages: Any) -> Iterator[str]:
-    """The texts in a list of messages of either format."""
+    """The texts in the messages or input items of either format."""
+    if isinstance(messages, str):
+        yield messages
     for message in messages if isinstance(messages, list) else ():
-        content = message.get("content") if isinstance(message, dict) else None
+        content = (message.get("content") or message.get("output")) if isinstance(message, dict) else None
         if isinstance(content, str):
             yield content
         for part in content if isinstance(content, list) else ():

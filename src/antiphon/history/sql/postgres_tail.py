@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from antiphon.errors import StoreReadOnly, StoreUnreachable, UnknownConversation
 from antiphon.history.entries import HistoryEntry
-from antiphon.history.postgres.connections import Connections
-from antiphon.history.postgres.log import Log
+from antiphon.history.sql.log import Log
+from antiphon.history.sql.postgres_connections import Connections
 from antiphon.history.store import ConversationRow
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class _Listener:
         if self._db is None:
             self._db = await self._connections.listener()
         try:
-            with self._connections.told(self._db):
+            with self._connections.translate_errors(self._db):
                 await self._db.execute(f'LISTEN "antiphon_{self._row.id}"')
                 marked = await (await self._db.execute(_MARK, (MARKED, self._row.number))).fetchone()
         except StoreReadOnly:
@@ -92,7 +92,7 @@ class _Listener:
         if self._db is None or self._is_deaf:
             await asyncio.sleep(LOOKS_AGAIN)
             return
-        with self._connections.told(self._db):
+        with self._connections.translate_errors(self._db):
             async with contextlib.aclosing(self._db.notifies(timeout=MARKS_AGAIN, stop_after=1)) as notified:
                 async for notification in notified:
                     if not notification.payload:  # the conversation was deleted: marking it will show

@@ -1,7 +1,7 @@
-"""The SQLite file under the default store: who may open it, who reads, who writes, and what goes wrong in plain words.
+"""`SqliteFile`: an SQLite file that is opened, migrated, read and written, with its errors translated.
 
 Every thread reads through a connection of its own, and in WAL mode reading never waits. Writing goes through one connection
-behind a lock; other processes wait at SQLite's lock, at most `timeout` seconds. Nothing but this module sees an
+under a lock; other processes wait at SQLite's lock, at most `timeout` seconds. Nothing but this module sees an
 `sqlite3.Error`, except constraint violations, which mean something to the store.
 """
 
@@ -53,13 +53,15 @@ class SqliteFile:
         self._local = threading.local()
         self._connections: list[sqlite3.Connection] = []
         self._closed = False
-        weakref.finalize(self, _close_all, self._connections)  # a file nobody closed is closed when nobody holds it
-        self._check_place(create)
+        weakref.finalize(
+            self, _close_all, self._connections
+        )  # a file that was not closed is closed with its last reference
+        self._check_path(create)
         try:
-            with self.told():
+            with self.translate_errors():
                 self._writer = self._connect_writer()
-                if not self._is_ours():
-                    self._make(tables)
+                if not self._check_header():
+                    self._create_tables(tables)
                 elif self.schema < schema and not read_only:
                     self._migrate()
         except BaseException:
@@ -70,11 +72,11 @@ class SqliteFile:
     def reading(self) -> Iterator[sqlite3.Connection]:
         """A connection to read with; what is read in one `with` may come from several moments, each consistent."""
         if self.path == _MEMORY:  # a database in memory belongs to its one connection
-            with self._lock, self.told():
+            with self._lock, self.translate_errors():
                 yield self._writer
             return
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
-        with self.told():
+        with self.translate_errors():
             if connection is None or self._closed:
                 connection = self._local.connection = self._connect()
             yield connection
@@ -97,7 +99,7 @@ class SqliteFile:
         """A connection on which each statement is kept, durably, by itself."""
         if self.read_only:
             raise StoreReadOnly(f"{self.path} was opened for reading only")
-        with self._lock, self.told():
+        with self._lock, self.translate_errors():
             yield self._writer
 
     def close(self) -> None:
@@ -105,9 +107,9 @@ class SqliteFile:
             self._closed = True
             _close_all(self._connections)
 
-    def told(self) -> _Told:
-        """What SQLite complains of in the block, in our words."""
-        return _Told(self)
+    def translate_errors(self) -> _ErrorTranslator:
+        """Raise errors of SQLite in the block as `StoreError`."""
+        return _ErrorTranslator(self)
 
     def _connect(self) -> sqlite3.Connection:
         if self._closed:
@@ -123,7 +125,7 @@ class SqliteFile:
         if not self.read_only:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
-            # A journal that is begun anew after a MiB is written over, which costs a quarter less than making it longer.
+            # A journal that is begun again after a MiB is written over, which costs a quarter less than making it longer.
             connection.execute("PRAGMA wal_autocheckpoint = 256")
             connection.execute("PRAGMA fullfsync = ON")  # where an ordinary fsync does not reach the disk
         return connection
@@ -138,7 +140,7 @@ class SqliteFile:
         still = not os.access(Path(self.path).absolute().parent, os.W_OK) and not os.path.exists(f"{self.path}-wal")
         return f"{uri}?immutable=1" if still else f"{uri}?mode=ro"
 
-    def _check_place(self, create: bool) -> None:
+    def _check_path(self, create: bool) -> None:
         if self.path == _MEMORY:
             return
         folder = Path(self.path).absolute().parent
@@ -148,24 +150,24 @@ class SqliteFile:
             if not create or self.read_only:
                 raise StoreError(f"there is no store at {self.path}")
             if not folder.is_dir():
-                raise StoreError(f"cannot make {self.path}: the folder {folder} does not exist")
+                raise StoreError(f"cannot create {self.path}: the folder {folder} does not exist")
             if not os.access(folder, os.W_OK | os.X_OK):
-                raise StoreReadOnly(f"cannot make {self.path}: the folder {folder} is not writable")
+                raise StoreReadOnly(f"cannot create {self.path}: the folder {folder} is not writable")
             try:
                 create_private_file(self.path)  # SQLite would go by the umask
             except OSError as error:
                 refused = StoreFull if error.errno == errno.ENOSPC else StoreReadOnly
-                raise refused(f"cannot make {self.path}: {error.strerror or error}") from error
+                raise refused(f"cannot create {self.path}: {error.strerror or error}") from error
         warn_if_exposed(self.path)
 
-    def _is_ours(self) -> bool:
+    def _check_header(self) -> bool:
         (tables,) = self._writer.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if not tables:
             return False
         (application_id,) = self._writer.execute("PRAGMA application_id").fetchone()
         (schema,) = self._writer.execute("PRAGMA user_version").fetchone()
         if application_id != self._application_id:
-            raise StoreDamaged(f"{self.path} is an SQLite database of another program; it was left as it is")
+            raise StoreDamaged(f"{self.path} is an SQLite database of another program; it was not modified")
         if schema > self._schema:
             raise StoreError(
                 f"{self.path} was written by a newer Antiphon (schema {schema}, this one knows {self._schema}); upgrade"
@@ -173,29 +175,29 @@ class SqliteFile:
         self.schema = schema
         return True
 
-    def _make(self, tables: str) -> None:
+    def _create_tables(self, tables: str) -> None:
         if self.read_only:
-            raise StoreDamaged(f"{self.path} is empty; it is no store yet")
+            raise StoreDamaged(f"{self.path} is empty; it is not a store yet")
         with self.transaction() as db:
-            if self._is_ours():  # another process was faster
+            if self._check_header():  # another process was faster
                 return
             _run(db, tables)
             db.execute(f"PRAGMA application_id = {self._application_id}")
             self.schema = self._schema - len(self._migrations)
-            self._bring_up(db)
+            self._apply_migrations(db)
 
     def _migrate(self) -> None:
         with self.transaction() as db:
-            self._is_ours()  # asked again: another process may have been faster
-            self._bring_up(db)
+            self._check_header()  # asked again: another process may have been faster
+            self._apply_migrations(db)
 
-    def _bring_up(self, db: sqlite3.Connection) -> None:
+    def _apply_migrations(self, db: sqlite3.Connection) -> None:
         for version in range(self.schema, self._schema):
             _run(db, self._migrations[version])
         db.execute(f"PRAGMA user_version = {self._schema}")
         self.schema = self._schema
 
-    def explained(self, error: sqlite3.Error) -> StoreError:
+    def translate_error(self, error: sqlite3.Error) -> StoreError:
         """An error of SQLite as one of ours."""
         match getattr(error, "sqlite_errorcode", 0) & 0xFF:  # the low byte is the kind, the rest its details
             case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
@@ -213,21 +215,21 @@ class SqliteFile:
             case sqlite3.SQLITE_IOERR:
                 return StoreFull(f"{self.path}: the disk refused ({error}); nothing was written")
             case sqlite3.SQLITE_NOTADB:
-                return StoreDamaged(f"{self.path} is not a store: it is no SQLite database. It was left as it is")
+                return StoreDamaged(f"{self.path} is not an SQLite database; it was not modified")
             case sqlite3.SQLITE_CORRUPT:
                 return StoreDamaged(
-                    f"{self.path} is damaged ({error}); restore a copy, or export what can still be read"
+                    f"{self.path} is corrupt ({error}); restore a backup, or export the readable conversations"
                 )
             case _ if "decode to UTF-8" in str(error):
                 return StoreDamaged(
-                    f"{self.path} is damaged ({error}); restore a copy, or export what can still be read"
+                    f"{self.path} is corrupt ({error}); restore a backup, or export the readable conversations"
                 )
             case _:
                 return StoreError(f"{self.path}: {error}")
 
 
-class _Told:
-    """A block whose errors are told; no generator, for there is one around every statement."""
+class _ErrorTranslator:
+    """A context manager without a generator, for there is one around every statement."""
 
     __slots__ = ("_file",)
 
@@ -239,10 +241,10 @@ class _Told:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, sqlite3.Error) and not isinstance(error, sqlite3.IntegrityError):
-            raise self._file.explained(error) from error
+            raise self._file.translate_error(error) from error
         if isinstance(error, UnicodeDecodeError):  # SQLite quotes what is damaged, and Python cannot read the quotation
             raise StoreDamaged(
-                f"{self._file.path} is damaged ({error}); restore a copy, or export what can still be read"
+                f"{self._file.path} is corrupt ({error}); restore a backup, or export the readable conversations"
             )
 
 

@@ -1,32 +1,127 @@
-"""The connections of a store: how many, who waits for one, what happens when the server goes away, and what is said then.
+"""The connections of a PostgreSQL store, and `Address`, the only place that knows the password.
 
-There are at most `max_connections`, made when they are needed and kept. Whoever finds all of them in use waits, at most `timeout`
-seconds. A connection that the server closed while nobody used it (it was restarted, say) is seen before it is handed out, by a
-look at its socket that costs no round trip, and replaced. One that breaks off under a statement is another matter: whether a
-write arrived cannot be known from here, and `BrokenOff` says so. Reading is simply done again.
+People, logs and errors see `Address.place`: user, host, port and database. A text that cannot be parsed as an address is not
+repeated either, for the wrong part may be the password (law L10).
 
-There is no thread in the background: a store that is not used does nothing, and one in a forked process begins anew.
-Nothing but this package sees an error of the driver.
+There are at most `max_connections`, made when needed and kept; a caller waits up to `timeout` seconds for a free one. A
+connection that the server closed while idle is seen before it is used, by a look at its socket without a round trip. One that
+breaks during a statement raises `ConnectionBroken`: whether a write arrived is not known. Reads are simply repeated. There is no
+background thread, and a store in a forked process starts with connections of its own.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import select
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import parse_qsl, quote, urlencode
+
+from msgspec import Struct
 
 from antiphon.errors import StoreDamaged, StoreError, StoreFull, StoreLocked, StoreReadOnly, StoreUnreachable
-from antiphon.history.postgres.address import Address, psycopg
+from antiphon.history.sql.dialect import ConnectionBroken
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection, Connection, Error
 
     Database: TypeAlias = Connection[tuple[Any, ...]]
+
+DEFAULT_SCHEMA = "antiphon"
+_LONGEST_NAME = 63  # bytes; PostgreSQL cuts what is longer
+
+
+class Address(Struct, frozen=True):
+    """Where a store is. `parameters` are what the driver is told; they never leave this package."""
+
+    parameters: dict[str, str]
+    schema: str
+    place: str
+
+    @classmethod
+    def of(cls, given: str, schema: str | None = None) -> Address:
+        """Read `postgresql://user:password@host:port/database?schema=…`; the rest comes from the environment (PGHOST…)."""
+        if not given.startswith(("postgresql://", "postgres://")):
+            raise StoreError("an address of a PostgreSQL store begins with postgresql://")
+        base, _, query = given.partition("?")
+        options = parse_qsl(query, keep_blank_values=True)
+        name = schema or next((value for option, value in options if option == "schema"), DEFAULT_SCHEMA)
+        rest = urlencode([pair for pair in options if pair[0] != "schema"], quote_via=quote)
+        parameters = _parse(f"{base}?{rest}" if rest else base)
+        return cls(parameters, _check_schema(name), _place(parameters, name))
+
+    @property
+    def user(self) -> str:
+        return _parameter(self.parameters, "user", "PGUSER", "the user of this process")
+
+    def hidden(self, text: str) -> str:
+        """A text of the driver's or the server's, in which no password stands."""
+        for name in ("password", "sslpassword"):
+            if secret := self.parameters.get(name):
+                text = text.replace(secret, "***")
+        return text
+
+    def __rich_repr__(self) -> list[tuple[str, str]]:
+        return [("place", self.place)]
+
+    def __repr__(self) -> str:
+        return f"Address({self.place!r})"
+
+
+def psycopg() -> ModuleType:
+    """The driver, or an error that says how to get it."""
+    try:
+        import psycopg
+        import psycopg.conninfo
+    except ImportError as error:
+        raise StoreError(
+            f"a store in PostgreSQL needs the driver psycopg ({error}); install it with: pip install 'antiphon[postgres]'"
+        ) from error
+    return psycopg
+
+
+def _parse(given: str) -> dict[str, str]:
+    """The parts of an address. One whose password was not %-coded may still seem to have some: its pieces stand elsewhere."""
+    driver = psycopg()
+    authority, _, database = given.partition("?")[0].partition("://")[2].partition("/")
+    try:
+        read = {name: str(value) for name, value in driver.conninfo.conninfo_to_dict(given).items()}
+    except driver.Error:
+        read = {"port": "unreadable"}
+    if authority.count("@") > 1 or "@" in database or not re.fullmatch(r"[\d,]*", read.get("port", "")):
+        raise StoreError(
+            "this is no address of a PostgreSQL store; it is written postgresql://user:password@host:port/database, with "
+            "%-codes for characters such as @ : / ? # in a name or password. It is not repeated here, for it may hold one"
+        )
+    return read
+
+
+def _place(parameters: Mapping[str, str], schema: str) -> str:
+    hosts = _parameter(parameters, "host", "PGHOST", parameters.get("hostaddr", "localhost")).split(",")
+    ports = _parameter(parameters, "port", "PGPORT", "5432").split(",")
+    where = ",".join(f"{host}:{ports[min(index, len(ports) - 1)]}" for index, host in enumerate(hosts))
+    database = _parameter(parameters, "dbname", "PGDATABASE", "")
+    user = f"{parameters['user']}@" if "user" in parameters else ""
+    return f"postgresql://{user}{where}/{database}{'' if schema == DEFAULT_SCHEMA else f'?schema={schema}'}"
+
+
+def _parameter(parameters: Mapping[str, str], name: str, variable: str, otherwise: str) -> str:
+    return parameters.get(name) or os.environ.get(variable) or otherwise
+
+
+def _check_schema(schema: str) -> str:
+    if not schema or "\0" in schema or len(schema.encode()) > _LONGEST_NAME or schema.startswith("pg_"):
+        raise StoreError(
+            f"{schema[:80]!r} cannot be the name of a schema: it has 1 to {_LONGEST_NAME} bytes and does not begin with pg_"
+        )
+    return schema
+
 
 _SETTINGS = """
 SELECT set_config('search_path', quote_ident(%(schema)s), false), set_config('TimeZone', 'UTC', false),
@@ -44,10 +139,6 @@ _INHERITED: list[list[Database]] = []
 """Connections of the process this one was forked from. They are never closed here: that would end the other's."""
 
 _NOT_YET = ("starting up", "not yet accepting connections", "in recovery mode")
-
-
-class BrokenOff(StoreUnreachable):
-    """A connection broke under a statement: whether it was done is not known."""
 
 
 class Connections:
@@ -93,7 +184,7 @@ class Connections:
         try:
             db = self._taken()
             try:
-                with self.told(db):
+                with self.translate_errors(db):
                     yield db
             finally:
                 self._put_back(db)
@@ -106,23 +197,19 @@ class Connections:
         with self.connection() as db, db.transaction():
             yield db
 
-    def undo(self) -> NoReturn:
-        """End the block of a transaction, and keep nothing of it."""
-        raise self._driver.Rollback
-
     def rows(
-        self, query: str, given: Sequence[object] | dict[str, object] = (), *, is_planned_anew: bool = False
+        self, query: str, given: Sequence[object] | dict[str, object] = (), *, replan: bool = False
     ) -> list[tuple[Any, ...]]:
         """What a question to the database gives. It changes nothing, so it is asked again if the connection breaks.
 
-        `is_planned_anew`: the way to the answer depends on the values, so the server is not to keep the one it found before.
+        `replan`: the way to the answer depends on the values, so the server is not to keep the one it found before.
         """
         for is_last in (False, True):
             try:
                 with self.connection() as db:
-                    prepare = False if is_planned_anew else None
+                    prepare = False if replan else None
                     return db.execute(query, given, prepare=prepare, binary=True).fetchall()
-            except BrokenOff:
+            except ConnectionBroken:
                 if is_last:
                     raise
         raise AssertionError("the second attempt returns or raises")
@@ -137,22 +224,22 @@ class Connections:
             await db.execute(_SETTINGS, self._settings)
         except self._driver.Error as error:
             await db.close()
-            raise self.explained(error, db) from error
+            raise self.translate_error(error, db) from error
         return db
 
     @contextmanager
-    def told(self, db: Database | AsyncConnection[tuple[Any, ...]]) -> Iterator[None]:
+    def translate_errors(self, db: Database | AsyncConnection[tuple[Any, ...]]) -> Iterator[None]:
         """What the database complains of in the block, in our words."""
         try:
             yield
         except self._driver.Error as error:
-            raise self.explained(error, db) from error
+            raise self.translate_error(error, db) from error
 
-    def explained(self, error: Error, db: Database | AsyncConnection[tuple[Any, ...]]) -> StoreError:
+    def translate_error(self, error: Error, db: Database | AsyncConnection[tuple[Any, ...]]) -> StoreError:
         """An error of the driver as one of ours."""
         said = self._said(error)
         if db.closed:
-            return BrokenOff(f"{self.place} broke the connection off ({said}); try again when it is back")
+            return ConnectionBroken(f"{self.place} broke the connection off ({said}); try again when it is back")
         match error.sqlstate or "":
             case "25006":
                 return StoreReadOnly(
@@ -168,12 +255,12 @@ class Connections:
                 return StoreFull(f"{self.place} has no room left ({said}); nothing was written")
             case "XX001" | "XX002":
                 return StoreDamaged(
-                    f"{self.place} is damaged ({said}); restore a copy, or export what can still be read"
+                    f"{self.place} is corrupt ({said}); restore a backup, or export the readable conversations"
                 )
             case "3F000" | "42P01" | "42703":
                 return StoreDamaged(f"{self.place} lacks tables of ours ({said}); was the schema dropped or changed?")
             case state if state.startswith(("08", "57P")):
-                return BrokenOff(f"{self.place} broke the connection off ({said}); try again when it is back")
+                return ConnectionBroken(f"{self.place} broke the connection off ({said}); try again when it is back")
             case _:
                 return StoreError(f"{self.place}: {said}")
 
@@ -212,7 +299,7 @@ class Connections:
                     raise self._refusal(error) from None
                 time.sleep(0.05)
         try:
-            with self.told(db):
+            with self.translate_errors(db):
                 (*_, encoding) = db.execute(_SETTINGS, self._settings).fetchone() or ("",)
             self._check(encoding)
         except BaseException:

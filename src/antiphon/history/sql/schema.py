@@ -1,14 +1,12 @@
-"""The tables in the database, and how they come there: numbered migrations, forward only.
+"""The tables of both databases and their migrations, forward only.
 
-Whoever opens a store brings its schema up to date. A lock lets one do it and the others wait, each migration is one transaction,
-and one that cannot have a table at once gives way and tries again, so that nobody's appends queue up behind it.
+`touched` is when a conversation was last changed, to the minute: the time of its last entry is not before that, and at most a
+minute after. So the latest ones are found by an index, and an append writes nothing but its row, unless the minute is over.
 
-The rule for whoever adds a migration: older workers go on while it runs and after it. So it only adds (tables, columns with a
-constant default, indexes on new tables); what exists keeps its name and meaning. Its `needs` is the oldest schema whose code
-may still use the database: as long as the rule is kept, that stays as it is. A program that knows less is refused.
-
-The key of an entry is (conversation number, sequence number): a conversation is one stretch of one index, and two writers of it
-meet there. No foreign keys: the append itself looks at the conversation's row, once, and locks it against deletes and claims.
+Rule for a migration: older programs keep working during and after it, so it only adds (tables, columns with a constant default,
+indexes on new tables). In PostgreSQL, `needs` is the oldest schema whose code may still use the database; a program that knows
+less is refused. A lock lets one process migrate while others wait; a migration that cannot lock a table at once gives way and
+tries again, so that appends do not queue up. There are no foreign keys: an append checks and locks the conversation's row.
 """
 
 from __future__ import annotations
@@ -21,31 +19,98 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from antiphon.errors import StoreError, StoreLocked, StoreReadOnly
-from antiphon.history.postgres.connections import Connections
 
 if TYPE_CHECKING:
-    from antiphon.history.postgres.connections import Database
+    from antiphon.history.sql.postgres_connections import Connections, Database
 
-LOCKS = 0x414E5450  # "ANTP": the first half of the key of every advisory lock of ours
-_GIVES_WAY = "300ms"
-_PATIENCE = 60.0
+APPLICATION_ID = 0x414E5450  # "ANTP", in the header of every file of ours
+SHIFT = 32
+SEQUENCE = (1 << SHIFT) - 1
+UNTOUCHED = (1 << 63) - 1
+"""`touched` of a conversation that an older program created: it is always looked at."""
+
+_LAST_CHANGE = f"""coalesce((SELECT at FROM entries WHERE key > conversations.number << {SHIFT}
+    AND key < (conversations.number + 1) << {SHIFT} ORDER BY key DESC LIMIT 1), created)"""
+"""The time of a conversation's last entry."""
+
+SQLITE_TOUCH_LAST = f"UPDATE conversations SET touched = {_LAST_CHANGE} WHERE number = :number"
+
+SCHEMA_V1 = """
+CREATE TABLE conversations (
+    number    INTEGER PRIMARY KEY AUTOINCREMENT,  -- never reused, so a deleted conversation's writer cannot hit another
+    id        TEXT NOT NULL UNIQUE,
+    title     TEXT NOT NULL,
+    created   INTEGER NOT NULL,                   -- microseconds since 1970, as `at` below
+    parent    TEXT,
+    forked_at INTEGER,
+    tags      TEXT NOT NULL,                      -- a JSON array
+    indexed   INTEGER NOT NULL DEFAULT 0          -- how far the full-text index has come
+);
+CREATE TABLE entries (key INTEGER PRIMARY KEY, at INTEGER NOT NULL, body BLOB NOT NULL);
+CREATE TABLE attachments (name TEXT PRIMARY KEY, data TEXT NOT NULL);
+CREATE TABLE attachment_uses (number INTEGER NOT NULL, name TEXT NOT NULL, PRIMARY KEY (number, name)) WITHOUT ROWID;
+CREATE INDEX attachment_users ON attachment_uses (name);
+CREATE VIRTUAL TABLE said USING fts5 (words, tokenize = "unicode61 remove_diacritics 2");
+"""
+
+# What later versions of the file added to these, by the version they start from.
+SQLITE_MIGRATIONS = {
+    1: """
+ALTER TABLE conversations ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE conversations ADD COLUMN holder TEXT NOT NULL DEFAULT '';
+ALTER TABLE conversations ADD COLUMN held_until INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE runs (
+    id           TEXT PRIMARY KEY,
+    number       INTEGER NOT NULL,                -- of the conversation
+    kind         TEXT NOT NULL,
+    code         INTEGER NOT NULL,
+    provider     TEXT NOT NULL,
+    options      TEXT NOT NULL,                   -- a JSON object
+    state        TEXT NOT NULL,
+    reason       TEXT NOT NULL,
+    created      INTEGER NOT NULL,
+    updated      INTEGER NOT NULL,
+    due          INTEGER NOT NULL,
+    attempts     INTEGER NOT NULL DEFAULT 0,
+    is_cancelled INTEGER NOT NULL DEFAULT 0
+);
+CREATE UNIQUE INDEX open_runs ON runs (number) WHERE state IN ('waiting', 'suspended');
+CREATE INDEX waiting_runs ON runs (due) WHERE state = 'waiting';
+""",
+    # Bodies may be deflated from here on (see `codec`); those that are there stay as they are. `touched`: see above.
+    2: f"""
+ALTER TABLE conversations ADD COLUMN touched INTEGER NOT NULL DEFAULT {UNTOUCHED};
+UPDATE conversations SET touched = {_LAST_CHANGE};
+CREATE INDEX latest_touched ON conversations (touched);
+""",
+    # A checksum of each row (see `codec`), NULL in rows that were there before; and the clock of leases (see `lease_clock`).
+    3: """
+ALTER TABLE entries ADD COLUMN checksum INTEGER;
+CREATE TABLE lease_clock (boot TEXT NOT NULL, ahead INTEGER NOT NULL);
+""",
+}
+FILE_SCHEMA = 1 + len(SQLITE_MIGRATIONS)
+
+LOCKS = APPLICATION_ID  # the first half of the key of every advisory lock of ours
+_LOCK_TIMEOUT = "300ms"
+_MAX_WAIT = 60.0
 
 
 class Migration(Struct, frozen=True):
-    """A step forward. `needs`: the number of the oldest code that may use a database after it."""
+    """One migration. `needs`: the oldest schema whose code may use the database after it."""
 
     number: int
     needs: int
     statements: str
 
 
-MIGRATIONS = (
+POSTGRES_MIGRATIONS = (
     Migration(
         1,
         1,
         """
 CREATE TABLE conversations (
-    number        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,  -- never used again after a delete
+    number        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,  -- never reused
     id            text COLLATE "C" NOT NULL UNIQUE,
     title         text NOT NULL,
     created       timestamptz NOT NULL,
@@ -56,7 +121,7 @@ CREATE TABLE conversations (
     epoch         bigint NOT NULL DEFAULT 0,                        -- these three are the lease
     holder        text NOT NULL DEFAULT '',
     held_until    timestamptz NOT NULL DEFAULT 'epoch',
-    watched_until timestamptz NOT NULL DEFAULT 'epoch'              -- somebody listens: appends tell of themselves
+    watched_until timestamptz NOT NULL DEFAULT 'epoch'              -- has listeners: appends notify them
 ) WITH (fillfactor = 80);
 CREATE INDEX conversations_by_tag ON conversations USING gin (tags);
 CREATE TABLE entries (
@@ -74,7 +139,7 @@ CREATE TABLE said (
     number     bigint NOT NULL,
     sequence   integer NOT NULL,
     words      tsvector NOT NULL,
-    is_partial boolean NOT NULL,                                    -- more words than an index takes: it is read instead
+    is_partial boolean NOT NULL,                                    -- too many words for an index row: it is read instead
     PRIMARY KEY (number, sequence)
 );
 CREATE INDEX said_words ON said USING gin (words);
@@ -98,8 +163,8 @@ CREATE UNIQUE INDEX open_runs ON runs (number) WHERE state IN ('waiting', 'suspe
 CREATE INDEX waiting_runs ON runs (due, id) WHERE state = 'waiting'
 """,
     ),
-    # What older workers make is not touched, and therefore always looked at; what they append to keeps its place in lists until
-    # a newer one does. Appends wait for this one: two seconds for 100,000 conversations.
+    # Conversations of older workers are not touched, and therefore always looked at; those they append to keep their place in
+    # lists until a newer one appends. Appends wait for this one: two seconds for 100,000 conversations.
     Migration(
         2,
         1,
@@ -118,15 +183,17 @@ ANALYZE conversations (touched)
 _LEDGER = "CREATE TABLE IF NOT EXISTS migrations (number integer PRIMARY KEY, needs integer NOT NULL, done timestamptz NOT NULL)"
 
 
-def migrate(connections: Connections, migrations: Sequence[Migration] = MIGRATIONS, *, create: bool = True) -> None:
-    """Bring the tables up to date. Raises `StoreError` if the database is of a newer Antiphon that shares it no more."""
+def migrate(
+    connections: Connections, migrations: Sequence[Migration] = POSTGRES_MIGRATIONS, *, create: bool = True
+) -> None:
+    """Bring the tables up to date. Raises `StoreError` if it needs a newer Antiphon."""
     known = migrations[-1].number
-    standing = _standing(connections, known)
-    if standing >= known:
+    version = _current_version(connections, known)
+    if version >= known:
         return
-    if not standing and not create:
+    if not version and not create:
         raise StoreError(f"there is no store at {connections.place}")
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _MAX_WAIT
     while True:
         try:
             with connections.transaction() as db:
@@ -145,8 +212,8 @@ def lock_number(schema: str, what: str) -> int:
     return zlib.crc32(f"{schema}\0{what}".encode()) - (1 << 31)
 
 
-def _standing(connections: Connections, known: int) -> int:
-    """Up to which migration the database is."""
+def _current_version(connections: Connections, known: int) -> int:
+    """The last migration of the database."""
     schema = connections.address.schema
     ((is_there,),) = connections.rows("SELECT to_regclass(quote_ident(%s) || '.migrations') IS NOT NULL", (schema,))
     if not is_there:
@@ -161,9 +228,9 @@ def _standing(connections: Connections, known: int) -> int:
 
 
 def _step(db: Database, schema: str, migrations: Sequence[Migration]) -> bool:
-    """Do the next migration that is missing, and say whether there was one."""
+    """Apply the next missing migration, and return whether there was one."""
     db.execute("SELECT pg_advisory_xact_lock(%s, %s)", (LOCKS, lock_number(schema, "migration")))
-    db.execute("SELECT set_config('lock_timeout', %s, true)", (_GIVES_WAY,))
+    db.execute("SELECT set_config('lock_timeout', %s, true)", (_LOCK_TIMEOUT,))
     # Asked first, for CREATE IF NOT EXISTS wants the right to create even where there is nothing to do.
     (is_there,) = db.execute("SELECT to_regnamespace(quote_ident(%s)) IS NOT NULL", (schema,)).fetchone() or (False,)
     if not is_there:

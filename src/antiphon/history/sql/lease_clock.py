@@ -16,11 +16,17 @@ from __future__ import annotations
 import time
 from datetime import datetime
 
-from antiphon.history.sqlite.file import SqliteFile
-from antiphon.history.sqlite.rows import EARLIEST, LATEST, UNTOUCHED, moment, now
+from antiphon.history.codec import EARLIEST, LATEST, from_microseconds
+from antiphon.history.sql.schema import UNTOUCHED
+from antiphon.history.sql.sqlite_file import SqliteFile
 
 _SECOND = 1_000_000
 _KNOWN = "SELECT boot, ahead FROM lease_clock"
+
+
+def wall_time() -> int:
+    """The microseconds since 1970, by the clock of the machine."""
+    return time.time_ns() // 1_000
 
 
 def boot_id() -> str:
@@ -54,20 +60,13 @@ class LeaseClock:
             known = self._begin()
         self._ahead = known[1]
 
-    def settled_now(self) -> int:
-        """Lease time, once it is agreed on."""
-        if self._ahead is not None:
-            return since_boot() + self._ahead
-        self.settle()
-        return self.now()
-
     def now(self) -> int:
         """Lease time in microseconds; after every lease where no process of this boot has written yet."""
         if self._ahead is not None:
             return since_boot() + self._ahead
         known = self._known() if self._boot else None
         if known is None:
-            return now()
+            return wall_time()
         if known[0] != self._boot:
             return UNTOUCHED
         self._ahead = known[1]
@@ -76,8 +75,8 @@ class LeaseClock:
     def shown(self, at: int) -> datetime:
         """A lease time as the wall clock would show it, to the second if that was set meanwhile."""
         lease_now = self.now()
-        step = 0 if lease_now == UNTOUCHED else round((now() - lease_now) / _SECOND) * _SECOND
-        return moment(min(max(at + step, EARLIEST), LATEST))
+        step = 0 if lease_now == UNTOUCHED else round((wall_time() - lease_now) / _SECOND) * _SECOND
+        return from_microseconds(min(max(at + step, EARLIEST), LATEST))
 
     def _known(self) -> tuple[str, int] | None:
         if self._file.schema < 4:  # an older file, opened for reading
@@ -94,6 +93,6 @@ class LeaseClock:
             if known is not None:
                 db.execute("UPDATE conversations SET holder = '', held_until = 0 WHERE held_until != 0")
             db.execute("DELETE FROM lease_clock")
-            begun = self._boot, now() - since_boot()
+            begun = self._boot, wall_time() - since_boot()
             db.execute("INSERT INTO lease_clock VALUES (?, ?)", begun)
         return begun
