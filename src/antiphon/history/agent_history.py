@@ -14,14 +14,14 @@ The fast path: an entry that only adds to the log is looked at no further, and b
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import reduce
-from typing import Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Protocol, TypeVar, get_args
 
 from msgspec.structs import replace
 
-from antiphon.errors import LeaseLost, NotAppendable, OutOfSequence, WriterConflict
+from antiphon.errors import InvalidEntry, LeaseLost, SequenceError, WriterConflict
 from antiphon.history.entries import (
     CompactionEntry,
     HistoryEntry,
@@ -40,6 +40,10 @@ from antiphon.history.snapshot import (
     effective_entries,
 )
 
+if TYPE_CHECKING:
+    from antiphon.history.lease import Lease
+    from antiphon.history.store import ConversationRow
+
 E = TypeVar("E", bound=HistoryEntry)
 
 _FAST_PATH_KINDS = frozenset(get_args(KnownEntry)) - SETTING_KINDS - {RollbackEntry}
@@ -56,7 +60,7 @@ class Journal(Protocol):
         """Make `entry` durable, or raise and leave everything as it was."""
 
     def read(self, after: int) -> Iterable[HistoryEntry]:
-        """The entries behind number `after`."""
+        """The entries after number `after`."""
 
     def fork(self, at: int) -> AgentHistory:
         """A new conversation that starts with the first `at` entries of this one."""
@@ -130,7 +134,7 @@ class AgentHistory:
     def append(self, entry: E) -> E:
         """Append an entry and return it as it was stored, with its sequence number and time.
 
-        Raises `NotAppendable` for what is no entry, `OutOfSequence` for an entry that has another place in a log already,
+        Raises `InvalidEntry` for what is no entry, `SequenceError` for an entry that has another place in a log already,
         and `WriterConflict` if somebody else is writing.
         """
         if not self._writing.acquire(False):
@@ -195,7 +199,7 @@ class AgentHistory:
         """A new history that starts with the first `at` entries (all of them by default) of this one."""
         at = self.version if at is None else at
         if not 0 <= at <= self.version:
-            raise OutOfSequence(f"cannot fork {self._name} at {at}: it has the versions 0 to {self.version}")
+            raise SequenceError(f"cannot fork {self._name} at {at}: it has the versions 0 to {self.version}")
         if self._journal is not None:
             return self._journal.fork(at)
         return AgentHistory(self._log[:at])
@@ -203,7 +207,7 @@ class AgentHistory:
     def _append_slow_path(self, entry: E) -> E:
         """Append what is not just one entry more: it sets something, takes something back, or has a place already."""
         if not isinstance(entry, HistoryEntry):
-            raise NotAppendable(_not_appendable(entry))
+            raise InvalidEntry(_not_appendable(entry))
         if not isinstance(entry, OpaqueEntry):
             entry = replace(
                 entry,
@@ -225,25 +229,25 @@ class AgentHistory:
     def _check(self, entry: HistoryEntry) -> None:
         self._check_sequence(entry)
         if isinstance(entry, RollbackEntry) and not 0 <= entry.to <= self.version:
-            raise OutOfSequence(f"cannot roll {self._name} back to {entry.to}: it has the versions 0 to {self.version}")
+            raise SequenceError(f"cannot roll {self._name} back to {entry.to}: it has the versions 0 to {self.version}")
         if isinstance(entry, RollbackEntry) and entry.kept:
             self._check_kept(entry)
         if isinstance(entry, CompactionEntry) and not 0 <= entry.up_to <= self.version:
-            raise OutOfSequence(f"cannot compact {self._name} up to {entry.up_to}: it has {self.version} entries")
+            raise SequenceError(f"cannot compact {self._name} up to {entry.up_to}: it has {self.version} entries")
 
     def _check_kept(self, entry: RollbackEntry) -> None:
         """Refuse to keep what does not count now, or is out of order: a rollback takes back and brings nothing back."""
         effective = {known.sequence_number for known in self.effective}
         for before, number in zip((entry.to, *entry.kept), entry.kept, strict=False):
             if number <= before or number not in effective:
-                raise OutOfSequence(
+                raise SequenceError(
                     f"a rollback of {self._name} to {entry.to} cannot keep entry {number}; expected effective entries after "
                     f"{entry.to} in ascending order"
                 )
 
     def _check_sequence(self, entry: HistoryEntry) -> None:
         if entry.sequence_number != len(self._log) + 1:
-            raise OutOfSequence(
+            raise SequenceError(
                 f"entry {entry.sequence_number} ({entry.kind}) cannot follow entry {len(self._log)} of {self._name}; "
                 "an entry that is appended anew has no sequence number yet"
             )
@@ -253,7 +257,7 @@ class AgentHistory:
         self._log.extend(entries)
         for number, entry in enumerate(self._log, 1):
             if entry.sequence_number != number:
-                raise OutOfSequence(
+                raise SequenceError(
                     f"entry {entry.sequence_number} ({entry.kind}) of {self._name} stands where entry {number} belongs"
                 )
             if type(entry) is RollbackEntry:
@@ -296,3 +300,46 @@ def _not_appendable(value: object) -> str:
     if name == "DecoratedContextEntry":
         return "a DecoratedContextEntry shows what is true only now and cannot be appended; append its `entry` if that is new"
     return f"a history takes HistoryEntry values, not {name}"
+
+
+class StoreLog(Protocol):
+    """The conversations of a store, and their entries."""
+
+    def find(self, conversation: str) -> ConversationRow:
+        """The one conversation that is meant."""
+
+    def latest(self, limit: int, offset: int = 0, tag: str | None = None) -> Sequence[ConversationRow]:
+        """The conversations that were changed last, in that order."""
+
+    def append(self, number: int, conversation: str, entry: HistoryEntry, epoch: int | None) -> None:
+        """Write one entry, under the epoch of a lease if there is one; returns when it is durable."""
+
+    def read(self, number: int, conversation: str, after: int) -> Sequence[HistoryEntry]:
+        """The entries of a conversation after number `after`, with their media."""
+
+
+class StoreJournal:
+    """Writes to the conversation of that number and id, under a lease if there is one."""
+
+    def __init__(
+        self,
+        log: StoreLog,
+        fork: Callable[[str, int], AgentHistory],
+        number: int,
+        conversation_id: str,
+        lease: Lease | None = None,
+    ) -> None:
+        self.conversation_id = conversation_id
+        self._log = log
+        self._fork = fork
+        self._number = number
+        self._epoch = lease.epoch if lease is not None else None
+
+    def write(self, entry: HistoryEntry) -> None:
+        self._log.append(self._number, self.conversation_id, entry, self._epoch)
+
+    def read(self, after: int) -> Sequence[HistoryEntry]:
+        return self._log.read(self._number, self.conversation_id, after)
+
+    def fork(self, at: int) -> AgentHistory:
+        return self._fork(self.conversation_id, at)

@@ -14,7 +14,7 @@ from antiphon.conversation import LoopFinished, ToolLoop
 from antiphon.conversation.sync import run_sync
 from antiphon.errors import RunBookRefused
 from antiphon.history import AgentHistory, HistoryStore, Lease, Run
-from antiphon.history.run_table import RunState
+from antiphon.history.store import RunState
 from antiphon.providers.call import ModelCallFailed
 from antiphon.providers.retry import may_retry
 from antiphon.runs.book import Build, Kind, RunBook

@@ -12,7 +12,7 @@ from random import uniform
 from msgspec import Struct
 
 from antiphon.conversation import LoopFinished
-from antiphon.history.run_table import RunState
+from antiphon.history.store import RunState
 from antiphon.providers.retry import may_retry
 
 
