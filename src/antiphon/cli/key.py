@@ -9,14 +9,14 @@ import msgspec
 
 from antiphon.cli.terminal import write, write_error
 from antiphon.errors import AntiphonError
-from antiphon.gateway.access.client_keys import hash_of, new_key
+from antiphon.gateway.access.client_keys import hash_key, new_key
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    new = actions.add_parser("new", help="a new key, and the lines that let it in")
+    new = actions.add_parser("new", help="create a key and print its config lines")
     new.add_argument("--admin", action="store_true", help="let it read /status and /metrics; needs --name")
-    new.add_argument("--name", help="what logs, metrics and limits call it; lets it have limits of its own")
+    new.add_argument("--name", help="name in logs and metrics; allows limits for this key")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -28,12 +28,12 @@ def run(arguments: argparse.Namespace) -> int:
     key = new_key()
     if arguments.name is None:
         where = "add to client_keys in [gateway]"
-        lines = [f'client_keys = ["{hash_of(key)}"]']
+        lines = [f'client_keys = ["{hash_key(key)}"]']
     else:
         where = "add"
-        lines = ["[[keys]]", f"name = {_quoted(arguments.name)}", f'key = "{hash_of(key)}"']
+        lines = ["[[keys]]", f"name = {_quoted(arguments.name)}", f'key = "{hash_key(key)}"']
         lines += ["admin = true"] if arguments.admin else []
-    write_error("the key, shown this once; the client sends it as its API key:")
+    write_error("the key, shown only once; clients send it as their API key:")
     _print(key)
     write_error(f"for antiphon.toml, {where}:")
     for line in lines:

@@ -28,7 +28,7 @@ from antiphon.wire.anthropic.content import (
     read_block,
 )
 from antiphon.wire.anthropic.parameters import Capabilities
-from antiphon.wire.codec.typed_reader import ANY_TEXT, TextBlock, call_with_id, result_with_id
+from antiphon.wire.codec.typed_reader import ANY_TEXT, OnlyTextBlock, TextBlock, call_with_id, result_with_id
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.request import Message
 from antiphon.wire.vendors.anthropic import FORMAT, is_same_format, origin_marker, unread_fields
@@ -61,7 +61,7 @@ class _TypedCall(Struct, forbid_unknown_fields=True, gc=False, tag_field="type",
 
 class _TypedResult(Struct, forbid_unknown_fields=True, gc=False, tag_field="type", tag="tool_result"):
     tool_use_id: str
-    content: str | list[TextBlock] | None = None
+    content: str | list[OnlyTextBlock] | None = None
     is_error: bool | None = None
     cache_control: Any = None
 

@@ -1,0 +1,89 @@
+/* What is attached to the message being written: files that were picked, dropped or pasted, read as base64 and shown as chips.
+ * What cannot be sent is refused here with a reason, before anything is uploaded; the server has the last word. */
+
+import { element, fill, icon, iconButton, picture } from "../ui/dom.js";
+import { notice, speak } from "../ui/notifications.js";
+import { say, size } from "../ui/i18n.js";
+
+const IMAGES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
+const TEXTUAL =
+  /\.(md|txt|csv|tsv|json|jsonl|ya?ml|toml|ini|log|xml|html?|css|js|ts|tsx|jsx|py|rs|go|java|kt|c|h|cpp|rb|php|sql|sh|tex|srt)$/i;
+const IMAGE_LIMIT = 10 * 1024 * 1024;
+const DOCUMENT_LIMIT = 20 * 1024 * 1024;
+
+/** The files of one message. */
+export class Attachments {
+  /** `changed()` is called when a file was added or removed. */
+  constructor(node, changed) {
+    this._node = node;
+    this._changed = changed;
+    this.parts = [];
+  }
+
+  /** The files as parts of a message. Those that cannot be sent are left out, with a notice. */
+  async read(files) {
+    const parts = [];
+    for (const file of files) {
+      const mediaType = kindOf(file);
+      const limit = IMAGES.has(mediaType) ? IMAGE_LIMIT : DOCUMENT_LIMIT;
+      if (mediaType === null) notice(say("unsupportedFile", { name: file.name }), true);
+      else if (file.size > limit)
+        notice(say("tooLarge", { name: file.name, size: size(file.size), limit: size(limit) }), true);
+      else parts.push(partOf(file.name, mediaType, await base64(file)));
+    }
+    return parts;
+  }
+
+  /** A long text that was pasted, as a file. */
+  async readText(text) {
+    const parts = await this.read([new File([text], `pasted-${this.parts.length + 1}.txt`, { type: "text/plain" })]);
+    notice(say("pastedAsFile"));
+    return parts;
+  }
+
+  put(parts) {
+    this.parts = parts;
+    this._draw();
+    this._changed();
+  }
+
+  _draw() {
+    this._node.hidden = this.parts.length === 0;
+    fill(
+      this._node,
+      this.parts.map((part) => {
+        const name = part.name ?? part.media_type;
+        const shown = part.type === "image" ? picture(part.media_type, part.data, "") : icon("file");
+        return element(
+          "li",
+          {},
+          shown,
+          part.name && element("span", {}, name),
+          iconButton("close", say("remove", { name }), () => this.put(this.parts.filter((other) => other !== part))),
+        );
+      }),
+    );
+  }
+}
+
+function partOf(name, mediaType, data) {
+  speak(say("attached", { name }));
+  return IMAGES.has(mediaType)
+    ? { type: "image", media_type: mediaType, data }
+    : { type: "document", media_type: mediaType, data, name };
+}
+
+function kindOf(file) {
+  if (IMAGES.has(file.type) || file.type === "application/pdf") return file.type;
+  if (file.type.startsWith("text/")) return file.type.split(";")[0];
+  return TEXTUAL.test(file.name) ? "text/plain" : null;
+}
+
+function base64(file) {
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(reader.result.slice(reader.result.indexOf(",") + 1));
+    reader.onerror = () => reject(reader.error);
+    reader.readAsDataURL(file);
+  });
+}

@@ -1,0 +1,148 @@
+/* One message of the thread: what a person put in, or what a model said in one inference. The thread decides where they stand;
+ * what they look like and what can be done with them is here. */
+
+import { button, element, fill, iconButton } from "../ui/dom.js";
+import { markdown, MarkdownView } from "../markdown/markdown.js";
+import { media } from "../ui/media.js";
+import { notice } from "../ui/notifications.js";
+import { say } from "../ui/i18n.js";
+
+/** The words of a list of parts. */
+export function textOf(content) {
+  return content
+    .filter((part) => part.type === "text" || part.type === "refusal")
+    .map((part) => part.text)
+    .join("");
+}
+
+/** What a person said. Their words are shown as they were typed, not as Markdown. */
+export function inputMessage(entry, { api, path, edit, rollBack }) {
+  const words = textOf(entry.content);
+  const body = element(
+    "div",
+    { class: "body" },
+    words && element("p", { class: "typed" }, words),
+    entry.content
+      .filter((part) => "media_type" in part || part.type === "image" || part.type === "document")
+      .map((part) => media(part, api, path)),
+  );
+  const node = element(
+    "article",
+    { class: "message input", "aria-label": say("you"), "data-sequence": entry.sequence_number },
+    body,
+    element(
+      "div",
+      { class: "actions" },
+      iconButton("edit", say("editAndFork"), () => editing(body, words, (text) => edit(entry, text))),
+      iconButton("copy", say("copyMessage"), () => copy(words)),
+      iconButton("clock", say("rollBackHere"), () => rollBack(entry.sequence_number - 1)),
+    ),
+  );
+  return node;
+}
+
+function editing(body, words, send) {
+  const before = [...body.childNodes];
+  const leave = () => fill(body, before);
+  const field = element("textarea", { rows: "3", value: words, "aria-label": say("editAndFork") });
+  const form = element(
+    "div",
+    { class: "editing" },
+    field,
+    element(
+      "div",
+      { class: "buttons" },
+      button(say("forkAndSend"), () => field.value.trim() && send(field.value), { class: "button primary" }),
+      button(say("cancel"), leave),
+    ),
+  );
+  field.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") {
+      event.stopPropagation();
+      leave();
+    }
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing && field.value.trim()) {
+      event.preventDefault();
+      send(field.value);
+    }
+  });
+  fill(body, form);
+  field.focus();
+  field.setSelectionRange(words.length, words.length);
+}
+
+async function copy(text) {
+  await navigator.clipboard?.writeText(text).catch(() => {});
+  notice(say("copied"));
+}
+
+/** What a model thought, folded. */
+export class Thought {
+  constructor(isLive) {
+    this._words = new MarkdownView();
+    this._label = element("span", {}, say(isLive ? "thinking" : "thought"));
+    this.node = element(
+      "details",
+      { class: isLive ? "thought live" : "thought" },
+      element("summary", {}, this._label),
+      this._words.node,
+    );
+  }
+
+  append(text) {
+    this._words.append(text);
+  }
+
+  set(text) {
+    this._words.set(text);
+  }
+
+  close() {
+    this._words.close();
+    this.node.classList.remove("live");
+    fill(this._label, say("thought"));
+  }
+}
+
+/** What a model said, from the log. `chipOf(call)` makes the chip of a call. */
+export function outputMessage(entry, { api, path, fork, chipOf }) {
+  const body = element("div", { class: "body" });
+  let chips = null;
+  for (const part of entry.content) {
+    if (part.type === "tool_call") {
+      if (chips === null) body.append((chips = element("div", { class: "chips" })));
+      chips.append(chipOf(part).node);
+      continue;
+    }
+    chips = null;
+    if (part.type === "thinking" && part.text) {
+      const thought = new Thought(false);
+      thought.set(part.text);
+      body.append(thought.node);
+    } else if (part.type === "text" || part.type === "refusal") {
+      body.append(element("div", { class: "prose" }, markdown(part.text)));
+    } else if (part.type !== "thinking" && part.type !== "native") {
+      body.append(media(part, api, path));
+    }
+  }
+  const words = textOf(entry.content);
+  const actions = element(
+    "div",
+    { class: "actions" },
+    words && iconButton("copy", say("copyMessage"), () => copy(words)),
+    iconButton("fork", say("forkHere"), () => fork(entry.sequence_number)),
+  );
+  return element(
+    "article",
+    { class: "message output", "aria-label": modelOf(entry) || say("answer"), "data-sequence": entry.sequence_number },
+    body,
+    element("div", { class: "plans-here" }),
+    actions,
+  );
+}
+
+/** The model an output came from, as it is named in the menu. */
+export function modelOf(entry) {
+  const { provider = "", model = "" } = entry.origin ?? {};
+  return provider && model && provider !== model ? `${provider}/${model}` : model || provider;
+}

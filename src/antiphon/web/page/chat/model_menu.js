@@ -1,0 +1,125 @@
+/* The menu of models: those the server names, narrowed down while typing, or any other by its name. It is a combobox: the
+ * field keeps the focus and the arrows move through the list. */
+
+import { element, fill } from "../ui/dom.js";
+import { say } from "../ui/i18n.js";
+
+/** `choose(model)` is called with what was chosen. */
+export class ModelMenu {
+  constructor(choose) {
+    this._choose = choose;
+    this._button = document.getElementById("model");
+    this._menu = document.getElementById("model-menu");
+    this._models = [];
+    this._model = "";
+    this._active = 0;
+    this._field = element("input", {
+      type: "text",
+      role: "combobox",
+      "aria-expanded": "true",
+      "aria-controls": "model-list",
+      "aria-autocomplete": "list",
+      autocomplete: "off",
+      spellcheck: "false",
+    });
+    this._list = element("ul", { id: "model-list", role: "listbox" });
+    this._about = element("p", { class: "about" });
+    fill(this._menu, this._field, this._list, this._about);
+    this._button.addEventListener("click", () => (this._menu.hidden ? this.open() : this.close()));
+    this._field.addEventListener("input", () => {
+      this._active = 0;
+      this._draw();
+    });
+    this._field.addEventListener("keydown", (event) => this._key(event));
+    document.addEventListener("click", (event) => {
+      if (!this._menu.hidden && !this._menu.contains(event.target) && !this._button.contains(event.target))
+        this.close(false);
+    });
+  }
+
+  /** The models there are, and what the server says of its own choice. */
+  offer(models, about) {
+    this._models = models;
+    fill(this._about, about);
+  }
+
+  show(model) {
+    this._model = model;
+    fill(this._button.querySelector(".name"), model);
+    this._button.setAttribute("aria-label", `${say("model")}: ${model}`);
+  }
+
+  open() {
+    this._menu.hidden = false;
+    this._button.setAttribute("aria-expanded", "true");
+    this._field.value = "";
+    this._field.placeholder = say("chooseModel");
+    this._field.setAttribute("aria-label", say("chooseModel"));
+    this._list.setAttribute("aria-label", say("model"));
+    this._active = Math.max(0, this._models.indexOf(this._model));
+    this._draw();
+    this._field.focus();
+  }
+
+  close(givesBack = true) {
+    this._menu.hidden = true;
+    this._button.setAttribute("aria-expanded", "false");
+    if (givesBack) this._button.focus();
+  }
+
+  get isOpen() {
+    return !this._menu.hidden;
+  }
+
+  _offered() {
+    const typed = this._field.value.trim();
+    const near = this._models.filter((model) => model.toLowerCase().includes(typed.toLowerCase()));
+    return typed && !this._models.includes(typed) ? [...near, typed] : near;
+  }
+
+  _draw() {
+    const offered = this._offered();
+    this._active = Math.min(this._active, Math.max(0, offered.length - 1));
+    fill(
+      this._list,
+      offered.map((model, position) =>
+        element(
+          "li",
+          {
+            role: "option",
+            id: `model-${position}`,
+            "aria-selected": String(position === this._active),
+            class: model === this._model ? "current" : "",
+            onclick: () => this._take(model),
+          },
+          this._models.includes(model) ? model : say("useNamed", { model }),
+        ),
+      ),
+    );
+    this._field.setAttribute("aria-activedescendant", offered.length ? `model-${this._active}` : "");
+    this._list.children[this._active]?.scrollIntoView({ block: "nearest" });
+  }
+
+  _key(event) {
+    const offered = this._offered();
+    if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+      event.preventDefault();
+      this._active =
+        (this._active + (event.key === "ArrowDown" ? 1 : offered.length - 1)) % Math.max(1, offered.length);
+      this._draw();
+    } else if (event.key === "Enter" && !event.isComposing && offered.length) {
+      event.preventDefault();
+      this._take(offered[this._active]);
+    } else if (event.key === "Escape") {
+      event.stopPropagation();
+      this.close();
+    } else if (event.key === "Tab") {
+      this.close(false);
+    }
+  }
+
+  _take(model) {
+    this.close();
+    if (model !== this._model) this._choose(model);
+  }
+}

@@ -1,0 +1,150 @@
+/* A tool call as a chip that opens: its name and how it stands on the outside; arguments, result and time inside.
+ *
+ * A chip is told what is known, in any order and as often as it comes: from the log after a reload, from the events while it
+ * runs. The inside is drawn when it is first opened, because a long conversation has hundreds. */
+
+import { button, element, fill, icon } from "../ui/dom.js";
+import { highlighted } from "../markdown/highlight.js";
+import { markdown } from "../markdown/markdown.js";
+import { withoutPlanData } from "../plans/plan_data.js";
+import { say, span } from "../ui/i18n.js";
+
+/** One call. `mediaOf(part)` makes the node of a picture or file in its result. */
+export class ToolChip {
+  constructor(call, mediaOf) {
+    this.call = call;
+    this._mediaOf = mediaOf;
+    this._media = new Map();
+    this.result = null;
+    this._status = "pending";
+    this._seconds = null;
+    this._started = null;
+    this._note = "";
+    this._state = element("span", { class: "state" });
+    this._line = element("span", { class: "told" });
+    this._inside = element("div", { class: "inside" });
+    this.node = element(
+      "details",
+      { class: "chip", ontoggle: () => this.node.open && this._open() },
+      element(
+        "summary",
+        {},
+        icon("chevron"),
+        element("span", { class: "name" }, call.tool_name),
+        this._line,
+        this._state,
+      ),
+      this._inside,
+    );
+    this._draw();
+  }
+
+  started(timestamp) {
+    this._started = timestamp ? Date.parse(timestamp) : Date.now();
+    if (this.result === null) this._status = "running";
+    this._draw();
+  }
+
+  progress(message, fraction) {
+    this._note = fraction === null || fraction === undefined ? message : `${message} ${Math.round(fraction * 100)} %`;
+    this._draw();
+  }
+
+  finished(result, { seconds = null, timestamp = null, isCached = false } = {}) {
+    this.result = result;
+    this._status = result.status ?? "success";
+    this._seconds ??=
+      seconds ?? (this._started && timestamp ? Math.max(0, (Date.parse(timestamp) - this._started) / 1000) : null);
+    this._note = isCached ? say("cached") : this._note;
+    this._draw();
+  }
+
+  decided(decision, reason) {
+    const words = say({ approve: "approved", deny: "denied", edit: "edited" }[decision]);
+    this._note = reason ? `${words}: ${reason}` : words;
+    this._draw();
+  }
+
+  /** The turn is over and this call got no result. */
+  leftOpen() {
+    if (this._status === "running") this._status = "pending";
+    this._draw();
+  }
+
+  get text() {
+    return (this.result?.content ?? []).map((part) => part.text ?? "").join("");
+  }
+
+  _draw() {
+    this.node.dataset.status = this._status;
+    const time = this._seconds === null ? "" : span(this._seconds);
+    const words = {
+      pending: () => say("pending"),
+      running: () => say("running"),
+      skipped: () => say("skipped"),
+      success: () => (time ? say("success", { time }) : say("done")),
+      failed: () => (time ? `${say("failedCall")}, ${time}` : say("failedCall")),
+    };
+    fill(this._state, words[this._status]());
+    fill(this._line, this._note || brief(this.call.arguments));
+    if (this.node.open) this._open();
+  }
+
+  _open() {
+    const parts = [element("p", { class: "part" }, say("arguments")), codeBlock(pretty(this.call.arguments), "json")];
+    if (this.result !== null) {
+      const pictures = (this.result.content ?? [])
+        .filter((part) => ["image", "audio", "document"].includes(part.type))
+        .map((part) => this._shown(part));
+      const copied = button(say("copy"), () => navigator.clipboard?.writeText(this.text).catch(() => {}), {
+        class: "copy",
+      });
+      parts.push(
+        element("div", { class: "between" }, element("p", { class: "part" }, say("result")), copied),
+        element(
+          "div",
+          { class: "prose result", tabindex: "0", role: "group", "aria-label": say("result") },
+          markdown(withoutPlanData(this.text)),
+          pictures,
+        ),
+      );
+    }
+    fill(this._inside, parts);
+  }
+
+  /** The node of a picture or file. It is made once: a large picture is fetched. */
+  _shown(part) {
+    const key = part.data || part.url || part.text || "";
+    if (!this._media.has(key)) this._media.set(key, element("div", {}, this._mediaOf(part)));
+    return this._media.get(key);
+  }
+}
+
+function codeBlock(text, language) {
+  return element(
+    "pre",
+    { class: "arguments", tabindex: "0", role: "group", "aria-label": say("arguments") },
+    element("code", {}, highlighted(text, language)),
+  );
+}
+
+/** JSON with its indentation; whatever else the model wrote, as it is. */
+export function pretty(text) {
+  try {
+    return JSON.stringify(JSON.parse(text || "{}"), null, 2);
+  } catch {
+    return text;
+  }
+}
+
+/** The first thing the arguments say, for the outside of the chip. */
+function brief(text) {
+  try {
+    const values = Object.values(JSON.parse(text || "{}"));
+    const first = values.find((value) => typeof value === "string" || typeof value === "number") ?? values[0];
+    if (first === undefined) return "";
+    return String(typeof first === "object" ? JSON.stringify(first) : first).slice(0, 120);
+  } catch {
+    return text.slice(0, 120);
+  }
+}

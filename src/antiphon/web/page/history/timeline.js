@@ -1,0 +1,162 @@
+/* The log as a timeline: turns, their rounds, and in each round the entries, with what they took. The chosen entry is the
+ * moment the renderings beside it are of; it is open, and shows what is stored. Arrows move from entry to entry. */
+
+import { element, fill } from "../ui/dom.js";
+import { jsonTree } from "./json_tree.js";
+import { figure, moment, say, span } from "../ui/i18n.js";
+
+/** `choose(at)` is called when another entry is chosen. */
+export class Timeline {
+  constructor(node, choose) {
+    this._node = node;
+    this._choose = choose;
+    this._rows = new Map();
+    this._stored = new Map();
+    this._at = 0;
+    node.addEventListener("keydown", (event) => this._key(event));
+  }
+
+  /** Draw the rounds and entries; `stored` are the entries as they are kept. */
+  draw({ rounds, entries }, stored) {
+    this._stored = new Map(stored.map((entry) => [entry.sequence_number, entry]));
+    this._rows.clear();
+    const longest = Math.max(0.001, ...entries.map((entry) => entry.seconds ?? 0));
+    const turns = [];
+    for (const entry of entries) {
+      let turn = turns.at(-1);
+      if (turn?.number !== entry.turn) turns.push((turn = { number: entry.turn, rounds: [] }));
+      let round = turn.rounds.at(-1);
+      if (round?.number !== entry.round) {
+        const told = rounds.find((one) => one.turn === entry.turn && one.number === entry.round);
+        turn.rounds.push((round = { number: entry.round, told, entries: [] }));
+      }
+      round.entries.push(entry);
+    }
+    fill(
+      this._node,
+      turns.map((turn) =>
+        element(
+          "section",
+          { class: "turn" },
+          element("h2", {}, turn.number ? say("turn", { number: figure(turn.number) }) : say("before")),
+          turn.rounds.map((round) =>
+            element(
+              "div",
+              { class: "round" },
+              round.number > 0 && heading(round),
+              element(
+                "ol",
+                {},
+                round.entries.map((entry) => this._row(entry, longest)),
+              ),
+            ),
+          ),
+        ),
+      ),
+    );
+  }
+
+  /** Open the entry at version `at`. */
+  select(at, takesFocus = false) {
+    const before = this._rows.get(this._at);
+    before?.button.setAttribute("aria-expanded", "false");
+    before?.item.classList.remove("chosen");
+    before?.item.querySelector(".stored")?.remove();
+    this._at = at;
+    const row = this._rows.get(at);
+    if (!row) return;
+    row.button.setAttribute("aria-expanded", "true");
+    row.item.classList.add("chosen");
+    const stored = this._stored.get(at);
+    if (stored)
+      row.item.append(
+        element(
+          "div",
+          { class: "stored", role: "group", "aria-label": say("asStored") },
+          Object.entries(shown(stored)).map(([name, value]) => jsonTree(value, name, 1)),
+        ),
+      );
+    row.item.scrollIntoView({ block: "nearest" });
+    if (takesFocus) row.button.focus({ preventScroll: true });
+  }
+
+  _row(entry, longest) {
+    const title = entry.kind
+      .split("_")
+      .map((word) => word[0].toUpperCase() + word.slice(1))
+      .join("");
+    const bar = element("span", { class: "bar", "aria-hidden": "true" });
+    bar.style.width = `${(100 * (entry.seconds ?? 0)) / longest}%`;
+    const button = element(
+      "button",
+      { type: "button", "aria-expanded": "false", onclick: () => this._choose(entry.sequence_number) },
+      element("span", { class: "number" }, figure(entry.sequence_number)),
+      element("span", { class: "dot", "aria-hidden": "true" }),
+      element(
+        "span",
+        { class: "told" },
+        element(
+          "span",
+          { class: "kind" },
+          title,
+          entry.effective === false && element("span", { class: "tag" }, say("rolledBackEntry")),
+        ),
+        entry.excerpt && element("span", { class: "excerpt" }, entry.excerpt),
+      ),
+      element(
+        "span",
+        { class: "took" },
+        entry.seconds ? element("span", {}, span(entry.seconds)) : null,
+        entry.tokens ? element("span", {}, say("tokensUsed", { tokens: figure(entry.tokens) })) : null,
+        !entry.seconds && !entry.tokens && element("span", { class: "quiet" }, moment(entry.timestamp)),
+      ),
+      entry.seconds ? bar : null,
+    );
+    const item = element(
+      "li",
+      {
+        class: entry.effective === false ? "entry past" : "entry",
+        "data-kind": entry.kind,
+        "data-sequence": entry.sequence_number,
+      },
+      button,
+    );
+    this._rows.set(entry.sequence_number, { item, button });
+    return item;
+  }
+
+  _key(event) {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (!step || event.altKey || !event.target.closest("button[aria-expanded]")) return;
+    const numbers = [...this._rows.keys()];
+    const next = numbers[numbers.indexOf(this._at) + step];
+    if (next === undefined) return;
+    event.preventDefault();
+    this._choose(next, true);
+  }
+}
+
+function heading({ number, told }) {
+  const facts = told
+    ? [
+        told.model,
+        told.agent,
+        told.calls.length && say(told.calls.length === 1 ? "call" : "calls", { count: figure(told.calls.length) }),
+        told.failed_calls && say("failedCalls", { count: figure(told.failed_calls) }),
+        told.seconds && span(told.seconds),
+        told.ended,
+      ]
+    : [];
+  return element(
+    "h3",
+    {},
+    element("span", {}, say("round", { number: figure(number) })),
+    facts.filter(Boolean).map((fact) => element("span", { class: "fact" }, fact)),
+  );
+}
+
+/** What an entry says, without what the row beside it tells already. */
+function shown(entry) {
+  const { kind, sequence_number: number, turn, round, effective, ...rest } = entry;
+  return rest;
+}

@@ -1,0 +1,87 @@
+/* The server's API: JSON over same-origin requests. The key, where the server wants one, lives in this tab's storage and is
+ * sent in a header, never in an address. Whatever goes wrong is an `ApiError` whose message can be shown as it is. */
+
+import { say } from "./i18n.js";
+
+const KEPT = "antiphon.key";
+const ROOT = "/chat/api/";
+
+/** Something the server refused, or could not be asked (`status` 0). */
+export class ApiError extends Error {
+  constructor(message, status, code = "") {
+    super(message);
+    this.status = status;
+    this.code = code;
+  }
+}
+
+/** The server, as the page talks to it. `askForKey` gives a key a person typed. */
+export class Api {
+  constructor(askForKey) {
+    this._askForKey = askForKey;
+    this._asking = null;
+  }
+
+  get(path) {
+    return this._json("GET", path);
+  }
+
+  post(path, body = {}) {
+    return this._json("POST", path, body);
+  }
+
+  patch(path, body) {
+    return this._json("PATCH", path, body);
+  }
+
+  delete(path) {
+    return this._json("DELETE", path);
+  }
+
+  /** The response to a request, once it is known to be a good one. */
+  async request(method, path, { body, headers = {}, signal } = {}) {
+    const sent = { ...headers };
+    if (method !== "GET") Object.assign(sent, { "content-type": "application/json", "x-antiphon-chat": "1" });
+    const key = sessionStorage.getItem(KEPT);
+    if (key) sent.authorization = `Bearer ${key}`;
+    let response;
+    try {
+      response = await fetch(ROOT + path, {
+        method,
+        headers: sent,
+        signal,
+        cache: "no-store",
+        body: method === "GET" ? undefined : JSON.stringify(body ?? {}),
+      });
+    } catch (error) {
+      if (error.name === "AbortError") throw error;
+      throw new ApiError(say(navigator.onLine ? "noServer" : "offline"), 0);
+    }
+    if (response.ok) return response;
+    if (response.status === 401) {
+      // Many requests may be refused at once, and a person is asked once.
+      this._asking ??= this._askForKey(Boolean(key)).finally(() => {
+        this._asking = null;
+      });
+      sessionStorage.setItem(KEPT, await this._asking);
+      return this.request(method, path, { body, headers, signal });
+    }
+    throw await refusal(response);
+  }
+
+  async _json(method, path, body) {
+    const response = await this.request(method, path, { body });
+    const text = await response.text();
+    return text ? JSON.parse(text) : {};
+  }
+}
+
+async function refusal(response) {
+  const told = await response.json().catch(() => null);
+  const what = told?.error?.message ?? response.statusText ?? "";
+  return new ApiError(
+    what || say("serverSaid", { what: "", status: response.status }),
+    response.status,
+    told?.error?.code ?? "",
+  );
+}

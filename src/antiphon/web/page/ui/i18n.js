@@ -1,0 +1,71 @@
+/* What the page says, in the reader's language. A word is a key in both dictionaries; `{name}` in it is filled in as text. The
+ * language is what the reader chose here before, else the browser's. Whoever shows words draws them anew on `language`. */
+
+import { CHINESE } from "./locales/zh.js";
+import { ENGLISH } from "./locales/en.js";
+
+const DICTIONARIES = { en: ENGLISH, zh: CHINESE };
+const KEPT = "antiphon.language";
+
+let language = localStorage.getItem(KEPT) ?? (navigator.language.toLowerCase().startsWith("zh") ? "zh" : "en");
+if (!(language in DICTIONARIES)) language = "en";
+document.documentElement.lang = language;
+
+/** The words for a key. */
+export function say(key, values = {}) {
+  const words = DICTIONARIES[language][key] ?? ENGLISH[key] ?? key;
+  return words.replace(/\{(\w+)\}/g, (whole, name) => (name in values ? String(values[name]) : whole));
+}
+
+export function currentLanguage() {
+  return language;
+}
+
+/** Speak the other language from now on. */
+export function switchLanguage() {
+  language = language === "en" ? "zh" : "en";
+  localStorage.setItem(KEPT, language);
+  document.documentElement.lang = language;
+  sayStanding();
+  document.dispatchEvent(new CustomEvent("language"));
+}
+
+/** Put the words into what stands in the page from the start: `data-say` is its text, the others attributes. */
+export function sayStanding() {
+  for (const node of document.querySelectorAll("[data-say]")) node.textContent = say(node.dataset.say);
+  for (const node of document.querySelectorAll("[data-say-label]")) {
+    node.setAttribute("aria-label", say(node.dataset.sayLabel));
+    if (node.matches("button, a")) node.title = say(node.dataset.sayLabel);
+  }
+  for (const node of document.querySelectorAll("[data-say-placeholder]"))
+    node.placeholder = say(node.dataset.sayPlaceholder);
+}
+
+const locale = () => (language === "zh" ? "zh-CN" : "en-GB");
+
+/** A number with its thousands apart. */
+export function figure(number) {
+  return new Intl.NumberFormat(locale(), { maximumFractionDigits: 1 }).format(number);
+}
+
+/** A time span, as short as it can be said. */
+export function span(seconds) {
+  if (seconds < 0.0995) return `${Math.max(1, Math.round(seconds * 1000))} ms`;
+  if (seconds < 99.5) return `${seconds.toFixed(1)} s`;
+  return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
+}
+
+/** A size, in kilobytes where that is shorter. */
+export function size(bytes) {
+  return bytes < 1000 ? `${bytes} B` : bytes < 1e6 ? `${figure(bytes / 1000)} kB` : `${figure(bytes / 1e6)} MB`;
+}
+
+/** The time of day today, the date before. */
+export function moment(timestamp) {
+  const date = new Date(timestamp);
+  if (Number.isNaN(date.getTime())) return "";
+  const isToday = date.toDateString() === new Date().toDateString();
+  return isToday
+    ? date.toLocaleTimeString(locale(), { hour: "2-digit", minute: "2-digit" })
+    : date.toLocaleDateString(locale(), { day: "numeric", month: "short", year: "numeric" });
+}
