@@ -58,7 +58,7 @@ def test_losses_are_told_as_text_or_json_and_strict_refuses() -> None:
     assert msgspec.json.decode(err)["path"] == "seed"
     code, out, err = antiphon(*command, "--strict", given=LOSSY)
     assert (code, out) == (1, b"")
-    assert "would lose 1 things" in err
+    assert "would drop 1 items" in err
 
 
 def test_many_bodies_a_line_each(tmp_path: Path) -> None:
@@ -149,9 +149,9 @@ def test_a_response_is_converted() -> None:
         (b"[" * 100_000, "nested too deeply"),
         (b"7", "a body is a JSON object, not int"),
         (b'{"messages": 3}', "messages"),
-        (b'{"contents": []}', "this is no openai-chat body; it looks like gemini"),
-        (b'{"input": "x"}', "this is no openai-chat body; it looks like openai-responses"),
-        (b'{"system": "x", "messages": []}', "this is no openai-chat body; it looks like anthropic"),
+        (b'{"contents": []}', "not an openai-chat body; it looks like gemini"),
+        (b'{"input": "x"}', "not an openai-chat body; it looks like openai-responses"),
+        (b'{"system": "x", "messages": []}', "not an openai-chat body; it looks like anthropic"),
     ],
 )
 def test_what_is_no_body_gets_one_clear_line(given: bytes, complaint: str) -> None:
@@ -166,7 +166,7 @@ def test_a_key_that_is_there_twice_is_told() -> None:
     given = b'{"model": "a", "model": "b", "messages": [{"role": "user", "content": "x", "content": "y"}]}'
     code, _, err = antiphon("convert", "--from", "openai-chat", "--to", "openai-chat", given=given)
     assert code == 0
-    assert "the key 'model' is there twice; the last one counts" in err
+    assert "duplicate key 'model'; using the last value" in err
     assert "'content'" in err
 
 

@@ -95,7 +95,7 @@ def test_events_as_json_lines(tmp_path: Path) -> None:
         (["-p", "hi", "--folder", "nowhere"], {}, "no folder nowhere; give an existing one with --folder"),
         (["-p", "hi", "--resume", "nothing"], {}, "no conversation"),
         (["-p", "hi", "--store", "/proc/none/chats.db"], {}, "cannot create the folder"),
-        (["-p", "  "], {}, "there is nothing to say"),
+        (["-p", "  "], {}, "empty message"),
         (
             ["-p", "hi", "-m", "openai/gpt-5.5"],
             {"OPENAI_API_KEY": "sk-secret-1", "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"},
@@ -104,7 +104,7 @@ def test_events_as_json_lines(tmp_path: Path) -> None:
         (
             ["-p", "make me a plan to learn Spanish", "--ask"],
             {},
-            "create_plan must be allowed first; `antiphon chat --resume",
+            "create_plan needs approval; decide with `antiphon chat --resume",
         ),
     ],
 )
@@ -199,12 +199,12 @@ def test_an_end_by_a_bound_is_stated(tmp_path: Path) -> None:
     with ScriptedServer(answer(streamed("Enough."))) as server:
         code, out, err = antiphon(tmp_path, "-p", "plans?", environment=model_at(server))
     assert (code, out.strip()) == (0, "Enough.")
-    assert err.startswith("antiphon: the model made the same calls"), err
+    assert err.startswith("antiphon: stopped: the model repeated the same calls"), err
     with ScriptedServer(answer(streamed())) as server:
         code, out, err = antiphon(tmp_path, "-p", "plans?", environment=model_at(server))
     assert (code, out.strip()) == (1, "")
     assert "no answer" in err
-    assert "the model made the same calls" in err
+    assert "the model repeated the same calls" in err
 
 
 def test_a_reader_that_leaves_ends_it_quietly(tmp_path: Path) -> None:

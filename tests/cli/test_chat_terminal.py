@@ -68,14 +68,14 @@ def outputs(history: AgentHistory) -> list[str]:
 
 def test_the_first_minute_needs_nothing_and_runs_several_rounds(tmp_path: Path) -> None:
     with Terminal(tmp_path, "chat") as terminal:
-        terminal.sees("offline/plain: not a language model, needs no key and no network.", "/help says more")
+        terminal.sees("offline/plain: not a language model, needs no key and no network.", "Ctrl-D: quit")
         terminal.send("find IELTS tips, then make me a plan")
         said = terminal.sees("3 rounds")
         for words in ("✓ search_web", "lines, Ctrl-O]", "✓ create_plan", "○ t1 Find out where you stand", " 0/5"):
             assert words in said
         terminal.send("/history")
         said = terminal.sees("version 8, ")
-        assert re.search(r"^VERSION +KIND +ROUND +TIME +TOKENS +SAID$", said, re.MULTILINE)
+        assert re.search(r"^VERSION +KIND +ROUND +TIME +TOKENS +TEXT$", said, re.MULTILINE)
         assert re.search(r"^7 +ToolCallResults +1\.2 ", said, re.MULTILINE)
         assert re.search(r"^8 +ModelOutput +1\.3 +[\d:]+ +[\d,]+\+\d+ ", said, re.MULTILINE)
         terminal.type(EXPAND)  # the last result, which was folded
@@ -85,10 +85,10 @@ def test_the_first_minute_needs_nothing_and_runs_several_rounds(tmp_path: Path) 
         terminal.send("/tools")
         terminal.sees("search_web read")
         terminal.send("/tokens")
-        terminal.sees("tokens are what the model reads")
+        terminal.sees("Context: ")
         terminal.type(LEAVE)
         assert terminal.ends() == 0
-        assert "Kept as " in terminal.words
+        assert "Saved as " in terminal.words
         assert "Traceback" not in terminal.text
     assert kept(tmp_path).version == 8
 
@@ -103,7 +103,7 @@ def test_an_answer_is_drawn_while_it_comes_and_stands_there_once(server: Scripte
     gate = threading.Event()
     server.play(Reply(body=body[:ellipsize], hangs=True))
     with with_model(server, tmp_path) as terminal:
-        terminal.sees("/help says more")
+        terminal.sees("Ctrl-D: quit")
         terminal.send("draw")
         said = terminal.sees("First block.", "Second blo")  # the open block is there before it is finished
         assert "*block*" not in said
@@ -112,7 +112,7 @@ def test_an_answer_is_drawn_while_it_comes_and_stands_there_once(server: Scripte
         terminal.type("x")  # typed while it runs, in a window of another size
         terminal.sees("Second blo", "› x")
         terminal.type("\x7f" + INTERRUPT)
-        terminal.sees("interrupted; what was said is kept")
+        terminal.sees("stopped; the partial answer is saved")
         server.play(Reply(body=body, gate=gate))
         terminal.send("again")
         terminal.sees("openai/gpt-test 0 s")  # it is waited for
@@ -136,13 +136,13 @@ def test_an_answer_is_drawn_while_it_comes_and_stands_there_once(server: Scripte
 def test_ctrl_c_gives_what_was_queued_back_and_clears_a_line(server: ScriptedServer, tmp_path: Path) -> None:
     server.play(Reply(body=streamed("never")[:0], hangs=True))
     with with_model(server, tmp_path) as terminal:
-        terminal.sees("/help says more")
+        terminal.sees("Ctrl-D: quit")
         terminal.send("wait")
-        terminal.sees("(Ctrl-C interrupts)")
+        terminal.sees("(Ctrl-C: stop)")
         terminal.send("for later")
         terminal.sees("queued: for later")
         terminal.type(INTERRUPT)
-        terminal.sees("interrupted; what was said is kept", "› for later")
+        terminal.sees("stopped; the partial answer is saved", "› for later")
         server.play(Reply(body=streamed("Hello.")))
         terminal.send(", edited")  # behind what came back
         terminal.sees("› for later, edited", "Hello.")
@@ -151,7 +151,7 @@ def test_ctrl_c_gives_what_was_queued_back_and_clears_a_line(server: ScriptedSer
         terminal.type(INTERRUPT)
         terminal.waits(lambda: "nobody wants" not in terminal.text, "an empty line")
         terminal.type(INTERRUPT)
-        terminal.sees("Ctrl-D leaves.")
+        terminal.sees("Ctrl-D: quit")
         terminal.type(LEAVE)
         assert terminal.ends() == 0
     assert inputs(kept(tmp_path)) == ["wait", "for later, edited"]
@@ -186,7 +186,7 @@ def test_the_model_is_switched_in_mid_conversation(server: ScriptedServer, tmp_p
         terminal.send("/model anthropic/claude-x")
         terminal.sees("anthropic/claude-x needs a key: set ANTHROPIC_API_KEY")
         terminal.send("/model gpt")
-        terminal.sees("From the next message on: openai/gpt-5.5")
+        terminal.sees("Model set to openai/gpt-5.5")
         terminal.send("and you?")
         terminal.sees("offline/plain → openai/gpt-5.5", "Hello.")
         terminal.send("/history rounds")
@@ -197,15 +197,15 @@ def test_the_model_is_switched_in_mid_conversation(server: ScriptedServer, tmp_p
 
 def test_calls_wait_for_a_person_who_asked_to_be_asked(tmp_path: Path) -> None:
     with Terminal(tmp_path, "chat", "--ask") as terminal:
-        terminal.sees("/help says more")
+        terminal.sees("Ctrl-D: quit")
         terminal.send("make me a plan to learn Spanish")
-        terminal.sees("create_plan wants to run:", "a approve")
+        terminal.sees("Approve create_plan?", "a approve")
         terminal.send("perhaps")
-        terminal.sees("a, l, d or e;")
+        terminal.sees("Enter a, l, d or e;")
         terminal.send("d not today")
         terminal.sees("✗ create_plan", "not today", "2 rounds")
         terminal.send("make me a plan to learn Norwegian")
-        terminal.sees("create_plan wants to run:", again=True)
+        terminal.sees("Approve create_plan?", again=True)
         terminal.send("e")
         terminal.sees("arguments ›")
         terminal.type("\x15" * 40)  # the whole of what was given
@@ -217,18 +217,18 @@ def test_calls_wait_for_a_person_who_asked_to_be_asked(tmp_path: Path) -> None:
         terminal.send('{"title": "Norsk", "tasks": ["Begynn"]}')
         terminal.sees("○ t1 Begynn", "Norsk (plan-1)")
         terminal.send("make me a plan to learn Danish")
-        terminal.sees("create_plan wants to run:", again=True)
+        terminal.sees("Approve create_plan?", again=True)
         terminal.type(INTERRUPT * 2)  # the second one finds the question answered
-        terminal.sees("Left undecided.")
+        terminal.sees("Approval still pending.")
         terminal.type(LEAVE)
         assert terminal.ends() == 0
         assert b"InvalidStateError" not in terminal.raw
     decisions = [entry for entry in kept(tmp_path).entries if isinstance(entry, HumanDecisionEntry)]
     assert [(each.decision, each.reason) for each in decisions] == [("deny", "not today"), ("edit", "")]
     with Terminal(tmp_path, "chat", "--resume") as terminal:  # asked for already: without --ask it waits all the same
-        terminal.sees("These calls wait for your approval; /retry asks you:", "create_plan {")
+        terminal.sees("Pending approvals; /retry to decide:", "create_plan {")
         terminal.send("/retry")
-        terminal.sees("create_plan wants to run:")
+        terminal.sees("Approve create_plan?")
         terminal.send("a")
         terminal.sees("(plan-2)")
     with PlanStore(tmp_path / "antiphon" / "plans.db") as plans:
@@ -241,7 +241,7 @@ def test_back_and_forth_in_the_history(tmp_path: Path) -> None:
     editor.chmod(0o755)
     environment = {"EDITOR": str(editor)}
     with Terminal(tmp_path, "chat", "--no-tools", "--system", "Be brief.", environment=environment) as terminal:
-        terminal.sees("/help says more")
+        terminal.sees("Ctrl-D: quit")
         terminal.send("first")
         terminal.sees("You wrote “first”")
         terminal.send("secnod")
@@ -264,15 +264,15 @@ def test_back_and_forth_in_the_history(tmp_path: Path) -> None:
         terminal.send("/memory")
         terminal.sees("我喜欢茶, always.")
         terminal.send("/compact")
-        terminal.sees("Person: first", "This stands for entries 1 to 3 now")
+        terminal.sees("Person: first", "Summarized entries 1 to 3")
         terminal.send("/export kept.jsonl")
-        terminal.sees("Written to kept.jsonl")
+        terminal.sees("Exported to kept.jsonl")
         terminal.send("/histroy")
-        terminal.sees("there is no command /histroy; did you mean /history?")
+        terminal.sees("unknown command /histroy; did you mean /history?")
         terminal.send("/resume 1")
         terminal.sees("你好 title · ", "› second")
         terminal.send("/new")
-        terminal.sees("A new conversation")
+        terminal.sees("New conversation with")
         terminal.send("/quit")
         assert terminal.ends() == 0
     with SqliteStore(tmp_path / "antiphon" / "history.db") as store:
@@ -289,18 +289,18 @@ def test_back_and_forth_in_the_history(tmp_path: Path) -> None:
 def test_a_conversation_is_resumed_with_its_model(server: ScriptedServer, tmp_path: Path) -> None:
     environment = {"OPENAI_API_KEY": "sk-secret-1", "OPENAI_BASE_URL": server.url, "ANTIPHON_MODEL": "offline/plain"}
     with Terminal(tmp_path, "chat", "--model", "openai/gpt-test", environment=environment) as terminal:
-        terminal.sees("openai/gpt-test; /model switches")
+        terminal.sees("openai/gpt-test; change it with /model")
         terminal.send("remember me")
         terminal.sees("Hello.")
         terminal.type(LEAVE)
         assert terminal.ends() == 0
     with Terminal(tmp_path, "chat", "--resume", environment=environment) as terminal:
-        terminal.sees("openai/gpt-test; /model switches", "› remember me", "Hello.")
+        terminal.sees("openai/gpt-test; change it with /model", "› remember me", "Hello.")
         terminal.type("\x1b[A")  # what was typed before
         terminal.sees("version 2 › remember me")
         kept(tmp_path, note="somebody else")
         terminal.type("\r")
-        terminal.sees("Somebody else wrote to this conversation: 1 new entries.", "version 3 › remember me")
+        terminal.sees("Another process added 1 entries", "version 3 › remember me")
         terminal.type("\r")  # what was typed is still there
         terminal.sees("Hello.", again=True)
 
@@ -317,28 +317,28 @@ def test_a_session_deletes_only_what_it_created_and_nobody_used(tmp_path: Path) 
         given = {template.id, greeting.id, empty.id}
         for conversation in given:
             with Terminal(tmp_path, "chat", "--resume", conversation) as terminal:
-                terminal.sees("/help says more")
+                terminal.sees("Ctrl-D: quit")
                 terminal.type(LEAVE)
                 assert terminal.ends() == 0
         assert {info.id for info in store.list()} == given
         with Terminal(tmp_path, "chat", "--system", "Be kind.") as terminal:
-            terminal.sees("/help says more")
+            terminal.sees("Ctrl-D: quit")
             terminal.send(f"/resume {template.id}")  # away from a new one, and from one that is not the session's
             terminal.sees(f"{template.id}")
             terminal.send("/new")
-            terminal.sees("A new conversation")
+            terminal.sees("New conversation with")
             terminal.type(LEAVE)
             assert terminal.ends() == 0
         assert {info.id for info in store.list()} == given
         with Terminal(tmp_path, "chat") as terminal:
-            terminal.sees("/help says more")
+            terminal.sees("Ctrl-D: quit")
             terminal.send("/memory set Likes tea.")
             terminal.sees("Notebook saved")
             terminal.type(LEAVE)
             assert terminal.ends() == 0
         assert len(store.list()) == 4
         with Terminal(tmp_path, "chat") as terminal:
-            terminal.sees("/help says more")
+            terminal.sees("Ctrl-D: quit")
             kept(tmp_path, "somebody else wrote this")
             terminal.type(LEAVE)
             assert terminal.ends() == 0
@@ -350,7 +350,7 @@ def test_several_lines_and_files(server: ScriptedServer, tmp_path: Path) -> None
     (tmp_path / "dot.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"\0" * 20)
     (tmp_path / "archive.bin").write_bytes(b"\0\1\2\3")
     with with_model(server, tmp_path) as terminal:
-        terminal.sees("/help says more")
+        terminal.sees("Ctrl-D: quit")
         terminal.type(f"one{NEWLINE}two\\\rthree")
         terminal.sees("one two three")
         terminal.type("\r")
@@ -387,19 +387,19 @@ def test_errors_of_a_provider_are_a_line_and_the_turn_can_be_had_again(server: S
     refusal = b'{"error": {"message": "Incorrect API key provided: sk-secret-1"}}'
     server.play(Reply(body=streamed("Half an answer", "never"), cut_after=80))
     with with_model(server, tmp_path) as terminal:
-        terminal.sees("/help says more")
+        terminal.sees("Ctrl-D: quit")
         terminal.send("hello?")
         terminal.sees("Half an answer", "/retry to try")
         server.play(Reply(body=streamed("There you are.")))
         terminal.send("/retry")
         terminal.sees("There you are.")
         terminal.send("/retry")
-        terminal.sees("the last turn is finished, so there is nothing to go on with")
+        terminal.sees("the last turn is finished; send a new message")
         server.play(Reply(status=401, body=refusal, content_type="application/json"))
         terminal.send("and now?")
         terminal.sees("Check the key in OPENAI_API_KEY, or switch with /model.")
         terminal.send("/model offline")
-        terminal.sees("From the next message on: offline/plain")
+        terminal.sees("Model set to offline/plain")
         terminal.send("/retry")
         terminal.sees("You wrote “and now?”")
         assert "Traceback" not in terminal.text
@@ -409,7 +409,7 @@ def test_errors_of_a_provider_are_a_line_and_the_turn_can_be_had_again(server: S
 
 def test_forty_columns_chinese_and_no_colour(tmp_path: Path) -> None:
     with Terminal(tmp_path, "chat", columns=40, rows=16, environment={"NO_COLOR": "1"}) as terminal:
-        terminal.sees("/help says more")
+        terminal.sees("Ctrl-D: quit")
         terminal.send("搜索 IELTS 备考方法，然后帮我制定一个3个月的学习计划")
         said = terminal.sees("3 rounds")
         assert "› 搜索 IELTS 备考方法" in terminal.words
@@ -427,13 +427,13 @@ def test_forty_columns_chinese_and_no_colour(tmp_path: Path) -> None:
 
 def test_a_terminal_that_can_only_print(tmp_path: Path) -> None:
     with Terminal(tmp_path, "chat", "--ask", environment={"TERM": "dumb"}) as terminal:
-        terminal.sees("/help says more")
+        terminal.sees("Ctrl-D: quit")
         terminal.type("make me a plan \\\nto learn Spanish\n")
-        terminal.sees("create_plan wants to run:", "a approve")
+        terminal.sees("Approve create_plan?", "a approve")
         terminal.type("a\n")
         terminal.sees("* create_plan", "done in", "The plan")
         terminal.type("/tokens\n")
-        terminal.sees("tokens are what the model reads")
+        terminal.sees("Context: ")
         terminal.type(LEAVE)
         assert terminal.ends() == 0
         assert b"\x1b" not in terminal.raw

@@ -144,7 +144,7 @@ def test_search_in_two_languages(path: Path, history: AgentHistory) -> None:
     (hit,) = json_of("history", "search", "raining in", "--store", path)
     assert (hit["sequence_number"], hit["conversation"]["id"]) == (2, history.id)
     code, out, _ = antiphon("history", "search", "snow", "--store", path)
-    assert (code, out) == (1, f"nothing says snow in {path}\n")
+    assert (code, out) == (1, f"no match for snow in {path}\n")
 
 
 def test_export_and_import_make_the_same_file_again(path: Path, history: AgentHistory, tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_the_store_is_found_in_the_environment_and_in_the_users_folder(
         (["show", "nope"], "has no conversation 'nope'"),
         (["fork", "last", "--at", "99"], "cannot fork conversation"),
         (["list", "--limit", "-1"], "limit=-1: must not be negative"),
-        (["list", "--page", "0"], "--page counts from 1"),
+        (["list", "--page", "0"], "pages start at 1"),
         (["import", "nowhere.jsonl"], "cannot read nowhere.jsonl: No such file"),
         (["export", "last", "-o", "no/such/folder/x.jsonl"], "cannot write no/such/folder/x.jsonl"),
     ],

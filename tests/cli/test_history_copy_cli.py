@@ -100,8 +100,8 @@ def test_what_cannot_be_copied_is_refused_in_one_line(tmp_path: Path, postgres: 
     refused: dict[tuple[object, ...], str] = {
         ("--all", "--from", here, "--to", postgres): "there is no store at",
         ("--all", "--from", postgres, "--to", here): "there is no store at postgresql://",
-        ("--from", postgres, "--to", here): "say which conversations",
-        ("x", "--all", "--from", postgres, "--to", here): "say which conversations",
+        ("--from", postgres, "--to", here): "no conversations given",
+        ("x", "--all", "--from", postgres, "--to", here): "no conversations given",
         ("--all", "--from", here, "--to", here): "the same store",
     }
     for arguments, complaint in refused.items():

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from antiphon.errors import NotAppendable, StoreDamaged
+from antiphon.errors import InvalidEntry, StoreDamaged
 from antiphon.history import (
     AgentHistory,
     CompactionEntry,
@@ -99,9 +99,9 @@ def test_what_is_no_entry_is_damage(stored: bytes) -> None:
 
 def test_text_that_is_no_unicode_is_refused_before_anything_is_written(store: SqliteStore) -> None:
     history = store.create()
-    with pytest.raises(NotAppendable, match="lone surrogate"):
+    with pytest.raises(InvalidEntry, match="lone surrogate"):
         history.append(ModelInputEntry((Text("a\ud800b"),)))
-    with pytest.raises(NotAppendable, match="JSON cannot"):
+    with pytest.raises(InvalidEntry, match="JSON cannot"):
         history.append(ModelInputEntry((Text("a", native={"x": {"y": object()}}),)))
     assert history.version == 0
     assert store.open(history.id).version == 0

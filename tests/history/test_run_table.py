@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from antiphon.errors import LeaseHeld, LeaseLost, RunRefused, TooManyRuns, UnknownConversation, UnknownRun
+from antiphon.errors import LeaseHeld, LeaseLost, RunStateError, TooManyRuns, UnknownConversation, UnknownRun
 from antiphon.history import HistoryStore, ModelInputEntry, Run
 from antiphon.history.search_text import searchable_text
 from antiphon.history.store import RunState
@@ -64,7 +64,7 @@ def test_a_run_may_go_on_with_what_stands_in_the_log(any_store: HistoryStore) ->
 
 
 @pytest.mark.parametrize(
-    ("conversation", "question", "error"), [(None, None, RunRefused), ("nobody's", QUESTION, UnknownConversation)]
+    ("conversation", "question", "error"), [(None, None, RunStateError), ("nobody's", QUESTION, UnknownConversation)]
 )
 def test_what_cannot_be_run_is_refused(
     any_store: HistoryStore, conversation: str | None, question: ModelInputEntry | None, error: type[Exception]
@@ -79,10 +79,10 @@ def test_what_cannot_be_run_is_refused(
 
 def test_a_conversation_has_one_run_that_is_not_over(any_store: HistoryStore) -> None:
     run = submitted(any_store)
-    with pytest.raises(RunRefused, match=f"{run.id}, waiting"):
+    with pytest.raises(RunStateError, match=f"{run.id}, waiting"):
         submitted(any_store, "and this?", conversation=run.conversation)
     claim(any_store)
-    with pytest.raises(RunRefused, match=f"{run.id}, running"):
+    with pytest.raises(RunStateError, match=f"{run.id}, running"):
         submitted(any_store, "and this?", conversation=run.conversation)
     assert any_store.open(run.conversation).version == 1  # the question that was refused is not in the log
     any_store.runs.cancel(run.id)
@@ -223,7 +223,7 @@ def test_waking(any_store: HistoryStore) -> None:
     assert any_store.runs.wake(done.id).state == "done"
     failed = end(any_store, _next(any_store, run.conversation), "failed")
     other = submitted(any_store, conversation=run.conversation)
-    with pytest.raises(RunRefused, match=other.id):
+    with pytest.raises(RunStateError, match=other.id):
         any_store.runs.wake(failed.id)
 
 

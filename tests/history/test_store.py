@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 
 from antiphon.errors import (
     ConversationExists,
-    ImportRefused,
-    NotAppendable,
-    OutOfSequence,
-    RunRefused,
+    ImportFormatError,
+    InvalidEntry,
+    RunStateError,
+    SequenceError,
     StoreError,
     UnknownConversation,
     UnknownRun,
@@ -195,7 +195,7 @@ def test_a_fork_starts_the_same_and_goes_its_own_way(store: HistoryStore) -> Non
     assert info.updated >= info.created
     store.delete(history.id)
     assert store.open(fork.id).version == 3
-    with pytest.raises(OutOfSequence, match="versions 0 to 3"):
+    with pytest.raises(SequenceError, match="versions 0 to 3"):
         store.fork(fork.id, 4)
 
 
@@ -234,7 +234,7 @@ def test_words_that_look_like_a_reference_are_words(store: HistoryStore) -> None
     assert store.open(history.id).entries == history.entries
     with SqliteStore(":memory:") as other:
         other.import_lines(store.export_lines(history.id))
-    with pytest.raises(NotAppendable, match="base64"):
+    with pytest.raises(InvalidEntry, match="base64"):
         history.append(ModelInputEntry.of(Image("image/png", name)))
 
 
@@ -288,7 +288,7 @@ def test_a_broken_export_is_refused_with_its_line_and_nothing_is_taken(store: Hi
     lines = list(store.export_lines(history.id))
     with SqliteStore(":memory:") as other:
         for name, (damaged, complaint) in broken(lines).items():
-            with pytest.raises(ImportRefused, match=complaint) as refusal:
+            with pytest.raises(ImportFormatError, match=complaint) as refusal:
                 other.import_lines(damaged, source="talk.jsonl")
             assert str(refusal.value).startswith("talk.jsonl"), name
         assert other.count() == 0
@@ -386,9 +386,9 @@ def test_half_a_character_is_refused_before_anything_is_written(store: HistorySt
     for name, doing in doings:
         with pytest.raises(StoreError, match=rf"the {name} is not Unicode \(a lone surrogate at character 5\)"):
             doing()
-    with pytest.raises(NotAppendable, match="lone surrogate"):
+    with pytest.raises(InvalidEntry, match="lone surrogate"):
         store.runs.submit(ModelInputEntry.of(half), kind="chat")
-    with pytest.raises(RunRefused, match="options of a run must be JSON"):
+    with pytest.raises(RunStateError, match="options of a run must be JSON"):
         store.runs.submit(ModelInputEntry.of("Is it?"), kind="chat", options={"city": half})
     assert store.list() == [store.info(history.id)]
     assert (store.info(history.id).title, store.info(history.id).tags, store.runs.counts()) == ("Rain", ("x",), {})

@@ -134,7 +134,7 @@ def test_following_is_left_with_ctrl_c_and_the_run_goes_on(here: Place, capsys: 
                     assert line, "it ended before the call began"
                 following.send_signal(signal.SIGINT)
                 assert following.wait(30) == 130
-                assert "goes on" in following.stderr.read()
+                assert "continues" in following.stderr.read()
             finally:
                 following.kill()
         assert "is asked to end" in told(capsys, "cancel", run.id, "--reason", "enough")
@@ -165,7 +165,7 @@ def test_following_in_a_background_job_ignores_sigint(here: Place) -> None:
                 out, err = following.communicate(timeout=30)
             finally:
                 following.kill()
-        assert (following.returncode, "goes on" in err) == (1, False)
+        assert (following.returncode, "continues" in err) == (1, False)
         assert "is cancelled" in err, out + err
 
 
@@ -183,7 +183,7 @@ def test_ones_own_store_is_made_where_something_is_asked(
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["submit", " "], "nothing to say"),
+        (["submit", " "], "empty message"),
         (["submit", "Hello?", "--conversation", "nobodys"], "no conversation 'nobodys'"),
         (["submit", "Hello?", "--max-waiting", "0"], "try again later"),
         (["show", "nobodys"], "no run 'nobodys'"),

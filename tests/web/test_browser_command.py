@@ -29,7 +29,7 @@ def test_an_approval_requested_in_the_terminal_is_decided_on_the_page(
     """Law L11: neither another surface nor one without --ask runs the call; a person decides."""
     code, _, err = antiphon_chat(tmp_path, "--ask", "-p", "make me a plan to learn Spanish")
     assert code == 1
-    assert "create_plan must be allowed first" in err
+    assert "create_plan needs approval" in err
     with web_chat(tmp_path, "--resume") as chat, window(chromium, chat.browser.port) as shown:
         conversation = chat.address.rpartition("/")[2]
         state = chat.browser.show(conversation)
@@ -38,7 +38,7 @@ def test_an_approval_requested_in_the_terminal_is_decided_on_the_page(
         shown.page.goto(chat.address)
         card = shown.page.locator(".approval")
         expect(card).to_contain_text("create_plan")
-        expect(shown.button("Go on with this turn")).to_have_count(0)
+        expect(shown.button("Resume")).to_have_count(0)
         # A page that offers to go on all the same runs nothing.
         chat.browser.api("POST", f"/conversations/{conversation}/resume")
         until(lambda: not chat.browser.show(conversation)["running"])

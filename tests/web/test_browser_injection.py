@@ -50,7 +50,7 @@ CASES = [
 ]
 
 DRAW = """async ([text, cuts]) => {
-  const { markdown, MarkdownView } = await import("/chat/page/markdown.js");
+  const { markdown, MarkdownView } = await import("/chat/page/markdown/markdown.js");
   const holder = document.createElement("div");
   if (cuts === null) holder.append(...markdown(text));
   else {
@@ -153,5 +153,6 @@ def test_a_text_that_streams_ends_as_the_whole_text(shown: Window, text: str, cu
 def test_fifty_thousand_marks_end_before_the_test_times_out(shown: Window, piece: str) -> None:
     text = piece * (50_000 // len(piece))
     shown.page.evaluate(
-        "async (text) => { const { markdown } = await import('/chat/page/markdown.js'); markdown(text); }", text
+        "async (text) => { const { markdown } = await import('/chat/page/markdown/markdown.js'); markdown(text); }",
+        text,
     )

@@ -58,9 +58,9 @@ def test_an_approval_requested_on_the_page_is_asked_for_in_the_terminal(tmp_path
         conversation = chat.browser.create()
         assert chat.browser.ask(conversation, "make me a plan to learn Spanish")[-1].data["reason"] == "approval"
     with Terminal(tmp_path, "chat", "--resume", conversation) as terminal:
-        terminal.sees("These calls wait for your approval")
+        terminal.sees("Pending approvals")
         terminal.send("/retry")
-        terminal.sees("create_plan wants to run:")
+        terminal.sees("Approve create_plan?")
         assert plans_of(tmp_path) == []
         terminal.send("a")
         terminal.sees("(plan-1)")

@@ -148,7 +148,7 @@ def test_a_strict_translation_says_what_it_would_lose() -> None:
     thought = Message("assistant", (Thinking("hm"), Text("a")))
     request = ModelRequest(messages=(Message("user", (Text("a"),)), thought), model="m")
     for write in (formats["anthropic"].write_request, formats["anthropic"].encode_request):
-        with pytest.raises(LossyTranslation, match=r"would lose 1 things: messages\[1\].parts\[0\]: thinking"):
+        with pytest.raises(LossyTranslation, match=r"would drop 1 items: messages\[1\].parts\[0\]: thinking"):
             write(request, strict=True)
     with pytest.raises(LossyTranslation) as lost:
         formats["anthropic"].write_response(ModelOutput(parts=(Text("a"),), created=1), strict=True)

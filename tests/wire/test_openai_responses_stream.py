@@ -253,7 +253,7 @@ def test_what_a_cut_answer_says() -> None:
         ({"type": "error", "error": {"code": "rate_limit_exceeded", "message": "slow"}}, "rate_limit", "slow"),
         ({"error": {"message": "Too many requests"}, "type": None}, "rate_limit", "Too many requests"),
         (event("failed", response={"error": {"code": "server_is_overloaded", "message": "b"}}), "overloaded", "b"),
-        (event("failed", response=None), "unknown", "the response failed"),
+        (event("failed", response=None), "unknown", "response failed"),
         (
             event("completed", response={"status": "failed", "error": {"message": "Unauthorized"}}),
             "authentication",

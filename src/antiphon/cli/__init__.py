@@ -1,7 +1,7 @@
 """The command line: `antiphon chat | serve | key | doctor | worker | runs | history | convert | check | repair`.
 
-A command is a module with `configure(parser)` and `run(arguments) -> exit code`; only the one that was asked for is loaded.
-Exit codes: 0 done, 1 not done (the reason on standard error), 2 the command was not understood.
+A command is a module with `configure(parser)` and `run(arguments) -> exit code`; only the given one is loaded.
+Exit codes: 0 success, 1 failure (the reason on standard error), 2 invalid arguments.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from antiphon.cli.terminal import escape_control_chars, write_error
 from antiphon.errors import AntiphonError
 
 COMMANDS = {
-    "chat": "talk to a model, at the terminal or in a pipe",
+    "chat": "chat with a model in the terminal, a pipe or the browser",
     "serve": "run the gateway: any client to any model",
-    "key": "make keys for the clients of the gateway",
-    "doctor": "look at everything the gateway stands on, and say what to do",
-    "worker": "play the runs of a store, on as many machines as you like",
-    "runs": "ask for runs, and list, follow, approve, cancel and retry them",
-    "convert": "translate bodies from one wire format to another, and tell what could not be carried",
-    "check": "tell which rules of an API a body breaks",
-    "repair": "make the sequence of calls and results in a body legal, and tell what was done",
+    "key": "create client keys for the gateway",
+    "doctor": "diagnose configuration, keys, network, ports and storage",
+    "worker": "execute queued runs from a store",
+    "runs": "submit, list, follow, approve, cancel and retry runs",
+    "convert": "convert request and response bodies between API formats; losses go to stderr",
+    "check": "validate request bodies against an API's rules",
+    "repair": "repair tool-call sequences; repairs go to stderr",
     "history": "list, show, search, export, import, fork and delete stored conversations",
 }
 

@@ -1,4 +1,4 @@
-"""Bodies from files and standard input, one or one a line, each with its place for whoever has to complain about it."""
+"""Input and output of `convert`, `check` and `repair`: bodies from files and standard input, each with its location."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def add_input(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "files", nargs="*", metavar="FILE", help="bodies (default: standard input; - is standard input too)"
     )
-    parser.add_argument("--jsonl", action="store_true", help="one body a line")
-    parser.add_argument("-o", "--output", metavar="FILE", help="where to (default: standard output)")
+    parser.add_argument("--jsonl", action="store_true", help="one body per line")
+    parser.add_argument("-o", "--output", metavar="FILE", help="output file (default: standard output)")
 
 
 def add_format(parser: argparse.ArgumentParser, flag: str, told: str) -> None:
@@ -108,11 +108,15 @@ def _decoded(where: str, data: bytes, format_name: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise WireError(f"{where}: a body is a JSON object, not {type(value).__name__}")
     for path in _duplicate_keys(data):
-        write_error(f"antiphon: {where}: the key {path!r} is there twice; the last one counts")
+        write_error(f"antiphon: {where}: duplicate key {path!r}; using the last value")
     guess = detect_format(value)
     if guess is not None and guess != format_name:
-        raise WireError(f"{where}: this is no {format_name} body; it looks like {guess}")
+        raise WireError(f"{where}: not {_article(format_name)} {format_name} body; it looks like {guess}")
     return value
+
+
+def _article(noun: str) -> str:
+    return "an" if noun[0] in "aeio" else "a"
 
 
 def _duplicate_keys(data: bytes) -> list[str]:

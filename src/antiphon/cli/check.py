@@ -13,8 +13,8 @@ from antiphon.wire import formats
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_format(parser, "--format", "the format of the bodies")
-    parser.add_argument("--advisories", action="store_true", help="also what only some models or hosts refuse")
-    parser.add_argument("--json", action="store_true", help="for scripts: a JSON object a violation")
+    parser.add_argument("--advisories", action="store_true", help="include rules of only some models or hosts")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per violation")
     add_input(parser)
 
 

@@ -21,15 +21,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--kind",
         choices=("request", "response", "stream"),
         default="request",
-        help="what the bodies are (default: request)",
+        help="kind of the bodies (default: request)",
     )
+    parser.add_argument("--strict", action="store_true", help="fail for a body that would lose something")
     parser.add_argument(
-        "--strict", action="store_true", help="a body that would lose something is an error, and not written"
+        "--losses", choices=("text", "json"), default="text", help="format of the reported losses (default: text)"
     )
-    parser.add_argument(
-        "--losses", choices=("text", "json"), default="text", help="how to tell what was lost (default: text)"
-    )
-    parser.add_argument("--no-repair", action="store_true", help="translate broken sequences as they are")
+    parser.add_argument("--no-repair", action="store_true", help="do not repair broken tool-call sequences")
     add_input(parser)
 
 

@@ -66,7 +66,7 @@ class CheckResult(Struct, frozen=True):
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
-    parser.add_argument("--offline", action="store_true", help="ask nobody on the network")
+    parser.add_argument("--offline", action="store_true", help="skip network checks")
     parser.add_argument("--json", action="store_true", help="for scripts")
 
 

@@ -1,4 +1,4 @@
-"""`antiphon history`: look into stored conversations, take them out, bring them in, move them elsewhere."""
+"""`antiphon history`: list, show, search, export, import, fork, copy and delete stored conversations."""
 
 from __future__ import annotations
 
@@ -28,43 +28,43 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
-    listing = actions.add_parser("list", help="conversations, the latest changed first")
+    listing = actions.add_parser("list", help="list conversations, last changed first")
     listing.add_argument("--tag", help="only those with this tag")
-    listing.add_argument("--limit", type=int, default=50, help="how many to a page (default 50)")
-    listing.add_argument("--page", type=int, default=1, help="which page (default 1)")
+    listing.add_argument("--limit", type=int, default=50, help="page size (default 50)")
+    listing.add_argument("--page", type=int, default=1, help="page number (default 1)")
     _add_json(listing)
 
-    show = actions.add_parser("show", help="the entries of a conversation")
+    show = actions.add_parser("show", help="show the entries of a conversation")
     _add_conversation(show)
-    show.add_argument("--effective", action="store_true", help="leave out what was rolled back")
-    show.add_argument("--full", action="store_true", help=f"whole entries, not their first {_SHOWN_LINES} lines")
-    show.add_argument("--no-pager", action="store_true", help="print even if it is longer than the screen")
+    show.add_argument("--effective", action="store_true", help="omit rolled back entries")
+    show.add_argument("--full", action="store_true", help=f"print full entries (default: first {_SHOWN_LINES} lines)")
+    show.add_argument("--no-pager", action="store_true", help="do not use a pager")
     _add_json(show)
 
-    search = actions.add_parser("search", help="entries that say something, in any language")
+    search = actions.add_parser("search", help="full-text search over all entries")
     search.add_argument("query", nargs="+", help='words; "in quotes" for a phrase')
-    search.add_argument("--limit", type=int, default=20, help="how many hits (default 20)")
+    search.add_argument("--limit", type=int, default=20, help="maximum number of hits (default 20)")
     _add_json(search)
 
-    export = actions.add_parser("export", help="a conversation as JSON Lines")
+    export = actions.add_parser("export", help="export a conversation as JSON Lines")
     _add_conversation(export)
     export.add_argument("-o", "--output", metavar="FILE", help="where to (default: standard output)")
 
-    bring = actions.add_parser("import", help="take in exports, each whole or not at all")
+    bring = actions.add_parser("import", help="import exports; each file is atomic")
     bring.add_argument("files", nargs="+", metavar="FILE", help="an export; - is standard input")
-    bring.add_argument("--as-new", action="store_true", help="under a new id, beside one that is already here")
+    bring.add_argument("--as-new", action="store_true", help="import under a new id")
     _add_json(bring)
 
-    fork = actions.add_parser("fork", help="a new conversation that starts like this one")
+    fork = actions.add_parser("fork", help="copy a conversation up to an entry")
     _add_conversation(fork)
-    fork.add_argument("--at", type=int, metavar="N", help="with its first N entries (default: all)")
+    fork.add_argument("--at", type=int, metavar="N", help="copy the first N entries (default: all)")
     _add_json(fork)
 
-    delete = actions.add_parser("delete", help="remove a whole conversation")
+    delete = actions.add_parser("delete", help="delete a conversation")
     _add_conversation(delete)
-    delete.add_argument("--yes", action="store_true", help="without asking")
+    delete.add_argument("--yes", action="store_true", help="do not ask for confirmation")
 
-    _configure_copy(actions.add_parser("copy", help="whole conversations from one store to another"))
+    _configure_copy(actions.add_parser("copy", help="copy conversations to another store"))
 
     for action in (listing, show, search, export, bring, fork, delete):
         _add_store(action)
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _list(store: HistoryStore, arguments: argparse.Namespace) -> int:
     if arguments.page < 1:
-        raise StoreError(f"--page counts from 1, and it is {arguments.page}")
+        raise StoreError(f"invalid --page {arguments.page}: pages start at 1")
     offset = (arguments.page - 1) * arguments.limit
     found = store.list(limit=arguments.limit, offset=offset, tag=arguments.tag)
     if arguments.json:
@@ -136,9 +136,9 @@ def _search(store: HistoryStore, arguments: argparse.Namespace) -> int:
     if arguments.json:
         return _write_json(hits)
     if not hits:
-        write([f"nothing says {query} in {store.path}"])
+        write([f"no match for {query} in {store.path}"])
         return 1
-    write(table(("ID", "ENTRY", "KIND", "SAID"), [_hit(hit) for hit in hits]))
+    write(table(("ID", "ENTRY", "KIND", "TEXT"), [_hit(hit) for hit in hits]))
     return 0
 
 
@@ -185,7 +185,7 @@ def _delete(store: HistoryStore, arguments: argparse.Namespace) -> int:
     info = store.info(arguments.conversation)
     if not arguments.yes:
         if not sys.stdin.isatty():
-            raise StoreError(f"deleting {info.id} cannot be undone; say --yes if that is meant")
+            raise StoreError(f"deleting {info.id} cannot be undone; add --yes to confirm")
         title = " ".join(info.title.split())
         sys.stdout.write(joined(f"Delete {info.id} ({title}, {info.version} entries)? It cannot be undone. [y/N] "))
         sys.stdout.flush()
@@ -237,7 +237,7 @@ def _add_conversation(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_store(parser: argparse.ArgumentParser, default: object = argparse.SUPPRESS) -> None:
-    # Taken before the action and behind it: nobody remembers which.
+    # Accepted before and after the action.
     told = "the store (default: $ANTIPHON_STORE, or the one in your data folder)"
     parser.add_argument("--store", metavar="PLACE", default=default, help=told)
 
@@ -266,7 +266,7 @@ def _configure_copy(parser: argparse.ArgumentParser) -> None:
 def _copy(place: str | Path, arguments: argparse.Namespace) -> int:
     """Copy what was asked for; 1 if something could not be copied because it is another there."""
     if arguments.all == bool(arguments.conversations):
-        raise StoreError("say which conversations to copy: their ids, or --all")
+        raise StoreError("no conversations given; give their ids, or --all")
     source_place, target_place = arguments.source or place, arguments.target
     if _same(source_place, target_place):
         raise StoreError("--from and --to are the same store; there is nothing to copy")

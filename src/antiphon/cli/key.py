@@ -14,9 +14,9 @@ from antiphon.gateway.access.client_keys import hash_key, new_key
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    new = actions.add_parser("new", help="a new key, and the lines that let it in")
+    new = actions.add_parser("new", help="create a key and print its config lines")
     new.add_argument("--admin", action="store_true", help="let it read /status and /metrics; needs --name")
-    new.add_argument("--name", help="what logs, metrics and limits call it; lets it have limits of its own")
+    new.add_argument("--name", help="name in logs and metrics; allows limits for this key")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
         where = "add"
         lines = ["[[keys]]", f"name = {_quoted(arguments.name)}", f'key = "{hash_key(key)}"']
         lines += ["admin = true"] if arguments.admin else []
-    write_error("the key, shown this once; the client sends it as its API key:")
+    write_error("the key, shown only once; clients send it as their API key:")
     _print(key)
     write_error(f"for antiphon.toml, {where}:")
     for line in lines:

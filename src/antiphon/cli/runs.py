@@ -27,11 +27,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     _add_store(parser, None)
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
-    submit = actions.add_parser("submit", help="ask for a turn; some worker plays it")
-    submit.add_argument("text", metavar="TEXT", help="what to say; - is standard input")
-    submit.add_argument("--kind", default="chat", help="what sort of run (default: chat)")
-    submit.add_argument("--conversation", metavar="ID", help="go on with this one (default: a new one)")
-    submit.add_argument("--title", default="", help="of the new conversation")
+    submit = actions.add_parser("submit", help="submit a turn for a worker to execute")
+    submit.add_argument("text", metavar="TEXT", help="the message; - is standard input")
+    submit.add_argument("--kind", default="chat", help="kind of run (default: chat)")
+    submit.add_argument("--conversation", metavar="ID", help="continue this conversation (default: a new one)")
+    submit.add_argument("--title", default="", help="title of the new conversation")
     submit.add_argument(
         "--option",
         type=_option,
@@ -42,27 +42,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     submit.add_argument("--code", type=int, default=0, help="the least version of the kind's code (default 0)")
     submit.add_argument("--provider", default="", help="whose limit it counts against")
-    submit.add_argument("--max-waiting", type=int, metavar="N", help="refuse if so many wait already")
-    submit.add_argument("--wait", action="store_true", help="wait for its end, and print the answer")
+    submit.add_argument("--max-waiting", type=int, metavar="N", help="fail if N runs are already queued")
+    submit.add_argument("--wait", action="store_true", help="wait for the run and print its answer")
 
-    listing = actions.add_parser("list", help="runs, the latest first")
+    listing = actions.add_parser("list", help="list runs, newest first")
     listing.add_argument("--state", choices=_STATES, help="only these")
     listing.add_argument("--limit", type=int, default=50, help="how many (default 50)")
 
-    show = actions.add_parser("show", help="how a run stands, and which calls wait for a person")
-    follow = actions.add_parser("follow", help="what happens in a run, until it is over; Ctrl-C leaves it running")
-    cancel = actions.add_parser("cancel", help="end a run")
-    cancel.add_argument("--reason", default="", help="why; it is kept with the run")
+    show = actions.add_parser("show", help="show a run and its pending approvals")
+    follow = actions.add_parser("follow", help="print the events of a run until it ends; Ctrl-C leaves it running")
+    cancel = actions.add_parser("cancel", help="cancel a run")
+    cancel.add_argument("--reason", default="", help="reason, stored with the run")
 
-    approve = actions.add_parser("approve", help="allow calls that wait for a person, or deny or change them")
-    retry = actions.add_parser("retry", help="let a failed run be tried again")
+    approve = actions.add_parser("approve", help="approve, deny or edit pending calls")
+    retry = actions.add_parser("retry", help="retry a failed run")
     for action in (show, follow, cancel, approve, retry):
         action.add_argument("run", metavar="RUN", help="an id, the beginning or end of one, or `last`")
-    approve.add_argument("calls", nargs="*", metavar="CALL", help="which (default: the one that waits)")
+    approve.add_argument("calls", nargs="*", metavar="CALL", help="call ids (default: the pending call)")
     how = approve.add_mutually_exclusive_group()
-    how.add_argument("--deny", action="store_true", help="refuse instead; the model is told")
-    how.add_argument("--edit", metavar="JSON", help="allow it with these arguments")
-    approve.add_argument("--reason", default="", help="why; the model is told, if it was refused")
+    how.add_argument("--deny", action="store_true", help="deny the call; the model gets the reason")
+    how.add_argument("--edit", metavar="JSON", help="approve with these arguments")
+    approve.add_argument("--reason", default="", help="reason; the model gets it if the call is denied")
 
     for action in (submit, listing, show, follow, cancel, approve, retry):
         action.add_argument("--json", action="store_true", help="for scripts")
@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _submit(runs: Runs, arguments: argparse.Namespace) -> int:
     text = sys.stdin.read() if arguments.text == "-" else arguments.text
     if not text.strip():
-        raise ConversationError("there is nothing to say; give a text, or pipe one in with -")
+        raise ConversationError("empty message; give a text, or - to read standard input")
     asked = runs.submit(
         text,
         kind=arguments.kind,
@@ -100,7 +100,7 @@ def _submit(runs: Runs, arguments: argparse.Namespace) -> int:
 
 def _waited(runs: Runs, asked: Run, *, as_json: bool) -> int:
     if sys.stderr.isatty():
-        write_error(f"antiphon: run {asked.id} waits for a worker")
+        write_error(f"antiphon: run {asked.id} is queued for a worker")
     try:
         known = asyncio.run(runs.wait(asked.id, until_suspended=True))
     except KeyboardInterrupt:
@@ -114,7 +114,7 @@ def _waited(runs: Runs, asked: Run, *, as_json: bool) -> int:
 
 
 def _left(known: Run) -> int:
-    write_error("", f"antiphon: run {known.id} goes on; `antiphon runs follow {known.id}` shows it")
+    write_error("", f"antiphon: run {known.id} continues; `antiphon runs follow {known.id}` shows it")
     return 130
 
 
@@ -233,7 +233,7 @@ def _approve(runs: Runs, arguments: argparse.Namespace) -> int:
     known = runs.table.get(arguments.run)
     if not arguments.calls and len(runs.pending(known.id)) > 1:
         write(_pending(runs, known.id))
-        raise RunRefused(f"several calls of run {known.id} wait; say which")
+        raise RunRefused(f"run {known.id} has several pending calls; give their ids")
     for call in arguments.calls or [None]:
         if arguments.deny:
             known = runs.deny(known.id, call, arguments.reason)
@@ -275,7 +275,7 @@ def _facts(known: Run) -> dict[str, Any]:
 def _option(text: str) -> tuple[str, Any]:
     name, has_messages, value = text.partition("=")
     if not name or not has_messages:
-        raise argparse.ArgumentTypeError(f"{ellipsize(text, 40)!r} is no option; write it as name=value")
+        raise argparse.ArgumentTypeError(f"{ellipsize(text, 40)!r} is not an option; expected name=value")
     try:
         return name, msgspec.json.decode(value)
     except msgspec.DecodeError:

@@ -39,18 +39,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", help="the address to listen on")
     parser.add_argument("--port", type=_port, help="the port of the main service")
     parser.add_argument("--format-port", type=_port, metavar="PORT", help="the port of the format proxy")
-    parser.add_argument("--workers", type=_workers, default=1, metavar="N", help="how many processes share the ports")
-    parser.add_argument("--log", choices=("json", "console"), help="how log lines are written")
-    parser.add_argument("--check", action="store_true", help="check the configuration, say what it means, and stop")
-    parser.add_argument(
-        "--schema", action="store_true", help="print the JSON Schema of the file, for editors, and stop"
-    )
+    parser.add_argument("--workers", type=_workers, default=1, metavar="N", help="number of worker processes")
+    parser.add_argument("--log", choices=("json", "console"), help="log format")
+    parser.add_argument("--check", action="store_true", help="check the configuration, print a summary and exit")
+    parser.add_argument("--schema", action="store_true", help="print the JSON Schema of the configuration and exit")
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
     """The option that names the file."""
     parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="antiphon.toml (default: what the environment offers)"
+        "--config", type=Path, metavar="FILE", help="configuration file (default: providers whose API key is set)"
     )
 
 
@@ -134,5 +132,5 @@ def _workers(text: str) -> int:
 
 def _number(text: str, least: int, most: int) -> int:
     if not text.isascii() or not text.isdigit() or not least <= int(text[:12]) <= most:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from {least} to {most}")
+        raise argparse.ArgumentTypeError(f"invalid number {text!r}: expected {least}-{most}")
     return int(text)

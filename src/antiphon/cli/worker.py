@@ -34,17 +34,17 @@ _LONGEST_WAIT = 10.0
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--app", metavar="MODULE:BOOK", help="the RunBook to play (default: the kind `chat`)")
+    parser.add_argument("--app", metavar="MODULE:BOOK", help="the RunBook to execute (default: the kind `chat`)")
     parser.add_argument(
         "--store", metavar="PLACE", help="a file or postgresql://… (default: $ANTIPHON_STORE, or in your data folder)"
     )
-    parser.add_argument("--slots", type=_count, default=8, metavar="N", help="how many runs at once (default 8)")
+    parser.add_argument("--slots", type=_count, default=8, metavar="N", help="concurrent runs (default 8)")
     parser.add_argument(
         "--lease",
         type=_seconds,
         default=10.0,
         metavar="SECONDS",
-        help="how long a dead worker's runs wait (default 10)",
+        help="lease duration in seconds (default 10)",
     )
     parser.add_argument(
         "--limit",
@@ -52,19 +52,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="PROVIDER=N",
-        help="how many runs of a provider all workers together may play at once",
+        help="concurrent runs of a provider over all workers",
     )
     parser.add_argument(
         "--grace",
         type=_seconds_or_none,
         default=30.0,
         metavar="SECONDS",
-        help="asked to stop, how long to wait for what is being played (default 30)",
+        help="shutdown grace period in seconds (default 30)",
     )
-    parser.add_argument("--once", action="store_true", help="play what is there, and end")
-    parser.add_argument("--ask", action="store_true", help="kind `chat`: ask a person before a tool changes something")
-    parser.add_argument("--name", default="", help="what others are told of who plays a run (default: machine:process)")
-    parser.add_argument("--log", choices=("json", "console"), default="console", help="how log lines are written")
+    parser.add_argument("--once", action="store_true", help="execute waiting runs, then exit")
+    parser.add_argument(
+        "--ask", action="store_true", help="kind `chat`: require approval for every tool that is not read-only"
+    )
+    parser.add_argument("--name", default="", help="lease holder name (default: host:pid)")
+    parser.add_argument("--log", choices=("json", "console"), default="console", help="log format")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -152,7 +154,7 @@ def _secrets() -> Iterator[str]:
 
 def _count(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not 0 < int(text[:6]) <= 10_000:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to 10000")
+        raise argparse.ArgumentTypeError(f"invalid number {text!r}: expected 1-10000")
     return int(text)
 
 
@@ -162,19 +164,19 @@ def _seconds_or_none(text: str) -> float:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < 1e6:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+        raise argparse.ArgumentTypeError(f"invalid number of seconds {text!r}")
     return seconds
 
 
 def _seconds(text: str) -> float:
     seconds = _seconds_or_none(text)
     if not seconds:
-        raise argparse.ArgumentTypeError("it must be longer than 0 seconds")
+        raise argparse.ArgumentTypeError("must be more than 0 seconds")
     return seconds
 
 
 def _limit(text: str) -> tuple[str, int]:
     provider, _, number = text.partition("=")
     if not provider or not number.isascii() or not number.isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r} is no limit; write it as openai=4")
+        raise argparse.ArgumentTypeError(f"invalid limit {text!r}: expected provider=number, such as openai=4")
     return provider, int(number)

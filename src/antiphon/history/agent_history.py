@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, get_args
 
 from msgspec.structs import replace
 
-from antiphon.errors import LeaseLost, NotAppendable, OutOfSequence, WriterConflict
+from antiphon.errors import InvalidEntry, LeaseLost, SequenceError, WriterConflict
 from antiphon.history.entries import (
     CompactionEntry,
     HistoryEntry,
@@ -134,7 +134,7 @@ class AgentHistory:
     def append(self, entry: E) -> E:
         """Append an entry and return it as it was stored, with its sequence number and time.
 
-        Raises `NotAppendable` for what is no entry, `OutOfSequence` for an entry that has another place in a log already,
+        Raises `InvalidEntry` for what is no entry, `SequenceError` for an entry that has another place in a log already,
         and `WriterConflict` if somebody else is writing.
         """
         if not self._writing.acquire(False):
@@ -199,7 +199,7 @@ class AgentHistory:
         """A new history that starts with the first `at` entries (all of them by default) of this one."""
         at = self.version if at is None else at
         if not 0 <= at <= self.version:
-            raise OutOfSequence(f"cannot fork {self._name} at {at}: it has the versions 0 to {self.version}")
+            raise SequenceError(f"cannot fork {self._name} at {at}: it has the versions 0 to {self.version}")
         if self._journal is not None:
             return self._journal.fork(at)
         return AgentHistory(self._log[:at])
@@ -207,7 +207,7 @@ class AgentHistory:
     def _append_slow_path(self, entry: E) -> E:
         """Append what is not just one entry more: it sets something, takes something back, or has a place already."""
         if not isinstance(entry, HistoryEntry):
-            raise NotAppendable(_not_appendable(entry))
+            raise InvalidEntry(_not_appendable(entry))
         if not isinstance(entry, OpaqueEntry):
             entry = replace(
                 entry,
@@ -229,25 +229,25 @@ class AgentHistory:
     def _check(self, entry: HistoryEntry) -> None:
         self._check_sequence(entry)
         if isinstance(entry, RollbackEntry) and not 0 <= entry.to <= self.version:
-            raise OutOfSequence(f"cannot roll {self._name} back to {entry.to}: it has the versions 0 to {self.version}")
+            raise SequenceError(f"cannot roll {self._name} back to {entry.to}: it has the versions 0 to {self.version}")
         if isinstance(entry, RollbackEntry) and entry.kept:
             self._check_kept(entry)
         if isinstance(entry, CompactionEntry) and not 0 <= entry.up_to <= self.version:
-            raise OutOfSequence(f"cannot compact {self._name} up to {entry.up_to}: it has {self.version} entries")
+            raise SequenceError(f"cannot compact {self._name} up to {entry.up_to}: it has {self.version} entries")
 
     def _check_kept(self, entry: RollbackEntry) -> None:
         """Refuse to keep what does not count now, or is out of order: a rollback takes back and brings nothing back."""
         effective = {known.sequence_number for known in self.effective}
         for before, number in zip((entry.to, *entry.kept), entry.kept, strict=False):
             if number <= before or number not in effective:
-                raise OutOfSequence(
+                raise SequenceError(
                     f"a rollback of {self._name} to {entry.to} cannot keep entry {number}; expected effective entries after "
                     f"{entry.to} in ascending order"
                 )
 
     def _check_sequence(self, entry: HistoryEntry) -> None:
         if entry.sequence_number != len(self._log) + 1:
-            raise OutOfSequence(
+            raise SequenceError(
                 f"entry {entry.sequence_number} ({entry.kind}) cannot follow entry {len(self._log)} of {self._name}; "
                 "an entry that is appended anew has no sequence number yet"
             )
@@ -257,7 +257,7 @@ class AgentHistory:
         self._log.extend(entries)
         for number, entry in enumerate(self._log, 1):
             if entry.sequence_number != number:
-                raise OutOfSequence(
+                raise SequenceError(
                     f"entry {entry.sequence_number} ({entry.kind}) of {self._name} stands where entry {number} belongs"
                 )
             if type(entry) is RollbackEntry:

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from msgspec import structs
 
-from antiphon.errors import NotAppendable, StoreDamaged
+from antiphon.errors import InvalidEntry, StoreDamaged
 from antiphon.history.codec import encode_entry
 from antiphon.history.entries import (
     HistoryEntry,
@@ -59,7 +59,7 @@ def extract_media(entry: HistoryEntry) -> tuple[bytes, dict[str, str]]:
 
     def extract(data: str) -> str:
         if data.startswith(DIGEST_PREFIX):
-            raise NotAppendable(f"the data of a media part must be base64, not {data[:20]!r}…")
+            raise InvalidEntry(f"the data of a media part must be base64, not {data[:20]!r}…")
         if len(data) <= INLINE_LIMIT:
             return data
         name = digest(data)

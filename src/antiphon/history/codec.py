@@ -4,7 +4,7 @@ An entry is stored as one JSON object, its `kind` first. Reading is strict, beca
 is lost when the entry is written again: whatever this version does not fully understand (an unknown kind, an unknown field,
 a value of another type) becomes an `OpaqueEntry`, which keeps its bytes and gives them back when it is encoded.
 
-`SCHEMA` is the version of the stored form: it stands in the head of every database and export. It grows only when old
+`SCHEMA` is the version of the stored form, in the head of every database and export. It grows only when old
 readers would misread new files; new kinds and fields do not need it, thanks to the rule above.
 
 A store keeps a checksum of each row beside it, so a bit that flipped on the disk is an error and never another text. In SQLite a
@@ -21,7 +21,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
-from antiphon.errors import NotAppendable, StoreDamaged
+from antiphon.errors import InvalidEntry, StoreDamaged
 from antiphon.history.entries import HistoryEntry, KnownEntry, OpaqueEntry
 
 SCHEMA = 1
@@ -67,16 +67,16 @@ def encode_entry(entry: HistoryEntry) -> bytes:
         return _encoder.encode(entry)
     except UnicodeEncodeError as error:
         # A lone surrogate cannot be stored, nor sent to any provider; the caller must decide what it should have been.
-        raise NotAppendable(
+        raise InvalidEntry(
             f"a {entry.kind} entry holds text that is not Unicode (a lone surrogate at character {error.start} of a "
             "string); replace it before appending"
         ) from error
     except (TypeError, ValueError, RecursionError) as error:
-        raise NotAppendable(f"a {entry.kind} entry holds a value that JSON cannot: {error}") from error
+        raise InvalidEntry(f"a {entry.kind} entry holds a value that JSON cannot: {error}") from error
 
 
 def decode_entry(stored: bytes) -> HistoryEntry:
-    """The entry `stored` holds; an `OpaqueEntry` if a newer version wrote it. Raises `StoreDamaged` if it is no entry."""
+    """The entry `stored` holds; an `OpaqueEntry` if a newer version wrote it. Raises `StoreDamaged` if it is not an entry."""
     try:
         return _decoder.decode(stored)
     except _DECODE_ERRORS as error:

@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from antiphon.errors import ConversationExists, ImportRefused, OutOfSequence, StoreDamaged, UnknownConversation
+from antiphon.errors import ConversationExists, ImportFormatError, SequenceError, StoreDamaged, UnknownConversation
 from antiphon.history.attachments import digest, references
 from antiphon.history.codec import SCHEMA, decode_entry
 from antiphon.history.entries import HistoryEntry, OpaqueEntry
@@ -62,10 +62,10 @@ class ExportHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
     def for_fork(self, at: int | None) -> ExportHead:
-        """That of a fork, made now, with the first `at` entries, or all of them. Raises `OutOfSequence`."""
+        """That of a fork, made now, with the first `at` entries, or all of them. Raises `SequenceError`."""
         at = self.entries if at is None else at
         if not 0 <= at <= self.entries:
-            raise OutOfSequence(f"cannot fork conversation {self.id} at {at}: it has the versions 0 to {self.entries}")
+            raise SequenceError(f"cannot fork conversation {self.id} at {at}: it has the versions 0 to {self.entries}")
         return msgspec.structs.replace(
             self, id=new_id(), created=datetime.now(UTC), entries=at, parent=self.id, forked_at=at
         )
@@ -94,7 +94,7 @@ class Export(Struct, frozen=True):
 
     @classmethod
     def read(cls, lines: Iterable[bytes], source: str, *, as_new: bool = False) -> Export:
-        """Read an export; `as_new` gives its conversation another id. Raises `ImportRefused`."""
+        """Read an export; `as_new` gives its conversation another id. Raises `ImportFormatError`."""
         head, *rest = read_export(lines, source)
         assert isinstance(head, ExportHead)
         return cls(
@@ -118,7 +118,7 @@ def attachment_line(name: str, data: str) -> bytes:
 
 
 def read_export(lines: Iterable[bytes], source: str) -> Iterator[ExportLine]:
-    """The lines of an export, checked. Raises `ImportRefused` naming `source` and the line."""
+    """The lines of an export, checked. Raises `ImportFormatError` naming `source` and the line."""
     numbered = ((number, line.strip(b"\r\n")) for number, line in enumerate(lines, 1))
     head = _read_head(next(numbered, (1, b""))[1], source)
     yield head
@@ -136,7 +136,7 @@ def read_export(lines: Iterable[bytes], source: str) -> Iterator[ExportLine]:
             version += 1
             yield _read_entry(line, where, version, attached)
     if version != head.entries:
-        raise ImportRefused(
+        raise ImportFormatError(
             f"{source} is cut short: its first line promises {head.entries} entries, and it has {version}"
         )
 
@@ -145,15 +145,15 @@ def _read_head(line: bytes, source: str) -> ExportHead:
     try:
         head = msgspec.json.decode(line, type=ExportHead)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ImportRefused(
+        raise ImportFormatError(
             f"{source}, line 1: not an export of a conversation ({error}); make one with `antiphon history export`"
         ) from error
     if head.schema > SCHEMA:
-        raise ImportRefused(
+        raise ImportFormatError(
             f"{source} was written by a newer Antiphon (schema {head.schema}, this one reads {SCHEMA}); upgrade"
         )
     if not is_id(head.id):
-        raise ImportRefused(f"{source}, line 1: {head.id!r} is not the id of a conversation")
+        raise ImportFormatError(f"{source}, line 1: {head.id!r} is not the id of a conversation")
     return head
 
 
@@ -161,9 +161,9 @@ def _read_attachment(line: bytes, where: str) -> AttachmentLine:
     try:
         attachment = msgspec.json.decode(line, type=AttachmentLine)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ImportRefused(f"{where}: not an attachment: {error}") from error
+        raise ImportFormatError(f"{where}: not an attachment: {error}") from error
     if digest(attachment.data) != attachment.attachment:
-        raise ImportRefused(
+        raise ImportFormatError(
             f"{where}: the attachment is damaged: its content is not what {attachment.attachment[:19]}… names"
         )
     return attachment
@@ -173,11 +173,13 @@ def _read_entry(line: bytes, where: str, version: int, attached: set[str]) -> En
     try:
         entry = decode_entry(line)
     except StoreDamaged as error:
-        raise ImportRefused(f"{where}: {error}") from error
+        raise ImportFormatError(f"{where}: {error}") from error
     if entry.sequence_number != version:
-        raise ImportRefused(f"{where}: entry {entry.sequence_number} is out of sequence; entry {version} belongs here")
+        raise ImportFormatError(
+            f"{where}: entry {entry.sequence_number} is out of sequence; entry {version} belongs here"
+        )
     if not isinstance(entry, OpaqueEntry) and (missing := references(entry) - attached):
-        raise ImportRefused(
+        raise ImportFormatError(
             f"{where}: the entry refers to {sorted(missing)[0][:19]}…, and no such attachment came before it"
         )
     return EntryLine(entry, line)

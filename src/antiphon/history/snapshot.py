@@ -1,4 +1,4 @@
-"""A history at one version, to hold and to read while the history goes on.
+"""A history at one version, to hold and to read while the history grows.
 
 Taking a snapshot copies nothing. The log only ever grows, so its first n entries are the same list for everyone: a snapshot
 is a reference to that list and the number n. The same goes for the effective view, which grows too until a rollback, and

@@ -1,4 +1,4 @@
-"""What a translation could not carry, told by name (law L3)."""
+"""What a translation could not express, reported by name (law L3)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from antiphon.parts import NativeExtras
 
 
 class Loss(Struct, frozen=True):
-    """Something of the source that the target cannot say: where it was, what it was, why it is not there."""
+    """Something that the target cannot express: its path, what it is, and why it was dropped or changed."""
 
     path: str
     what: str
@@ -23,14 +23,14 @@ class Loss(Struct, frozen=True):
 
 
 def lose_native(losses: list[Loss], path: str, native: NativeExtras | None, *known: str) -> None:
-    """Report the extras of every origin that the writing format does not know (`known` are those it does)."""
+    """Report the extras of every origin that the written format does not have (`known` are those it has)."""
     for origin, extras in native.items() if native else ():
         if origin not in known:
-            losses.extend(Loss(f"{path}.{name}", name, f"only {origin} can say it") for name in extras)
+            losses.extend(Loss(f"{path}.{name}", name, f"specific to {origin}; dropped") for name in extras)
 
 
 def own_extras(native: NativeExtras | None, losses: list[Loss], path: str, *known: str) -> dict[str, Any]:
-    """The extras that the writing format can say, of the origins that it knows; all others are lost."""
+    """The extras of the known origins; all others are reported as lost."""
     own: dict[str, Any] = {}
     if native:
         lose_native(losses, path, native, *known)
@@ -40,8 +40,8 @@ def own_extras(native: NativeExtras | None, losses: list[Loss], path: str, *know
 
 
 class LossyTranslation(AntiphonError):
-    """In strict mode: the translation would lose something, so it was not made."""
+    """In strict mode: the translation would drop something, so it was not made."""
 
     def __init__(self, losses: Sequence[Loss]) -> None:
         self.losses = tuple(losses)
-        super().__init__(f"the translation would lose {len(losses)} things: " + "; ".join(map(str, losses)))
+        super().__init__(f"strict mode: translation would drop {len(losses)} items: " + "; ".join(map(str, losses)))

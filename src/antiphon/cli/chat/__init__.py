@@ -1,7 +1,7 @@
-"""`antiphon chat`: talk to a model, at a terminal, in a pipe, or in a browser.
+"""`antiphon chat`: chat with a model in the terminal, a pipe or the browser.
 
-It works with nothing set up: without a key the offline model answers, and one line says so and how to choose another. Everything
-that is said is in the store, and `--resume` goes on with it.
+It needs no setup: without a key the offline model answers, and the first line tells how to choose another model. Conversations
+are stored, and `--resume` continues one.
 """
 
 from __future__ import annotations
@@ -19,19 +19,21 @@ from antiphon.history.location import store_location
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-p", "--prompt", metavar="TEXT", help="ask this, print the answer, and end; @file attaches a file"
+        "-p", "--prompt", metavar="TEXT", help="send one message, print the answer and exit; @file attaches a file"
     )
-    parser.add_argument("-m", "--model", metavar="NAME", help="provider/model (default: what the environment offers)")
+    parser.add_argument(
+        "-m", "--model", metavar="NAME", help="provider/model (default: first provider whose API key is set)"
+    )
     parser.add_argument("--store", metavar="PLACE", help="the store (default: $ANTIPHON_STORE, or in your data folder)")
     parser.add_argument(
-        "--resume", nargs="?", const="last", metavar="ID", help="go on with a conversation (default: the last one)"
+        "--resume", nargs="?", const="last", metavar="ID", help="resume a conversation by id (default: last)"
     )
     parser.add_argument("--system", metavar="TEXT", help="the system instruction")
-    parser.add_argument("--no-tools", action="store_true", help="offer the model no tools")
-    parser.add_argument("--ask", action="store_true", help="ask before a tool changes something")
+    parser.add_argument("--no-tools", action="store_true", help="disable tools")
+    parser.add_argument("--ask", action="store_true", help="require approval for every tool that is not read-only")
     parser.add_argument("--folder", type=Path, metavar="DIR", help="documents for the model to search")
-    parser.add_argument("--json", action="store_true", help="with -p or a pipe: every event as a line of JSON")
-    parser.add_argument("--web", action="store_true", help="serve the chat page on this machine instead")
+    parser.add_argument("--json", action="store_true", help="with -p or a pipe: print every event as a line of JSON")
+    parser.add_argument("--web", action="store_true", help="serve the chat page on localhost")
     parser.add_argument("--port", type=_port, metavar="N", help="with --web: the port (default 8765; 0 for any)")
     parser.add_argument("--open", action="store_true", help="with --web: open the page in your browser")
 
@@ -57,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
         content = said(arguments.prompt)
         return asyncio.run(_closing(settings, lambda session: one_shot(session, content, as_json=arguments.json)))
     if arguments.json or not sys.stdout.isatty():
-        raise ConversationError('nobody could type here; give the message with -p "…", or pipe it in')
+        raise ConversationError('stdin is not a terminal; use -p "…" or pipe the message in')
     from antiphon.cli.chat.input import require_extra
 
     require_extra()
@@ -96,5 +98,5 @@ def _served(settings: ChatSettings, arguments: argparse.Namespace) -> int:
 
 def _port(text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 5 or int(text) > 65_535:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port; give a number up to 65535")
+        raise argparse.ArgumentTypeError(f"invalid port {text!r}: expected 0-65535")
     return int(text)

@@ -116,15 +116,16 @@ class TerminalChat:
             try:
                 await self._decide()
             except DecisionSkipped:
-                self.say("Left undecided. /retry asks again; or say something else.", "yellow")
+                self.say("Approval still pending. /retry to decide, or send a new message.", "yellow")
                 return
             finished = await self._played(())
 
     def expand(self, back: int = 1) -> None:
-        """Open something that was folded, counted from the last."""
+        """Expand a collapsed block, counted from the last."""
         if not 1 <= back <= len(self.collapsed):
             self.say(
-                "Nothing is folded." if not self.collapsed else f"There are {len(self.collapsed)} folded things.", "dim"
+                "Nothing is collapsed." if not self.collapsed else f"There are {len(self.collapsed)} collapsed blocks.",
+                "dim",
             )
             return
         collapsed = self.collapsed[-back]
@@ -142,13 +143,11 @@ class TerminalChat:
             self._turn_view.commit(self.renderer.markdown(answer.response_markdown), "text")
         turn = self.session.chat.turn
         if pending := self.session.loop.pending:
-            self._turn_view.commit(
-                self.renderer.line("These calls wait for your approval; /retry asks you:", "yellow"), "note"
-            )
+            self._turn_view.commit(self.renderer.line("Pending approvals; /retry to decide:", "yellow"), "note")
             for call in pending:
                 self.show(self.renderer.one_line(f"{call.tool_name} {call.arguments}", "yellow", indent="  "))
         elif turn.open_calls or turn.needs_model:
-            self.say("The last turn is not finished; /retry goes on with it.", "yellow")
+            self.say("The last turn is unfinished; /retry to resume it.", "yellow")
 
     # Ctrl-C, and the lines.
 
@@ -164,7 +163,7 @@ class TerminalChat:
             self._restore_queue()
             self._job.cancel()
         elif not self.editor.take():
-            self.say("Ctrl-D leaves.", "dim")
+            self.say("Ctrl-D: quit", "dim")
             self._in_background(self.editor.flush())
 
     def _restore_queue(self) -> None:
@@ -225,12 +224,13 @@ class TerminalChat:
         if isinstance(error, WriterConflict):
             count = len(self.session.history.refresh())
             self.say(
-                f"Somebody else wrote to this conversation: {count} new entries. Look, and send yours again.", "red"
+                f"Another process added {count} entries to this conversation. Review them and send your message again.",
+                "red",
             )
         elif isinstance(error, AntiphonError):
             self.say(str(error), "red")
         else:
-            self.say(f"something went wrong that should not: {type(error).__name__}: {error}", "red")
+            self.say(f"internal error: {type(error).__name__}: {error}; please report it", "red")
 
     def _restore_input(self, text: str, asked_before: ModelInputEntry | None) -> None:
         """Give a message back that did not get into the log: it is nowhere else."""
@@ -252,7 +252,7 @@ class TerminalChat:
             if everything:
                 loop.approve(call.tool_call_id)
                 continue
-            self.say(f"{call.tool_name} wants to run:", "yellow")
+            self.say(f"Approve {call.tool_name}?", "yellow")
             self.show(escape_control_chars(_pretty(call)))
             everything = await self._decide_one(call)
 
@@ -277,7 +277,7 @@ class TerminalChat:
                             continue
                         return False
                 case _:
-                    self.say("a, l, d or e; Ctrl-C leaves it undecided.", "dim")
+                    self.say("Enter a, l, d or e; Ctrl-C to decide later.", "dim")
 
     # Words of its own.
 
@@ -291,15 +291,15 @@ class TerminalChat:
         if session.settings.model is None and session.chat.model == session.choice.model:
             self.say(str(session.choice), "cyan")
         else:
-            self.say(f"{session.chat.model}; /model switches to another.", "cyan")
-        self.say("Enter sends, Alt-Enter breaks the line, Ctrl-C interrupts, Ctrl-D leaves, /help says more.", "dim")
+            self.say(f"{session.chat.model}; change it with /model.", "cyan")
+        self.say("Enter: send · Alt-Enter: new line · Ctrl-C: stop · Ctrl-D: quit · /help", "dim")
         if session.has_messages:
             self.show_last()
 
     def _print_resume_hint(self) -> None:
         with suppress(StoreError):  # a busy store must not keep anybody from leaving
             if not self.session.is_unused:
-                self.say(f"Kept as {self.session.chat.id}; `antiphon chat --resume` goes on with it.", "dim")
+                self.say(f"Saved as {self.session.chat.id}. Resume with `antiphon chat --resume`.", "dim")
 
     def _status(self) -> str:
         chat = self.session.chat

@@ -1,6 +1,6 @@
-"""The slash commands of the terminal: what each is called, what it takes, what it does.
+"""The slash commands of the terminal: names, arguments, help and output. `chat/commands.py` has what the page shares.
 
-A command is a method of `Commands` named after it. It says what it did through the chat; what it cannot do, it raises.
+A command is a method of `Commands` with its name. It shows its result through the chat, and raises an error if it fails.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ class Command(Struct, frozen=True):
 
 COMMANDS: Mapping[str, Command] = MappingProxyType(
     {
-        "help": Command("", "what can be typed"),
-        "model": Command("[NAME]", "the models; switch to one from the next message on"),
-        "history": Command("[N|all|rounds]", "the log: versions, kinds, rounds, usage"),
-        "tokens": Command("", "how long the conversation is, and what it cost"),
-        "compact": Command("", "let a summary stand for what was said before"),
-        "rollback": Command("[VERSION]", "take back the last question, or all behind a version"),
-        "fork": Command("[VERSION]", "go on in a copy, from here or from a version"),
-        "retry": Command("", "go on with a turn that failed, was cut or waits"),
-        "memory": Command("[edit|add|set|clear]", "the notebook the model always sees"),
-        "system": Command("[TEXT|edit|clear]", "the system instruction"),
-        "tools": Command("", "what the model may call"),
-        "plans": Command("[ID]", "the plans, and how far they are"),
-        "expand": Command("[N]", "open what is folded: the last, or the Nth last"),
-        "title": Command("[TEXT]", "the title of this conversation"),
-        "new": Command("", "begin another conversation"),
-        "resume": Command("[N|ID]", "list the conversations; go on with one"),
-        "export": Command("[FILE]", "write this conversation to a file, as JSON Lines"),
-        "quit": Command("", "leave; so does Ctrl-D"),
+        "help": Command("", "list the commands"),
+        "model": Command("[NAME]", "list the models; switch to one"),
+        "history": Command("[N|all|rounds]", "show the log: versions, kinds, rounds, usage"),
+        "tokens": Command("", "show the context size and the tokens used"),
+        "compact": Command("", "replace earlier turns by a summary"),
+        "rollback": Command("[VERSION]", "undo the last message, or return to a version"),
+        "fork": Command("[VERSION]", "continue in a copy, from here or from a version"),
+        "retry": Command("", "resume a turn that failed, stopped or is pending approval"),
+        "memory": Command("[edit|add|set|clear]", "show or change the notebook the model always sees"),
+        "system": Command("[TEXT|edit|clear]", "show or change the system instruction"),
+        "tools": Command("", "list the tools"),
+        "plans": Command("[ID]", "list the plans and their progress"),
+        "expand": Command("[N]", "expand a collapsed block: the last, or the Nth last"),
+        "title": Command("[TEXT]", "show or set the title"),
+        "new": Command("", "start a new conversation"),
+        "resume": Command("[N|ID]", "list the conversations; resume one"),
+        "export": Command("[FILE]", "export this conversation as JSON Lines"),
+        "quit": Command("", "quit (Ctrl-D)"),
     }
 )
 """Every command by name."""
@@ -74,28 +74,28 @@ class Commands:
         if name not in COMMANDS:
             near = difflib.get_close_matches(name, COMMANDS, n=3)
             meant = f"did you mean {' or '.join(f'/{each}' for each in near)}?" if near else "/help lists them"
-            raise ConversationError(f"there is no command /{name}; {meant} (A message that begins so is written //…)")
+            raise ConversationError(f"unknown command /{name}; {meant} (Start a message with // to send it as text.)")
         await getattr(self, name)(argument.strip())
 
     async def help(self, _: str) -> None:
         rows = [(f"/{name} {each.takes}".rstrip(), each.about) for name, each in COMMANDS.items()]
         self._chat.show(self._chat.renderer.table(("COMMAND", "DOES"), rows))
         self._chat.say(
-            "Enter sends; Alt-Enter, or Enter behind a backslash, breaks the line. @file attaches a file. What you send while "
-            "a turn runs waits until it is over; Ctrl-C interrupts the turn and gives what waits back. Ctrl-O opens what is "
-            "folded. Tab completes.",
+            "Enter sends; Alt-Enter, or Enter after a backslash, starts a new line. @file attaches a file. Messages sent while "
+            "a turn runs are queued; Ctrl-C stops the turn and returns queued messages to the input. Ctrl-O expands collapsed "
+            "blocks. Tab completes.",
             "dim",
         )
 
     async def model(self, wanted: str) -> None:
         session = self._chat.session
         if wanted:
-            self._chat.say(f"From the next message on: {session.set_model(wanted)}", "green")
+            self._chat.say(f"Model set to {session.set_model(wanted)}", "green")
             return
         rows = [("→" if name == session.chat.model else "", name, "") for name in session.models]
         rows += [("", name, f"needs {variable}") for name, variable in models_needing_key(session.models)]
         self._chat.show(self._chat.renderer.table(("", "MODEL", ""), rows))
-        self._chat.say("/model NAME switches; a part of a name will do, and any provider/model.", "dim")
+        self._chat.say("/model NAME switches; NAME may be part of a name, or any provider/model.", "dim")
 
     async def history(self, which: str) -> None:
         snapshot = self._chat.session.history.snapshot()
@@ -109,8 +109,8 @@ class Commands:
 
     async def tokens(self, _: str) -> None:
         chat = self._chat.session.chat
-        self._chat.say(f"{chat.tokens:,} tokens are what the model reads with the next message.")
-        self._chat.say(f"Spent so far: {usage_line(chat.usage)}.")
+        self._chat.say(f"Context: {chat.tokens:,} tokens.")
+        self._chat.say(f"Used so far: {usage_line(chat.usage)}.")
 
     async def compact(self, _: str) -> None:
         session = self._chat.session
@@ -118,8 +118,8 @@ class Commands:
         entry = await compact(session.chat)
         self._chat.show(self._chat.renderer.markdown(entry.summary))
         self._chat.say(
-            f"This stands for entries 1 to {entry.up_to} now: {before:,} tokens before, {session.chat.tokens:,} after. "
-            f"/rollback {entry.sequence_number - 1} brings them back.",
+            f"Summarized entries 1 to {entry.up_to}: {before:,} tokens before, {session.chat.tokens:,} after. "
+            f"Undo with /rollback {entry.sequence_number - 1}.",
             "dim",
         )
 
@@ -134,12 +134,12 @@ class Commands:
         session = self._chat.session
         session.fork(_number(at, "a version") if at else None)
         info = session.info
-        self._chat.say(f"This is {info.id} now, forked from {info.parent} at version {info.forked_at}.", "green")
+        self._chat.say(f"Now in {info.id}, forked from {info.parent} at version {info.forked_at}.", "green")
 
     async def retry(self, _: str) -> None:
         turn = self._chat.session.chat.turn
         if not (turn.open_calls or turn.needs_model):
-            raise ConversationError("the last turn is finished, so there is nothing to go on with; say something")
+            raise ConversationError("the last turn is finished; send a new message")
         await self._chat.play()
 
     async def memory(self, argument: str) -> None:
@@ -159,7 +159,7 @@ class Commands:
                 text = ""
             case _:
                 raise ConversationError(
-                    f"/memory {argument[:40]} says nothing to me; it takes {COMMANDS['memory'].takes}"
+                    f"unknown subcommand {argument[:40]!r}; usage: /memory {COMMANDS['memory'].takes}"
                 )
         set_texts(history, memory=text)
         self._chat.say(f"Notebook saved (version {history.version}).", "green")
@@ -167,9 +167,7 @@ class Commands:
     async def system(self, argument: str) -> None:
         history = self._chat.session.history
         if not argument:
-            self._chat.show(
-                self._chat.renderer.markdown(history.system_instruction) or "There is no system instruction."
-            )
+            self._chat.show(self._chat.renderer.markdown(history.system_instruction) or "No system instruction.")
             return
         text = "" if argument == "clear" else argument
         if argument == "edit":
@@ -181,18 +179,18 @@ class Commands:
         session = self._chat.session
         tools = session.tools
         if not tools:
-            self._chat.say("There are no tools here (--no-tools).")
+            self._chat.say("Tools are disabled (--no-tools).")
             return
         rows = [
             (
                 tool.name,
                 tool.effect,
-                "asks first" if session.needs_approval(tool) else "",
+                "approval" if session.needs_approval(tool) else "",
                 tool.description.split("\n")[0],
             )
             for tool in tools
         ]
-        self._chat.show(self._chat.renderer.table(("TOOL", "EFFECT", "", "WHAT IT DOES"), rows))
+        self._chat.show(self._chat.renderer.table(("TOOL", "EFFECT", "", "DESCRIPTION"), rows))
 
     async def plans(self, which: str) -> None:
         store = self._chat.session.plans
@@ -201,7 +199,7 @@ class Commands:
             return
         plans = store.list()
         if not plans:
-            self._chat.say("There are no plans yet; ask for one.")
+            self._chat.say("No plans yet; ask for one.")
             return
         rows = [(plan.id, plan.status, _progress(plan), plan.title) for plan in plans]
         self._chat.show(self._chat.renderer.table(("PLAN", "STATUS", "DONE", "TITLE"), rows))
@@ -218,7 +216,7 @@ class Commands:
 
     async def new(self, _: str) -> None:
         self._chat.session.new()
-        self._chat.say(f"A new conversation with {self._chat.session.chat.model}.", "green")
+        self._chat.say(f"New conversation with {self._chat.session.chat.model}.", "green")
 
     async def resume(self, which: str) -> None:
         session = self._chat.session
@@ -230,12 +228,12 @@ class Commands:
                 for number, info in enumerate(listed[:_LISTED], 1)
             ]
             self._chat.show(
-                self._chat.renderer.table(("", "CHANGED", "ID", "TITLE"), rows) if rows else "There are no others."
+                self._chat.renderer.table(("", "CHANGED", "ID", "TITLE"), rows) if rows else "No other conversations."
             )
             return
         if which.isdecimal() and len(which) < 3:
             if not 1 <= int(which) <= len(listed):
-                raise ConversationError(f"there is no conversation {which} in the list; /resume shows it")
+                raise ConversationError(f"no conversation {which} in the list; /resume shows the list")
             which = listed[int(which) - 1].id
         session.open(which)
         self._chat.say(f"{session.info.title or '(no title)'} · {session.chat.id}", "green")
@@ -245,10 +243,10 @@ class Commands:
         session = self._chat.session
         path = Path(name or f"{session.chat.id}.jsonl").expanduser()
         if path.exists():
-            raise StoreError(f"{path} is there already; give another name")
+            raise StoreError(f"{path} already exists; give another name")
         with atomic_write(path) as file:
             file.writelines(session.store.export_lines(session.chat.id))
-        self._chat.say(f"Written to {path}; `antiphon history import` brings it in again.", "green")
+        self._chat.say(f"Exported to {path}. Import it with `antiphon history import`.", "green")
 
     async def quit(self, _: str) -> None:
         self._chat.leave()
@@ -264,7 +262,7 @@ class Commands:
             codes: list[int] = []
             await self._chat.editor.run_suspended(lambda: codes.append(_ran([*shlex.split(editor), str(file)])))
             if codes[0]:
-                raise AntiphonError(f"{editor} ended with {codes[0]}, so nothing was changed")
+                raise AntiphonError(f"{editor} exited with {codes[0]}; nothing was changed")
             return file.read_text(encoding="utf-8").strip()
 
 
@@ -277,7 +275,7 @@ def _ran(command: list[str]) -> int:
 
 def _number(text: str, what: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise ConversationError(f"{text[:40]!r} is no number; give {what}")
+        raise ConversationError(f"invalid number {text[:40]!r}: expected {what}")
     return int(text)
 
 

@@ -32,7 +32,7 @@ def said(prompt: str | None) -> list[InputPart]:
             is_message = not content and isinstance(part, Document) and part.text
             content.append(Text(part.text) if is_message and isinstance(part, Document) else part)
     if not content:
-        raise ConversationError('there is nothing to say; give a message: antiphon chat -p "…", or pipe one in')
+        raise ConversationError('empty message; use antiphon chat -p "…" or pipe text in')
     return content
 
 
@@ -64,7 +64,7 @@ def _ended(session: ChatSession, finished: LoopFinished) -> int:
         return 130
     if finished.reason == "approval":
         waiting = ", ".join(call.tool_name for call in session.loop.pending)
-        write_error(f"antiphon: {waiting} must be allowed first; `antiphon chat --resume {session.chat.id}` asks you")
+        write_error(f"antiphon: {waiting} needs approval; decide with `antiphon chat --resume {session.chat.id}`")
         return 1
     if finished.reason == "failed":
         return 1  # the view has reported the error

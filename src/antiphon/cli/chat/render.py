@@ -243,8 +243,8 @@ def history_table(renderer: Renderer, snapshot: AgentHistorySnapshot, last: int 
     entries = list(snapshot.entries)[-last:] if last else list(snapshot.entries)
     rows = [_row(entry, places.get(entry.sequence_number), entry.sequence_number in effective) for entry in entries]
     if renderer.columns < _WIDE:  # what a narrow terminal has room for
-        return renderer.table(("V", "KIND", "SAID"), [(row[0], row[1], row[5]) for row in rows])
-    return renderer.table(("VERSION", "KIND", "ROUND", "TIME", "TOKENS", "SAID"), rows)
+        return renderer.table(("V", "KIND", "TEXT"), [(row[0], row[1], row[5]) for row in rows])
+    return renderer.table(("VERSION", "KIND", "ROUND", "TIME", "TOKENS", "TEXT"), rows)
 
 
 def rounds_table(renderer: Renderer, snapshot: AgentHistorySnapshot) -> str:

@@ -44,14 +44,14 @@ from antiphon.tools.builtin import plan_of, plans_of
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 FRAME_SECONDS = 0.1
 END_MESSAGES = {
-    "interrupted": "interrupted; what was said is kept",
-    "max_rounds": "the most rounds a turn may have; the model answered with what it had",
-    "failed_rounds": "no call succeeded in several rounds; the model answered with what it had",
-    "repeated_calls": "the model made the same calls again and again, and was asked to answer",
-    "token_budget": "the token budget of the turn is used",
-    "time_budget": "the time of the turn is used",
-    "call_budget": "the calls of the turn are used",
-    "max_hand_overs": "the agents handed over too often",
+    "interrupted": "stopped; the partial answer is saved",
+    "max_rounds": "stopped: round limit reached; the model answered with what it had",
+    "failed_rounds": "stopped: tool calls kept failing; the model answered with what it had",
+    "repeated_calls": "stopped: the model repeated the same calls and was asked to answer",
+    "token_budget": "stopped: token budget used up",
+    "time_budget": "stopped: time budget used up",
+    "call_budget": "stopped: call budget used up",
+    "max_hand_overs": "stopped: too many hand-overs between agents",
 }
 _INPUT_ROWS = 6
 """Rows that are left to the input and what is below it."""
@@ -113,7 +113,7 @@ class TurnView:
                     percent = "" if event.fraction is None else f"{event.fraction:.0%} "
                     running.message = percent + event.message
             case ToolCallFinished():
-                self._end_call(event.call, event.result, event.seconds, "✓", "green", " (remembered)" * event.is_cached)
+                self._end_call(event.call, event.result, event.seconds, "✓", "green", " (cached)" * event.is_cached)
             case ToolCallFailed():
                 self._end_call(event.call, event.result, event.seconds, "✗", "red", "")
             case ModelSwitched():
@@ -121,7 +121,9 @@ class TurnView:
             case AgentSwitched():
                 self._note(f"{event.before or 'the first agent'} → {event.after}")
             case CompactionNeeded():
-                self._note(f"{event.tokens:,} tokens, over the limit of {event.limit:,}; /compact makes it shorter")
+                self._note(
+                    f"{event.tokens:,} tokens, over the limit of {event.limit:,}; /compact to shorten the conversation"
+                )
             case ApprovalNeeded():
                 self._end_output()
             case LoopFinished():
@@ -168,7 +170,7 @@ class TurnView:
             told = running.message or running.call.arguments
             yield line(f"{frame} {running.call.tool_name} {now - running.since:.1f} s  {told}", "yellow")
         if self._waiting_since:
-            yield line(f"{frame} {self._model} {now - self._waiting_since:.0f} s  (Ctrl-C interrupts)", "dim")
+            yield line(f"{frame} {self._model} {now - self._waiting_since:.0f} s  (Ctrl-C: stop)", "dim")
 
     def _commit_text(self, text: str) -> None:
         if drawn := self._renderer.markdown(text):

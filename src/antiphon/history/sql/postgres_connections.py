@@ -172,7 +172,7 @@ class Connections:
 
     @contextmanager
     def connection(self) -> Iterator[Database]:
-        """A connection on which each statement is kept, durably, by itself."""
+        """A connection on which each statement is durable by itself."""
         if self._process != os.getpid():
             _INHERITED.append(self._idle)
             self._begin()
@@ -193,7 +193,7 @@ class Connections:
 
     @contextmanager
     def transaction(self) -> Iterator[Database]:
-        """A connection to write with: all of it is kept when the block ends well, and none of it otherwise."""
+        """A connection to write with: all is stored when the block ends well, and nothing otherwise."""
         with self.connection() as db, db.transaction():
             yield db
 
@@ -229,7 +229,7 @@ class Connections:
 
     @contextmanager
     def translate_errors(self, db: Database | AsyncConnection[tuple[Any, ...]]) -> Iterator[None]:
-        """What the database complains of in the block, in our words."""
+        """Raise errors of the driver in the block as `StoreError`."""
         try:
             yield
         except self._driver.Error as error:

@@ -1,10 +1,9 @@
-"""The tail of a conversation: what is there, and then each entry as it is appended, told by the server (LISTEN and NOTIFY).
+"""The tail of a conversation in PostgreSQL: its entries, and then each new one, with LISTEN and NOTIFY.
 
-NOTIFY makes the commits of a whole database queue up, so an append does it only while somebody listens: a listener writes into
-the conversation's row until when it does, and does so again before that time. Nothing falls between reading and listening: it
-listens first, then marks the row, which waits for every append under way, then reads; whatever is appended after that finds the
-mark. A notification says only that there is something: entries are read from the log, from the last number on, and so are
-what was missed while the server was away.
+NOTIFY makes the commits of a whole database queue up, so an append notifies only while there is a listener: a listener writes
+into the conversation's row until when it listens, and renews that. Nothing is lost between reading and listening: it listens
+first, then marks the row, which waits for appends in progress, then reads; later appends see the mark. A notification says only
+that there is something new: entries are read from the log after the last number, also those missed during an outage.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ UPDATE conversations SET watched_until = clock_timestamp() + %s * interval '1 se
 
 
 async def tail(connections: Connections, log: Log, conversation: str, after: int) -> AsyncIterator[HistoryEntry]:
-    """The entries behind number `after`, and then each new one. Raises `UnknownConversation` when it is deleted."""
+    """The entries after number `after`, and then each new one. Raises `UnknownConversation` when it is deleted."""
     row = await asyncio.to_thread(log.find, conversation)
     wait, heard = 0.05, time.monotonic()
     while True:

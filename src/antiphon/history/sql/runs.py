@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from antiphon.errors import RunRefused, StoreDamaged, TooManyRuns, UnknownConversation, UnknownRun
+from antiphon.errors import RunStateError, StoreDamaged, TooManyRuns, UnknownConversation, UnknownRun
 from antiphon.history.entries import ModelInputEntry
 from antiphon.history.export import ExportHead
 from antiphon.history.ids import ID_LENGTH, new_id
@@ -84,16 +84,16 @@ class RunTable:
     ) -> Run:
         """Submit a turn, in one transaction: the conversation if it is new, the question in its log, and the run.
 
-        Without a question, the turn is already in the log. Raises `RunRefused` if the conversation has a run that is not
+        Without a question, the turn is already in the log. Raises `RunStateError` if the conversation has a run that is not
         over, and `TooManyRuns` if `max_waiting` runs are already queued.
         """
         if question is None and conversation is None:
-            raise RunRefused("nothing to run: give a question, or a conversation to resume")
+            raise RunStateError("nothing to run: give a question, or a conversation to resume")
         run = new_id()
         try:
             options_json = msgspec.json.encode(dict(options or {})).decode()
         except (TypeError, ValueError, RecursionError) as error:
-            raise RunRefused(f"the options of a run must be JSON: {error}") from error
+            raise RunStateError(f"the options of a run must be JSON: {error}") from error
         known = self._log.find(conversation).id if conversation is not None else None
         with self._dialect.transaction() as db:
             if max_waiting is not None:
@@ -231,7 +231,7 @@ class RunTable:
         unfinished = f"{_SELECT} WHERE c.id = :conversation AND r.state NOT IN ({_ENDED})"
         for row in self._dialect.execute(db, unfinished, conversation=conversation):
             run = self._run(*row)
-            raise RunRefused(
+            raise RunStateError(
                 f"conversation {conversation} has a run that is not over ({run.id}, {run.display_state}); wait for its end or "
                 "cancel it"
             )

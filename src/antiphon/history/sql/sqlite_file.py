@@ -83,7 +83,7 @@ class SqliteFile:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """A connection to write with: all of it is kept when the block ends well, and none of it otherwise."""
+        """A connection to write with: all is stored when the block ends well, and nothing otherwise."""
         with self.writing() as db:
             db.execute("BEGIN IMMEDIATE")
             try:
@@ -96,7 +96,7 @@ class SqliteFile:
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """A connection on which each statement is kept, durably, by itself."""
+        """A connection on which each statement is durable by itself."""
         if self.read_only:
             raise StoreReadOnly(f"{self.path} was opened for reading only")
         with self._lock, self.translate_errors():

@@ -1,22 +1,22 @@
 /* The page as a whole: the address says what is shown (`#/c/<id>`, `#/c/<id>/history`, `#/plans`, else a new conversation),
  * and the parts are told of each other here and nowhere else. */
 
-import { Api } from "./api.js";
-import { switchAppearance } from "./appearance.js";
-import { Composer } from "./composer.js";
-import { askForKey, editSettings, isSure, showShortcuts } from "./dialogs.js";
-import { button, element, fill } from "./dom.js";
-import { draftOf } from "./drafts.js";
-import { HistoryView } from "./history_view.js";
-import { textOf } from "./messages.js";
-import { ModelMenu } from "./model_menu.js";
-import { failure, notice, speak, state as standing } from "./notices.js";
-import { OpenConversation } from "./open_conversation.js";
-import { PlanCard } from "./plan_card.js";
-import { Sidebar } from "./sidebar.js";
-import { Thread } from "./thread.js";
-import { showTokens } from "./token_meter.js";
-import { say, sayStanding, switchLanguage } from "./words.js";
+import { Api } from "./ui/api.js";
+import { switchAppearance } from "./ui/appearance.js";
+import { Composer } from "./chat/composer.js";
+import { askForKey, editSettings, isSure, showShortcuts } from "./ui/dialogs.js";
+import { button, element, fill } from "./ui/dom.js";
+import { draftOf } from "./chat/drafts.js";
+import { HistoryView } from "./history/history_view.js";
+import { textOf } from "./chat/messages.js";
+import { ModelMenu } from "./chat/model_menu.js";
+import { failure, notice, speak, state as standing } from "./ui/notifications.js";
+import { OpenConversation } from "./chat/open_conversation.js";
+import { PlanCard } from "./plans/plan_card.js";
+import { Sidebar } from "./chat/sidebar.js";
+import { Thread } from "./chat/thread.js";
+import { showTokens } from "./chat/token_meter.js";
+import { say, sayStanding, switchLanguage } from "./ui/i18n.js";
 
 const at = (id) => document.getElementById(id);
 const addressOf = (id, view = "") => `#/c/${encodeURIComponent(id)}${view}`;

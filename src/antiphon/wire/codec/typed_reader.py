@@ -11,7 +11,7 @@ After a typed decode the parameters beside the messages are in alphabetical orde
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -138,8 +138,16 @@ class RequestScanner(Generic[Entry]):
 
 
 class TextBlock(Struct, forbid_unknown_fields=True, gc=False, tag_field="type", tag="text"):
-    """A block of text."""
+    """A block of text among blocks of other types."""
 
+    text: str
+    cache_control: Any = None
+
+
+class OnlyTextBlock(Struct, forbid_unknown_fields=True, gc=False):
+    """A block of text in a list of only text: outside of a union msgspec does not require the tag."""
+
+    type: Literal["text"]
     text: str
     cache_control: Any = None
 

@@ -33,7 +33,7 @@ from antiphon.parts import (
     ToolExecutionStatus,
 )
 from antiphon.wire import FORMATS
-from antiphon.wire.codec.typed_reader import ANY_TEXT, TextBlock, call_with_id, result_with_id
+from antiphon.wire.codec.typed_reader import ANY_TEXT, OnlyTextBlock, call_with_id, result_with_id
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.assistant import AssistantWriter, defer_media, read_assistant, read_blocks
@@ -219,7 +219,7 @@ class ScannedMessage(Struct, forbid_unknown_fields=True, gc=False):
     """A message whose texts are not needed: only text, calls and text results."""
 
     role: Literal["user", "assistant", "tool", "system", "developer"]
-    content: str | list[TextBlock] | None = None
+    content: str | list[OnlyTextBlock] | None = None
     tool_calls: list[_Call] | UnsetType = UNSET
     tool_call_id: str | UnsetType = UNSET
     name: str | UnsetType = UNSET

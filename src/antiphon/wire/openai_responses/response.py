@@ -1,13 +1,11 @@
 """Responses of OpenAI Responses.
 
-Theory of operation. The `output` is one turn of the model and is read item by item, as the items of a request are. Of the
-object around it only what a `ModelOutput` has is taken out; the rest, mostly the request's settings said back, is kept in
-`native`. `status` and `incomplete_details` become the stop reason, and are kept only where writing that reason would give
-other words.
+The `output` is one assistant turn and is read item by item, like the items of a request. Fields that a `ModelOutput` lacks,
+mostly the settings of the request, are kept in `native`. `status` and `incomplete_details` become the stop reason, and are kept
+only where writing that reason would give other values.
 
-Reading and writing keeps what a body means. These differ in form only: null is the same as absent, and so are empty lists of
-`annotations` and `logprobs`; a message without a role is the assistant's; no `arguments` are the same as `{}`.
-A response that was read from another format is written with every field OpenAI's clients expect.
+Normalisations: null is absent, and so are empty lists of `annotations` and `logprobs`; a message without a role is the
+assistant's; absent `arguments` are `{}`. A response of another format is written with every field that OpenAI's clients expect.
 """
 
 from __future__ import annotations
@@ -20,6 +18,7 @@ from antiphon.errors import WireError
 from antiphon.history.ids import new_id
 from antiphon.history.usage import TokenUsage
 from antiphon.parts import NativeExtras, OutputPart, Refusal, ToolCallRequest
+from antiphon.wire.format import json_type_name
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.content import read_model_item, write_output_items
@@ -31,10 +30,10 @@ _INCOMPLETE_REASONS: dict[str, StopReason] = {"max_output_tokens": "length", "co
 _INCOMPLETE_BY_STOP_REASON = {"length": "max_output_tokens", "content_filter": "content_filter"}
 _STATUS_REASONS: dict[Any, StopReason] = {"in_progress": "paused", "queued": "paused"}
 _STOP_REASON_LOSSES = {
-    "stop_sequence": "a stop sequence counts as completed",
-    "paused": "a paused turn counts as completed",
-    "malformed_call": "a malformed call counts as completed",
-    "other": "the reason is not told",
+    "stop_sequence": 'no stop reason for stop sequences; sent "completed"',
+    "paused": 'no stop reason for paused turns; sent "completed"',
+    "malformed_call": 'no stop reason for malformed calls; sent "completed"',
+    "other": 'no matching stop reason; sent "completed"',
 }
 _REQUIRED_FIELDS: dict[str, Any] = {"error": None, "incomplete_details": None, "instructions": None}
 
@@ -54,14 +53,14 @@ _DEFAULTS: dict[str, Any] = {
     "top_p": None,
     "truncation": "disabled",
 }
-"""What clients look for in a response that was made elsewhere."""
+"""What clients look for in a response of another format."""
 
 
 def read_response(body: dict[str, Any]) -> ModelOutput:
     """A Responses object in neutral terms."""
     output = body.get("output")
     if output is not None and type(output) is not list:
-        raise WireError(f"output: expected an array of items, got {type(output).__name__}")
+        raise WireError(f"output: expected an array of items, got {json_type_name(output)}")
     parts: list[OutputPart] = []
     for item in output or ():
         read_model_item(parts, item)
@@ -85,7 +84,7 @@ def created_of(body: dict[str, Any]) -> int | None:
 
 
 def stop_reason(body: dict[str, Any], parts: Iterable[OutputPart]) -> StopReason:
-    """Why the model stopped: what was cut short by the status, the rest by what it said."""
+    """Why the model stopped, from the status and from its parts."""
     status, details = body.get("status"), body.get("incomplete_details")
     if status == "incomplete" or (status is None and details):
         reason = details.get("reason") if type(details) is dict else None
@@ -99,24 +98,24 @@ def stop_reason(body: dict[str, Any], parts: Iterable[OutputPart]) -> StopReason
 
 
 def response_extras(body: dict[str, Any], reason: StopReason) -> NativeExtras | None:
-    """What a response says beyond the fields of a `ModelOutput`."""
-    own = {field: value for field, value in body.items() if value is not None and field not in _READ_FIELDS}
-    said = {"status": body.get("status"), "incomplete_details": body.get("incomplete_details")}
-    if said != _status(reason):
-        own["status"] = said["status"]
-        if said["incomplete_details"] is not None:
-            own["incomplete_details"] = said["incomplete_details"]
+    """The fields of a response that a `ModelOutput` has no field for."""
+    extras = {field: value for field, value in body.items() if value is not None and field not in _READ_FIELDS}
+    status = {"status": body.get("status"), "incomplete_details": body.get("incomplete_details")}
+    if status != _status(reason):
+        extras["status"] = status["status"]
+        if status["incomplete_details"] is not None:
+            extras["incomplete_details"] = status["incomplete_details"]
     for field, kind in (("id", str), ("model", str), ("created_at", int), ("usage", dict)):
         value = body.get(field)
         if value is not None and type(value) is not kind:
-            own[field] = value
+            extras[field] = value
     if body.get("object", "response") != "response":
-        own["object"] = body["object"]
-    return {FORMAT: own} if own else None
+        extras["object"] = body["object"]
+    return {FORMAT: extras} if extras else None
 
 
 def _status(reason: str, items: list[Any] | None = None) -> dict[str, Any]:
-    """The words for a stop reason. A refusal without words of its own (given the items) can only be a filter's."""
+    """The status for a stop reason. A refusal without refusal text (in `items`) is that of a filter."""
     if reason == "refusal" and items is not None and not any(map(_has_refusal, items)):
         reason = "content_filter"
     if reason in _INCOMPLETE_BY_STOP_REASON:
@@ -170,11 +169,14 @@ def write_response(output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
 
 
 def report_candidates(count: int, losses: list[Loss]) -> None:
-    losses.extend(Loss(f"others[{place}]", "candidate", "a response has one answer") for place in range(count))
+    losses.extend(
+        Loss(f"others[{index}]", "candidate", "OpenAI Responses supports one candidate; dropped")
+        for index in range(count)
+    )
 
 
 def to_response_id(response_id: str, origin: str) -> str:
-    """The id a response goes by: its own, or one that looks like OpenAI's."""
+    """The response's own id, or one in OpenAI's format."""
     if origin == FORMAT:
         return response_id
     if not response_id:
@@ -183,7 +185,7 @@ def to_response_id(response_id: str, origin: str) -> str:
 
 
 def response_body(output: ModelOutput, items: list[Any], losses: list[Loss]) -> dict[str, Any]:
-    """The object around the items; `output.parts` are not looked at."""
+    """The object around the items; `output.parts` are not used."""
     native = output.native or {}
     is_same_format = output.format == FORMAT
     created = int(time.time()) if output.created is None and not is_same_format else output.created
@@ -201,9 +203,15 @@ def response_body(output: ModelOutput, items: list[Any], losses: list[Loss]) -> 
         body.update(native.get(origin, {}))
     for origin, extras in native.items():
         if origin not in (FORMAT, OPENAI):
-            losses.extend(Loss(name, name, f"only {origin} can say it") for name in extras)
+            losses.extend(Loss(name, name, f"specific to {origin}; dropped") for name in extras)
     if output.stop_sequence is not None:
-        losses.append(Loss("stop_sequence", output.stop_sequence, "OpenAI Responses does not tell it"))
+        losses.append(
+            Loss(
+                "stop_sequence",
+                output.stop_sequence,
+                "OpenAI Responses does not report the matched stop sequence; dropped",
+            )
+        )
     if output.stop_reason in _STOP_REASON_LOSSES and "status" not in native.get(FORMAT, {}):
         losses.append(Loss("stop_reason", output.stop_reason, _STOP_REASON_LOSSES[output.stop_reason]))
     return body

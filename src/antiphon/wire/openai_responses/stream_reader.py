@@ -36,12 +36,12 @@ from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.content import read_model_item
 from antiphon.wire.openai_responses.errors import read_error
 from antiphon.wire.openai_responses.response import created_of, read_usage, response_extras, stop_reason
-from antiphon.wire.output import NOT_AN_ANSWER, ProviderError
+from antiphon.wire.output import NOT_AN_ANSWER, STREAM_CUT, ProviderError
 from antiphon.wire.sse import SseEvent, SseOverflow, SseReader
 
 
 class StreamEvent(Struct, gc=False):
-    """What a reader looks at of an event, any of which may be missing or of any type; other fields are skipped."""
+    """The fields of an event that are read; any may be missing or of any type."""
 
     type: Any = None
     output_index: Any = None
@@ -62,7 +62,7 @@ class StreamEvent(Struct, gc=False):
 
 
 class _Part(Struct):
-    """A part that was started: what of it was said so far."""
+    """A started part, and its text so far."""
 
     index: int
     native: NativeExtras | None
@@ -70,7 +70,7 @@ class _Part(Struct):
 
 
 class _Item(Struct):
-    """An item under way. Message items have a part per content index, others at most one."""
+    """An open item. Message items have a part per content index, others at most one."""
 
     item: dict[str, Any]
     kind: Any
@@ -109,15 +109,15 @@ class StreamReader:
         try:
             events = self._sse.feed(data)
         except SseOverflow:
-            self._fail(ProviderError("an event of the stream is too large", "server", code=NOT_AN_ANSWER))
+            self._fail(ProviderError("invalid stream: event too long", "server", code=NOT_AN_ANSWER))
             events = []
         return self._read(events)
 
     def close(self) -> list[ModelOutputDelta]:
-        """The deltas of what was held back, and `Failed` if the stream should not have ended here."""
+        """The pending deltas, and `Failed` if the stream was not complete."""
         if self._is_over:
             return []
-        cut = ProviderError("the stream ended before the response was complete", "stream_cut")
+        cut = ProviderError(STREAM_CUT, "stream_cut")
         deltas = self._read(self._sse.close(), cut)
         if not self._is_over:
             self._fail(cut)
@@ -131,7 +131,7 @@ class StreamReader:
             try:
                 event = _decode_event(data)
             except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-                malformed = f"an event of the stream is not a JSON object: {error}"
+                malformed = f"invalid stream: event is not a JSON object: {error}"
                 self._fail(cut or ProviderError(malformed, "server", code=NOT_AN_ANSWER))
                 break
             kind = event.type
@@ -156,7 +156,7 @@ class StreamReader:
         self._out.append(Failed(error))
 
     def _start(self, response: Any) -> None:
-        """Begin the answer, with what the first event knows of it."""
+        """Start the response, with the fields of its first event."""
         self._is_started = True
         given = response if type(response) is dict else {}
         names = {field: given[field] for field in ("id", "model") if type(given.get(field)) is str}
@@ -231,7 +231,7 @@ class StreamReader:
             self._out.append(PartDelta(part.index, text))
 
     def _append_missing_text(self, part: _Part | None, text: Any) -> None:
-        """Say what is missing of a text that is known whole now."""
+        """Append what is missing of a text that is now known whole."""
         if part is not None and type(text) is str:
             said = "".join(part.pieces)
             if len(text) > len(said) and text.startswith(said):
@@ -315,7 +315,7 @@ class StreamReader:
         self._last_part = parts[-1]
 
     def _end_part_as(self, item: _Item, place: int, begun: _Part | None, part: Any) -> None:
-        """End a part whose final form is known, beginning it if that was not done."""
+        """End a part whose final form is known; starts it if necessary."""
         if isinstance(part, Native):
             self._begin(item, None, part, item.place)
             self._out.append(PartEnded(item.parts[None].index))
@@ -365,7 +365,7 @@ class StreamReader:
     def _on_failed(self, event: StreamEvent) -> None:
         response = event.response if type(event.response) is dict else {}
         error = response.get("error")
-        self._fail(read_error(error if error is not None else {"message": "the response failed"}))
+        self._fail(read_error(error if error is not None else {"message": "response failed"}))
 
     def _on_error(self, event: StreamEvent) -> None:
         error = event.error

@@ -1,10 +1,9 @@
-"""`StreamWriter`: deltas of any origin out as a stream of OpenAI Responses.
+"""Writes Responses streams.
 
-Theory of operation. Every part is an item, except that texts which follow each other are the content of one message item, as
-they are in a whole response. Items may be open at the same time; each has its `output_index`. A message item stays open until
-something else begins, because another text may continue it. An item's id is settled when it begins and used to the end: the
-official SDK takes a changed id for another item. The final items are those that a whole response would have, and the terminal
-event repeats them all. A part the format cannot say is a loss and takes no place.
+Every part is an item, except that consecutive texts are the content of one message item, as in a whole response. Several may
+be open; each has its `output_index`. A message item stays open until another item starts, because a text may continue it. An item
+keeps the id it started with: the official SDK takes a changed id for another item. The final items are those of a whole response,
+and the terminal event repeats them. A part that the format does not have is a loss.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ from antiphon.wire.openai_responses.content import (
 )
 from antiphon.wire.openai_responses.errors import response_error
 from antiphon.wire.openai_responses.response import report_candidates, response_body, to_response_id
-from antiphon.wire.output import ModelOutput, ProviderError
+from antiphon.wire.output import STREAM_CUT, ModelOutput, ProviderError
 
 _encode = msgspec.json.Encoder().encode
 _PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc", "custom_tool_call": "ctc"}
 
 
 class _Item(Struct):
-    """An item under way."""
+    """An open item."""
 
     index: int
     kind: str
@@ -58,12 +57,12 @@ class _Item(Struct):
 
 
 class _Part(Struct):
-    """A part under way, its index among the parts, and its place in its item."""
+    """An open part, its index among the parts, and its position in its item."""
 
     part: Any
     item: _Item
     source: int
-    place: int
+    position: int
     native: NativeExtras | None
     pieces: list[str] = []
     is_over: bool = False
@@ -73,13 +72,13 @@ class _Part(Struct):
         return "".join(self.pieces)
 
     def complete(self) -> Any:
-        """The part with all that was said."""
+        """The part with its whole text."""
         text = self.text
         if isinstance(self.part, ToolCallRequest):
-            said = {"arguments": text or ("" if self.part.freeform else "{}")}
+            fields = {"arguments": text or ("" if self.part.freeform else "{}")}
         else:
-            said = {"text": text}
-        return structs.replace(self.part, native=self.native, **said)
+            fields = {"text": text}
+        return structs.replace(self.part, native=self.native, **fields)
 
 
 class StreamWriter:
@@ -100,7 +99,7 @@ class StreamWriter:
         self._out: list[bytes] = []
 
     def write(self, delta: ModelOutputDelta) -> bytes:
-        """The bytes that say this delta."""
+        """The bytes of this delta."""
         if self._is_over:
             return b""
         if isinstance(delta, PartDelta):
@@ -124,9 +123,9 @@ class StreamWriter:
         return self._take_output()
 
     def close(self) -> bytes:
-        """The end of the stream; a failure if nothing ended it."""
+        """The end of the stream; a failure if it was not finished."""
         if not self._is_over:
-            self._fail(ProviderError("the stream ended before the response was complete", "stream_cut"))
+            self._fail(ProviderError(STREAM_CUT, "stream_cut"))
         return self._take_output()
 
     def _take_output(self) -> bytes:
@@ -140,7 +139,7 @@ class StreamWriter:
         self._out.append(b"event: %b\ndata: %b\n\n" % (kind.encode(), _encode(event)))
 
     def _begin(self, started: Started) -> None:
-        """Announce the response, once."""
+        """Write the start of the response, once."""
         if self._is_begun:
             return
         self._is_begun = True
@@ -156,7 +155,7 @@ class StreamWriter:
         self._emit("response.in_progress", {"response": response})
 
     def _response(self, output: ModelOutput, items: list[Any], losses: list[Loss]) -> dict[str, Any]:
-        """The response object with what the start told of it."""
+        """The response object, with the fields of its start."""
         started = self._started
         complete = structs.replace(
             output,
@@ -172,7 +171,7 @@ class StreamWriter:
         self._begin(Started())
         part = started.part
         if started.candidate != 0:
-            return  # told as a loss when its candidate finishes
+            return  # reported as a loss when its candidate finishes
         if isinstance(part, Text | Refusal):
             self._start_text(part, started.index)
             return
@@ -213,13 +212,13 @@ class StreamWriter:
         self._append_text(PartDelta(index, part.text))
 
     def _start_item(self, kind: str, part: ToolCallRequest | Thinking, index: int, body: dict[str, Any]) -> None:
-        """Begin an item of one part; its own id is put into the body."""
+        """Start an item of one part; its id is put into the body."""
         item = self._open(kind, part)
         self._add(item, part, index)
         self._emit("response.output_item.added", {"output_index": item.index, "item": {**body, "id": item.id}})
 
     def _write_complete_item(self, part: OutputPart, index: int) -> None:
-        """A part that is not said piece by piece."""
+        """Write a part that does not grow."""
         for body in write_item(part, self._ids, self.losses, f"parts[{index}]"):
             item = _Item(len(self._items), "", "", final=body)
             self._items.append(item)
@@ -289,7 +288,7 @@ class StreamWriter:
         self._emit("response.content_part.done", {**_content_position(part), "part": content})
 
     def _end_messages(self) -> None:
-        """End the message item that could have gone on, now that something else begins."""
+        """End the message item that was open for more text."""
         if self._items and self._items[-1].kind == "message":
             self._end_message(self._items[-1])
 
@@ -324,7 +323,7 @@ class StreamWriter:
         self._is_over = True
 
     def _fail(self, error: ProviderError) -> None:
-        """Say that it failed, with the items that were whole by then."""
+        """Write the failure, with the items that were complete by then."""
         self._begin(Started())
         items = [item.final for item in self._items if item.final is not None]
         response = self._response(ModelOutput(), items, [])
@@ -335,7 +334,7 @@ class StreamWriter:
 
 def _content_position(part: _Part) -> dict[str, Any]:
     item = part.item
-    return {"item_id": item.id, "output_index": item.index, "content_index": part.place}
+    return {"item_id": item.id, "output_index": item.index, "content_index": part.position}
 
 
 def _summary_position(item: _Item) -> dict[str, Any]:

@@ -26,7 +26,7 @@ _CUSTOM = frozenset({"type", "name", "description"})
 _MODES = {mode: ToolChoice(mode) for mode in ("auto", "none", "required")}
 
 NAMES = NameMapper(r"[a-zA-Z0-9_-]{1,128}")
-"""Tool names as this format takes them (OR-12). Stand-ins keep to 64, which every host takes."""
+"""Tool names as this format accepts them (OR-12). Replacements are limited to 64, which every host accepts."""
 
 
 def read_tools(tools: list[Any]) -> tuple[ToolDefinition | Native, ...]:
@@ -61,7 +61,7 @@ def write_tools(tools: Sequence[ToolDefinition | Native], losses: list[Loss]) ->
         elif tool.origin == FORMAT:
             written.append(tool.data)
         else:
-            losses.append(Loss(f"tools[{place}]", block_type(tool), f"only {tool.origin} has this tool"))
+            losses.append(Loss(f"tools[{place}]", block_type(tool), f"tool type specific to {tool.origin}; dropped"))
     return written
 
 
@@ -72,7 +72,7 @@ def _write_tool(tool: ToolDefinition, losses: list[Loss], path: str) -> dict[str
     if tool.freeform:
         for field, value in (("parameters", tool.parameters), ("strict", tool.strict)):
             if value is not None:
-                losses.append(Loss(f"{path}.{field}", field, "a freeform tool takes text"))
+                losses.append(Loss(f"{path}.{field}", field, "a freeform tool accepts only text; dropped"))
     else:
         if tool.parameters is not None:
             body["parameters"] = _object_schema(tool.parameters, losses, f"{path}.parameters")
@@ -90,7 +90,7 @@ def _object_schema(parameters: dict[str, Any], losses: list[Loss], path: str) ->
         return parameters
     if parameters.get("type") is None:
         return {"type": "object", **{key: value for key, value in parameters.items() if key != "type"}}
-    losses.append(Loss(path, "schema", "its root is no object; its value is asked for as the property `value`"))
+    losses.append(Loss(path, "schema", 'the root schema must be an object; wrapped as property "value" (OR-12)'))
     return {"type": "object", "properties": {"value": parameters}, "required": ["value"]}
 
 
@@ -98,7 +98,9 @@ def allows_strict(schema: dict[str, Any] | None, losses: list[Loss], path: str) 
     """Whether a schema may be strict (OR-20)."""
     problem = first_strict_problem(schema) if schema is not None else None
     if problem is not None:
-        losses.append(Loss(path, "strict", f"the schema does not allow it: {problem}"))
+        losses.append(
+            Loss(path, "strict", f"schema does not meet strict mode ({problem}); sent without strict (OR-20)")
+        )
     return problem is None
 
 
@@ -143,7 +145,7 @@ def write_tool_choice(request: ModelRequest, body: dict[str, Any], losses: list[
         if choice.mode != "required" or body.get("tools") or brought or body.get("prompt") is not None:
             body["tool_choice"] = choice.mode
         else:
-            losses.append(Loss("tool_choice", "required", "there are no tools"))
+            losses.append(Loss("tool_choice", "required", "no tools are declared; dropped"))
         return
     freeform = _freeform(request.tools)
     declared = None if body.get("prompt") is not None else set(declared_names(body))
@@ -153,7 +155,7 @@ def write_tool_choice(request: ModelRequest, body: dict[str, Any], losses: list[
         if declared is None or legal in declared:
             chosen.append({"type": "custom" if name in freeform else "function", "name": legal})
         else:
-            losses.append(Loss("tool_choice", name, "there is no tool of that name"))
+            losses.append(Loss("tool_choice", name, "the named tool is not declared; dropped"))
     if choice.mode == "tool" and chosen:
         body["tool_choice"] = chosen[0]
     elif choice.mode == "allowed" and (chosen or not choice.names):

@@ -1,8 +1,8 @@
 /* The list of conversations, newest first, and the search through everything that was said in them. */
 
-import { button, element, fill } from "./dom.js";
-import { failure } from "./notices.js";
-import { moment, say } from "./words.js";
+import { button, element, fill } from "../ui/dom.js";
+import { failure } from "../ui/notifications.js";
+import { moment, say } from "../ui/i18n.js";
 
 const PAGE = 40;
 const PAUSE = 180;

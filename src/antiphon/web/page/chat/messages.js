@@ -1,11 +1,11 @@
 /* One message of the thread: what a person put in, or what a model said in one inference. The thread decides where they stand;
  * what they look like and what can be done with them is here. */
 
-import { button, element, fill, iconButton } from "./dom.js";
-import { markdown, MarkdownView } from "./markdown.js";
-import { media } from "./media.js";
-import { notice } from "./notices.js";
-import { say } from "./words.js";
+import { button, element, fill, iconButton } from "../ui/dom.js";
+import { markdown, MarkdownView } from "../markdown/markdown.js";
+import { media } from "../ui/media.js";
+import { notice } from "../ui/notifications.js";
+import { say } from "../ui/i18n.js";
 
 /** The words of a list of parts. */
 export function textOf(content) {

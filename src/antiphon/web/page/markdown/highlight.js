@@ -1,7 +1,7 @@
 /* Light highlighting of code: comments, strings, numbers and the words a language keeps to itself. One expression a family of
  * languages, read left to right; no grammar, so code that is cut off or wrong looks no worse than it is. */
 
-import { element } from "./dom.js";
+import { element } from "../ui/dom.js";
 
 const LONGEST = 40_000;
 const WORDS = {

@@ -3,11 +3,11 @@
  * A chip is told what is known, in any order and as often as it comes: from the log after a reload, from the events while it
  * runs. The inside is drawn when it is first opened, because a long conversation has hundreds. */
 
-import { button, element, fill, icon } from "./dom.js";
-import { highlighted } from "./highlight.js";
-import { markdown } from "./markdown.js";
-import { withoutPlanData } from "./plan_data.js";
-import { say, span } from "./words.js";
+import { button, element, fill, icon } from "../ui/dom.js";
+import { highlighted } from "../markdown/highlight.js";
+import { markdown } from "../markdown/markdown.js";
+import { withoutPlanData } from "../plans/plan_data.js";
+import { say, span } from "../ui/i18n.js";
 
 /** One call. `mediaOf(part)` makes the node of a picture or file in its result. */
 export class ToolChip {

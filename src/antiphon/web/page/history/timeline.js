@@ -1,9 +1,9 @@
 /* The log as a timeline: turns, their rounds, and in each round the entries, with what they took. The chosen entry is the
  * moment the renderings beside it are of; it is open, and shows what is stored. Arrows move from entry to entry. */
 
-import { element, fill } from "./dom.js";
+import { element, fill } from "../ui/dom.js";
 import { jsonTree } from "./json_tree.js";
-import { figure, moment, say, span } from "./words.js";
+import { figure, moment, say, span } from "../ui/i18n.js";
 
 /** `choose(at)` is called when another entry is chosen. */
 export class Timeline {

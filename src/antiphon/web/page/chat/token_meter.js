@@ -1,7 +1,7 @@
 /* The token meter: how much of the model's window the conversation takes, and what it has cost so far. */
 
-import { element, fill } from "./dom.js";
-import { figure, say } from "./words.js";
+import { element, fill } from "../ui/dom.js";
+import { figure, say } from "../ui/i18n.js";
 
 /** Show what `state` says of tokens in `node`; nothing for a conversation that has none. */
 export function showTokens(node, state) {

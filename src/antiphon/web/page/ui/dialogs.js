@@ -2,7 +2,7 @@
  * focus in and gives it back. */
 
 import { button, element } from "./dom.js";
-import { say } from "./words.js";
+import { say } from "./i18n.js";
 
 /** Show a dialog of these nodes; resolves with what it was closed with (`""`: not confirmed). */
 export function show(title, nodes, buttons, attributes = {}) {

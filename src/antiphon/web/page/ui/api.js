@@ -1,7 +1,7 @@
 /* The server's API: JSON over same-origin requests. The key, where the server wants one, lives in this tab's storage and is
  * sent in a header, never in an address. Whatever goes wrong is an `ApiError` whose message can be shown as it is. */
 
-import { say } from "./words.js";
+import { say } from "./i18n.js";
 
 const KEPT = "antiphon.key";
 const ROOT = "/chat/api/";

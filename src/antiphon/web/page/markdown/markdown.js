@@ -6,10 +6,10 @@
  * holds. */
 
 import { readBlocks } from "./blocks.js";
-import { button, element, fill } from "./dom.js";
+import { button, element, fill } from "../ui/dom.js";
 import { highlighted } from "./highlight.js";
 import { inline } from "./inline.js";
-import { say } from "./words.js";
+import { say } from "../ui/i18n.js";
 
 /** The nodes of a whole text. */
 export function markdown(text) {

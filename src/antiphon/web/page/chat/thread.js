@@ -5,15 +5,15 @@
  * a reload in mid-stream, a second tab and a resumed turn all end in the same picture. */
 
 import { ApprovalCard } from "./approval_card.js";
-import { button, element, fill } from "./dom.js";
-import { markdown, MarkdownView } from "./markdown.js";
-import { media } from "./media.js";
+import { button, element, fill } from "../ui/dom.js";
+import { markdown, MarkdownView } from "../markdown/markdown.js";
+import { media } from "../ui/media.js";
 import { inputMessage, modelOf, outputMessage, textOf, Thought } from "./messages.js";
-import { speak } from "./notices.js";
-import { PlanCard } from "./plan_card.js";
-import { plansOf } from "./plan_data.js";
+import { speak } from "../ui/notifications.js";
+import { PlanCard } from "../plans/plan_card.js";
+import { plansOf } from "../plans/plan_data.js";
 import { ToolChip } from "./tool_chip.js";
-import { figure, say } from "./words.js";
+import { figure, say } from "../ui/i18n.js";
 
 const NEAR = 120;
 

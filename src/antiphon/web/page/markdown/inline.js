@@ -4,7 +4,7 @@
  * remembered (`missing`) and labels are short, so ten thousand open brackets are not looked through once for each; nesting is
  * cut at DEPTH, where the rest is text. */
 
-import { element, outwardLink } from "./dom.js";
+import { element, outwardLink } from "../ui/dom.js";
 
 const DEPTH = 12;
 const LONGEST_LABEL = 500;

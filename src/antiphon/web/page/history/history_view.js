@@ -1,11 +1,11 @@
 /* The history of a conversation on one screen: on the left the log, on the right what each provider would be sent at the
  * chosen moment of it. A slider moves through the versions. What was rendered once is kept: a version never changes. */
 
-import { element, fill } from "./dom.js";
-import { failure } from "./notices.js";
+import { element, fill } from "../ui/dom.js";
+import { failure } from "../ui/notifications.js";
 import { Renderings } from "./renderings.js";
 import { Timeline } from "./timeline.js";
-import { figure, say } from "./words.js";
+import { figure, say } from "../ui/i18n.js";
 
 /** Draws into the section `node`. */
 export class HistoryView {

@@ -2,9 +2,9 @@
  * refuses is said and the card stays as it was. The log tells how a plan was when a tool spoke of it, the store how it is: a
  * card is drawn from the log at once and from the store as soon as it answers. */
 
-import { button, element, fill, iconButton } from "./dom.js";
-import { failure } from "./notices.js";
-import { figure, say } from "./words.js";
+import { button, element, fill, iconButton } from "../ui/dom.js";
+import { failure } from "../ui/notifications.js";
+import { figure, say } from "../ui/i18n.js";
 
 /** One plan. */
 export class PlanCard {

@@ -1,9 +1,9 @@
 /* What is attached to the message being written: files that were picked, dropped or pasted, read as base64 and shown as chips.
  * What cannot be sent is refused here with a reason, before anything is uploaded; the server has the last word. */
 
-import { element, fill, icon, iconButton, picture } from "./dom.js";
-import { notice, speak } from "./notices.js";
-import { say, size } from "./words.js";
+import { element, fill, icon, iconButton, picture } from "../ui/dom.js";
+import { notice, speak } from "../ui/notifications.js";
+import { say, size } from "../ui/i18n.js";
 
 const IMAGES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
 const TEXTUAL =

@@ -3,10 +3,10 @@
  * it. */
 
 import { Attachments } from "./attachments.js";
-import { button, element, fill } from "./dom.js";
+import { button, element, fill } from "../ui/dom.js";
 import { draftOf, keepDraft, withMessage } from "./drafts.js";
-import { notice } from "./notices.js";
-import { say } from "./words.js";
+import { notice } from "../ui/notifications.js";
+import { say } from "../ui/i18n.js";
 
 const LONG_PASTE = 20_000;
 

@@ -5,9 +5,9 @@
  * cannot say (losses) and what had to be put right (repairs) stands at the head of its column, in words. On a phone the
  * columns are tabs. */
 
-import { element, fill, icon } from "./dom.js";
+import { element, fill, icon } from "../ui/dom.js";
 import { jsonTree } from "./json_tree.js";
-import { say, size } from "./words.js";
+import { say, size } from "../ui/i18n.js";
 
 const NAMES = {
   "openai-chat": "OpenAI Chat",

@@ -1,8 +1,8 @@
 /* What the page says, in the reader's language. A word is a key in both dictionaries; `{name}` in it is filled in as text. The
  * language is what the reader chose here before, else the browser's. Whoever shows words draws them anew on `language`. */
 
-import { CHINESE } from "./chinese.js";
-import { ENGLISH } from "./english.js";
+import { CHINESE } from "./locales/zh.js";
+import { ENGLISH } from "./locales/en.js";
 
 const DICTIONARIES = { en: ENGLISH, zh: CHINESE };
 const KEPT = "antiphon.language";

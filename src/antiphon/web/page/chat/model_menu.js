@@ -1,8 +1,8 @@
 /* The menu of models: those the server names, narrowed down while typing, or any other by its name. It is a combobox: the
  * field keeps the focus and the arrows move through the list. */
 
-import { element, fill } from "./dom.js";
-import { say } from "./words.js";
+import { element, fill } from "../ui/dom.js";
+import { say } from "../ui/i18n.js";
 
 /** `choose(model)` is called with what was chosen. */
 export class ModelMenu {

@@ -2,7 +2,7 @@
  * and the words for a screen reader, which hears whole sentences of an answer and never its single letters. */
 
 import { element, iconButton } from "./dom.js";
-import { say } from "./words.js";
+import { say } from "./i18n.js";
 
 const SHOWN = 6000;
 const place = document.getElementById("notices");

@@ -1,11 +1,11 @@
 /* A call that waits for a person: approve it, deny it with a reason, or approve it with other arguments. The card goes when a
  * decision is in the log, whoever took it and in whichever tab. */
 
-import { button, element, fill } from "./dom.js";
-import { highlighted } from "./highlight.js";
-import { failure } from "./notices.js";
+import { button, element, fill } from "../ui/dom.js";
+import { highlighted } from "../markdown/highlight.js";
+import { failure } from "../ui/notifications.js";
 import { pretty } from "./tool_chip.js";
-import { say } from "./words.js";
+import { say } from "../ui/i18n.js";
 
 /** The card for `call`; `decide({decision, reason?, arguments?})` sends the decision. */
 export class ApprovalCard {

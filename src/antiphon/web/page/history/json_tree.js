@@ -1,8 +1,8 @@
 /* JSON to read: one line a value, nested values fold, long texts are cut with the rest behind a button. No braces: the columns
  * are narrow, and depth is seen by the indent. */
 
-import { button, element } from "./dom.js";
-import { say } from "./words.js";
+import { button, element } from "../ui/dom.js";
+import { say } from "../ui/i18n.js";
 
 const CUT = 320;
 const OPEN_DEPTH = 3;
