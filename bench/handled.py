@@ -12,17 +12,17 @@ from typing import Any
 
 import msgspec
 
-from antiphon.gateway.config import Config, GatewaySettings, ModelSettings, ProviderSettings
-from antiphon.gateway.gateway import Gateway
-from antiphon.gateway.limits import RateLimits
-from antiphon.gateway.media import MediaFetcher
-from antiphon.gateway.message import ClientRequest
-from antiphon.gateway.metrics import Metrics
-from antiphon.gateway.recent import RecentRequests
-from antiphon.gateway.response_state import ResponseState
-from antiphon.gateway.running import Running
-from antiphon.gateway.services import Services
-from antiphon.gateway.spans import started_spans
+from antiphon.gateway.access.rate_limits import RateLimits
+from antiphon.gateway.app import Gateway
+from antiphon.gateway.config.loaded import Running
+from antiphon.gateway.config.settings import Config, GatewaySettings, ModelSettings, ProviderSettings
+from antiphon.gateway.context import Services
+from antiphon.gateway.endpoints.response_store import ResponseState
+from antiphon.gateway.generate.media import MediaFetcher
+from antiphon.gateway.http.messages import ClientRequest
+from antiphon.gateway.observe.metrics import Metrics
+from antiphon.gateway.observe.recent import RecentRequests
+from antiphon.gateway.observe.tracing import started_spans
 from antiphon.providers.transport.request import HttpRequest
 from bench.streams import streams, words_of
 

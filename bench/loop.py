@@ -23,9 +23,9 @@ from antiphon.history import ContextEntry, Origin, TokenUsage
 from antiphon.parts import Text, ToolCallRequest
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
-from antiphon.providers.engine.response_reader import unfolded
+from antiphon.providers.engine.response_reader import deltas_from_output
 from antiphon.providers.http_provider import HttpProviderClient
-from antiphon.providers.presets import preset_named
+from antiphon.providers.presets import get_preset
 from antiphon.providers.transport.request import HttpRequest
 from antiphon.tools import tool
 from antiphon.wire import Format, ModelOutput, formats
@@ -143,7 +143,7 @@ async def play_wired(preset: str, model: str, rounds: int) -> list[float]:
         for number in range(rounds)
     ]
     outputs.append(ModelOutput(parts=(Text("done"),), stop_reason="end", model=model))
-    wire = formats[preset_named(preset).format]
+    wire = formats[get_preset(preset).format]
     transport = MemoryTransport([streamed(wire, output) for output in outputs])
     async with HttpProviderClient(preset, keys=["a-key-for-nobody"], transport=transport) as client:
         await turn(Conversation(model, provider=client, tools=[weather], system="Be brief."), rounds)
@@ -153,7 +153,7 @@ async def play_wired(preset: str, model: str, rounds: int) -> list[float]:
 def streamed(wire: Format, output: ModelOutput) -> bytes:
     """An answer as the provider would stream it."""
     writer = wire.stream_writer(output.model)
-    return b"".join([writer.write(delta) for delta in unfolded(output)]) + writer.close()
+    return b"".join([writer.write(delta) for delta in deltas_from_output(output)]) + writer.close()
 
 
 def taken(runs: Sequence[Sequence[float]], first: int, last: int) -> Taken:

@@ -19,7 +19,7 @@ import psycopg
 from msgspec import Struct
 
 from antiphon.history import encode_entry
-from antiphon.history.opening import open_store
+from antiphon.history.location import open_store
 from antiphon.history.postgres import PostgresStore
 from bench.log import conversation
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from antiphon.conversation import Conversation, ToolLoop
 from antiphon.history import AgentHistory, Run
-from antiphon.history.opening import is_server, open_store
+from antiphon.history.location import is_postgres_url, open_store
 from antiphon.providers.scripted import FunctionModel, Said, call
 from antiphon.runs import RunBook, Runs
 from antiphon.tools import tool
@@ -82,7 +82,7 @@ def _cpu() -> float:
 def main(given: str) -> None:
     print(f"{RUNS} runs of 3 calls of a model and 2 tools, on {os.cpu_count()} cores")
     for workers in WORKERS:
-        if is_server(given):
+        if is_postgres_url(given):
             print(measured(given, workers))
             continue
         with tempfile.TemporaryDirectory(dir=given or None) as folder:

@@ -28,7 +28,7 @@ from antiphon.history import (
     ToolCallResultsEntry,
     ToolCallStartedEntry,
 )
-from antiphon.history.opening import is_server, open_store
+from antiphon.history.location import is_postgres_url, open_store
 from antiphon.parts import ToolCallRequest, ToolCallResult
 
 BEGAN = datetime(2025, 10, 1, tzinfo=UTC)
@@ -97,8 +97,8 @@ def measured(store: HistoryStore, ids: list[str]) -> dict[str, float]:
 
 
 def main(given: str) -> None:
-    with tempfile.TemporaryDirectory(dir=None if is_server(given) else given or None) as folder:
-        place = given if is_server(given) else str(Path(folder) / "scale.db")
+    with tempfile.TemporaryDirectory(dir=None if is_postgres_url(given) else given or None) as folder:
+        place = given if is_postgres_url(given) else str(Path(folder) / "scale.db")
         lines = template()
         ids: list[str] = []
         with open_store(place) as store:
@@ -109,7 +109,7 @@ def main(given: str) -> None:
                 made = time.perf_counter() - began
                 figures = "  ".join(f"{name} {cost:.2f}" for name, cost in measured(store, ids).items())
                 print(f"{size:>7,} conversations ({made:.0f} s to make); ms: {figures}", flush=True)
-        if not is_server(given):
+        if not is_postgres_url(given):
             size_on_disk = sum(os.path.getsize(Path(folder) / name) for name in os.listdir(folder))
             payload = sum(map(len, lines)) * SIZES[-1]
             print(f"{size_on_disk / 2**20:.0f} MiB on disk for {payload / 2**20:.0f} MiB of entries")

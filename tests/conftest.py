@@ -83,9 +83,14 @@ def postgres(postgres_server: PostgresServer) -> str:
 
 
 @pytest.fixture(autouse=True)
-def _every_line_is_heard() -> None:
-    """A gateway in this process sets how much is logged; the next test begins as if it had not."""
-    logging.getLogger("antiphon").setLevel(logging.NOTSET)
+def _default_logging() -> None:
+    """Undo what a gateway, a command or a library in this process set: each test starts with Python's default levels."""
+    logging.disable(logging.NOTSET)
+    logging.getLogger().setLevel(logging.WARNING)
+    for name, logger in logging.root.manager.loggerDict.items():
+        if isinstance(logger, logging.Logger) and name.partition(".")[0] == "antiphon":
+            logger.setLevel(logging.NOTSET)
+            logger.disabled, logger.propagate = False, True
 
 
 @pytest.hookimpl(wrapper=True)

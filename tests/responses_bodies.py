@@ -14,9 +14,9 @@ import msgspec
 from hypothesis import strategies as st
 
 from antiphon.wire.delta import Assembler, ModelOutputDelta
-from antiphon.wire.openai_responses.item_writer import CALL_ID
+from antiphon.wire.openai_responses.messages import CALL_ID
+from antiphon.wire.openai_responses.rules import ITEM_TYPES
 from antiphon.wire.openai_responses.stream_reader import StreamReader
-from antiphon.wire.openai_responses.vocabulary import ITEM_TYPES
 from antiphon.wire.tool_calls import safe_name
 from corpus import CORPUS, accepted_requests, client_requests, recorded
 

@@ -26,9 +26,30 @@ MAP = [
     "graph",
     "runs",
     "gateway",
+    "chat",
     "web",
     "cli",
 ]
+
+# Packages that a package must not import although they come before it.
+FORBIDDEN = {"chat": {"gateway"}}
+
+# The one import against the map: the documented path of a model that is part of the chat, loaded on first use.
+EXCEPTIONS = {("providers/offline.py", "chat")}
+
+# Folders with more Python files than the limit, until they are restructured.
+MAX_FILES = 15
+LARGER_FOLDERS = {
+    "conversation",
+    "gateway",
+    "graph",
+    "history",
+    "providers",
+    "tools",
+    "wire/anthropic",
+    "wire/gemini",
+    "wire/openai_chat",
+}
 
 # Installed with the core. Everything else belongs to an extra and is imported inside a function.
 CORE = {"msgspec", "antiphon"}
@@ -61,7 +82,10 @@ def test_imports_go_up_the_map(module: Path) -> None:
     for name in imports(tree):
         if name.startswith("antiphon.") and name != "antiphon.__version__":
             known = name.split(".")[1]
-            assert MAP.index(known) <= MAP.index(package), f"{package} must not know {known}"
+            if (module.relative_to(SOURCE).as_posix(), known) in EXCEPTIONS:
+                continue
+            assert MAP.index(known) <= MAP.index(package), f"{package} must not import {known}"
+            assert known not in FORBIDDEN.get(package, ()), f"{package} must not import {known}"
 
 
 @pytest.mark.parametrize("module", modules(), ids=lambda module: str(module.relative_to(SOURCE)))
@@ -77,13 +101,22 @@ def test_what_is_imported_at_once_is_the_core(module: Path) -> None:
             assert root in CORE or root in sys.stdlib_module_names, f"{root} belongs to an extra"
 
 
-def test_a_file_is_one_noun() -> None:
+def test_folders_have_at_most_fifteen_files() -> None:
+    folders = [folder for folder in (SOURCE, *SOURCE.rglob("*")) if folder.is_dir()]
+    counts = {folder.relative_to(SOURCE).as_posix(): len(list(folder.glob("*.py"))) for folder in folders}
+    too_large = {folder for folder, count in counts.items() if count > MAX_FILES}
+    assert too_large <= LARGER_FOLDERS, f"more than {MAX_FILES} files: {too_large - LARGER_FOLDERS}"
+
+
+def test_files_have_a_header_and_at_most_500_lines() -> None:
     for module in modules():
         assert module.stem not in {"utils", "helpers", "common", "base", "manager", "misc"}, module
         text = module.read_text()
-        assert text.startswith('"""'), f"{module} has no header that tells its idea"
+        assert text.startswith('"""'), f"{module} has no header"
         lines = text.count("\n")
-        assert lines <= 500 or "lines" in text.split('"""')[1], f"{module} has {lines} lines and does not say why"
+        assert lines <= 500 or "lines" in text.split('"""')[1], (
+            f"{module} has {lines} lines and its header does not say why"
+        )
 
 
 def test_importing_antiphon_loads_nothing_but_the_standard_library_and_msgspec() -> None:
@@ -101,7 +134,7 @@ def test_every_public_name_is_there_and_listed_once() -> None:
     import antiphon
 
     assert sorted(antiphon.__all__) == sorted(set(antiphon.__all__))
-    assert {name for names in antiphon._HOMES.values() for name in names} | {"__version__"} == set(antiphon.__all__)
+    assert {name for names in antiphon._EXPORTS.values() for name in names} | {"__version__"} == set(antiphon.__all__)
     for name in antiphon.__all__:
         assert getattr(antiphon, name) is not None
     assert set(dir(antiphon)) == set(antiphon.__all__)

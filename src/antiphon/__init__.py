@@ -14,80 +14,280 @@ logging.getLogger("antiphon").addHandler(logging.NullHandler())
 
 __version__ = "0.1.0"
 
-if TYPE_CHECKING:
-    from antiphon.context import LiveContext, LiveContextOptions, TokenCounter, TokenLedger, render_live_context
-    from antiphon.conversation import (
-        Agent,
-        Bounds,
-        Conversation,
-        LoopEvent,
-        LoopFinished,
-        LoopResult,
-        PartsTracker,
-        ToolLoop,
-        rounds_of,
+if TYPE_CHECKING:  # what editors and type checkers see
+    from antiphon.context import (
+        LiveContext as LiveContext,
     )
-    from antiphon.errors import AntiphonError
+    from antiphon.context import (
+        LiveContextOptions as LiveContextOptions,
+    )
+    from antiphon.context import (
+        TokenCounter as TokenCounter,
+    )
+    from antiphon.context import (
+        TokenLedger as TokenLedger,
+    )
+    from antiphon.context import (
+        render_live_context as render_live_context,
+    )
+    from antiphon.conversation import (
+        Agent as Agent,
+    )
+    from antiphon.conversation import (
+        AgentSwitched as AgentSwitched,
+    )
+    from antiphon.conversation import (
+        ApprovalNeeded as ApprovalNeeded,
+    )
+    from antiphon.conversation import (
+        Bounds as Bounds,
+    )
+    from antiphon.conversation import (
+        CompactionNeeded as CompactionNeeded,
+    )
+    from antiphon.conversation import (
+        Conversation as Conversation,
+    )
+    from antiphon.conversation import (
+        Decision as Decision,
+    )
+    from antiphon.conversation import (
+        EndReason as EndReason,
+    )
+    from antiphon.conversation import (
+        LoopEvent as LoopEvent,
+    )
+    from antiphon.conversation import (
+        LoopFinished as LoopFinished,
+    )
+    from antiphon.conversation import (
+        LoopResult as LoopResult,
+    )
+    from antiphon.conversation import (
+        ModelSwitched as ModelSwitched,
+    )
+    from antiphon.conversation import (
+        PartsTracker as PartsTracker,
+    )
+    from antiphon.conversation import (
+        Round as Round,
+    )
+    from antiphon.conversation import (
+        RoundStarted as RoundStarted,
+    )
+    from antiphon.conversation import (
+        RoundUsage as RoundUsage,
+    )
+    from antiphon.conversation import (
+        TextDelta as TextDelta,
+    )
+    from antiphon.conversation import (
+        ThinkingDelta as ThinkingDelta,
+    )
+    from antiphon.conversation import (
+        ToolCallFailed as ToolCallFailed,
+    )
+    from antiphon.conversation import (
+        ToolCallFinished as ToolCallFinished,
+    )
+    from antiphon.conversation import (
+        ToolCallProgress as ToolCallProgress,
+    )
+    from antiphon.conversation import (
+        ToolCallStarted as ToolCallStarted,
+    )
+    from antiphon.conversation import (
+        ToolLoop as ToolLoop,
+    )
+    from antiphon.conversation import (
+        decide as decide,
+    )
+    from antiphon.conversation import (
+        pending_calls as pending_calls,
+    )
+    from antiphon.conversation import (
+        rounds_of as rounds_of,
+    )
+    from antiphon.errors import (
+        AntiphonError as AntiphonError,
+    )
+    from antiphon.errors import (
+        ApprovalPending as ApprovalPending,
+    )
     from antiphon.history import (
-        AgentHistory,
-        AgentHistorySnapshot,
-        CompactionEntry,
-        ContextEntry,
-        ContextEntryRole,
-        DebugLogEntry,
-        DecoratedContextEntry,
-        EntryMetadata,
-        HistoryEntry,
-        HistoryStore,
-        ModelInputEntry,
-        ModelOutputEntry,
-        RollbackEntry,
-        SqliteStore,
-        TokenUsage,
-        ToolCallResultsEntry,
+        AgentHistory as AgentHistory,
+    )
+    from antiphon.history import (
+        AgentHistorySnapshot as AgentHistorySnapshot,
+    )
+    from antiphon.history import (
+        ApprovalRequestedEntry as ApprovalRequestedEntry,
+    )
+    from antiphon.history import (
+        CompactionEntry as CompactionEntry,
+    )
+    from antiphon.history import (
+        ContextEntry as ContextEntry,
+    )
+    from antiphon.history import (
+        ContextEntryRole as ContextEntryRole,
+    )
+    from antiphon.history import (
+        DebugLogEntry as DebugLogEntry,
+    )
+    from antiphon.history import (
+        DecoratedContextEntry as DecoratedContextEntry,
+    )
+    from antiphon.history import (
+        EntryMetadata as EntryMetadata,
+    )
+    from antiphon.history import (
+        HistoryEntry as HistoryEntry,
+    )
+    from antiphon.history import (
+        HistoryStore as HistoryStore,
+    )
+    from antiphon.history import (
+        ModelInputEntry as ModelInputEntry,
+    )
+    from antiphon.history import (
+        ModelOutputEntry as ModelOutputEntry,
+    )
+    from antiphon.history import (
+        RollbackEntry as RollbackEntry,
+    )
+    from antiphon.history import (
+        SqliteStore as SqliteStore,
+    )
+    from antiphon.history import (
+        TokenUsage as TokenUsage,
+    )
+    from antiphon.history import (
+        ToolCallResultsEntry as ToolCallResultsEntry,
     )
     from antiphon.parts import (
-        Audio,
-        Document,
-        Image,
-        Native,
-        Part,
-        Refusal,
-        Text,
-        Thinking,
-        ToolCallRequest,
-        ToolCallResult,
-        ToolExecutionStatus,
+        Audio as Audio,
+    )
+    from antiphon.parts import (
+        Document as Document,
+    )
+    from antiphon.parts import (
+        Image as Image,
+    )
+    from antiphon.parts import (
+        Native as Native,
+    )
+    from antiphon.parts import (
+        Part as Part,
+    )
+    from antiphon.parts import (
+        Refusal as Refusal,
+    )
+    from antiphon.parts import (
+        Text as Text,
+    )
+    from antiphon.parts import (
+        Thinking as Thinking,
+    )
+    from antiphon.parts import (
+        ToolCallRequest as ToolCallRequest,
+    )
+    from antiphon.parts import (
+        ToolCallResult as ToolCallResult,
+    )
+    from antiphon.parts import (
+        ToolExecutionStatus as ToolExecutionStatus,
     )
     from antiphon.providers import (
-        CredentialPool,
-        FunctionModel,
-        ModelCallFailed,
-        ProviderCallOptions,
-        ProviderClient,
-        ProviderRouter,
-        ScriptedModel,
+        CredentialPool as CredentialPool,
     )
-    from antiphon.tools import Tool, ToolContext, ToolError, ToolExecutor, ToolRegistry, tool
-    from antiphon.wire import ModelRequest
+    from antiphon.providers import (
+        FunctionModel as FunctionModel,
+    )
+    from antiphon.providers import (
+        ModelCallFailed as ModelCallFailed,
+    )
+    from antiphon.providers import (
+        ProviderCallOptions as ProviderCallOptions,
+    )
+    from antiphon.providers import (
+        ProviderClient as ProviderClient,
+    )
+    from antiphon.providers import (
+        ProviderRouter as ProviderRouter,
+    )
+    from antiphon.providers import (
+        ScriptedModel as ScriptedModel,
+    )
+    from antiphon.tools import (
+        Tool as Tool,
+    )
+    from antiphon.tools import (
+        ToolContext as ToolContext,
+    )
+    from antiphon.tools import (
+        ToolError as ToolError,
+    )
+    from antiphon.tools import (
+        ToolExecutor as ToolExecutor,
+    )
+    from antiphon.tools import (
+        ToolRegistry as ToolRegistry,
+    )
+    from antiphon.tools import (
+        ask_before_changes as ask_before_changes,
+    )
+    from antiphon.tools import (
+        tool as tool,
+    )
+    from antiphon.wire import (
+        ModelRequest as ModelRequest,
+    )
 
-_HOMES = {
-    "antiphon.context": ("LiveContext", "LiveContextOptions", "TokenCounter", "TokenLedger", "render_live_context"),
+_EXPORTS = {
+    "antiphon.context": (
+        "LiveContext",
+        "LiveContextOptions",
+        "TokenCounter",
+        "TokenLedger",
+        "render_live_context",
+    ),
     "antiphon.conversation": (
         "Agent",
+        "AgentSwitched",
+        "ApprovalNeeded",
         "Bounds",
+        "CompactionNeeded",
         "Conversation",
+        "Decision",
+        "EndReason",
         "LoopEvent",
         "LoopFinished",
         "LoopResult",
+        "ModelSwitched",
         "PartsTracker",
+        "Round",
+        "RoundStarted",
+        "RoundUsage",
+        "TextDelta",
+        "ThinkingDelta",
+        "ToolCallFailed",
+        "ToolCallFinished",
+        "ToolCallProgress",
+        "ToolCallStarted",
         "ToolLoop",
+        "decide",
+        "pending_calls",
         "rounds_of",
     ),
-    "antiphon.errors": ("AntiphonError",),
+    "antiphon.errors": (
+        "AntiphonError",
+        "ApprovalPending",
+    ),
     "antiphon.history": (
         "AgentHistory",
         "AgentHistorySnapshot",
+        "ApprovalRequestedEntry",
         "CompactionEntry",
         "ContextEntry",
         "ContextEntryRole",
@@ -125,70 +325,20 @@ _HOMES = {
         "ProviderRouter",
         "ScriptedModel",
     ),
-    "antiphon.tools": ("Tool", "ToolContext", "ToolError", "ToolExecutor", "ToolRegistry", "tool"),
+    "antiphon.tools": (
+        "Tool",
+        "ToolContext",
+        "ToolError",
+        "ToolExecutor",
+        "ToolRegistry",
+        "ask_before_changes",
+        "tool",
+    ),
     "antiphon.wire": ("ModelRequest",),
 }
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+_HOME_OF = {name: module for module, names in _EXPORTS.items() for name in names}
 
-__all__ = [
-    "Agent",
-    "AgentHistory",
-    "AgentHistorySnapshot",
-    "AntiphonError",
-    "Audio",
-    "Bounds",
-    "CompactionEntry",
-    "ContextEntry",
-    "ContextEntryRole",
-    "Conversation",
-    "CredentialPool",
-    "DebugLogEntry",
-    "DecoratedContextEntry",
-    "Document",
-    "EntryMetadata",
-    "FunctionModel",
-    "HistoryEntry",
-    "HistoryStore",
-    "Image",
-    "LiveContext",
-    "LiveContextOptions",
-    "LoopEvent",
-    "LoopFinished",
-    "LoopResult",
-    "ModelCallFailed",
-    "ModelInputEntry",
-    "ModelOutputEntry",
-    "ModelRequest",
-    "Native",
-    "Part",
-    "PartsTracker",
-    "ProviderCallOptions",
-    "ProviderClient",
-    "ProviderRouter",
-    "Refusal",
-    "RollbackEntry",
-    "ScriptedModel",
-    "SqliteStore",
-    "Text",
-    "Thinking",
-    "TokenCounter",
-    "TokenLedger",
-    "TokenUsage",
-    "Tool",
-    "ToolCallRequest",
-    "ToolCallResult",
-    "ToolCallResultsEntry",
-    "ToolContext",
-    "ToolError",
-    "ToolExecutionStatus",
-    "ToolExecutor",
-    "ToolLoop",
-    "ToolRegistry",
-    "__version__",
-    "render_live_context",
-    "rounds_of",
-    "tool",
-]
+__all__ = ["__version__", *sorted(_HOME_OF)]
 
 
 if not TYPE_CHECKING:  # a type checker that saw this would take every misspelt name for a real one

@@ -90,16 +90,16 @@ def test_events_as_json_lines(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "environment", "said"),
     [
-        (["-p", "hi", "-m", "openia/gpt-5.5"], {}, "there is no model 'openia/gpt-5.5'; did you mean openai/gpt-5.5"),
+        (["-p", "hi", "-m", "openia/gpt-5.5"], {}, "unknown model 'openia/gpt-5.5'; did you mean openai/gpt-5.5"),
         (["-p", "hi", "-m", "openai/gpt-5.5"], {}, "openai/gpt-5.5 needs a key: set OPENAI_API_KEY"),
-        (["-p", "hi", "--folder", "nowhere"], {}, "there is no folder nowhere to search; give one with --folder"),
+        (["-p", "hi", "--folder", "nowhere"], {}, "no folder nowhere; give an existing one with --folder"),
         (["-p", "hi", "--resume", "nothing"], {}, "no conversation"),
-        (["-p", "hi", "--store", "/proc/none/chats.db"], {}, "cannot be made"),
+        (["-p", "hi", "--store", "/proc/none/chats.db"], {}, "cannot create the folder"),
         (["-p", "  "], {}, "there is nothing to say"),
         (
             ["-p", "hi", "-m", "openai/gpt-5.5"],
             {"OPENAI_API_KEY": "sk-secret-1", "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"},
-            "Is there a network? Try again, or name another with --model.",
+            "Check the network connection. Try again, or choose another model with --model.",
         ),
         (
             ["-p", "make me a plan to learn Spanish", "--ask"],

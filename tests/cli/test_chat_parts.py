@@ -12,12 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.cli.chat.advice import ADVICE, told
-from antiphon.cli.chat.attachment import LARGEST, UnsupportedFile, content_of, mentioned, part_of
-from antiphon.cli.chat.completion import completions
-from antiphon.cli.chat.markdown_blocks import MarkdownBlocks, tail
-from antiphon.cli.chat.painter import Painter, wrapped
-from antiphon.cli.chat.surface import RegionSurface
+from antiphon.chat.provider_errors import ADVICE, format_error
+from antiphon.chat.uploads import MAX_FILE_BYTES, UploadError, file_part, mentioned_files, parse_message
+from antiphon.cli.chat.input import completions
+from antiphon.cli.chat.render import MarkdownBlocks, Renderer, tail, wrapped
+from antiphon.cli.chat.turn_view import TerminalScreen
 from antiphon.cli.terminal import width_of
 from antiphon.parts import Document, Image, Text
 from antiphon.tools import tool
@@ -63,25 +62,25 @@ def test_a_block_is_finished_when_another_follows() -> None:
 
 @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=200) | TEXTS)
 def test_whatever_a_model_writes_is_drawn_and_moves_nothing(text: str) -> None:
-    drawn = Painter().markdown(text)
+    drawn = Renderer().markdown(text)
     assert not any(is_control(char) for char in drawn)  # not coloured here: no escape at all
 
 
 def test_entities_of_control_characters_are_escaped() -> None:
     for name in ("&#27;", "&#x9b;", "&#x202e;", "&#x2066;", "&#8207;"):
-        drawn = Painter().markdown(f"a {name}b [{name}](https://example.org/{name}) ![{name}](https://example.org)")
+        drawn = Renderer().markdown(f"a {name}b [{name}](https://example.org/{name}) ![{name}](https://example.org)")
         assert not any(is_control(char) for char in drawn), (name, drawn)
 
 
 def test_image_addresses_are_shown() -> None:
     text = "See ![a map](https://example.org/map.png), ![](https://example.org/2.png) and <img src='https://example.org/3'>."
-    drawn = " ".join(Painter().markdown(text).split())
+    drawn = " ".join(Renderer().markdown(text).split())
     assert drawn == (
         "See 🌆 a map (https://example.org/map.png), 🌆 (https://example.org/2.png) and <img src='https://example.org/3'>."
     )
-    linked = Painter().markdown("[![badge](https://example.org/badge.svg)](https://example.org/build)")
+    linked = Renderer().markdown("[![badge](https://example.org/badge.svg)](https://example.org/build)")
     assert linked == "🌆 badge (https://example.org/badge.svg) (https://example.org/build)"
-    assert Painter().markdown(f"![dot](data:image/png;base64,{'A' * 5_000})") == "🌆 dot (data:image/png;base64,…)"
+    assert Renderer().markdown(f"![dot](data:image/png;base64,{'A' * 5_000})") == "🌆 dot (data:image/png;base64,…)"
 
 
 @given(st.text(alphabet="ab 二字\n", max_size=80), st.integers(4, 30))
@@ -94,13 +93,13 @@ def test_wrapped_lines_fit_and_lose_no_letter(text: str, columns: int) -> None:
 def test_a_table_without_room_is_stacked(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [("one", "a word", "what it is about"), ("two", "", "二")]
     monkeypatch.setenv("COLUMNS", "80")
-    assert Painter().table(("A", "B", "C"), rows).split("\n") == [
+    assert Renderer().table(("A", "B", "C"), rows).split("\n") == [
         "A    B       C",
         "one  a word  what it is about",
         "two          二",
     ]
     monkeypatch.setenv("COLUMNS", "30")
-    assert Painter().table(("A", "B", "C"), rows).split("\n") == ["one a word", "  what it is about", "two", "  二"]
+    assert Renderer().table(("A", "B", "C"), rows).split("\n") == ["one a word", "  what it is about", "two", "  二"]
 
 
 def test_files_are_what_they_begin_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,16 +107,16 @@ def test_files_are_what_they_begin_with(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "a.txt").write_text("\ufeff字")
     (tmp_path / "b c.pdf").write_bytes(b"%PDF-1.7 \xff")
     text = 'see @a.txt, @"b c.pdf" and @a.txt; mail me@a.txt or @nobody'
-    assert [path.name for path in mentioned(text)] == ["a.txt", "b c.pdf"]
-    said, first, second = content_of(text)
+    assert [path.name for path in mentioned_files(text)] == ["a.txt", "b c.pdf"]
+    said, first, second = parse_message(text)
     assert said == Text(text)
     assert first == Document("text/plain", text="字", name="a.txt")
     assert isinstance(second, Document)
     assert (second.media_type, second.name) == ("application/pdf", "b c.pdf")
-    assert isinstance(part_of(b"\xff\xd8\xff\xe0", "x"), Image)
-    for data, why in [(b"", "empty"), (b"\0\1", "no picture"), (b"a" * (LARGEST + 1), "more than 20 MB")]:
-        with pytest.raises(UnsupportedFile, match=why):
-            part_of(data, "x")
+    assert isinstance(file_part(b"\xff\xd8\xff\xe0", "x"), Image)
+    for data, why in [(b"", "empty"), (b"\0\1", "not an image"), (b"a" * (MAX_FILE_BYTES + 1), "larger than 20 MiB")]:
+        with pytest.raises(UploadError, match=why):
+            file_part(data, "x")
 
 
 def test_what_could_be_typed_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,28 +142,28 @@ def test_what_could_be_typed_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_the_live_region_is_drawn_over_and_never_leaves_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "10")
     monkeypatch.setenv("LINES", "6")
-    screen = pyte.Screen(10, 6)
-    stream = pyte.Stream(screen)
+    emulator = pyte.Screen(10, 6)
+    stream = pyte.Stream(emulator)
     written = io.StringIO()
-    surface = RegionSurface(written)
+    screen = TerminalScreen(written)
 
     def shown() -> list[str]:
         stream.feed(written.getvalue().replace("\n", "\r\n"))
         written.seek(0)
         written.truncate()
-        return [line.rstrip() for line in screen.display if line.strip()]
+        return [line.rstrip() for line in emulator.display if line.strip()]
 
-    surface.live = lambda: "ab字字字字字字\ntwo"  # its first line takes two rows
-    asyncio.run(surface.flush())
+    screen.live = lambda: "ab字字字字字字\ntwo"  # its first line takes two rows
+    asyncio.run(screen.flush())
     assert shown() == ["ab字字字字", "字字", "two"]
-    surface.commit("done")
-    surface.live = lambda: "three"
-    asyncio.run(surface.flush())
+    screen.commit("done")
+    screen.live = lambda: "three"
+    asyncio.run(screen.flush())
     assert shown() == ["done", "three"]
-    asyncio.run(surface.flush())
+    asyncio.run(screen.flush())
     assert written.getvalue() == ""  # nothing new, nothing drawn
-    surface.live = str
-    asyncio.run(surface.flush())
+    screen.live = str
+    asyncio.run(screen.flush())
     assert shown() == ["done"]
 
 
@@ -173,7 +172,7 @@ def test_every_error_comes_with_advice(kind: ErrorKind) -> None:
     assert set(ADVICE) == set(get_args(ErrorKind))
     error = ProviderError("It went\nwrong. " + "x" * 1000, kind, status=500)
     for is_at_prompt in (True, False):
-        line = told(error, "openai/gpt-x", is_at_prompt=is_at_prompt)
+        line = format_error(error, "openai/gpt-x", is_interactive=is_at_prompt)
         assert "\n" not in line
         assert "{" not in line
         assert len(line) < 420

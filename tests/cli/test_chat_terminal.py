@@ -99,9 +99,9 @@ def test_an_answer_is_drawn_while_it_comes_and_stands_there_once(server: Scripte
         "```python\nx = 1\n```\n\nThe last words.",
     )
     body = streamed(begun, "Second blo", "ck.\n\n", ended)
-    cut = body.index(b"ck.\\n")  # in the middle of the second block
+    ellipsize = body.index(b"ck.\\n")  # in the middle of the second block
     gate = threading.Event()
-    server.play(Reply(body=body[:cut], hangs=True))
+    server.play(Reply(body=body[:ellipsize], hangs=True))
     with with_model(server, tmp_path) as terminal:
         terminal.sees("/help says more")
         terminal.send("draw")
@@ -182,7 +182,7 @@ def test_the_model_is_switched_in_mid_conversation(server: ScriptedServer, tmp_p
         terminal.send("/model")
         terminal.sees("→ offline/plain", "openai/gpt-5.5", "anthropic/claude-sonnet-5 needs ANTHROPIC_API_KEY")
         terminal.send("/model gtp-5.5")
-        terminal.sees("there is no model 'gtp-5.5'; did you mean openai/gpt-5.5?")
+        terminal.sees("unknown model 'gtp-5.5'; did you mean openai/gpt-5.5?")
         terminal.send("/model anthropic/claude-x")
         terminal.sees("anthropic/claude-x needs a key: set ANTHROPIC_API_KEY")
         terminal.send("/model gpt")
@@ -247,7 +247,7 @@ def test_back_and_forth_in_the_history(tmp_path: Path) -> None:
         terminal.send("secnod")
         terminal.sees("You wrote “secnod”")
         terminal.send("/rollback")
-        terminal.sees("Back at version 3.", "/rollback 5 brings it back")
+        terminal.sees("Rolled back to version 3.", "Undo with /rollback 5")
         terminal.type("\x7f" * 3)  # the question came back to be edited
         terminal.send("ond")
         terminal.sees("You wrote “second”")
@@ -258,9 +258,9 @@ def test_back_and_forth_in_the_history(tmp_path: Path) -> None:
         terminal.send("third")
         terminal.sees("You wrote “third”")
         terminal.send("/memory add 我喜欢茶")
-        terminal.sees("The notebook is kept")
+        terminal.sees("Notebook saved")
         terminal.send("/memory edit")
-        terminal.sees("The notebook is kept", again=True)
+        terminal.sees("Notebook saved", again=True)
         terminal.send("/memory")
         terminal.sees("我喜欢茶, always.")
         terminal.send("/compact")
@@ -333,7 +333,7 @@ def test_a_session_deletes_only_what_it_created_and_nobody_used(tmp_path: Path) 
         with Terminal(tmp_path, "chat") as terminal:
             terminal.sees("/help says more")
             terminal.send("/memory set Likes tea.")
-            terminal.sees("The notebook is kept")
+            terminal.sees("Notebook saved")
             terminal.type(LEAVE)
             assert terminal.ends() == 0
         assert len(store.list()) == 4
@@ -366,7 +366,7 @@ def test_several_lines_and_files(server: ScriptedServer, tmp_path: Path) -> None
         terminal.send(" and @dot.png, will you")
         terminal.waits(lambda: len(server.received) == 3, "the third question")
         terminal.send("and @archive.bin")
-        terminal.sees("archive.bin is no picture", "› and @archive.bin", again=False)
+        terminal.sees("archive.bin is not an image", "› and @archive.bin", again=False)
         terminal.type(INTERRUPT)  # the line that came back
         terminal.type(LEAVE)
         assert terminal.ends() == 0
@@ -389,7 +389,7 @@ def test_errors_of_a_provider_are_a_line_and_the_turn_can_be_had_again(server: S
     with with_model(server, tmp_path) as terminal:
         terminal.sees("/help says more")
         terminal.send("hello?")
-        terminal.sees("Half an answer", "/retry asks again")
+        terminal.sees("Half an answer", "/retry to try")
         server.play(Reply(body=streamed("There you are.")))
         terminal.send("/retry")
         terminal.sees("There you are.")

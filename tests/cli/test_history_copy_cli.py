@@ -15,8 +15,8 @@ import pytest
 
 from antiphon.cli import main
 from antiphon.history import HistoryStore, ModelInputEntry, ModelOutputEntry, SqliteStore
-from antiphon.history.copying import copy_conversation
-from antiphon.history.opening import open_store
+from antiphon.history.export import copy_conversation
+from antiphon.history.location import open_store
 from antiphon.parts import Image
 from postgres_server import PostgresServer
 
@@ -92,7 +92,7 @@ def test_a_copy_is_finished_by_making_it_again(tmp_path: Path, postgres: str, an
     with SqliteStore(here) as store, open_store(postgres) as server:
         for each in (ids[0], ids[3]):
             assert exported(server)[each] == exported(store)[each]
-        assert copy_conversation(store, server, ids[0]).came == "same"
+        assert copy_conversation(store, server, ids[0]).status == "same"
 
 
 def test_what_cannot_be_copied_is_refused_in_one_line(tmp_path: Path, postgres: str, antiphon: Antiphon) -> None:

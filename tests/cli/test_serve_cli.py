@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from antiphon.cli import main
-from antiphon.gateway.client_keys import hash_of
+from antiphon.gateway.access.client_keys import hash_of
 from providers.scripted_server import Reply, ScriptedServer
 
 ROOT = Path(__file__).parent.parent.parent

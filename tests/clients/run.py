@@ -15,9 +15,9 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from antiphon.gateway.client_keys import hash_of
-from antiphon.gateway.config import ClientKeySettings
-from antiphon.gateway.door import Door, door_of
+from antiphon.gateway.access.client_keys import hash_of
+from antiphon.gateway.config.settings import ClientKeySettings
+from antiphon.gateway.routes import Door, door_of
 from antiphon.parts import Text, ToolCallRequest, ToolCallResult, text_of
 from antiphon.wire import formats
 from antiphon.wire.request import ModelRequest, ToolDefinition

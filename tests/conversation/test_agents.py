@@ -17,7 +17,7 @@ from antiphon.conversation import (
     ToolLoop,
     rounds_of,
 )
-from antiphon.conversation.turn import why_ended
+from antiphon.conversation.turn import end_reason
 from antiphon.errors import ConversationError
 from antiphon.history import AgentHistory, ContextEntry, ContextEntryRole
 from antiphon.parts import text_of
@@ -70,7 +70,7 @@ def test_a_hand_off_switches_instructions_model_and_tools() -> None:
     assert tool_names(first.options) == ["look", "dig", "hand_off_to_singer"]
     assert tool_names(second.options) == tool_names(third.options) == ["look", "sing"]
     assert "it wants a song" in next(iter(results_in(chat.history.entries).values()))
-    assert (chat.model, chat.asked) == ("nobody", chat.client), "the conversation's own model is as it was"
+    assert (chat.model, chat.model_or_client) == ("nobody", chat.client), "the conversation's own model is as it was"
     assert refusals(chat.history.snapshot()) == []
 
 
@@ -373,7 +373,7 @@ def test_an_endless_route_is_bounded_and_says_so(most: int) -> None:
     assert last_reason(events) == "max_hand_overs"
     assert len(switches(events)) == most
     assert len(chat.by_role("assistant")) == most + 1
-    assert any(why_ended(entry) == "max_hand_overs" for entry in chat.history.entries), "the history says why"
+    assert any(end_reason(entry) == "max_hand_overs" for entry in chat.history.entries), "the history says why"
     version = chat.history.version
     again = ToolLoop(chat, agents=agents(), route=route, max_hand_overs=most)
     assert last_reason(asyncio.run(drained(again))) == "max_hand_overs", "what is over stays over"

@@ -23,7 +23,7 @@ from antiphon.history import (
     ModelOutputEntry,
     RollbackEntry,
 )
-from antiphon.history.usage import TokenUsage
+from antiphon.history.entries import TokenUsage
 from antiphon.parts import Text, ToolCallRequest, ToolExecutionStatus
 from antiphon.providers.call import ModelCallFailed, ProviderCallOptions
 from antiphon.providers.client import ProviderClient

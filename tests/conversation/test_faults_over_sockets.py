@@ -9,7 +9,7 @@ import pytest
 from antiphon.conversation import Conversation, LoopFinished, ToolLoop
 from antiphon.history import DebugLogEntry
 from antiphon.parts import OutputPart, Text, ToolCallRequest
-from antiphon.providers.engine.response_reader import unfolded
+from antiphon.providers.engine.response_reader import deltas_from_output
 from antiphon.providers.http_provider import HttpProviderClient
 from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.transport.request import Timeouts
@@ -28,7 +28,7 @@ def streamed(name: str, *parts: OutputPart) -> bytes:
     stop = "tool_calls" if any(isinstance(part, ToolCallRequest) for part in parts) else "end"
     writer = formats[name].stream_writer("m")
     output = ModelOutput(parts=parts, stop_reason=stop)  # type: ignore[arg-type]
-    return b"".join(writer.write(delta) for delta in unfolded(output, 4)) + writer.close()
+    return b"".join(writer.write(delta) for delta in deltas_from_output(output, 4)) + writer.close()
 
 
 def calling(name: str) -> bytes:

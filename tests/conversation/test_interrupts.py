@@ -8,9 +8,9 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given, settings
@@ -25,7 +25,7 @@ from antiphon.conversation import (
     ToolCallStarted,
     ToolLoop,
 )
-from antiphon.conversation.turn import why_ended
+from antiphon.conversation.turn import end_reason
 from antiphon.errors import ConversationError, StoreFull
 from antiphon.history import (
     AgentHistory,
@@ -110,7 +110,7 @@ async def interrupted_at(
     at_the_event = asyncio.Event()
 
     async def listen() -> None:
-        stream = cast(AsyncGenerator[LoopEvent, None], loop.stream("Go."))
+        stream = loop.stream("Go.")
         async for event in stream:
             heard.append(event)
             if len(heard) == number:
@@ -165,7 +165,7 @@ def test_an_interruption_leaves_everything_in_order(number: int, way: Way, polic
     outputs = [entry for entry in entries if isinstance(entry, ModelOutputEntry)]
     assert "".join(entry.response_markdown for entry in outputs).startswith(words), "what was shown is kept"
     if not is_over:
-        assert "interrupted" in {why_ended(entry) for entry in entries}, "and marked"
+        assert "interrupted" in {end_reason(entry) for entry in entries}, "and marked"
     if way == "interrupt" and not is_over:
         assert last_reason(heard) == "interrupted"
 
@@ -243,7 +243,7 @@ def test_two_that_speak_at_once() -> None:
     chat, heard = asyncio.run(play())
     assert [last_reason(events) for events in heard] == ["interrupted", "interrupted", "answered"]
     assert [entry.content for entry in chat.by_role("user")] == [(Text("One."),), (Text("Two."),), (Text("Three."),)]
-    assert [why_ended(entry) for entry in chat.history.entries].count("interrupted") == 2
+    assert [end_reason(entry) for entry in chat.history.entries].count("interrupted") == 2
     assert refusals(chat.history.snapshot()) == []
 
 
@@ -267,7 +267,7 @@ def test_an_interruption_before_the_model_is_asked_is_in_the_log_too() -> None:
         return chat
 
     chat = asyncio.run(play())
-    assert why_ended(chat.history.entries[-1]) == "interrupted"
+    assert end_reason(chat.history.entries[-1]) == "interrupted"
     assert chat.by_role("assistant") == ()
 
 
@@ -411,7 +411,7 @@ def test_ctrl_c_in_run_sync(tmp_path: Path) -> None:
     with SqliteStore(tmp_path / "chats.db") as store:
         history = store.open("last")
         assert list(results_in(history.entries).values()) == [CANCELLED, CANCELLED]
-        assert why_ended(history.entries[-1]) == "interrupted"
+        assert end_reason(history.entries[-1]) == "interrupted"
         assert refusals(history.snapshot()) == []
         with Conversation(ScriptedModel("Yes?"), store=store, resume="last") as chat:
             assert ToolLoop(chat).run_sync("And now?").text == "Yes?"

@@ -32,7 +32,7 @@ from antiphon.conversation import (
 )
 from antiphon.errors import ConversationError
 from antiphon.history import ContextEntry, ModelOutputEntry, ToolCallResultsEntry
-from antiphon.history.usage import TokenUsage
+from antiphon.history.entries import TokenUsage
 from antiphon.parts import Refusal, Text, Thinking, ToolCallRequest
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.scripted import FunctionModel, Item, Said, ScriptedModel, call
@@ -200,7 +200,7 @@ def test_compaction_is_told_to_whoever_reads_and_to_nobody_afterwards() -> None:
     chat = Conversation(ScriptedModel("One.", "Two."), token_limit=1)
     events = asyncio.run(drained(ToolLoop(chat), "A long question, long enough."))
     assert spelled(events) == "RCtUF"
-    assert chat._subscribers == [], "a loop that is over listens no more"
+    assert chat._compaction_callbacks == [], "a loop that is over listens no more"
 
 
 def test_who_finishes_first_is_told_first_and_results_keep_the_order_of_calls() -> None:

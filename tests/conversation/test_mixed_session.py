@@ -14,7 +14,7 @@ import msgspec
 
 from antiphon.conversation import Agent, Conversation, ToolLoop, rounds_of
 from antiphon.parts import OutputPart, Text, Thinking, ToolCallRequest
-from antiphon.providers.engine.response_reader import unfolded
+from antiphon.providers.engine.response_reader import deltas_from_output
 from antiphon.providers.http_provider import HttpProviderClient
 from antiphon.providers.router import ProviderRouter
 from antiphon.tools import tool
@@ -56,7 +56,8 @@ class Upstream:
         parts = tuple(self._answers[name].pop(0))
         stop = "tool_calls" if any(isinstance(part, ToolCallRequest) for part in parts) else "end"
         writer = formats[name].stream_writer("m")
-        body = b"".join(writer.write(delta) for delta in unfolded(ModelOutput(parts=parts, stop_reason=stop), 5))  # type: ignore[arg-type]
+        output = ModelOutput(parts=parts, stop_reason=stop)  # type: ignore[arg-type]
+        body = b"".join(writer.write(delta) for delta in deltas_from_output(output, 5))
         return Reply(body=body + writer.close(), piece=60)
 
 

@@ -14,7 +14,7 @@ from antiphon.context import LiveContextOptions, LiveContextRenderer, render_liv
 from antiphon.history import AgentHistory, ModelInputEntry, ModelOutputEntry, Origin, ToolCallResultsEntry
 from antiphon.parts import ToolCallRequest, ToolCallResult
 from antiphon.providers.call import ProviderCallOptions
-from antiphon.providers.rendering import RenderedCall, render_call
+from antiphon.providers.rendering import RenderedRequest, render_call
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.request import ModelRequest, ToolDefinition
 from generated import conversations, entries, said
@@ -90,7 +90,7 @@ def asked_for(tools: int, temperature: float | None) -> ProviderCallOptions:
 calls = st.builds(asked_for, st.integers(0, 1), st.sampled_from([None, None, 0.5]))
 
 
-def comparable(rendered: RenderedCall) -> tuple[bytes, Any, list[str], list[str]]:
+def comparable(rendered: RenderedRequest) -> tuple[bytes, Any, list[str], list[str]]:
     body = b"".join(rendered.chunks)
     return body, rendered.request, sorted(map(str, rendered.losses)), sorted(map(str, rendered.repairs))
 

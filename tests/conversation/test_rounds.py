@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from antiphon.conversation import Conversation, Round, TextDelta, ToolLoop, Turn, rounds_of
 from antiphon.history import AgentHistory, HistoryEntry, ModelInputEntry, ModelOutputEntry
-from antiphon.history.usage import TokenUsage
+from antiphon.history.entries import TokenUsage
 from antiphon.parts import Text
 from antiphon.providers.scripted import FunctionModel, Item, ScriptedModel, call
 from antiphon.tools import tool
@@ -147,5 +147,5 @@ def test_where_a_turn_stands_is_the_same_to_whoever_followed_and_whoever_comes_l
     history = AgentHistory()
     followed = Turn()
     for entry in log:
-        followed = followed.after(history.append(entry))
+        followed = followed.apply(history.append(entry))
         assert standing(followed) == standing(Turn.of(history.snapshot()))

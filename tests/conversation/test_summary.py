@@ -8,7 +8,7 @@ import pytest
 
 from antiphon.context.live import SUMMARY_TITLE
 from antiphon.conversation import Conversation, ToolLoop
-from antiphon.conversation.summary import compacted
+from antiphon.conversation.compaction import compact
 from antiphon.errors import ConversationError
 from antiphon.parts import Text
 from antiphon.providers.scripted import ScriptedModel, call
@@ -27,17 +27,17 @@ def test_a_summary_is_asked_for_aside_and_stands_before_the_last_question() -> N
         model = ScriptedModel(call("weather", city="Oslo"), "Rain.", "Fine.", "They spoke of rain in Oslo.")
         chat = Conversation(model, tools=[weather])
         with pytest.raises(ConversationError, match="nothing to sum up yet"):
-            await compacted(chat)
+            await compact(chat)
         await ToolLoop(chat).run("Rain in Oslo?")
         await ToolLoop(chat).run("And Bergen?")
         version, tokens = chat.history.version, chat.tokens
-        entry = await compacted(chat)
+        entry = await compact(chat)
         assert (entry.summary, entry.up_to) == ("They spoke of rain in Oslo.", 5)
         assert chat.history.version == version + 1  # the question for a summary is no part of the conversation
         assert chat.context()[0].content == (Text(f"{SUMMARY_TITLE}\n{entry.summary}"),)
         assert 0 < chat.tokens < tokens
         with pytest.raises(ConversationError, match="nothing to sum up yet"):
-            await compacted(chat)
+            await compact(chat)
 
     asyncio.run(talked())
 
@@ -48,6 +48,6 @@ def test_where_no_model_writes_one_a_summary_is_an_extract(silent: str | Provide
         chat = Conversation(ScriptedModel("Hello yourself.", "Yes.", silent))
         await ToolLoop(chat).run("Hello there")
         await ToolLoop(chat).run("Are you still there?")
-        assert (await compacted(chat)).summary == "Person: Hello there\nModel: Hello yourself."
+        assert (await compact(chat)).summary == "Person: Hello there\nModel: Hello yourself."
 
     asyncio.run(talked())

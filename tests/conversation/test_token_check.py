@@ -11,7 +11,7 @@ import pytest
 from antiphon.context.tokens import CHARACTERS_PER_TOKEN
 from antiphon.conversation import CompactionNeeded, Conversation
 from antiphon.history import ContextEntry
-from antiphon.history.usage import TokenUsage
+from antiphon.history.entries import TokenUsage
 from antiphon.parts import Text
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.scripted import FunctionModel, Said, ScriptedModel

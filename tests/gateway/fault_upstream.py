@@ -15,9 +15,9 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec import Struct, field, structs
 
-from antiphon.history.usage import TokenUsage
+from antiphon.history.entries import TokenUsage
 from antiphon.parts import Text
-from antiphon.providers.engine.response_reader import unfolded
+from antiphon.providers.engine.response_reader import deltas_from_output
 from antiphon.wire.delta import PartStarted, Started, UsageReported
 from antiphon.wire.output import ModelOutput
 from gateway.strict_upstream import CLOSED, StrictUpstream
@@ -102,7 +102,9 @@ class FaultUpstream(StrictUpstream):
         """As it is, in larger pieces where the answer is long."""
         size = 5 if len(self.text) < 10_000 else 65_536
         writer = self.wire.stream_writer(output.model)
-        deltas = (delta for delta in unfolded(output, size) if has_usage or not isinstance(delta, UsageReported))
+        deltas = (
+            delta for delta in deltas_from_output(output, size) if has_usage or not isinstance(delta, UsageReported)
+        )
         return b"".join([*map(writer.write, deltas), writer.close()])
 
     def _reply(self, received: Received) -> Reply:

@@ -140,8 +140,8 @@ class _Server:
             self._loop.call_soon_threadsafe(self._stop.set)
 
     async def _served(self, path: Path) -> None:
-        from antiphon.gateway.config_file import load_config
-        from antiphon.gateway.serving import serve
+        from antiphon.gateway.config.file import load_config
+        from antiphon.gateway.serve import serve
 
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         try:

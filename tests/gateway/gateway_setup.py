@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 from msgspec import structs
 
-from antiphon.gateway.client_keys import hash_of
+from antiphon.gateway.access.client_keys import hash_of
 from antiphon.parts import Text, ToolCallRequest, ToolCallResult
 from antiphon.wire import formats
 from antiphon.wire.request import Message, ModelRequest, ToolDefinition

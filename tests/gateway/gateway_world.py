@@ -18,7 +18,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import structs
 
-from antiphon.history.usage import TokenUsage
+from antiphon.history.entries import TokenUsage
 from antiphon.parts import Text, ToolCallRequest
 from antiphon.wire import formats
 from antiphon.wire.request import Message, ModelRequest

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from antiphon.gateway.config import ClientKeySettings, Config, GatewaySettings, ModelSettings, ProviderSettings
-from antiphon.gateway.serving import serve
+from antiphon.gateway.config.settings import ClientKeySettings, Config, GatewaySettings, ModelSettings, ProviderSettings
+from antiphon.gateway.serve import serve
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.delta import Assembler
 from antiphon.wire.output import ModelOutput, ProviderError

@@ -18,9 +18,9 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import structs
 
-from antiphon.history.usage import TokenUsage
+from antiphon.history.entries import TokenUsage
 from antiphon.parts import Text, text_of
-from antiphon.providers.engine.response_reader import unfolded
+from antiphon.providers.engine.response_reader import deltas_from_output
 from antiphon.wire import formats
 from antiphon.wire.delta import Failed, Finished, UsageReported
 from antiphon.wire.output import ErrorKind, ModelOutput, ProviderError
@@ -172,7 +172,7 @@ class StrictUpstream:
     def stream(self, output: ModelOutput, *, has_usage: bool = True) -> bytes:
         """The bytes of a streamed output. OpenAI's Chat Completions tell the usage only where it is asked for."""
         writer = self.wire.stream_writer(output.model)
-        deltas = (delta for delta in unfolded(output, 5) if has_usage or not isinstance(delta, UsageReported))
+        deltas = (delta for delta in deltas_from_output(output, 5) if has_usage or not isinstance(delta, UsageReported))
         return b"".join([*map(writer.write, deltas), writer.close()])
 
     def _refusal(self, status: int, kind: ErrorKind, message: str) -> Reply:
@@ -193,7 +193,7 @@ class StrictUpstream:
     def error_in_stream(self, kind: ErrorKind, message: str, after: ModelOutput | None = None) -> Reply:
         """A stream with status 200 that says nothing but an error, or says it behind the beginning of an answer."""
         writer = self.wire.stream_writer("m")
-        deltas = [delta for delta in unfolded(after, 5) if not isinstance(delta, Finished)] if after else []
+        deltas = [delta for delta in deltas_from_output(after, 5) if not isinstance(delta, Finished)] if after else []
         return Reply(body=b"".join(map(writer.write, [*deltas, Failed(ProviderError(message, kind))])))
 
 

@@ -11,12 +11,13 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from antiphon.gateway.charging import charged_tokens, prompt_estimate
-from antiphon.gateway.client_keys import hash_of
-from antiphon.gateway.config import ClientKeySettings
-from antiphon.gateway.passage import Passage
-from antiphon.gateway.stream_usage import asking_for_usage, asks_for_usage, without_usage
-from antiphon.history.usage import TokenUsage
+from antiphon.gateway.access.client_keys import hash_of
+from antiphon.gateway.config.settings import ClientKeySettings
+from antiphon.gateway.generate.charging import charged_tokens, prompt_estimate
+from antiphon.gateway.generate.encoders import without_usage
+from antiphon.gateway.generate.prepare import asking_for_usage, asks_for_usage
+from antiphon.gateway.observe.request_trace import Passage
+from antiphon.history.entries import TokenUsage
 from antiphon.parts import Text, text_of
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.output import ProviderError

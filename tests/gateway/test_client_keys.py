@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from antiphon.errors import CredentialError
-from antiphon.gateway.client_keys import ClientKey, ClientKeys, hash_of, is_loopback, new_key
-from antiphon.gateway.config import ClientKeySettings, Config, GatewaySettings
+from antiphon.gateway.access.client_keys import ClientKey, ClientKeys, hash_of, is_loopback, new_key
+from antiphon.gateway.config.settings import ClientKeySettings, Config, GatewaySettings
 
 KEY, OTHER = "sk-antiphon-" + "k" * 32, "sk-antiphon-" + "o" * 32
 CONFIG = Config(

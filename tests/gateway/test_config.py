@@ -15,12 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.gateway.config import Config, ConfigRefused, Place, ProviderSettings, config_schema
-from antiphon.gateway.config_checks import spelled
-from antiphon.gateway.config_file import load_config, read_config
-from antiphon.gateway.environment import offered
-from antiphon.gateway.globs import covers
-from antiphon.gateway.toml_places import places_of
+from antiphon.gateway.config.checks import covers, spelled
+from antiphon.gateway.config.file import load_config, offered, read_config
+from antiphon.gateway.config.settings import Config, ConfigRefused, Place, ProviderSettings, config_schema
+from antiphon.gateway.config.toml_lines import places_of
 from antiphon.providers.credentials.secret import read_headers
 from antiphon.providers.presets import PRESETS
 
@@ -132,7 +130,7 @@ REFUSED: dict[str, tuple[str, list[tuple[int, str, str]]]] = {
     ),
     "a password in the address": (
         f'{PROVIDER}base_url = "https://me:{KEY}@host/v1"\n',
-        [(3, "providers[0].base_url", "holds a user name or a password")],
+        [(3, "providers[0].base_url", "contains a user name or password")],
     ),
     "a key behind env:": (f'{PROVIDER}keys = ["env:{KEY}"]\n', [(3, "providers[0].keys[0]", "names no variable")]),
     "no variable": (f'{PROVIDER}keys = ["env:NOT_SET"]\n', [(3, "providers[0].keys[0]", "NOT_SET is not set")]),
@@ -140,8 +138,8 @@ REFUSED: dict[str, tuple[str, list[tuple[int, str, str]]]] = {
         f'{PROVIDER}keys = ["env:", "file:"]\n',
         [(3, "providers[0].keys[0]", "which variable"), (3, "providers[0].keys[1]", "which file")],
     ),
-    "no file": (f'{PROVIDER}keys = ["file:gone"]\n', [(3, "providers[0].keys[0]", "gone cannot be read: No such file")]),
-    "a folder as a key": (f'{PROVIDER}keys = ["file:."]\n', [(3, "providers[0].keys[0]", "cannot be read")]),
+    "no file": (f'{PROVIDER}keys = ["file:gone"]\n', [(3, "providers[0].keys[0]", "gone: No such file")]),
+    "a folder as a key": (f'{PROVIDER}keys = ["file:."]\n', [(3, "providers[0].keys[0]", "cannot read the key file")]),
     "a hash for a provider": (
         f'{PROVIDER}keys = ["sha256:{"0" * 64}"]\n',
         [(3, "providers[0].keys[0]", "never written into this file")],
@@ -180,7 +178,7 @@ REFUSED: dict[str, tuple[str, list[tuple[int, str, str]]]] = {
     ),
     "dialect": (f'{MINE}dialect = "mistrall"\n', [(5, "providers[0].dialect", "did you mean mistral")]),
     "no address": ('[[providers]]\nname = "x"\nformat = "openai-chat"\n', [(1, "providers[0].base_url", "is missing")]),
-    "bad address": (f'{PROVIDER}base_url = "ftp://host"\n', [(3, "providers[0].base_url", "is no http or https address")]),
+    "bad address": (f'{PROVIDER}base_url = "ftp://host"\n', [(3, "providers[0].base_url", "is not an http or https URL")]),
     "in a circle": (
         f'{PROVIDER}base_url = "http://localhost:8181/v1"\n',
         [(3, "providers[0].base_url", "is this gateway itself")],
@@ -305,8 +303,8 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 
 @given(st.dictionaries(NAMES, VALUES, max_size=4))
 def test_no_table_is_a_traceback_and_what_is_accepted_fits_the_types(tables: dict[str, Any]) -> None:
-    from antiphon.gateway.config_checks import check_config
-    from antiphon.gateway.config_shape import shaped
+    from antiphon.gateway.config.checks import check_config
+    from antiphon.gateway.config.schema import shaped
 
     config, findings = shaped(Config, tables)
     check_config(config, {})

@@ -8,7 +8,14 @@ import msgspec
 import pytest
 
 from antiphon.errors import WireError
-from antiphon.gateway.count import ESTIMATE, count_address, count_here, counted_body, read_counted, request_tokens
+from antiphon.gateway.endpoints.tokens import (
+    ESTIMATE,
+    count_address,
+    count_here,
+    counted_body,
+    read_counted,
+    request_tokens,
+)
 from antiphon.providers.presets import PRESETS
 from gemini_sdk import Server
 from local_server import LocalServer

@@ -12,12 +12,12 @@ import msgspec
 import pytest
 
 from antiphon.errors import WireError
-from antiphon.gateway.client_keys import hash_of
-from antiphon.gateway.config import ClientKeySettings, Config, ModelSettings, ProviderSettings
-from antiphon.gateway.embeddings import embeddings_address, no_embeddings
-from antiphon.gateway.model_field import read_model, with_model
-from antiphon.gateway.refusal import passed_on, refused
-from antiphon.gateway.upstream import Upstream, UpstreamFailed, WholeReply
+from antiphon.gateway.access.client_keys import hash_of
+from antiphon.gateway.config.settings import ClientKeySettings, Config, ModelSettings, ProviderSettings
+from antiphon.gateway.endpoints.embeddings import embeddings_address, no_embeddings
+from antiphon.gateway.generate.prepare import read_model, with_model
+from antiphon.gateway.generate.upstream import Upstream, UpstreamFailed, WholeReply
+from antiphon.gateway.http.errors import passed_on, refused
 from antiphon.providers.credentials.pool import CredentialPool
 from antiphon.providers.presets import PRESETS
 from antiphon.providers.retry import RetryPolicy

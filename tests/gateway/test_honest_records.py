@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from antiphon.gateway import generation, relay
+from antiphon.gateway.generate import encoders, generation
 from antiphon.parts import Text
 from antiphon.wire.request import Message, ModelRequest
 from gateway.rig import FAST, Rig, rig
@@ -84,7 +84,7 @@ def test_a_defect_before_the_answer_is_a_500(
 def test_a_defect_in_a_stream_is_a_500(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], shape: str
 ) -> None:
-    monkeypatch.setattr(relay.TranslatedVoice, "end", broken)
+    monkeypatch.setattr(encoders.TranslatedVoice, "end", broken)
     with rig() as gateway:
         with ask(gateway, SHAPES[shape]) as raw:
             came = b""

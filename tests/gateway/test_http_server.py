@@ -21,12 +21,12 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from antiphon.gateway.client_keys import hash_of
-from antiphon.gateway.config import ClientKeySettings
-from antiphon.gateway.message import Answer, ClientRequest
-from antiphon.gateway.metrics import Metrics
-from antiphon.gateway.server import Listener, bound
-from antiphon.gateway.slow_clients import StallTimer, unsent_bytes
+from antiphon.gateway.access.client_keys import hash_of
+from antiphon.gateway.config.settings import ClientKeySettings
+from antiphon.gateway.http.listener import Listener, bound
+from antiphon.gateway.http.messages import Answer, ClientRequest
+from antiphon.gateway.http.slow_clients import StallTimer, unsent_bytes
+from antiphon.gateway.observe.metrics import Metrics
 from gateway.rig import FAST, Rig, rig
 from gateway.strict_upstream import hang, says
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.gateway.client_keys import ClientKey
-from antiphon.gateway.limits import RateLimits
+from antiphon.gateway.access.client_keys import ClientKey
+from antiphon.gateway.access.rate_limits import RateLimits
 
 
 class Clock:

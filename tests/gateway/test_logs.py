@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.errors import AntiphonError
-from antiphon.gateway.logs import LogFormat, LogHandler, configure_logs, request_named, tell
+from antiphon.gateway.observe.logs import LogFormat, LogHandler, configure_logs, request_named, tell
 from antiphon.repair import repair
 from antiphon.wire import formats
 

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon.gateway.client_keys import hash_of
-from antiphon.gateway.config import ClientKeySettings
+from antiphon.gateway.access.client_keys import hash_of
+from antiphon.gateway.config.settings import ClientKeySettings
 from antiphon.parts import Image, Text, Thinking, ToolCallRequest, ToolCallResult, text_of
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.output import ErrorKind, ModelOutput, StopReason

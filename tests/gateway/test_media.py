@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.errors import MediaRefused
-from antiphon.gateway.address_guard import AddressGuard, IpAddress, is_public
-from antiphon.gateway.media import Fetched, MediaFetcher, MediaLimits
+from antiphon.gateway.generate.address_guard import AddressGuard, IpAddress, is_public
+from antiphon.gateway.generate.media import Fetched, MediaFetcher, MediaLimits
 from antiphon.parts import Audio, Document, Image, Native, Part, Text, ToolCallResult
 from antiphon.wire.loss import Loss
 from antiphon.wire.media import sniff_bytes

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from antiphon.gateway.meters import Counter, Gauge, Histogram
-from antiphon.gateway.metrics import STATES, Metrics
-from antiphon.gateway.worker_files import WorkerFiles, keep_sharing
-from antiphon.history.usage import TokenUsage
+from antiphon.gateway.cluster.worker_snapshots import WorkerFiles, keep_sharing
+from antiphon.gateway.observe.instruments import Counter, Gauge, Histogram
+from antiphon.gateway.observe.metrics import STATES, Metrics
+from antiphon.history.entries import TokenUsage
 from antiphon.providers.call import Attempt
 from antiphon.providers.credentials.health import CredentialStatus, KeyState, ModelStatus
 from antiphon.repair.action import Action

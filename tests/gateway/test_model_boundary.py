@@ -9,16 +9,16 @@ import pytest
 from msgspec import structs
 
 from antiphon.errors import InvalidModelName, RoutingError
-from antiphon.gateway.client_keys import hash_of
-from antiphon.gateway.config import ClientKeySettings, Config, ModelSettings, ProviderSettings
-from antiphon.gateway.running import Running
+from antiphon.gateway.access.client_keys import hash_of
+from antiphon.gateway.config.loaded import Running
+from antiphon.gateway.config.settings import ClientKeySettings, Config, ModelSettings, ProviderSettings
 from antiphon.parts import Text
 from antiphon.providers.model_name import MAX_LENGTH, check_model_name
 from antiphon.providers.presets import PRESETS
 from antiphon.providers.router import ProviderRouter
 from antiphon.providers.routes import Route
 from antiphon.providers.transport.aiohttp_transport import AiohttpTransport
-from antiphon.web.mount import models_of
+from antiphon.web.gateway_mount import gateway_models
 from antiphon.wire import FORMATS
 from antiphon.wire.request import Message, ModelRequest
 from gateway.rig import FAST, MODELS, Client, Rig, rig, serving
@@ -45,7 +45,7 @@ def test_invalid_names_are_refused_by_check_router_and_address(name: str) -> Non
         lambda: check_model_name(name),
         lambda: router.resolve(name),
         lambda: router.resolve(f"openai/{name}"),
-        lambda: PRESETS["azure-openai"].address("https://h", name),
+        lambda: PRESETS["azure-openai"].url_for("https://h", name),
     ):
         with pytest.raises(InvalidModelName, match="model: the name"):
             refuse()
@@ -57,8 +57,8 @@ def test_names_that_models_have_are_accepted(name: str) -> None:
 
 
 def test_a_name_in_the_middle_of_a_path_is_one_segment() -> None:
-    assert "/deployments/gpt-4%2Fextensions/chat/" in PRESETS["azure-openai"].address("https://h", "gpt-4/extensions")
-    assert "/models/org/name:stream" in PRESETS["gemini"].address("https://h", "org/name")
+    assert "/deployments/gpt-4%2Fextensions/chat/" in PRESETS["azure-openai"].url_for("https://h", "gpt-4/extensions")
+    assert "/models/org/name:stream" in PRESETS["gemini"].url_for("https://h", "org/name")
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +160,7 @@ def test_the_chat_page_keeps_to_the_listed_models(is_open: bool) -> None:
         providers=(ProviderSettings(name="openai", keys=("env:K",)),),
         models=(ModelSettings(name="mine", targets=("openai/gpt-4o",)),),
     )
-    models = models_of(Running(config, AiohttpTransport({}), environ={"K": "sk-0123456789"}))
+    models = gateway_models(Running(config, AiohttpTransport({}), environ={"K": "sk-0123456789"}))
     models.check("mine")
     models.router.resolve("mine")
     assert models.names[0] == "mine"

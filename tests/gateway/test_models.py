@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from antiphon.errors import WireError
-from antiphon.gateway.door import Door, door_of
-from antiphon.gateway.models import ListedModel, get_model, list_models, listed_models, unknown_model
-from antiphon.gateway.refusal import refused
+from antiphon.gateway.endpoints.models import ListedModel, get_model, list_models, listed_models, unknown_model
+from antiphon.gateway.http.errors import refused
+from antiphon.gateway.routes import Door, door_of
 from antiphon.providers.routes import Route
 from providers.scripted_server import Received, Reply, ScriptedServer
 

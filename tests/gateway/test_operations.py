@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from antiphon.cli import main
-from antiphon.gateway.client_keys import ClientKey, ClientKeys, hash_of
-from antiphon.gateway.config import ClientKeySettings, Config, GatewaySettings
-from antiphon.gateway.config_file import load_config
-from antiphon.gateway.environment import offered
-from antiphon.gateway.operations import is_operator
+from antiphon.gateway.access.client_keys import ClientKey, ClientKeys, hash_of
+from antiphon.gateway.config.file import load_config, offered
+from antiphon.gateway.config.settings import ClientKeySettings, Config, GatewaySettings
+from antiphon.gateway.endpoints.operations import is_operator
 from antiphon.parts import Text
 from antiphon.wire.request import Message, ModelRequest
 from gateway.rig import KEY, Client, Rig, rig, serving

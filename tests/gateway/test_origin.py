@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from antiphon.gateway.client_keys import hash_of
-from antiphon.gateway.config import ClientKeySettings
-from antiphon.gateway.config_file import read_config
-from antiphon.gateway.origin import OriginRules, host_problem, site_problem
+from antiphon.gateway.access.client_keys import hash_of
+from antiphon.gateway.access.origin import OriginRules, host_problem, site_problem
+from antiphon.gateway.config.file import read_config
+from antiphon.gateway.config.settings import ClientKeySettings
 from gateway.rig import FAST, Rig, rig
 
 BODY = b'{"model":"to-openai-chat","messages":[{"role":"user","content":"hi"}],"max_tokens":100}'

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from antiphon.gateway.config import Config, ModelSettings
+from antiphon.gateway.config.settings import Config, ModelSettings
 from antiphon.parts import Text, text_of
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.output import ErrorKind

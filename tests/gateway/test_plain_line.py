@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.gateway.config import GatewaySettings
-from antiphon.gateway.message import Answer, ClientRequest
-from antiphon.gateway.metrics import Metrics
-from antiphon.gateway.server import Listener, bound
+from antiphon.gateway.config.settings import GatewaySettings
+from antiphon.gateway.http.listener import Listener, bound
+from antiphon.gateway.http.messages import Answer, ClientRequest
+from antiphon.gateway.observe.metrics import Metrics
 
 BODY = b'{"model":"m","messages":[]}'
 LENGTH = b"content-length: %d\r\n" % len(BODY)

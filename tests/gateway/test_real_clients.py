@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon.gateway.client_keys import hash_of
-from antiphon.gateway.config import ClientKeySettings
+from antiphon.gateway.access.client_keys import hash_of
+from antiphon.gateway.config.settings import ClientKeySettings
 from antiphon.parts import Text, ToolCallRequest, ToolCallResult, text_of
 from antiphon.wire import FORMATS
 from antiphon.wire.output import ModelOutput

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from antiphon.errors import ProviderSetupError
-from antiphon.gateway.config import Config
-from antiphon.gateway.reload import Watcher
+from antiphon.gateway.config.reload import Watcher
+from antiphon.gateway.config.settings import Config
 
 PATIENCE = 10.0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import islice, pairwise
 
-from antiphon.gateway.request_ids import request_ids
+from antiphon.gateway.http.messages import request_ids
 from antiphon.history.ids import is_id
 
 

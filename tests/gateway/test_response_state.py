@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.errors import StoreDamaged, UnknownResponse, WireError
-from antiphon.gateway.door import Door, door_of
-from antiphon.gateway.refusal import refused
-from antiphon.gateway.response_items import deleted, item_page
-from antiphon.gateway.response_state import DAY, ResponseState, previous_of, refusal, wants_keeping
+from antiphon.gateway.endpoints.response_store import DAY, ResponseState, previous_of, refusal, wants_keeping
+from antiphon.gateway.endpoints.responses import deleted, item_page
+from antiphon.gateway.http.errors import refused
+from antiphon.gateway.routes import Door, door_of
 from antiphon.history import SqliteStore
 from antiphon.parts import Native, Text, Thinking, ToolCallRequest
 from antiphon.wire import formats

@@ -210,7 +210,7 @@ def test_errors_are_the_exceptions_of_the_sdks(
     status: int, kind: ErrorKind, for_openai: str, for_anthropic: str, streams: bool
 ) -> None:
     asked: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}], "stream": streams}
-    told = "as it was meant|cools down"  # the one key rests after a refusal
+    told = "as it was meant|no usable key"  # the one key is on cooldown after a failure
     with rig() as gateway:
 
         def fails(target: str) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from antiphon.gateway.client_keys import hash_of
-from antiphon.gateway.config_file import load_config
+from antiphon.gateway.access.client_keys import hash_of
+from antiphon.gateway.config.file import load_config
 from antiphon.parts import Text
 from antiphon.wire.request import Message, ModelRequest
 from gateway.rig import ENVIRONMENT, KEY, MODELS, Client, serving, variable_of

@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.cli.doctor import examined
-from antiphon.gateway.config import ConfigRefused, config_schema
-from antiphon.gateway.config_file import load_config, read_config
-from antiphon.gateway.recent import RecentRequests
-from antiphon.gateway.shared_address import SharedAddress, address_of
-from antiphon.gateway.shared_store import SharedStatus
-from antiphon.gateway.status import Status, status_json, status_of
-from antiphon.gateway.status_page import status_page
+from antiphon.cli.doctor import run_checks
+from antiphon.gateway.cluster.redis_store import SharedAddress, SharedStatus, address_of
+from antiphon.gateway.config.file import load_config, read_config
+from antiphon.gateway.config.settings import ConfigRefused, config_schema
+from antiphon.gateway.observe.recent import RecentRequests
+from antiphon.gateway.observe.status import Status, status_json, status_of
+from antiphon.gateway.observe.status_page import status_page
 from valkey_server import ValkeyServer, running
 
 PASSWORD = "sesame-that-nobody-may-see"
@@ -144,7 +143,7 @@ def locked() -> Iterator[ValkeyServer]:
 def test_the_doctor_looks_at_it(locked: ValkeyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def seen(password: str, **options: bool) -> list[tuple[str, str]]:
         monkeypatch.setenv("SHARED", password)
-        found = list(examined(file, is_offline=options.get("is_offline", False)))
+        found = list(run_checks(file, is_offline=options.get("is_offline", False)))
         assert PASSWORD not in str(found)
         return [(one.state, one.said) for one in found if one.what == "shared"]
 

@@ -10,10 +10,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from antiphon.errors import SharedStoreAway
-from antiphon.gateway.client_keys import ClientKey
-from antiphon.gateway.shared_address import address_of
-from antiphon.gateway.shared_limits import TELL_SECONDS, SharedLimits
-from antiphon.gateway.shared_store import SharedStore
+from antiphon.gateway.access.client_keys import ClientKey
+from antiphon.gateway.cluster.redis_store import SharedStore, address_of
+from antiphon.gateway.cluster.shared_limits import TELL_SECONDS, SharedLimits
 from antiphon.providers.credentials.secret import Credential
 from valkey_server import Line, ValkeyServer, running
 

@@ -11,13 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.gateway.shared_address import address_of
-from antiphon.gateway.shared_standings import SharedStandings, members_of, name_of, standing_of
-from antiphon.gateway.shared_store import SharedStore
-from antiphon.providers.credentials.health import Waits
+from antiphon.gateway.cluster.redis_store import SharedStore, address_of
+from antiphon.gateway.cluster.shared_health import SharedStandings, members_of, name_of, standing_of
+from antiphon.providers.credentials.health import CooldownPolicy
 from antiphon.providers.credentials.pool import CredentialPool, Lease
 from antiphon.providers.credentials.secret import Credential
-from antiphon.providers.credentials.shared_state import MEMORY, NOTHING_HELD, Standing
+from antiphon.providers.credentials.shared_state import NO_COOLDOWNS, RETENTION_SECONDS, SharedHealth
 from antiphon.wire.output import ErrorKind, ProviderError
 from valkey_server import ValkeyServer, running
 
@@ -27,7 +26,7 @@ ADDRESS = "https://api.example/v1"
 FACETS = st.sampled_from(["refused", "exhausted", "model gpt-5", "model with a space", "model "])
 TIMES = st.dictionaries(FACETS, st.integers(1, 9).map(lambda second: second + 0.125), max_size=4)
 STANDINGS = st.builds(
-    Standing, generation=st.integers(0, 2), is_disabled=st.booleans(), until=TIMES, healed=TIMES
+    SharedHealth, generation=st.integers(0, 2), is_disabled=st.booleans(), until=TIMES, cleared=TIMES
 )  # few times and generations, so that they meet
 
 
@@ -35,20 +34,22 @@ STANDINGS = st.builds(
 
 
 @given(STANDINGS, STANDINGS, STANDINGS)
-def test_joining_is_commutative_associative_and_idempotent(one: Standing, two: Standing, three: Standing) -> None:
-    assert one.joined(two) == two.joined(one)
-    assert one.joined(two).joined(three) == one.joined(two.joined(three))
-    assert one.joined(one) is one
-    assert one.joined(NOTHING_HELD) == one == NOTHING_HELD.joined(one)
-    assert one.joined(two).joined(two) == one.joined(two)
+def test_joining_is_commutative_associative_and_idempotent(
+    one: SharedHealth, two: SharedHealth, three: SharedHealth
+) -> None:
+    assert one.merge(two) == two.merge(one)
+    assert one.merge(two).merge(three) == one.merge(two.merge(three))
+    assert one.merge(one) is one
+    assert one.merge(NO_COOLDOWNS) == one == NO_COOLDOWNS.merge(one)
+    assert one.merge(two).merge(two) == one.merge(two)
 
 
 @given(st.lists(STANDINGS, min_size=1, max_size=6), st.randoms(use_true_random=False))
-def test_order_and_repetition_of_messages_do_not_matter(told: list[Standing], chance: random.Random) -> None:
-    def heard(messages: list[Standing]) -> Standing:
-        known = NOTHING_HELD
+def test_order_and_repetition_of_messages_do_not_matter(told: list[SharedHealth], chance: random.Random) -> None:
+    def heard(messages: list[SharedHealth]) -> SharedHealth:
+        known = NO_COOLDOWNS
         for message in messages:
-            known = known.joined(message)
+            known = known.merge(message)
         return known
 
     again = told + chance.choices(told, k=4)
@@ -57,29 +58,29 @@ def test_order_and_repetition_of_messages_do_not_matter(told: list[Standing], ch
 
 
 @given(STANDINGS, STANDINGS)
-def test_a_join_is_never_less_than_what_was_joined(one: Standing, two: Standing) -> None:
-    joined = one.joined(two)
+def test_a_join_is_never_less_than_what_was_joined(one: SharedHealth, two: SharedHealth) -> None:
+    merge = one.merge(two)
     for known in (one, two):
-        assert joined.generation >= known.generation
-        if joined.generation == known.generation:
-            assert joined.is_disabled >= known.is_disabled
-            assert all(joined.until[facet] >= at for facet, at in known.until.items())
-            assert all(joined.healed[facet] >= at for facet, at in known.healed.items())
+        assert merge.generation >= known.generation
+        if merge.generation == known.generation:
+            assert merge.is_disabled >= known.is_disabled
+            assert all(merge.until[facet] >= at for facet, at in known.until.items())
+            assert all(merge.cleared[facet] >= at for facet, at in known.cleared.items())
 
 
 @given(STANDINGS, STANDINGS)
-def test_the_store_joins_as_we_do(one: Standing, two: Standing) -> None:
+def test_the_store_joins_as_we_do(one: SharedHealth, two: SharedHealth) -> None:
     """A sorted set to which both were added with `ZADD GT` is the join."""
     stored = dict(members_of(one, 1.0))
     for member, score in members_of(two, 2.0).items():
         stored[member] = max(score, stored.get(member, score))
-    assert standing_of(word for pair in stored.items() for word in pair) == one.joined(two)
+    assert standing_of(word for pair in stored.items() for word in pair) == one.merge(two)
 
 
 @given(STANDINGS, st.integers(-(10**9), 10**9))
-def test_a_time_that_goes_to_another_clock_and_back_is_the_same(standing: Standing, milliseconds: int) -> None:
+def test_a_time_that_goes_to_another_clock_and_back_is_the_same(standing: SharedHealth, milliseconds: int) -> None:
     offset = milliseconds / 1000
-    assert standing.moved(offset).moved(-offset) == standing
+    assert standing.shift_clock(offset).shift_clock(-offset) == standing
 
 
 # What pools do with it.
@@ -108,7 +109,7 @@ def pools_of(count: int = 2) -> tuple[list[CredentialPool], Clock]:
 
 def tell(source: CredentialPool, *targets: CredentialPool) -> None:
     for target in targets:
-        target.learn(named, source.standings(named))
+        target.merge_health(named, source.export_health(named))
 
 
 def test_a_rest_is_heard_of_and_its_end_too() -> None:
@@ -165,13 +166,13 @@ def test_a_rejection_is_known_to_all_and_cleared_for_all_when_the_key_works() ->
         one.acquire(model).failed(error("authentication"))
     tell(one, two, three)
     assert [pool.status()[0].state for pool in (one, two, three)] == ["invalid"] * 3
-    clock.now += Waits().rejected
+    clock.now += CooldownPolicy().rejected
     assert [pool.status()[0].state for pool in (one, two, three)] == ["half_open"] * 3
     two.acquire("m").failed(error("authentication"))
     tell(two, one, three)
     assert [pool.status()[0].state for pool in (one, two, three)] == ["invalid"] * 3
-    assert three.status()[0].seconds == pytest.approx(2 * Waits().rejected)
-    clock.now += 2 * Waits().rejected
+    assert three.status()[0].seconds == pytest.approx(2 * CooldownPolicy().rejected)
+    clock.now += 2 * CooldownPolicy().rejected
     three.acquire("m").succeeded()
     tell(three, two, one)
     assert [pool.status()[0].state for pool in (one, two, three)] == ["healthy"] * 3
@@ -181,10 +182,10 @@ def test_an_operator_is_heard_by_all_and_of_two_the_one_who_disables() -> None:
     (one, two), _ = pools_of()
     one.acquire("m").failed(error("billing", 6000))
     tell(one, two)
-    before = one.standings(named)
+    before = one.export_health(named)
     two.enable("k")
     tell(two, one)
-    two.learn(named, before)  # what comes late is of another time
+    two.merge_health(named, before)  # what comes late is of another time
     assert [pool.status()[0].state for pool in (one, two)] == ["healthy"] * 2
     one.acquire("m").failed(error("billing", 30))  # shorter than what was forgiven, and still heard of
     tell(one, two)
@@ -208,19 +209,19 @@ def test_a_replaced_secret_is_another_key() -> None:
     assert two.acquire("m").secret == OTHER
     tell(one, two)
     assert two.status()[0].state == "healthy"
-    assert one.standings(named).keys() != two.standings(named).keys()
+    assert one.export_health(named).keys() != two.export_health(named).keys()
 
 
 def test_what_is_long_over_and_names_that_are_none_are_not_told() -> None:
     (one, _), clock = pools_of()
     for model in ("m", "x" * 300, "line\nbreak", "half \ud800"):
         one.acquire(model).failed(error("rate_limit", 5))
-    assert set(one.standings(named)[named(SECRET)].until) == {"model m"}
+    assert set(one.export_health(named)[named(SECRET)].until) == {"model m"}
     clock.now += 5
     one.acquire("m").succeeded()
-    assert set(one.standings(named)[named(SECRET)].healed) == {"model m"}
-    clock.now += MEMORY
-    assert one.standings(named) == {named(SECRET): NOTHING_HELD}
+    assert set(one.export_health(named)[named(SECRET)].cleared) == {"model m"}
+    clock.now += RETENTION_SECONDS
+    assert one.export_health(named) == {named(SECRET): NO_COOLDOWNS}
 
 
 EVENTS = st.lists(
@@ -241,15 +242,15 @@ def test_whatever_happens_where_in_the_end_all_know_the_same(
     events: list[tuple[int, str, str, int]], chance: random.Random
 ) -> None:
     pools, clock = pools_of(3)
-    sent: list[dict[str, Standing]] = []
+    sent: list[dict[str, SharedHealth]] = []
     for place, event, model, number in events:
         pool = pools[place]
         if event == "wait":
             clock.now += number
         elif event == "tell":  # heard late, twice or never
-            sent.append(pool.standings(named))
+            sent.append(pool.export_health(named))
             for message in chance.sample(sent, k=min(2, len(sent))):
-                pools[number % 3].learn(named, message)
+                pools[number % 3].merge_health(named, message)
         elif event in ("disable", "enable"):
             getattr(pool, event)("k")
         elif event == "reload":
@@ -257,8 +258,8 @@ def test_whatever_happens_where_in_the_end_all_know_the_same(
         else:
             outcome(pool, model, event, number)
     _all_hear_all(pools, chance)
-    told = [pool.standings(named)[named(SECRET)] for pool in pools]
-    assert told[0].joined(told[1]).joined(told[2]).resting == told[0].resting == told[1].resting == told[2].resting
+    told = [pool.export_health(named)[named(SECRET)] for pool in pools]
+    assert told[0].merge(told[1]).merge(told[2]).active == told[0].active == told[1].active == told[2].active
     assert len({one.generation for one in told}) == len({one.is_disabled for one in told}) == 1
     free = {model: {key_free(pool, model) for pool in pools} for model in ("m", "n")}
     # A reload waives deadlines in its own process alone.
@@ -338,14 +339,14 @@ def test_what_one_learns_the_other_knows_and_no_secret_is_there(server: ValkeySe
             one.acquire("m").failed(error("rate_limit", 100))
             two.acquire("m").release()
             two.acquire("m").failed(error("authentication"))
-            for standings in (first, second, first):
-                await standings.exchange()
+            for export_health in (first, second, first):
+                await export_health.exchange()
             assert states(one) == states(two) == ["cooling", "invalid"]
             assert one.status()[0].models["m"].seconds == pytest.approx(two.status()[0].models["m"].seconds, abs=0.01)
             two.enable("two")
             one.disable("one")
-            for standings in (second, first, second, third):
-                await standings.exchange()
+            for export_health in (second, first, second, third):
+                await export_health.exchange()
             assert [pool.status()[0].state for pool in (one, two, late)] == ["disabled"] * 3
             assert [pool.status()[1].state for pool in (one, two, late)] == ["healthy"] * 3
 
@@ -366,7 +367,7 @@ def test_whoever_writes_later_with_less_undoes_nothing(server: ValkeyServer) -> 
             one.acquire("m").failed(error("rate_limit", 100))
             await first.exchange()
             name = name_of(SECRET, address=ADDRESS, key=store.key)
-            await second._write({name: Standing(until={"model m": store.clock() + 1.0})})
+            await second._write({name: SharedHealth(until={"model m": store.clock() + 1.0})})
             [score] = await store.ask([("ZSCORE", f"antiphon:key:{name}", "0 until model m")])
             assert float(score) > store.clock() + 50
 
@@ -400,8 +401,8 @@ def test_a_flushed_server_is_told_again(server: ValkeyServer) -> None:
         two.acquire("m").release()
         two.acquire("m").failed(error("rate_limit", 100))
         async with sharing(server, one, two, late) as ((_, first), (_, second), (_, third)):
-            for standings in (first, second, first):
-                await standings.exchange()
+            for export_health in (first, second, first):
+                await export_health.exchange()
             server.ask("FLUSHALL")
             await first.exchange()
             await third.exchange()
@@ -419,4 +420,6 @@ def test_keys_for_another_address_or_with_another_password_are_others() -> None:
 
 
 def test_words_of_a_later_version_are_passed_over() -> None:
-    assert standing_of(["0 until model m", "5.5", "0 blessed", "1", "nothing", "2"]) == Standing(until={"model m": 5.5})
+    assert standing_of(["0 until model m", "5.5", "0 blessed", "1", "nothing", "2"]) == SharedHealth(
+        until={"model m": 5.5}
+    )

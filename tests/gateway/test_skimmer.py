@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.gateway.skimmer import Skimmer
-from antiphon.history.usage import TokenUsage
+from antiphon.gateway.generate.usage_scanner import Skimmer
+from antiphon.history.entries import TokenUsage
 from antiphon.parts import OutputPart, Text, ToolCallRequest
-from antiphon.providers.engine.response_reader import AnswerReader, unfolded
+from antiphon.providers.engine.response_reader import ResponseReader, deltas_from_output
 from antiphon.wire import formats
 from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, UsageReported
 from antiphon.wire.output import ModelOutput, ProviderError
@@ -26,7 +26,7 @@ def written(name: str, words: list[str], ending: str) -> bytes:
     parts: tuple[OutputPart, ...] = (Text("".join(["Well, ", *words])), CALL)
     output = ModelOutput(parts=parts, stop_reason="tool_calls", usage=TokenUsage(12, 34), id="id-1", model="m")
     writer = formats[name].stream_writer("m")
-    deltas = list(unfolded(output, 5))
+    deltas = list(deltas_from_output(output, 5))
     if ending != "end":
         deltas = [delta for delta in deltas if not isinstance(delta, Finished | UsageReported)]
     if ending == "error":
@@ -59,26 +59,26 @@ def test_a_skimmed_stream_ends_as_a_read_one(
     cuts = sorted({begun, len(stream), *data.draw(st.lists(st.integers(begun, len(stream)), max_size=8))})
     pieces = [stream[start:end] for start, end in pairwise(cuts)]
 
-    whole = AnswerReader(formats[name])
-    read = [*whole.feed(stream), *([] if whole.is_over else whole.close())]
+    whole = ResponseReader(formats[name])
+    read = [*whole.feed(stream), *([] if whole.is_finished else whole.close())]
 
-    reader = AnswerReader(formats[name])
+    reader = ResponseReader(formats[name])
     deltas = reader.feed(stream[:begun])
     skimmer = Skimmer.of(reader, name, stream[:begun])
     for piece in pieces:
-        if not skimmer.is_over:
+        if not skimmer.is_finished:
             deltas = [*deltas, *skimmer.feed(piece)]
-    if not skimmer.is_over:
+    if not skimmer.is_finished:
         deltas = [*deltas, *skimmer.close()]
     assert ending_of(deltas) == ending_of(read)
-    assert skimmer.is_over
+    assert skimmer.is_finished
 
 
 @pytest.mark.parametrize("name", SKIMMED)
 def test_words_in_between_are_not_read(name: str) -> None:
     stream = written(name, ["rain "] * 200, "end")
     begun = stream.index(b"\n\n", 800) + 2
-    reader = AnswerReader(formats[name])
+    reader = ResponseReader(formats[name])
     reader.feed(stream[:begun])
     skimmer = Skimmer.of(reader, name, stream[:begun])
     assert isinstance(skimmer, Skimmer)
@@ -86,6 +86,6 @@ def test_words_in_between_are_not_read(name: str) -> None:
 
 
 def test_a_host_with_habits_of_its_own_is_read() -> None:
-    reader = AnswerReader(formats["openai-chat"])
+    reader = ResponseReader(formats["openai-chat"])
     assert Skimmer.of(reader, "openai-chat", b'data: {"choices": [], "finish_reason" : null}\n\n') is reader
     assert Skimmer.of(reader, "gemini", b'data: {"candidates": []}\n\n') is reader

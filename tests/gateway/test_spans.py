@@ -12,9 +12,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from antiphon.gateway.passage import Passage
-from antiphon.gateway.spans import Spans, started_spans
-from antiphon.history.usage import TokenUsage
+from antiphon.gateway.observe.request_trace import Passage
+from antiphon.gateway.observe.tracing import Spans, started_spans
+from antiphon.history.entries import TokenUsage
 from antiphon.providers.call import Attempt
 from antiphon.wire.output import ProviderError
 from local_server import LocalServer
@@ -121,8 +121,8 @@ def test_a_request_that_reached_nobody() -> None:
 def test_without_opentelemetry_nothing_happens() -> None:
     code = (
         "import logging, sys; logging.basicConfig(); sys.modules['opentelemetry'] = None\n"
-        "from antiphon.gateway.passage import Passage\n"
-        "from antiphon.gateway.spans import Spans, started_spans\n"
+        "from antiphon.gateway.observe.request_trace import Passage\n"
+        "from antiphon.gateway.observe.tracing import Spans, started_spans\n"
         "for spans in (Spans(), started_spans()):\n"
         "    spans.record(Passage(request_id='1', client_format='x'), {})\n"
         "    spans.close()\n"

@@ -15,13 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.gateway.passage import Passage
-from antiphon.gateway.plots import latency_plot, requests_plot, seconds_told
-from antiphon.gateway.recent import MINUTES, Minute, RecentRequests, RequestRecord, Seen, Try, percentile
-from antiphon.gateway.status import Reload, Status, status_json, status_of
-from antiphon.gateway.status_page import PAGE_HEADERS, status_answer, status_page
-from antiphon.gateway.worker_files import WorkerFiles
-from antiphon.history.usage import TokenUsage
+from antiphon.gateway.cluster.worker_snapshots import WorkerFiles
+from antiphon.gateway.observe.charts import latency_plot, requests_plot, seconds_told
+from antiphon.gateway.observe.recent import MINUTES, Minute, RecentRequests, RequestRecord, Seen, Try, percentile
+from antiphon.gateway.observe.request_trace import Passage
+from antiphon.gateway.observe.status import Reload, Status, status_json, status_of
+from antiphon.gateway.observe.status_page import PAGE_HEADERS, status_answer, status_page
+from antiphon.history.entries import TokenUsage
 from antiphon.providers.call import Attempt
 from antiphon.providers.credentials.health import CredentialStatus, ModelStatus
 from antiphon.repair.action import Action

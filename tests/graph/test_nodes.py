@@ -27,7 +27,7 @@ from antiphon.graph import (
 from antiphon.history import HumanDecisionEntry, ModelInputEntry, ToolCallResultsEntry, ToolCallStartedEntry
 from antiphon.parts import ToolCallRequest
 from antiphon.providers.call import ModelCallFailed
-from antiphon.providers.engine.response_reader import unfolded_part
+from antiphon.providers.engine.response_reader import deltas_from_part
 from antiphon.providers.scripted import FunctionModel, ScriptedModel, call
 from antiphon.tools import Tool, tool
 from antiphon.wire.delta import Started
@@ -263,7 +263,7 @@ def test_endless_hand_overs_are_limited(tmp_path: Path, limit: int) -> None:
 
 def test_failed_answer_with_calls_routes_to_llm(tmp_path: Path) -> None:
     request = ToolCallRequest("weather", "call_1", '{"city": "Oslo"}')
-    cut = [Started("answer_1", "m"), *unfolded_part(0, request)]
+    cut = [Started("answer_1", "m"), *deltas_from_part(0, request)]
     with chats_in(tmp_path, ScriptedModel(cut, "It rains."), tools=[weather]) as chats:
         state = chats.ask("Is it raining in Oslo?")
         with pytest.raises(ModelCallFailed):

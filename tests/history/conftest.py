@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from antiphon.history import HistoryStore, SqliteStore
-from antiphon.history.opening import open_store
+from antiphon.history.location import open_store
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from antiphon.errors import LeaseHeld, LeaseLost, StoreError, UnknownConversation, WriterConflict
 from antiphon.history import AgentHistory, HistoryStore, Lease, ModelInputEntry, SqliteStore
-from antiphon.history.words import said
+from antiphon.history.search_text import searchable_text
 
 LONG, OVER_AT_ONCE = 60.0, 1e-6
 
@@ -64,7 +64,7 @@ def test_only_the_holder_writes(any_store: HistoryStore) -> None:
         say(chat, "again")
     chat.refresh()
     say(chat, "after")
-    assert [said(entry) for entry in chat.entries] == [
+    assert [searchable_text(entry) for entry in chat.entries] == [
         "before",
         "with it",
         "after",
@@ -187,7 +187,7 @@ def test_whoever_tails_a_conversation_hears_each_entry_once(any_store: HistorySt
     async def listen() -> list[str]:
         heard: list[str] = []
         async for entry in any_store.tail(chat.id, after=1):
-            heard.append(said(entry))
+            heard.append(searchable_text(entry))
             if len(heard) == 4:
                 return heard
             # Another writer, as in another process.

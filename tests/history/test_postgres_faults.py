@@ -28,9 +28,9 @@ from antiphon.errors import (
     WriterConflict,
 )
 from antiphon.history import DebugLogEntry, ModelInputEntry
-from antiphon.history.opening import open_store
+from antiphon.history.location import open_store
 from antiphon.history.postgres import PostgresStore
-from antiphon.history.words import said
+from antiphon.history.search_text import searchable_text
 from antiphon.parts import Image
 from cut_proxy import CutProxy
 from postgres_server import PostgresServer
@@ -125,7 +125,7 @@ def test_a_database_that_is_not_there_or_keeps_other_text(postgres_server: Postg
 def test_without_the_driver_the_extra_is_named() -> None:
     code = (
         "import sys; sys.modules['psycopg'] = None\n"
-        "from antiphon.history.opening import open_store\n"
+        "from antiphon.history.location import open_store\n"
         "try: open_store('postgresql://u:kanarie@h/d')\n"
         "except Exception as error: print(type(error).__name__, error)"
     )
@@ -161,7 +161,7 @@ def test_a_server_that_dies_under_an_append(postgres_server: PostgresServer, pos
         assert history.version == 1
         postgres_server.start()
         history.append(ModelInputEntry.of("2"))
-        assert [said(entry) for entry in store.open(history.id).entries] == ["1", "2"]
+        assert [searchable_text(entry) for entry in store.open(history.id).entries] == ["1", "2"]
 
 
 @pytest.mark.parametrize("what", ["requests", "answers"])
@@ -206,7 +206,7 @@ def test_what_may_or_may_not_have_been_written_is_told_and_found_out(
         proxy.lose("")
         with pytest.raises(WriterConflict):
             history.append(ModelInputEntry.of("b"))
-        assert [said(entry) for entry in history.refresh()] == ["a"]
+        assert [searchable_text(entry) for entry in history.refresh()] == ["a"]
         history.append(ModelInputEntry.of("b"))
         assert store.open(history.id).entries == history.entries
 
@@ -329,7 +329,7 @@ def test_a_storm_of_writers_on_one_conversation(postgres: str) -> None:
             while done < 5:
                 try:
                     entry = history.append(ModelInputEntry.of(f"{name} {done}"))
-                    written.append((entry.sequence_number, said(entry)))
+                    written.append((entry.sequence_number, searchable_text(entry)))
                     done += 1
                 except WriterConflict:
                     conflicts.append(1)
@@ -340,7 +340,9 @@ def test_a_storm_of_writers_on_one_conversation(postgres: str) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        assert sorted(written) == [(entry.sequence_number, said(entry)) for entry in store.open(conversation).entries]
+        assert sorted(written) == [
+            (entry.sequence_number, searchable_text(entry)) for entry in store.open(conversation).entries
+        ]
         assert len(written) == 100
         assert conflicts, "the writers never met: nothing was tested"
 
@@ -447,7 +449,7 @@ def test_a_forked_process_has_connections_of_its_own(postgres: str) -> None:
                 traceback.print_exc()
             os._exit(1)
         assert os.waitpid(process, 0)[1] == 0
-        assert [said(entry) for entry in history.refresh()] == ["child"]
+        assert [searchable_text(entry) for entry in history.refresh()] == ["child"]
         history.append(ModelInputEntry.of("parent again"))
         assert store.open(history.id).version == 3
 

@@ -15,9 +15,9 @@ import pytest
 
 from antiphon.errors import LeaseLost, RunStateError, UnknownConversation
 from antiphon.history import ModelInputEntry
-from antiphon.history.opening import open_store
+from antiphon.history.location import open_store
 from antiphon.history.postgres import PostgresStore
-from antiphon.history.words import said
+from antiphon.history.search_text import searchable_text
 
 
 class Meanwhile:
@@ -68,7 +68,7 @@ def test_a_claim_waits_for_an_append_under_way_and_its_holder_sees_the_entry(pos
             claim = Meanwhile(lambda: store.claim(chat.id, "heir"))
             assert claim.waits()
         heir = store.open(chat.id, lease=claim.result())
-        assert [said(entry) for entry in heir.entries] == ["just in time"]
+        assert [searchable_text(entry) for entry in heir.entries] == ["just in time"]
         heir.append(ModelInputEntry.of("mine"))
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from antiphon.errors import StoreError
 from antiphon.history import ModelInputEntry
-from antiphon.history.opening import open_store
+from antiphon.history.location import open_store
 from antiphon.history.postgres import PostgresStore
 from antiphon.history.postgres.tables import MIGRATIONS, Migration, migrate
-from antiphon.history.words import said
+from antiphon.history.search_text import searchable_text
 from processes import in_a_process, told
 from stores import table
 
@@ -85,7 +85,9 @@ def test_a_migration_while_another_process_appends(postgres: str) -> None:
         last = told(pipe)[-1]
         found = store.open(conversation)
         assert found.version in (last, last + 1)
-        assert [said(entry) for entry in found.entries] == [f"entry {n}" for n in range(1, found.version + 1)]
+        assert [searchable_text(entry) for entry in found.entries] == [
+            f"entry {n}" for n in range(1, found.version + 1)
+        ]
         assert table(store, "SELECT DISTINCT weight FROM entries") == [(1,)]
 
 

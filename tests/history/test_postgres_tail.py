@@ -12,9 +12,9 @@ import pytest
 
 from antiphon.errors import UnknownConversation
 from antiphon.history import AgentHistory, HistoryEntry, ModelInputEntry
-from antiphon.history.opening import open_store
+from antiphon.history.location import open_store
 from antiphon.history.postgres import PostgresStore, tail
-from antiphon.history.words import said
+from antiphon.history.search_text import searchable_text
 from antiphon.parts import Image
 from postgres_server import PostgresServer
 from stores import table
@@ -23,7 +23,7 @@ from stores import table
 async def hear(entries: AsyncIterator[HistoryEntry], number: int, seconds: float = 30) -> list[str]:
     """The next entries of a tail."""
     async with asyncio.timeout(seconds):
-        return [said(await anext(entries)) for _ in range(number)]
+        return [searchable_text(await anext(entries)) for _ in range(number)]
 
 
 def write(history: AgentHistory, first: int, last: int) -> None:

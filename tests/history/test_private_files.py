@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.gateway.response_state import ResponseState
+from antiphon.gateway.endpoints.response_store import ResponseState
 from antiphon.history import ModelInputEntry, SqliteStore
 from antiphon.history.private_files import create_private_file, exposure, make_private_folder
 from antiphon.tools.builtin import builtin_tools

@@ -10,7 +10,7 @@ import pytest
 from antiphon.errors import LeaseHeld, LeaseLost, RunRefused, TooManyRuns, UnknownConversation, UnknownRun
 from antiphon.history import HistoryStore, ModelInputEntry, Run
 from antiphon.history.run_table import RunState
-from antiphon.history.words import said
+from antiphon.history.search_text import searchable_text
 from antiphon.parts import Image
 
 QUESTION = ModelInputEntry.of("Is it raining in Oslo?")
@@ -41,7 +41,7 @@ def test_a_run_is_the_question_in_a_new_conversation_and_a_row(any_store: Histor
     assert run.options == {"city": "Oslo", "days": [1, 2]}
     assert any_store.info(run.conversation).title == "Rain"
     history = any_store.open(run.conversation)
-    assert [said(entry) for entry in history.entries] == ["Is it raining in Oslo?"]
+    assert [searchable_text(entry) for entry in history.entries] == ["Is it raining in Oslo?"]
     assert any_store.runs.get(run.id) == run
     assert any_store.runs.get(run.id[-8:]) == run
     assert any_store.runs.get("last") == run

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.cli.chat.session import ChatSettings
-from antiphon.history.opening import shown
+from antiphon.chat.session import ChatSettings
+from antiphon.history.location import display_location
 from antiphon.history.postgres.address import Address
 
 SECRET = "hunter2"
@@ -18,13 +18,13 @@ BROKEN = f"postgres://me:{SECRET}@:x/@"
 @pytest.mark.parametrize("given", [ADDRESS, BROKEN])
 def test_the_settings_of_a_chat_show_no_password(given: str) -> None:
     settings = ChatSettings(store=given, model="offline/plain")
-    for told in (repr(settings), str(settings), f"{settings}", str(settings.__rich_repr__()), shown(given)):
+    for told in (repr(settings), str(settings), f"{settings}", str(settings.__rich_repr__()), display_location(given)):
         assert SECRET not in told
     assert "store='postgresql://…', model='offline/plain'" in repr(settings)
 
 
 def test_a_file_is_shown() -> None:
-    assert shown(Path("chats.db")) == shown("chats.db") == "chats.db"
+    assert display_location(Path("chats.db")) == display_location("chats.db") == "chats.db"
     assert "store='chats.db'" in repr(ChatSettings(store=Path("chats.db")))
 
 

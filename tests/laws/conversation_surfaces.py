@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from antiphon.conversation import ApprovalNeeded, Bounds, Conversation, LoopEvent, LoopFinished, ToolLoop
 from antiphon.conversation.events import BOUNDS
-from antiphon.conversation.turn import why_ended
+from antiphon.conversation.turn import end_reason
 from antiphon.errors import ConversationError, GraphError
 from antiphon.graph import Conversations, LLMNode, ToolNode
 from antiphon.history import AgentHistory, LiveContextInjectedEntry, Run
@@ -92,7 +92,7 @@ def check_end(world: World, loop: ToolLoop, events: Sequence[LoopEvent], play: P
         world.fault(f"L8: the loop told {len(ends)} ends")
         return
     reason = ends[0].reason
-    reasons = {why_ended(entry) for entry in log.effective}
+    reasons = {end_reason(entry) for entry in log.effective}
     if reason in BOUNDS and not (
         reason in reasons and any(isinstance(entry, LiveContextInjectedEntry) for entry in log.effective)
     ):

@@ -32,11 +32,11 @@ from antiphon.history import (
 from antiphon.parts import OutputPart, Text, ToolCallRequest, ToolExecutionStatus
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
-from antiphon.providers.engine.response_reader import unfolded_part
+from antiphon.providers.engine.response_reader import deltas_from_part
 from antiphon.providers.rendering import render_call
 from antiphon.providers.scripted import FunctionModel, Item
 from antiphon.tools import Tool, ToolContext, ToolError, ToolExecutor, ToolRegistry, tool
-from antiphon.tools.outcome import CallOutcome
+from antiphon.tools.executor import CallOutcome
 from antiphon.tools.tool import Effect
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.delta import Failed, Finished, Started, UsageReported
@@ -235,7 +235,7 @@ class World:
         yield Started(f"{name}_{self.model_calls}", MODELS[name])
         await asyncio.sleep(0)
         for index, part in enumerate(answer.parts):
-            deltas = unfolded_part(index, part, 12 if index else None)
+            deltas = deltas_from_part(index, part, 12 if index else None)
             if answer.fate == "is cut" and part is answer.parts[-1]:
                 deltas = deltas[:-1]
             for delta in deltas:

@@ -28,7 +28,7 @@ from antiphon.parts import ToolCallRequest
 from antiphon.providers.scripted import FunctionModel, Said
 from antiphon.runs.hook import resume_run
 from antiphon.tools import Tool, ToolContext, tool
-from antiphon.tools.executor import ask_before_changes, tool_policy
+from antiphon.tools.tool import ask_before_changes, tool_policy
 from played import Killed, MortalJournal, drained, refusals
 
 BOUNDS = Bounds(max_rounds=20, max_failed_rounds=20, max_repeats=20)

@@ -30,7 +30,7 @@ from hypothesis.stateful import (
 from msgspec import Struct, structs
 
 from antiphon.conversation import Bounds, Conversation, ToolLoop
-from antiphon.conversation.summary import summarised_up_to
+from antiphon.conversation.compaction import compaction_end
 from antiphon.errors import ConversationError
 from antiphon.history import AgentHistory
 from antiphon.parts import Text, Thinking, ToolCallRequest
@@ -244,7 +244,7 @@ class Conversations(RuleBasedStateMachine):
             self.settle_in(fork)
         elif change == "compact":
             with suppress(ConversationError):
-                self.history.compact("so far", summarised_up_to(self.history.snapshot()) if back % 2 else at)
+                self.history.compact("so far", compaction_end(self.history.snapshot()) if back % 2 else at)
         else:
             self.model = FORMATS[back % len(FORMATS)]
 

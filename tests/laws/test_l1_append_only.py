@@ -30,7 +30,7 @@ from antiphon.history import (
     SetSystemInstructionEntry,
     SqliteStore,
 )
-from antiphon.history.opening import open_store
+from antiphon.history.location import open_store
 from generated import entries, said
 
 

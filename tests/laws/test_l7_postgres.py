@@ -16,9 +16,9 @@ import pytest
 
 from antiphon.errors import StoreError, WriterConflict
 from antiphon.history import ModelInputEntry
-from antiphon.history.opening import open_store
+from antiphon.history.location import open_store
 from antiphon.history.postgres import PostgresStore
-from antiphon.history.words import said
+from antiphon.history.search_text import searchable_text
 from laws.test_l7_crash import check_whole, do_everything, says_the_same, write_on
 from postgres_server import PostgresServer
 from processes import in_a_process, told
@@ -112,7 +112,9 @@ def test_a_server_that_crashes_has_every_acknowledged_entry(
         for conversation, (_, pipe) in zip(conversations, writers, strict=True):
             acknowledged = told(pipe)
             found = store.open(conversation)
-            assert [said(entry) for entry in found.entries] == [f"entry {n}" for n in range(1, found.version + 1)]
+            assert [searchable_text(entry) for entry in found.entries] == [
+                f"entry {n}" for n in range(1, found.version + 1)
+            ]
             assert len(acknowledged) == len(set(acknowledged)), "a number was given twice"
             assert max(acknowledged) <= found.version, "acknowledged entries are gone"
             written += len(acknowledged)

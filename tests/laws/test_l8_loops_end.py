@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from antiphon.conversation import Bounds, Conversation, RoundStarted, ToolLoop
 from antiphon.conversation.events import BOUNDS
-from antiphon.conversation.turn import why_ended
+from antiphon.conversation.turn import end_reason
 from antiphon.history import ContextEntry, LiveContextInjectedEntry
 from antiphon.parts import Text, ToolCallRequest
 from antiphon.providers.call import ProviderCallOptions
@@ -64,7 +64,7 @@ def test_any_model_is_brought_to_an_end(outputs: list[ModelOutput], bounds: Boun
     assert reason == "answered" or reason in BOUNDS
     if reason in BOUNDS:
         assert [event.is_last for event in events if isinstance(event, RoundStarted)].count(True) == 1
-        assert any(why_ended(entry) == reason for entry in chat.history.entries), "the history says why"
+        assert any(end_reason(entry) == reason for entry in chat.history.entries), "the history says why"
         assert any(isinstance(entry, LiveContextInjectedEntry) for entry in chat.history.entries), "and what was told"
     assert refusals(chat.history.snapshot()) == []
     assert last_reason(asyncio.run(drained(ToolLoop(chat, bounds=bounds)))) == reason, "what is over stays over"

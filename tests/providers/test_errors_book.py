@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from antiphon.providers.retry import REACTIONS, may_retry
-from antiphon.providers.router import FALLS_OVER
+from antiphon.providers.retry import RETRY_RULES, may_retry
 from antiphon.wire import formats
 from antiphon.wire.output import ErrorKind, ProviderError
 
@@ -144,8 +143,8 @@ DONE: tuple[tuple[str, int | None, dict[str, Any], ErrorKind, str], ...] = (
 def test_what_is_done_about_an_error(name: str, status: int | None, body: Any, kind: ErrorKind, done: str) -> None:
     error = formats[name].read_error(body, status)
     assert error.kind == kind
-    does = ["rotate"] if REACTIONS[error.kind].rotates else []
+    does = ["rotate"] if RETRY_RULES[error.kind].rotates else []
     does += ["retry"] if may_retry(error) else []
-    reach = FALLS_OVER[error.kind]
+    reach = RETRY_RULES[error.kind].fallback
     does += {"anywhere": ["fall back"], "another model": ["fall back to another model"]}.get(reach, [])
     assert ", ".join(does or ["give up"]) == done

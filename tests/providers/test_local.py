@@ -73,7 +73,7 @@ def test_weights_that_are_none_are_a_failure_not_a_crash(tmp_path: Path) -> None
 
     [delta] = asyncio.run(ask())
     assert isinstance(delta, Failed)
-    assert "could not be started" in delta.error.message
+    assert "cannot start local" in delta.error.message
 
 
 @needs_packages

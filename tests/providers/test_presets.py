@@ -11,7 +11,7 @@ import pytest
 from antiphon.errors import ProviderSetupError, UnknownProvider
 from antiphon.providers.credentials.secret import Credential
 from antiphon.providers.http_provider import HttpProviderClient, provider
-from antiphon.providers.presets import PRESETS, Preset, plain_base_url, preset_named
+from antiphon.providers.presets import PRESETS, Preset, get_preset, normalize_base_url
 from antiphon.wire import formats
 from antiphon.wire.openai_chat.dialects import DIALECTS
 from providers.scripted_server import Received, Reply, ScriptedServer
@@ -64,11 +64,11 @@ def test_no_name_of_a_model_is_claimed_twice() -> None:
     ],
 )  # fmt: skip
 def test_addresses(name: str, base_url: str, model: str, expected: str) -> None:
-    assert PRESETS[name].address(base_url, model) == expected
+    assert PRESETS[name].url_for(base_url, model) == expected
 
 
 def test_the_version_of_azure_can_be_chosen() -> None:
-    url = PRESETS["azure-openai"].address("https://h", "d", "2025-01-01-preview")
+    url = PRESETS["azure-openai"].url_for("https://h", "d", "2025-01-01-preview")
     assert url.endswith("?api-version=2025-01-01-preview")
 
 
@@ -82,24 +82,24 @@ def test_the_version_of_azure_can_be_chosen() -> None:
     ],
 )
 def test_base_urls_as_people_write_them(given: str, plain: str) -> None:
-    assert plain_base_url(given, "p") == plain
+    assert normalize_base_url(given, "p") == plain
 
 
 @pytest.mark.parametrize("given", ["ftp://h", "https://", "://", "http://h:99999999", "file:///etc/passwd"])
 def test_a_base_url_that_is_none_is_refused(given: str) -> None:
-    with pytest.raises(ProviderSetupError, match="p: the base URL is no http or https address"):
-        plain_base_url(given, "p")
+    with pytest.raises(ProviderSetupError, match="p: the base URL is not an http or https URL"):
+        normalize_base_url(given, "p")
 
 
 def test_a_password_in_a_base_url_is_refused_and_not_repeated() -> None:
-    with pytest.raises(ProviderSetupError, match="holds a user name or a password") as refused:
-        plain_base_url(f"https://me:{KEY}@h/v1", "p")
+    with pytest.raises(ProviderSetupError, match="contains a user name or password") as refused:
+        normalize_base_url(f"https://me:{KEY}@h/v1", "p")
     assert KEY not in str(refused.value)
 
 
 def test_an_unknown_name_is_answered_with_near_ones() -> None:
-    with pytest.raises(UnknownProvider, match=r"no provider is called 'antropic'. Did you mean anthropic\?"):
-        preset_named("antropic")
+    with pytest.raises(UnknownProvider, match=r"unknown provider 'antropic'. Did you mean anthropic\?"):
+        get_preset("antropic")
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,8 @@ def test_an_unknown_name_is_answered_with_near_ones() -> None:
     [
         ("openai", {}, r"openai needs a key: set OPENAI_API_KEY and use provider\('openai'\)"),
         ("openai", {"OPENAI_API_KEY": "  "}, "openai needs a key"),
-        ("azure-openai", {"AZURE_OPENAI_API_KEY": KEY}, "no address of its own: give base_url=, or set AZURE_OPENAI_ENDPOINT"),
-        ("compatible", {}, "has no address of its own: give base_url="),
+        ("azure-openai", {"AZURE_OPENAI_API_KEY": KEY}, "no default URL; pass base_url=, or set AZURE_OPENAI_ENDPOINT"),
+        ("compatible", {}, "has no default URL; pass base_url="),
     ],
 )  # fmt: skip
 def test_what_is_missing_is_named(name: str, environ: dict[str, str], message: str) -> None:
@@ -117,7 +117,7 @@ def test_what_is_missing_is_named(name: str, environ: dict[str, str], message: s
 
 
 def test_a_header_that_cannot_be_sent_is_refused() -> None:
-    with pytest.raises(ProviderSetupError, match="the header 'x-mine' holds what no header can carry"):
+    with pytest.raises(ProviderSetupError, match="header 'x-mine' contains characters that HTTP does not allow"):
         HttpProviderClient("openai", keys=[KEY], headers={"X-Mine": f"a\r\nX-Evil: {KEY}"})
 
 

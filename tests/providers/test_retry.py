@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from antiphon.providers.credentials.pool import CredentialPool
 from antiphon.providers.engine.retry_after import LONGEST, retry_after
-from antiphon.providers.retry import REACTIONS, Course, RetryPolicy, may_retry
+from antiphon.providers.retry import RETRY_RULES, RetryPlan, RetryPolicy, may_retry
 from antiphon.wire import formats
 from antiphon.wire.output import ErrorKind, ProviderError
 
@@ -122,7 +122,7 @@ def test_whatever_is_said_gives_a_wait_that_can_be_waited_for(
 
 
 def test_every_kind_of_error_has_a_reaction() -> None:
-    assert set(REACTIONS) == set(get_args(ErrorKind))
+    assert set(RETRY_RULES) == set(get_args(ErrorKind))
 
 
 @pytest.mark.parametrize(
@@ -166,21 +166,21 @@ class Clock:
         return self.now
 
 
-def course(clock: Clock, keys: int, *, total: float | None = None, retries: int = 2, rotations: int = 8) -> Course:
+def course(clock: Clock, keys: int, *, total: float | None = None, retries: int = 2, rotations: int = 8) -> RetryPlan:
     pool = CredentialPool(KEYS[:keys], clock=clock) if keys else None
     policy = RetryPolicy(retries=retries, rotations=rotations)
-    return Course(policy, pool, "m", total=total, clock=clock, fraction=lambda: 1.0)
+    return RetryPlan(policy, pool, "m", total=total, clock=clock, fraction=lambda: 1.0)
 
 
-def fail(this: Course, clock: Clock, error: ProviderError) -> list[float]:
+def fail(this: RetryPlan, clock: Clock, error: ProviderError) -> list[float]:
     """Every try fails with this error: the delays between them."""
     delays: list[float] = []
     while True:
-        if this.begin():
+        if this.begin_attempt():
             this.error = error
             if this.lease is not None:
                 this.lease.failed(error)
-        delay = this.next_delay()
+        delay = this.delay_after_failure()
         if delay is None:
             return delays
         delays.append(delay)
@@ -216,4 +216,4 @@ def test_a_wait_that_would_pass_the_deadline_is_not_begun() -> None:
     clock = Clock()
     this = course(clock, 0, total=1.0)
     assert fail(this, clock, ProviderError("down", "server")) == [0.5]
-    assert this.remaining() == 0.5
+    assert this.time_left() == 0.5

@@ -20,7 +20,7 @@ from antiphon.history import (
 )
 from antiphon.parts import OutputPart, Text, Thinking, ToolCallRequest, ToolCallResult
 from antiphon.providers.call import ProviderCallOptions
-from antiphon.providers.engine.response_reader import unfolded
+from antiphon.providers.engine.response_reader import deltas_from_output
 from antiphon.providers.scripted import FunctionModel, ModelFunction, ScriptedModel, Turn, call
 from antiphon.wire.delta import (
     Failed,
@@ -126,7 +126,7 @@ def test_one_call_too_many_says_what_was_asked() -> None:
 
 @pytest.mark.parametrize("turn", [7, object(), {"text": "no"}])
 def test_what_cannot_be_said_is_refused(turn: Turn) -> None:
-    with pytest.raises(ScriptError, match="give text, parts"):
+    with pytest.raises(ScriptError, match="use text, parts"):
         deltas_of(ScriptedModel(turn))
 
 
@@ -245,7 +245,7 @@ def test_what_is_unfolded_assembles_to_what_it_was(
     # Usage belongs to the call, and a call without arguments means an empty object.
     others = [replace(other, usage=None) for other in others]
     meant = _with_arguments(replace(output, others=tuple(others)))
-    assert assembled(list(unfolded(meant, chunk_size))).output == meant
+    assert assembled(list(deltas_from_output(meant, chunk_size))).output == meant
 
 
 def _with_arguments(output: ModelOutput) -> ModelOutput:

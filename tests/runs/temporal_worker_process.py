@@ -8,7 +8,7 @@ import sys
 
 from temporalio.client import Client
 
-from antiphon.history.opening import open_store
+from antiphon.history.location import open_store
 from antiphon.runs.temporal import temporal_worker
 from runs.sample_runs import book
 

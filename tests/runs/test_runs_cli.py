@@ -207,7 +207,7 @@ def test_cli_errors_name_the_problem(
         (["--app", "runs.sample_runs:trace"], "is a function"),
         (["--app", "runs.sample_runs:nothing"], "is not defined"),
         (["--app", "runs.sample_runs:book", "--ask"], "--ask"),
-        (["--store", "chats.db/no/folder.db", "--app", "runs.sample_runs:book"], "cannot make the folder"),
+        (["--store", "chats.db/no/folder.db", "--app", "runs.sample_runs:book"], "cannot create the folder"),
         (
             ["--store", "postgresql://me:not-told@127.0.0.1:1/x", "--app", "runs.sample_runs:book"],
             "Is the server running?",

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from antiphon.conversation import Turn
 from antiphon.history import HistoryStore, Run, ToolCallFinishedEntry, ToolCallResultsEntry, ToolCallStartedEntry
-from antiphon.history.opening import open_store
+from antiphon.history.location import open_store
 from antiphon.parts import ToolCallResult
 from antiphon.tools.call_runner import UNKNOWN_OUTCOME
 from played import refusals

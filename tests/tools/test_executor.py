@@ -20,7 +20,7 @@ import pytest
 from antiphon.errors import AntiphonError
 from antiphon.parts import Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.tools import CallOutcome, ResultCache, Tool, ToolContext, ToolError, ToolExecutor, ToolRegistry, tool
-from antiphon.tools.executor import FIRST_DELAY
+from antiphon.tools.executor import INITIAL_BACKOFF
 
 OK, FAILED = ToolExecutionStatus.SUCCESS, ToolExecutionStatus.FAILED
 
@@ -468,7 +468,7 @@ def test_a_retry_may_succeed_and_waits_a_little() -> None:
     fetch, attempts = counted(1, OSError("down"), effect="read", retries=3)
     said, outcome = one(fetch)
     assert (said, outcome.attempts, attempts) == ("fetched", 2, [1, 2])
-    assert outcome.seconds >= FIRST_DELAY * 0.4
+    assert outcome.seconds >= INITIAL_BACKOFF * 0.4
 
 
 def test_what_may_still_run_is_not_tried_again() -> None:

@@ -11,8 +11,8 @@ import jsonschema_rs
 import msgspec
 import pytest
 
+from antiphon.tools.argument_errors import describe_errors
 from antiphon.tools.compiled_schema import CompiledSchema, InvalidSchema
-from antiphon.tools.problems import describe_errors
 
 SUITE = Path(__file__).parent / "json_schema_suite.jsonl.gz"
 DRAFTS: dict[str, tuple[type[jsonschema_rs.Validator], int]] = {

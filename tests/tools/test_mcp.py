@@ -332,7 +332,7 @@ def test_a_call_of_a_server_that_dies_says_so_and_the_next_finds_it_alive(old: B
 def test_a_server_that_died_between_calls_is_started_again(old: Bench) -> None:
     async def mourn() -> None:
         os.kill(int(old.noted("process")[0]), signal.SIGKILL)
-        connection = await old.server._connected()
+        connection = await old.server._get_connection()
         await until(lambda: not connection.is_alive)
 
     old.runner.run(mourn())

@@ -23,8 +23,7 @@ from hypothesis import strategies as st
 from antiphon.errors import PlanChanged, PlanRefused, StoreDamaged, ToolError, UnknownPlan
 from antiphon.parts import ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.tools.builtin import Plan, PlanChange, PlanStore, TaskDraft, TaskUpdate, plan_of, plan_tools, plans_of
-from antiphon.tools.builtin.plan import TASKS, changed_plan, new_plan
-from antiphon.tools.builtin.plan_markdown import one_plan, several_plans
+from antiphon.tools.builtin.plans import TASKS, apply_change, new_plan, one_plan, several_plans
 from antiphon.tools.context import ToolContext
 from antiphon.tools.executor import ToolExecutor
 from antiphon.tools.registry import ToolRegistry
@@ -294,7 +293,7 @@ def test_a_task_number_is_given_once(changes: list[PlanChange]) -> None:
     gone: set[str] = set()
     for change in changes:
         try:
-            after = changed_plan(plan, change, NOW)
+            after = apply_change(plan, change, NOW)
         except PlanRefused:
             continue
         before, now = ({task.id for task in it.tasks} for it in (plan, after))

@@ -24,7 +24,15 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from antiphon.parts import Document, Image, Native, Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
-from antiphon.tools.results import MAX_MEDIA_CHARACTERS, as_content, as_result, as_text, cut, shortened, size_of
+from antiphon.tools.results import (
+    MAX_MEDIA_CHARACTERS,
+    as_content,
+    as_text,
+    size_of,
+    to_result,
+    truncate_content,
+    truncate_text,
+)
 
 CALL = ToolCallRequest("t", "call_1")
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(8)
@@ -144,12 +152,12 @@ def test_media() -> None:
 
 def test_results_and_exceptions_that_are_returned() -> None:
     own = ToolCallResult("x", "y", ToolExecutionStatus.FAILED, (Text("no"),), native={"mcp": {"a": 1}})
-    assert as_result(CALL, own) == ToolCallResult(
+    assert to_result(CALL, own) == ToolCallResult(
         "t", "call_1", ToolExecutionStatus.FAILED, (Text("no"),), native=own.native
     )
-    assert as_result(CALL, ToolCallResult("x", "y")).content == (Text("(no output)"),)
-    assert as_result(CALL, ValueError("bad")).status is ToolExecutionStatus.FAILED
-    assert as_result(CALL, "fine") == ToolCallResult.of(CALL, "fine")
+    assert to_result(CALL, ToolCallResult("x", "y")).content == (Text("(no output)"),)
+    assert to_result(CALL, ValueError("bad")).status is ToolExecutionStatus.FAILED
+    assert to_result(CALL, "fine") == ToolCallResult.of(CALL, "fine")
 
 
 def test_the_same_in_every_process() -> None:
@@ -169,7 +177,7 @@ def test_the_same_in_every_process() -> None:
 
 def test_fifty_megabytes_are_cut_visibly() -> None:
     text = "head" + "x" * 50_000_000 + "tail"
-    (part,) = shortened((Text(text),), 10_000)
+    (part,) = truncate_content((Text(text),), 10_000)
     assert isinstance(part, Text)
     assert part.text.startswith("headxxx")
     assert part.text.endswith("xxxtail")
@@ -180,7 +188,7 @@ def test_fifty_megabytes_are_cut_visibly() -> None:
 def test_several_parts_share_the_room() -> None:
     image = Image(media_type="image/png", data="AAAA")
     parts = (Text("a" * 600), image, Text("b" * 600), Text("c"))
-    first, second, third, fourth = shortened(parts, 1_000)
+    first, second, third, fourth = truncate_content(parts, 1_000)
     assert (first, second) == parts[:2]
     assert isinstance(third, Text)
     assert isinstance(fourth, Text)
@@ -190,7 +198,7 @@ def test_several_parts_share_the_room() -> None:
 
 def test_media_no_model_takes_is_left_out() -> None:
     huge = Image(media_type="image/png", data="A" * (MAX_MEDIA_CHARACTERS + 1))
-    assert shortened((huge,), 10) == (
+    assert truncate_content((huge,), 10) == (
         Text("(image left out: 20,000,001 characters of data are more than a model takes)"),
     )
     assert as_content(PNG + bytes(MAX_MEDIA_CHARACTERS))[0] == Text(
@@ -206,10 +214,10 @@ def test_sizes() -> None:
 def test_what_fits_is_untouched_and_what_does_not_is_bounded(text: str, limit: int) -> None:
     parts = (Text(text),)
     if len(text) <= limit:
-        assert shortened(parts, limit) is parts
+        assert truncate_content(parts, limit) is parts
     else:
-        assert len(cut(text, limit)) <= max(limit, 130)
-        shown = cut(text, limit)
+        assert len(truncate_text(text, limit)) <= max(limit, 130)
+        shown = truncate_text(text, limit)
         mark = re.search(
             rf"\n\n\[… ([\d,]+) of {len(text):,} characters omitted; request a smaller part …\]\n\n", shown
         )

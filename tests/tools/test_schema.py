@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field
 
 from antiphon.errors import InvalidTool
 from antiphon.tools import ToolContext, tool
-from antiphon.tools.docstring import read_docstring
+from antiphon.tools.function_schema import read_docstring
 
 
 class Unit(enum.Enum):

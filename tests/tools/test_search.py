@@ -21,9 +21,14 @@ from hypothesis import strategies as st
 from antiphon.errors import DocumentsUnreadable, StoreReadOnly, ToolError
 from antiphon.parts import Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.tools.builtin import builtin_tools, document_index, plan_of, search_tool
-from antiphon.tools.builtin.document_index import DocumentIndex, asked_words
-from antiphon.tools.builtin.documents import READ_BYTES, DocumentText, read_document
-from antiphon.tools.builtin.excerpt import marked_excerpt
+from antiphon.tools.builtin.document_index import (
+    READ_BYTES,
+    DocumentIndex,
+    DocumentText,
+    marked_excerpt,
+    query_terms,
+    read_document,
+)
 from antiphon.tools.context import ToolContext
 from antiphon.tools.executor import ToolExecutor
 from antiphon.tools.registry import ToolRegistry
@@ -164,7 +169,7 @@ REFUSALS = [
     ((200, {"content-type": "text/html"}, b"<html>Please log in</html>"), "no search result", True),
     ((200, {}, b'{"results": [{"title": "no url"}]}'), "no search result", True),
     ((200, {}, b'{"results": "many"}'), "no search result", True),
-    ((200, {"cut": "yes"}, b'{"results": [], "and": "much more"}'), "before the answer ended", True),
+    ((200, {"cut": "yes"}, b'{"results": [], "and": "much more"}'), "before the response ended", True),
     ((200, {}, b'{"results": [' + b" " * 4_100_000), "far too much", False),
     (refusal(401, f"The key {KEY} is not valid."), "The key …cdef is not valid.", False),
 ]
@@ -193,7 +198,7 @@ def test_a_service_that_is_not_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "said"), [("env:NO_SUCH_KEY", "NO_SUCH_KEY is not set"), ("käy-käy-käy-käy", "no header can carry")]
+    ("key", "said"), [("env:NO_SUCH_KEY", "NO_SUCH_KEY is not set"), ("käy-käy-käy-käy", "an HTTP header cannot carry")]
 )
 def test_a_key_that_cannot_be_used(key: str, said: str) -> None:
     with pytest.raises(ToolError, match=said):
@@ -478,7 +483,7 @@ def test_an_excerpt_is_where_most_of_the_words_are(text: str, words: list[str], 
     ],
 )
 def test_the_words_that_are_looked_for(query: str, words: list[str]) -> None:
-    assert asked_words(query) == words
+    assert query_terms(query) == words
 
 
 def test_the_guide_answers_when_nothing_is_set_up() -> None:

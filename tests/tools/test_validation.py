@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 
 from antiphon.errors import InvalidArguments, InvalidTool
 from antiphon.tools import Tool, ToolContext, tool
-from antiphon.tools.problems import describe_errors, expected, near_misses, usage
+from antiphon.tools.argument_errors import describe_errors, describe_schema, near_misses, usage
 
 
 class Task(msgspec.Struct):
@@ -473,8 +473,8 @@ def test_how_a_tool_is_called_in_one_line() -> None:
     assert usage("read", RAW) == (
         'read(path: string, mode?: one of "r", "w", ranges?: array of array, address?: string, port?: integer)'
     )
-    assert expected({"type": ["string", "null"]}, {}) == "string or null"
-    assert expected({"$ref": "#/$defs/a"}, {"$defs": {"a": {"$ref": "#/$defs/a"}}}) == "anything"
+    assert describe_schema({"type": ["string", "null"]}, {}) == "string or null"
+    assert describe_schema({"$ref": "#/$defs/a"}, {"$defs": {"a": {"$ref": "#/$defs/a"}}}) == "anything"
 
 
 json_values = st.recursive(

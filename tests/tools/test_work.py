@@ -13,10 +13,8 @@ import pytest
 from antiphon.parts import ToolCallRequest, ToolExecutionStatus
 from antiphon.providers.transport.errand import Moment
 from antiphon.tools import tool
-from antiphon.tools.bounded import bounded
-from antiphon.tools.executor import ToolExecutor
+from antiphon.tools.executor import TaskOutcome, ToolExecutor, Work, run_with_timeout
 from antiphon.tools.registry import ToolRegistry
-from antiphon.tools.work import Ending, Work
 
 VARIABLE: contextvars.ContextVar[str] = contextvars.ContextVar("VARIABLE", default="unset")
 
@@ -62,12 +60,12 @@ async def gathered() -> str:
     return "went on"
 
 
-async def ended(coroutine: Coroutine[Any, Any, Any], timeout: float | None = 30, grace: float = 1) -> Ending:
+async def ended(coroutine: Coroutine[Any, Any, Any], timeout: float | None = 30, grace: float = 1) -> TaskOutcome:
     work = Work(coroutine, asyncio.get_running_loop())
-    return work.begin() or await bounded(work, timeout, grace)
+    return work.begin() or await run_with_timeout(work, timeout, grace)
 
 
-async def stopped(coroutine: Coroutine[Any, Any, Any]) -> tuple[Ending, int]:
+async def stopped(coroutine: Coroutine[Any, Any, Any]) -> tuple[TaskOutcome, int]:
     """What came of it, and how often whoever waited was to be cancelled."""
     task = asyncio.current_task()
     assert task is not None
@@ -144,7 +142,7 @@ def test_waiting_for_what_cannot_be_waited_for_is_an_error_and_no_hang() -> None
     async def odd() -> None:
         await Odd()
 
-    async def main() -> list[Ending]:
+    async def main() -> list[TaskOutcome]:
         elsewhere = asyncio.new_event_loop()
         foreign = elsewhere.create_future()
         elsewhere.close()
@@ -216,7 +214,7 @@ def test_work_that_waits_for_a_moment_is_stopped_too(is_stubborn: bool) -> None:
                 if not is_stubborn:
                     raise
 
-    async def main() -> Ending:
+    async def main() -> TaskOutcome:
         ending = await ended(waits(), timeout=0.01, grace=0.01)
         waited[-1].happen()  # and finds nobody
         return ending

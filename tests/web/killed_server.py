@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import antiphon as ap
+from antiphon.chat.models import ChatModels
+from antiphon.chat.toolbox import Toolboxes
 from antiphon.history import SqliteStore
-from antiphon.providers.default_model import Choice
+from antiphon.providers.default_model import ModelChoice
 from antiphon.providers.router import ProviderRouter
 from antiphon.providers.scripted import call
 from antiphon.web.app import ChatApp
-from antiphon.web.models import ChatModels
-from antiphon.web.serving import serving
-from antiphon.web.toolbox import Toolboxes
+from antiphon.web.server import serve_app
 
 
 def tools(marks: Path, *, hang: bool) -> list[Any]:
@@ -61,14 +61,14 @@ async def answer(context: Sequence[Any], options: ap.ProviderCallOptions) -> Asy
 def main(store: str, marks: str) -> None:
     """Serve until killed."""
     model = ap.FunctionModel(answer, name="caller")
-    talking = ChatModels(ProviderRouter({"caller": model}, environ={}), Choice("caller", "a test", "None."))
+    talking = ChatModels(ProviderRouter({"caller": model}, environ={}), ModelChoice("caller", "a test", "None."))
     with SqliteStore(store) as conversations:
         app = ChatApp(
             conversations,
             lambda: talking,
             Toolboxes(Path(store).parent, tools=tools(Path(marks), hang=True), with_builtin=False),
         )
-        asyncio.run(serving(app, ready=lambda url: print(url.split(":")[2].partition("/")[0], flush=True)))
+        asyncio.run(serve_app(app, on_ready=lambda url: print(url.split(":")[2].partition("/")[0], flush=True)))
 
 
 if __name__ == "__main__":

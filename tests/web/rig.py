@@ -13,16 +13,16 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from antiphon.gateway.client_keys import ClientKeys
-from antiphon.gateway.config import ClientKeySettings, Config, GatewaySettings
+from antiphon.chat.models import ChatModels
+from antiphon.chat.toolbox import Toolboxes
+from antiphon.gateway.access.client_keys import ClientKeys
+from antiphon.gateway.config.settings import ClientKeySettings, Config, GatewaySettings
 from antiphon.history import HistoryStore, SqliteStore
 from antiphon.providers.client import ProviderClient
-from antiphon.providers.default_model import Choice
+from antiphon.providers.default_model import ModelChoice
 from antiphon.providers.router import ProviderRouter
 from antiphon.web.app import ChatApp
-from antiphon.web.models import ChatModels
-from antiphon.web.serving import serving
-from antiphon.web.toolbox import Toolboxes
+from antiphon.web.server import serve_app
 from gateway.rig import Got
 
 T = TypeVar("T")
@@ -145,11 +145,13 @@ def text(events: Sequence[Heard]) -> str:
 def models(*clients: ProviderClient) -> ChatModels:
     """Models by the names of their clients; the first is taken by default."""
     router = ProviderRouter({client.name: client for client in clients}, environ={})
-    return ChatModels(router, Choice(clients[0].name, "a script", "Change the test."), [one.name for one in clients])
+    return ChatModels(
+        router, ModelChoice(clients[0].name, "a script", "Change the test."), [one.name for one in clients]
+    )
 
 
 OFFLINE = ChatModels(
-    ProviderRouter(default="offline/plain", environ={}), Choice("offline/plain", "offline", "Set a key."), ()
+    ProviderRouter(default="offline/plain", environ={}), ModelChoice("offline/plain", "offline", "Set a key."), ()
 )
 
 
@@ -186,7 +188,7 @@ def running(app: ChatApp, settings: GatewaySettings) -> Iterator[int]:
     """An app served in a thread; its port."""
 
     async def serve(ready: Callable[[str], None], stop: asyncio.Event) -> None:
-        await serving(app, ready=ready, stop=stop, settings=settings)
+        await serve_app(app, on_ready=ready, stop=stop, settings=settings)
 
     with in_a_thread(serve) as url:
         yield int(url.split(":")[2].partition("/")[0])

@@ -11,12 +11,12 @@ import msgspec
 import pytest
 
 import antiphon as ap
-from antiphon.gateway.client_keys import hash_of
-from antiphon.gateway.config import ClientKeySettings
+from antiphon.chat.uploads import IMAGE_BYTES, MAX_PARTS, TEXT_CHARACTERS
+from antiphon.gateway.access.client_keys import hash_of
+from antiphon.gateway.config.settings import ClientKeySettings
 from antiphon.history import SqliteStore
 from antiphon.history.export import read_export
 from antiphon.providers.scripted import call
-from antiphon.web.uploads import IMAGE_BYTES, MOST_PARTS, TEXT_CHARACTERS
 from antiphon.wire import FORMATS, ProviderError, formats
 from web.rig import Browser, models, served, text
 
@@ -353,7 +353,7 @@ def test_pictures_and_files_reach_the_model(tmp_path: Path) -> None:
         ([{"type": "text"}], 400, "text"),
         ([{"type": "video", "data": ""}], 400, "video"),
         ([{"type": "text", "text": "x", "extra": 1}], 400, "extra"),
-        ([{"type": "text", "text": "x"}] * (MOST_PARTS + 1), 413, "parts"),
+        ([{"type": "text", "text": "x"}] * (MAX_PARTS + 1), 413, "parts"),
         ([{"type": "text", "text": "x" * (TEXT_CHARACTERS + 1)}], 413, "characters"),
         ([{"type": "image", "media_type": "image/png", "data": "not base64!"}], 400, "base64"),
         ([{"type": "image", "media_type": "image/png", "data": base64(b"<svg onload=x>")}], 415, "PNG"),

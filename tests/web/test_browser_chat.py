@@ -184,7 +184,7 @@ def test_a_server_that_was_killed_and_started_again_is_found_again(chromium: Chr
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     code = f"serve_chat('offline/plain', Path({str(tmp_path / 'chats.db')!r}), port={port})"
-    command = [sys.executable, "-c", f"from pathlib import Path; from antiphon.web.serving import serve_chat; {code}"]
+    command = [sys.executable, "-c", f"from pathlib import Path; from antiphon.web.server import serve_chat; {code}"]
 
     @contextmanager
     def started() -> Iterator[None]:
@@ -516,7 +516,7 @@ def test_settings_are_changed_and_a_conversation_is_deleted(chromium: Chromium, 
 
 
 def test_a_key_is_asked_for_once_and_kept_in_the_tab(chromium: Chromium, tmp_path: Path) -> None:
-    from antiphon.gateway.config import ClientKeySettings
+    from antiphon.gateway.config.settings import ClientKeySettings
 
     keys = [ClientKeySettings(name="ada", key="env:CHAT_KEY")]
     with (

@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 
 import antiphon as ap
 from antiphon.conversation.events import LoopEvent, RoundStarted, RoundUsage, TextDelta, ThinkingDelta, ToolCallProgress
+from antiphon.conversation.turn import EntryPosition
 from antiphon.history import AgentHistory, ModelInputEntry
 from antiphon.parts import Thinking, ToolCallRequest
 from antiphon.providers.scripted import call
-from antiphon.web.events import EntryAppended, EventBuffer, TurnStarted, frame
+from antiphon.web.event_stream import EntryAppended, EventBuffer, EventOrder, TurnStarted, frame
 from antiphon.web.live_conversation import LiveConversation
-from antiphon.web.order import InOrder
-from antiphon.web.places import Place
 from web.rig import Browser, Gate, Heard, names, served, text, until_finished
 
 QUESTION = "find tips for IELTS reading, then make me a plan"
@@ -91,7 +90,7 @@ def test_the_order_holds_when_the_log_is_far_ahead_of_the_events(has_usage: bool
 
     history, events = asyncio.run(played())
     told: list[str] = []
-    order = InOrder(history, lambda entry: told.append(entry.kind), lambda event: told.append(type(event).__name__))
+    order = EventOrder(history, lambda entry: told.append(entry.kind), lambda event: told.append(type(event).__name__))
     for event in events:
         if has_usage or not isinstance(event, RoundUsage):
             order.event(event)
@@ -269,7 +268,7 @@ EVENTS = st.one_of(
     st.text(min_size=1, max_size=3).map(TextDelta),
     st.text(min_size=1, max_size=3).map(ThinkingDelta),
     st.just(RoundStarted(1, "m")),
-    st.just(EntryAppended(TOLD, Place(1, 0))),
+    st.just(EntryAppended(TOLD, EntryPosition(1, 0))),
     st.integers(0, 9).map(lambda step: ToolCallProgress(CALL, str(step))),
 )
 
@@ -292,7 +291,7 @@ def test_a_buffer_is_bounded_and_what_it_gives_is_never_with_a_hole(events: list
 
 @given(words=st.lists(st.text(min_size=1, max_size=3), min_size=20, max_size=200))
 def test_the_words_of_a_long_round_are_kept_whole_behind_what_the_log_tells(words: list[str]) -> None:
-    buffer = buffer_of([EntryAppended(TOLD, Place(1, 0)), RoundStarted(1, "m"), *map(TextDelta, words)])
+    buffer = buffer_of([EntryAppended(TOLD, EntryPosition(1, 0)), RoundStarted(1, "m"), *map(TextDelta, words)])
     found = buffer.after(buffer.settled)
     assert found is not None
     assert len(found) <= 16
@@ -307,20 +306,20 @@ def test_frames_hold_no_line_breaks_but_their_own() -> None:
     assert b"\r" not in frame(found[0])
 
 
-def test_the_places_of_entries_are_those_of_the_rounds() -> None:
+def test_turn_index_matches_rounds() -> None:
     from antiphon.conversation import rounds_of
-    from antiphon.web.places import Places
+    from antiphon.conversation.turn import TurnIndex
 
     model = ap.ScriptedModel(call("look", what="a"), "Done.", "Again.", "More.", call("look", what="b"), "End.")
     chat = ap.Conversation(model, tools=[look], history=AgentHistory())
-    step_by_step = Places()
+    step_by_step = TurnIndex()
     for question in ("one", "two", "three", "four"):
         ap.ToolLoop(chat).run_sync(question)
-        step_by_step.follow(chat.history.snapshot())
+        step_by_step.update(chat.history.snapshot())
         if question == "two":
             chat.history.rollback(chat.history.version - 2)
-    at_once = Places()
-    at_once.follow(chat.history.snapshot())
+    at_once = TurnIndex()
+    at_once.update(chat.history.snapshot())
     for round_of in rounds_of(chat.history.snapshot()):
         for number in round_of.entries:
             assert step_by_step[number] == at_once[number] == (round_of.turn, round_of.number)

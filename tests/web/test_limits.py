@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import antiphon as ap
-from antiphon.gateway.client_keys import ClientKey, hash_of
-from antiphon.gateway.config import ClientKeySettings
-from antiphon.gateway.limits import RateLimits
+from antiphon.gateway.access.client_keys import ClientKey, hash_of
+from antiphon.gateway.access.rate_limits import RateLimits
+from antiphon.gateway.config.settings import ClientKeySettings
 from antiphon.history import ContextEntry, ModelInputEntry, ModelOutputEntry, SqliteStore
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.scripted import call

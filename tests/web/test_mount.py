@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from antiphon.errors import ServeRefused
-from antiphon.gateway.client_keys import hash_of
-from antiphon.gateway.config import ClientKeySettings, Config, GatewaySettings, ModelSettings, ProviderSettings
-from antiphon.gateway.door import is_chat
-from antiphon.gateway.serving import serve
-from antiphon.web.mount import chat_of
-from antiphon.web.serving import serve_chat
+from antiphon.gateway.access.client_keys import hash_of
+from antiphon.gateway.config.settings import ClientKeySettings, Config, GatewaySettings, ModelSettings, ProviderSettings
+from antiphon.gateway.routes import is_chat
+from antiphon.gateway.serve import serve
+from antiphon.web.gateway_mount import chat_factory
+from antiphon.web.server import serve_chat
 from gateway.strict_upstream import StrictUpstream
 from web.rig import WAIT, Browser, in_a_thread, text
 
@@ -37,7 +37,7 @@ def gateway(config: Config, store: Path, environ: dict[str, str] | None = None) 
     """A gateway with its chat in a thread; browsers at both of its ports."""
 
     async def served(ready: Callable[[tuple[int, int]], None], stop: asyncio.Event) -> None:
-        await serve(config, ready=ready, environ=environ or {}, stop=stop, chat=chat_of(store))
+        await serve(config, ready=ready, environ=environ or {}, stop=stop, chat=chat_factory(store))
 
     with in_a_thread(served) as (main, format_port):
         yield Browser(main), Browser(format_port)
@@ -72,7 +72,7 @@ def test_where_there_is_no_store_the_chat_says_so_and_the_rest_goes_on(tmp_path:
     (tmp_path / "data").write_text("a file where a folder should be")
     with gateway(OFFLINE, tmp_path / "data" / "history.db") as (browser, _):
         error = browser.api("GET", "/state", status=503)["error"]
-        assert "cannot make the folder" in error["message"]
+        assert "cannot create the folder" in error["message"]
         assert browser.get("/healthz").status == 200
 
 
@@ -143,7 +143,7 @@ def test_the_chat_without_keys_is_for_this_machine(tmp_path: Path) -> None:
 
 def test_the_chat_as_a_command_says_what_answers_and_where_and_stops_when_told(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from antiphon.web.serving import serve_chat;"
+        "import sys; from pathlib import Path; from antiphon.web.server import serve_chat;"
         "sys.exit(serve_chat(None, Path(sys.argv[1]), port=0, environ={}))"
     )
     store = tmp_path / "new" / "history.db"

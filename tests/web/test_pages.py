@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.gateway.client_keys import ClientKeys, hash_of
-from antiphon.gateway.config import ClientKeySettings, Config
-from antiphon.gateway.message import ClientRequest
-from antiphon.gateway.origin import OriginRules
+from antiphon.gateway.access.client_keys import ClientKeys, hash_of
+from antiphon.gateway.access.origin import OriginRules
+from antiphon.gateway.config.settings import ClientKeySettings, Config
+from antiphon.gateway.http.messages import ClientRequest
 from antiphon.history import ModelInputEntry, SqliteStore
-from antiphon.web.admission import Admission
-from antiphon.web.page_files import PageFiles
-from antiphon.web.refusal import Refused
+from antiphon.web.access import AccessControl
+from antiphon.web.app import PageFiles
+from antiphon.web.request import ApiError
 from web.rig import PAGE, Browser, served
 
 POLICY = (
@@ -217,13 +217,13 @@ def test_a_name_that_was_made_to_lead_here_leads_nowhere(browser: Browser, host:
 
 
 def test_without_keys_only_this_machine_is_served() -> None:
-    admission = Admission(lambda: ClientKeys(Config()), lambda: OriginRules("chat.internal"))
+    admission = AccessControl(lambda: ClientKeys(Config()), lambda: OriginRules("chat.internal"))
     here = {"host": "127.0.0.1"}
-    admission.check_place(ClientRequest(method="GET", path="/chat/", peer="127.0.0.1", headers=here))
-    admission.check_place(ClientRequest(method="GET", path="/", peer="::1", headers={"host": "chat.internal:80"}))
+    admission.check_host(ClientRequest(method="GET", path="/chat/", peer="127.0.0.1", headers=here))
+    admission.check_host(ClientRequest(method="GET", path="/", peer="::1", headers={"host": "chat.internal:80"}))
     for peer in ("192.168.1.7", "10.0.0.1", "", "example.org"):
-        with pytest.raises(Refused, match="only this machine"):
-            admission.check_place(ClientRequest(method="GET", path="/chat/", peer=peer, headers=here))
+        with pytest.raises(ApiError, match="only this machine"):
+            admission.check_host(ClientRequest(method="GET", path="/chat/", peer=peer, headers=here))
 
 
 def test_with_keys_the_page_needs_none_and_the_api_does(keyed: Browser) -> None:

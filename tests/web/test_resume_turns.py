@@ -20,8 +20,8 @@ from antiphon.errors import StoreFull
 from antiphon.history import HistoryEntry, SqliteStore
 from antiphon.providers.scripted import call
 from antiphon.tools.call_runner import UNKNOWN_OUTCOME
-from antiphon.web.conversations import LiveConversations
 from antiphon.web.live_conversation import LiveConversation
+from antiphon.web.open_conversations import OpenConversations
 from antiphon.wire import ProviderError
 from web.killed_server import answer, tools
 from web.rig import WAIT, Browser, Gate, names, served, text, until_finished
@@ -302,10 +302,10 @@ def test_a_full_disk_is_told_to_whoever_asks_and_ends_the_turn() -> None:
         live = LiveConversation(chat)
         start = live.events.settled
         if room:
-            await live.begin(ap.Text("hi"))
+            await live.start_turn(ap.Text("hi"))
         else:
             with pytest.raises(StoreFull):
-                await live.begin(ap.Text("hi"))
+                await live.start_turn(ap.Text("hi"))
         while live.is_running:
             await asyncio.sleep(0.001)
         told = [one.event for one in live.events.after(start) or ()]
@@ -329,14 +329,14 @@ def test_two_at_once_are_opened_once_and_turns_wait_for_each_other(store: Sqlite
         return ap.Conversation(ap.ScriptedModel("a", "b"), history=history)
 
     async def played() -> None:
-        first = LiveConversations(store, make)
+        first = OpenConversations(store, make)
         conversation = (await first.create("")).chat.id
         await first.aclose()
-        conversations = LiveConversations(store, make)
+        conversations = OpenConversations(store, make)
         one, two = await asyncio.gather(conversations.open(conversation, ""), conversations.open(conversation, ""))
         assert one is two
         assert len(made) == 2
-        await one.begin(ap.Text("hi"))
+        await one.start_turn(ap.Text("hi"))
         await conversations.aclose(grace=5)
         assert one.chat.turn.output is not None
 
@@ -347,11 +347,11 @@ def test_idle_conversations_are_let_go_of_and_busy_ones_are_not(store: SqliteSto
     gate = Gate()
 
     async def played() -> None:
-        conversations = LiveConversations(
-            store, lambda history, owner: ap.Conversation(waiting_model(gate), history=history), most_open=3
+        conversations = OpenConversations(
+            store, lambda history, owner: ap.Conversation(waiting_model(gate), history=history), max_open=3
         )
         busy = await conversations.create("")
-        await busy.begin(ap.Text("hi"))
+        await busy.start_turn(ap.Text("hi"))
         watched = await conversations.create("")
         stream = watched.watch(None, seconds=60)
         await anext(stream)
@@ -365,8 +365,8 @@ def test_idle_conversations_are_let_go_of_and_busy_ones_are_not(store: SqliteSto
         gate.open()
         await conversations.aclose(grace=5)
 
-        patient = LiveConversations(store, lambda history, owner: ap.Conversation("offline/plain", history=history))
-        impatient = LiveConversations(
+        patient = OpenConversations(store, lambda history, owner: ap.Conversation("offline/plain", history=history))
+        impatient = OpenConversations(
             store, lambda history, owner: ap.Conversation("offline/plain", history=history), idle_seconds=0
         )
         for kept, left in ((patient, 3), (impatient, 1)):
@@ -380,7 +380,7 @@ def test_idle_conversations_are_let_go_of_and_busy_ones_are_not(store: SqliteSto
 
 def test_no_more_turns_are_played_than_can_be(tmp_path: Path) -> None:
     gate = Gate()
-    with served(tmp_path / "chats.db", waiting_model(gate), most_running=1) as browser:
+    with served(tmp_path / "chats.db", waiting_model(gate), max_running=1) as browser:
         one, two = browser.create(), browser.create()
         browser.say(one, "Go.")
         gate.await_somebody()

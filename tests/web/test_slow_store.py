@@ -94,8 +94,8 @@ def stuck(jam: Jam, call: str, conversation: str, work: Callable[[], object]) ->
         doing.result(WAIT)
 
 
-Asked = Callable[[Browser, str], object]
-CALLS: dict[str, tuple[str, bool, Asked]] = {
+ChatRequest = Callable[[Browser, str], object]
+CALLS: dict[str, tuple[str, bool, ChatRequest]] = {
     "listing": ("list", False, lambda browser, _: browser.api("GET", "/conversations")),
     "making": ("create", False, lambda browser, _: browser.create()),
     "looking": ("info", True, lambda browser, it: browser.show(it)),
@@ -151,10 +151,10 @@ def test_a_turn_begins_when_what_a_client_that_left_was_writing_is_written() -> 
         jam.stopped = ("write", "debug_log")
         chat = ap.Conversation(ap.ScriptedModel("Hello."), history=AgentHistory(journal=SlowJournal()))
         live = LiveConversation(chat, is_local=False)
-        choosing = asyncio.create_task(live.choose("another"))
+        choosing = asyncio.create_task(live.set_model("another"))
         assert await asyncio.to_thread(jam.reached.wait, WAIT)
         choosing.cancel()
-        beginning = asyncio.create_task(live.begin(ap.Text("hi")))
+        beginning = asyncio.create_task(live.start_turn(ap.Text("hi")))
         await asyncio.sleep(0.01)
         assert chat.history.version == 0
         jam.over.set()

@@ -323,7 +323,7 @@ def test_a_parameter_is_a_field_and_back(said: dict[str, Any], fields: dict[str,
 
 def test_what_a_body_must_have() -> None:
     for hopeless in ({}, {"messages": None}, {"messages": {"role": "user"}}, {"messages": "hi"}):
-        with pytest.raises(WireError, match="messages: a request of anthropic has a list"):
+        with pytest.raises(WireError, match="messages: expected an array, got"):
             read_request(hopeless)
 
 

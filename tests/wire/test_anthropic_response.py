@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from anthropic_bodies import answers, json_values, lines, normal_block, sent, without_nulls
 from antiphon.errors import WireError
-from antiphon.history.usage import TokenUsage
+from antiphon.history.entries import TokenUsage
 from antiphon.parts import Audio, Image, Native, OutputPart, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire import Loss, ModelOutput, ProviderError
 from antiphon.wire.anthropic.errors import read_error, write_error
@@ -132,7 +132,7 @@ def test_usage_is_inclusive() -> None:
 
 def test_what_is_no_answer() -> None:
     for hopeless in ({}, {"content": "text"}, {"type": "error", "error": {"message": "Overloaded"}}):
-        with pytest.raises(WireError, match="content: an answer of anthropic"):
+        with pytest.raises(WireError, match="content: expected an array, got"):
             read_response(hopeless)
 
 

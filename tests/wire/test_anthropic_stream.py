@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from anthropic_bodies import json_values, streams, without_nulls, written_out
-from antiphon.history.usage import TokenUsage
+from antiphon.history.entries import TokenUsage
 from antiphon.parts import Audio, Native, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire import Assembler, ModelOutput, ModelOutputDelta, ProviderError, formats
 from antiphon.wire.anthropic.response import read_response

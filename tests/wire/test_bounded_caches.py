@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from antiphon.wire import FORMATS, formats
-from antiphon.wire.anthropic.target import target_of
+from antiphon.wire.anthropic.parameters import capabilities_for as anthropic_capabilities
 from antiphon.wire.gemini.parameters import capabilities_for
 from antiphon.wire.tool_calls import IdMapper, NameMapper, safe_name
 
@@ -20,8 +20,8 @@ CACHED: dict[str, Callable[[str], object]] = {
     "name of a tool": names.to_wire,
     "stand-in for a name": lambda text: safe_name(text, 64),
     "Gemini model": capabilities_for,
-    "Anthropic model": lambda text: target_of(text, "2023-06-01", None),
-    "Anthropic version": lambda text: target_of("claude", text, None),
+    "Anthropic model": lambda text: anthropic_capabilities(text, "2023-06-01", None),
+    "Anthropic version": lambda text: anthropic_capabilities("claude", text, None),
 }
 
 

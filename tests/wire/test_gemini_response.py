@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.errors import WireError
-from antiphon.history.usage import TokenUsage
+from antiphon.history.entries import TokenUsage
 from antiphon.parts import Native, Refusal, Text, Thinking, ToolCallRequest, ToolCallResult
 from antiphon.wire.gemini.errors import read_error, write_error
 from antiphon.wire.gemini.request import read_request
@@ -56,7 +56,7 @@ def test_any_response_is_read_and_comes_back(body: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("candidates", ["x", 5, True])
 def test_candidates_that_are_none_are_refused(candidates: Any) -> None:
-    with pytest.raises(WireError, match="candidates: an array is expected"):
+    with pytest.raises(WireError, match="candidates: expected an array"):
         read_response({"candidates": candidates})
 
 

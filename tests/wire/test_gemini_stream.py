@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.history.usage import TokenUsage
+from antiphon.history.entries import TokenUsage
 from antiphon.parts import Image, Native, OutputPart, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire.delta import (
     Assembler,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from antiphon.providers.engine.response_reader import page_words
+from antiphon.providers.engine.response_reader import html_summary
 from antiphon.wire import formats
 from antiphon.wire.html_text import MAX_PAGE, is_page, page_text, page_title
 
@@ -34,7 +34,7 @@ def test_a_page_is_known_and_has_a_title() -> None:
     assert not is_page("a < b and c > d")
     assert page_title(PAGE) == "502 Bad Gateway"
     assert page_title("<html><body>") == ""
-    assert "status 502 and a page instead of an answer: 502 Bad Gateway;" in page_words(PAGE.encode(), 502)
+    assert "an HTML page with status 502: 502 Bad Gateway;" in html_summary(PAGE.encode(), 502)
 
 
 @pytest.mark.parametrize(
@@ -44,6 +44,6 @@ def test_no_page_costs_more_than_its_length(piece: str) -> None:
     page = "<html>" + piece * (1_000_000 // len(piece))
     assert len(page_text(page)) <= MAX_PAGE
     assert len(page_title(page)) <= MAX_PAGE
-    assert len(page_words(page.encode(), 502)) < 400
+    assert len(html_summary(page.encode(), 502)) < 400
     for wire in formats.values():
         assert len(wire.read_error(page.encode(), 502).message) <= 2_000

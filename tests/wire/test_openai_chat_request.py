@@ -30,11 +30,11 @@ from antiphon.parts import (
 from antiphon.wire import formats
 from antiphon.wire.format import WriteOptions
 from antiphon.wire.loss import Loss
-from antiphon.wire.openai_chat.content import read_part, stable_text
+from antiphon.wire.openai_chat.content import canonical_json, read_part
 from antiphon.wire.openai_chat.dialects import DIALECTS, Dialect
+from antiphon.wire.openai_chat.layouts import Layout, write_messages
 from antiphon.wire.openai_chat.request import read_request, write_request
 from antiphon.wire.openai_chat.rules import check_request, check_sequence
-from antiphon.wire.openai_chat.storage import Strategy, write_messages
 from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning, ToolChoice, ToolDefinition
 from antiphon.wire.rules import name_set
 from antiphon.wire.tool_calls import safe_name
@@ -415,16 +415,16 @@ def as_result(message: dict[str, Any]) -> None:
     if isinstance(content, list):
         message["content"] = [as_result_part(part) for part in content]
     elif not isinstance(content, str | None):
-        message["content"] = stable_text(content)
+        message["content"] = canonical_json(content)
 
 
 def as_result_part(part: Any) -> Any:
     if not isinstance(part, dict) or not isinstance(part.get("type"), str):
-        return {"type": "text", "text": stable_text(part)}
+        return {"type": "text", "text": canonical_json(part)}
     read = read_part(part)
     if not isinstance(read, Refusal | Thinking):
         return part
-    return {"type": "text", "text": read.text if read.native is None else stable_text(part)}
+    return {"type": "text", "text": read.text if read.native is None else canonical_json(part)}
 
 
 def stand_in(named: Any) -> None:
@@ -435,7 +435,7 @@ def stand_in(named: Any) -> None:
 
 @pytest.mark.parametrize("body", [{}, {"messages": None}, {"messages": "hi"}, {"messages": {"role": "user"}}])
 def test_a_body_without_messages_is_none_of_ours(body: dict[str, Any]) -> None:
-    with pytest.raises(WireError, match="messages: a chat request holds an array"):
+    with pytest.raises(WireError, match="messages: expected an array, got"):
         read_request(body)
 
 
@@ -727,7 +727,7 @@ def test_what_both_of_openais_formats_say_is_shared() -> None:
 
 
 def test_an_unknown_dialect_is_refused_by_name() -> None:
-    with pytest.raises(WireError, match="no dialect of openai-chat is called 'acme'"):
+    with pytest.raises(WireError, match='unknown dialect "acme" for openai-chat'):
         write_request(ModelRequest(messages=(USER,)), [], WriteOptions(dialect="acme"))
 
 
@@ -746,12 +746,12 @@ def test_reasoning_switches_of_hosts_are_read_and_kept() -> None:
     assert reasoning.enabled is False
 
 
-STRATEGIES: list[Strategy] = ["merged", "per_part", "iterations"]
+STRATEGIES: list[Layout] = ["merged", "per_part", "iterations"]
 
 
 @given(histories(), st.sampled_from(STRATEGIES))
-def test_a_legal_history_is_legal_in_every_arrangement(messages: tuple[Message, ...], strategy: Strategy) -> None:
-    stored = encoded(write_messages(messages, [], strategy=strategy))
+def test_a_legal_history_is_legal_in_every_arrangement(messages: tuple[Message, ...], layout: Layout) -> None:
+    stored = encoded(write_messages(messages, [], layout=layout))
     assert check_sequence(stored) == []
     if stored:
         assert check_request({"model": "gpt-4o", "messages": stored}) == []
@@ -768,8 +768,8 @@ def test_the_three_arrangements_of_one_round() -> None:
     )
     round_ = (USER, Message("assistant", (Text("I look."), *calls)), Message("tool", results), USER)
 
-    def shape(strategy: Strategy) -> list[tuple[str, str | None, int]]:
-        stored = write_messages(round_, [], strategy=strategy)
+    def shape(layout: Layout) -> list[tuple[str, str | None, int]]:
+        stored = write_messages(round_, [], layout=layout)
         assert all("name" not in message for message in stored if message["role"] == "tool")
         return [(message["role"], message.get("name"), len(message.get("tool_calls", ()))) for message in stored]
 

@@ -13,12 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.errors import WireError
-from antiphon.history.usage import TokenUsage
+from antiphon.history.entries import TokenUsage
 from antiphon.parts import Audio, Document, Image, Native, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_chat.errors import read_error, write_error
-from antiphon.wire.openai_chat.response import read_response, write_response
-from antiphon.wire.openai_chat.usage import read_usage, write_usage
+from antiphon.wire.openai_chat.response import read_response, read_usage, write_response, write_usage
 from antiphon.wire.output import ErrorKind, ModelOutput, ProviderError
 from chat_bodies import FILES, FORMAT, encoded, normalised_answer, response_bodies, served
 from corpus import recorded
@@ -163,7 +162,7 @@ def is_joined(choice: Any) -> bool:
 
 
 def test_a_body_that_is_no_answer_is_refused_with_its_reason() -> None:
-    with pytest.raises(WireError, match="array of choices, not null"):
+    with pytest.raises(WireError, match="choices: expected an array, got null"):
         read_response({})
     with pytest.raises(WireError, match="Provider returned error"):
         read_response({"error": {"message": "Provider returned error", "code": 429}})

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from antiphon.history.usage import TokenUsage
+from antiphon.history.entries import TokenUsage
 from antiphon.parts import Image, Native, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire.delta import (
     Failed,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from antiphon.history.usage import TokenUsage
+from antiphon.history.entries import TokenUsage
 from antiphon.parts import Native, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire.delta import (
     Failed,

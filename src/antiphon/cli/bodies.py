@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,8 +17,8 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.cli.terminal import data_writer, write_error
-from antiphon.cli.whole_file import whole_file
 from antiphon.errors import AntiphonError, WireError
+from antiphon.history.private_files import open_private_file
 from antiphon.wire import FORMATS
 from antiphon.wire.detect import detect_format
 
@@ -51,7 +52,7 @@ def add_format(parser: argparse.ArgumentParser, flag: str, told: str) -> None:
     )
 
 
-def each_body(arguments: argparse.Namespace, work: Callable[[Body], bytes | None], format_name: str) -> int:
+def process_bodies(arguments: argparse.Namespace, work: Callable[[Body], bytes | None], format_name: str) -> int:
     """Do `work` with every body and write what it gives, a line each; returns how many failed, each told on standard error."""
     failed = 0
     with _output(arguments.output) as out:
@@ -74,7 +75,7 @@ def _inputs(arguments: argparse.Namespace) -> Iterator[tuple[str, bytes]]:
         raise WireError("- is given more than once; standard input can be read once")
     for name in names:
         source = "standard input" if name == "-" else name
-        with _opened(name) as stream:
+        with _open_input(name) as stream:
             if not arguments.jsonl:
                 yield source, stream.read()
                 continue
@@ -87,7 +88,7 @@ def _inputs(arguments: argparse.Namespace) -> Iterator[tuple[str, bytes]]:
             progress.done()
 
 
-def _opened(name: str) -> AbstractContextManager[BinaryIO]:
+def _open_input(name: str) -> AbstractContextManager[BinaryIO]:
     if name == "-":
         return nullcontext(sys.stdin.buffer)
     try:
@@ -159,5 +160,40 @@ def _output(name: str | None) -> Iterator[Callable[[bytes], object]]:
     if name is None:
         yield data_writer()
         return
-    with whole_file(Path(name)) as file:
+    with atomic_write(Path(name)) as file:
         yield file.write
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[BinaryIO]:
+    """Write under another name, and rename when the block ends well. What the disk refuses is said by name.
+
+    A new file is its owner's alone, for it may hold a conversation; one that is replaced keeps its mode.
+    """
+    is_stream = path.exists() and not path.is_file()  # a pipe or a device is written to, never replaced
+    target = Path(os.path.realpath(path))  # a link stays a link
+    place = path if is_stream else target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        try:
+            with _open_temporary(place, target, is_stream) as file:
+                yield file
+                file.flush()
+                if not is_stream:
+                    os.fsync(file.fileno())
+            if not is_stream:
+                os.replace(place, target)
+        finally:
+            if not is_stream:
+                place.unlink(missing_ok=True)
+    except OSError as error:
+        raise AntiphonError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _open_temporary(place: Path, target: Path, is_stream: bool) -> BinaryIO:
+    if is_stream:
+        return open(place, "wb")
+    place.unlink(missing_ok=True)  # left by a process of the same number that was killed
+    descriptor = open_private_file(place)
+    if target.exists():
+        os.fchmod(descriptor, stat.S_IMODE(target.stat().st_mode))
+    return os.fdopen(descriptor, "wb")

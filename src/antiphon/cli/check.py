@@ -6,7 +6,7 @@ import argparse
 
 import msgspec
 
-from antiphon.cli.bodies import Body, add_format, add_input, each_body
+from antiphon.cli.bodies import Body, add_format, add_input, process_bodies
 from antiphon.cli.terminal import escape_control_chars
 from antiphon.wire import formats
 
@@ -31,5 +31,5 @@ def run(arguments: argparse.Namespace) -> int:
             lines = [escape_control_chars(f"{body.where}: {found}").encode() for found in violations]
         return b"\n".join(lines) if lines else None
 
-    failed = each_body(arguments, check, arguments.format)
+    failed = process_bodies(arguments, check, arguments.format)
     return int(broken + failed > 0)

@@ -8,7 +8,7 @@ import sys
 
 import msgspec
 
-from antiphon.cli.bodies import Body, add_format, add_input, each_body
+from antiphon.cli.bodies import Body, add_format, add_input, process_bodies
 from antiphon.cli.terminal import data_writer, write_error
 from antiphon.repair import repair
 from antiphon.wire import Loss, LossyTranslation, ModelOutputDelta, formats
@@ -37,8 +37,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.kind == "stream":
         return _convert_stream(arguments)
     if arguments.kind == "response":
-        return int(each_body(arguments, lambda body: _response(arguments, body), "") > 0)
-    return int(each_body(arguments, lambda body: _request(arguments, body), arguments.source) > 0)
+        return int(process_bodies(arguments, lambda body: _response(arguments, body), "") > 0)
+    return int(process_bodies(arguments, lambda body: _request(arguments, body), arguments.source) > 0)
 
 
 def _request(arguments: argparse.Namespace, body: Body) -> bytes:

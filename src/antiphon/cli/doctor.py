@@ -26,16 +26,15 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from antiphon import __version__
-from antiphon.cli.history import store_place
 from antiphon.cli.serve import add_config, configured_by
 from antiphon.cli.terminal import joined, styled, write, write_json
 from antiphon.errors import AntiphonError, StoreError
-from antiphon.gateway.config import Config, ConfigRefused, GatewaySettings, ProviderSettings
-from antiphon.gateway.shared import store_of
-from antiphon.history.opening import data_folder, folder_of, is_server, open_store
+from antiphon.gateway.cluster.sync import store_of
+from antiphon.gateway.config.settings import Config, ConfigRefused, GatewaySettings, ProviderSettings
+from antiphon.history.location import data_folder, data_folder_for, is_postgres_url, open_store, store_location
 from antiphon.history.private_files import exposure
-from antiphon.providers.credentials.secret import Credential, masked
-from antiphon.providers.presets import plain_base_url
+from antiphon.providers.credentials.secret import Credential, mask
+from antiphon.providers.presets import normalize_base_url
 from antiphon.providers.transport.request import HttpRequest, Timeouts, Transport
 
 State: TypeAlias = Literal["ok", "warn", "fail"]
@@ -50,14 +49,14 @@ _EXTRAS = (
     ("redis", "redis"),
     ("postgres", "psycopg"),
 )
-_PATIENCE = Timeouts(connect=5.0, read=5.0, total=8.0)
+_TIMEOUTS = Timeouts(connect=5.0, read=5.0, total=8.0)
 _SKEW_WARNS, _SKEW_FAILS = 30.0, 300.0
 _SHORT_KEY = 20
 _LEAST_STORE = (6, 2)
 """From there on a sorted set keeps the greater of two scores."""
 
 
-class Checked(Struct, frozen=True):
+class CheckResult(Struct, frozen=True):
     """One thing that was looked at, and what was seen."""
 
     state: State
@@ -73,7 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Look, tell, and say by the exit code whether something failed."""
-    found = list(examined(arguments.config, is_offline=arguments.offline))
+    found = list(run_checks(arguments.config, is_offline=arguments.offline))
     if arguments.json:
         write_json(found)
     else:
@@ -81,17 +80,17 @@ def run(arguments: argparse.Namespace) -> int:
     return int(any(one.state == "fail" for one in found))
 
 
-def examined(path: Path | None, *, is_offline: bool) -> Iterator[Checked]:
+def run_checks(path: Path | None, *, is_offline: bool) -> Iterator[CheckResult]:
     """Everything, in the order in which it is told."""
     yield from _programs()
     try:
         configured = configured_by(path, {})
     except ConfigRefused as refused:
-        yield from (Checked("fail", "config", str(problem)) for problem in refused.problems)
+        yield from (CheckResult("fail", "config", str(problem)) for problem in refused.problems)
         config = None
     else:
         config = configured.config
-        yield Checked("ok", "config", configured.told)
+        yield CheckResult("ok", "config", configured.told)
         yield from _keys(config)
     if config is not None and not is_offline:
         yield from _hosts(config)
@@ -105,55 +104,55 @@ def examined(path: Path | None, *, is_offline: bool) -> Iterator[Checked]:
     yield from _exposed(Path(config.gateway.state) if config is not None and config.gateway.state else None)
 
 
-def _programs() -> Iterator[Checked]:
+def _programs() -> Iterator[CheckResult]:
     is_new_enough = sys.version_info >= (3, 11)
-    yield Checked(
+    yield CheckResult(
         "ok" if is_new_enough else "fail",
         "python",
         platform.python_version() + ("" if is_new_enough else "; 3.11 or newer is needed"),
     )
-    yield Checked("ok", "antiphon", __version__)
+    yield CheckResult("ok", "antiphon", __version__)
     for package, least in _PACKAGES:
         installed = _version(package)
         wanted = ".".join(map(str, least))
         if installed is None or _numbers(installed) < least:
             told = f"{installed or 'missing'}; install it with: pip install '{package}>={wanted}'"
-            yield Checked("fail", package, told)
+            yield CheckResult("fail", package, told)
         else:
-            yield Checked("ok", package, installed)
+            yield CheckResult("ok", package, installed)
     for extra, package in _EXTRAS:
         installed = _version(package)
         told = f"{package} {installed}" if installed else f"not installed; if wanted: pip install 'antiphon[{extra}]'"
-        yield Checked("ok", f"extra {extra}", told)
+        yield CheckResult("ok", f"extra {extra}", told)
 
 
-def _keys(config: Config) -> Iterator[Checked]:
+def _keys(config: Config) -> Iterator[CheckResult]:
     for provider in config.providers:
         for key in provider.keys:
             # It was read when the configuration was; if it is gone by now, that is worth saying.
             try:
-                told = masked(Credential(secret=key).read())
+                told = mask(Credential(secret=key).read())
             except AntiphonError as error:
-                yield Checked("fail", "key", f"{provider.name}: {error}")
+                yield CheckResult("fail", "key", f"{provider.name}: {error}")
             else:
-                yield Checked("ok", "key", f"{provider.name}: {key} holds {told}")
+                yield CheckResult("ok", "key", f"{provider.name}: {key} holds {told}")
         if not provider.keys and not provider.is_offline:
-            yield Checked("ok", "key", f"{provider.name}: has none, and is asked without")
+            yield CheckResult("ok", "key", f"{provider.name}: has none, and is asked without")
     written = [*config.gateway.client_keys, *(key.key for key in config.keys)]
     if not written:
-        yield Checked("warn", "client keys", "none: only this machine is served; `antiphon key new` makes one")
+        yield CheckResult("warn", "client keys", "none: only this machine is served; `antiphon key new` makes one")
         return
     read = [Credential(secret=one) for one in written if not one.startswith("sha256:")]
-    short = [one.shown for one in read if len(one.read()) < _SHORT_KEY]
+    short = [one.display_name for one in read if len(one.read()) < _SHORT_KEY]
     for place in short:
-        yield Checked(
+        yield CheckResult(
             "warn", "client keys", f"the key in {place} is short enough to guess; `antiphon key new` makes one"
         )
     if not short:
-        yield Checked("ok", "client keys", str(len(written)))
+        yield CheckResult("ok", "client keys", str(len(written)))
 
 
-def _hosts(config: Config) -> Iterator[Checked]:
+def _hosts(config: Config) -> Iterator[CheckResult]:
     providers = [provider for provider in config.providers if not provider.is_offline]
     if not providers:
         return
@@ -162,7 +161,7 @@ def _hosts(config: Config) -> Iterator[Checked]:
 
         answers = asyncio.run(_asked(providers, AiohttpTransport()))
     except AntiphonError as error:
-        yield Checked("fail", "network", str(error))
+        yield CheckResult("fail", "network", str(error))
         return
     yield from (checked for checked, _ in answers)
     skews = [skew for _, skew in answers if skew is not None]
@@ -171,33 +170,33 @@ def _hosts(config: Config) -> Iterator[Checked]:
     skew = median(skews)
     told = f"{abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the providers'"
     if abs(skew) < _SKEW_WARNS:
-        yield Checked("ok", "clock", "agrees with the providers'")
+        yield CheckResult("ok", "clock", "agrees with the providers'")
     else:
-        yield Checked(
+        yield CheckResult(
             "fail" if abs(skew) >= _SKEW_FAILS else "warn", "clock", f"{told}; set it, or start a time service"
         )
 
 
-async def _asked(providers: list[ProviderSettings], transport: Transport) -> list[tuple[Checked, float | None]]:
+async def _asked(providers: list[ProviderSettings], transport: Transport) -> list[tuple[CheckResult, float | None]]:
     try:
         return list(await asyncio.gather(*(_answer(provider, transport) for provider in providers)))
     finally:
         await transport.aclose()
 
 
-async def _answer(provider: ProviderSettings, transport: Transport) -> tuple[Checked, float | None]:
+async def _answer(provider: ProviderSettings, transport: Transport) -> tuple[CheckResult, float | None]:
     """Whether a host answers, and by how many seconds our clock is ahead of its."""
-    url = plain_base_url(provider.base_url or provider.row.base_url, provider.name)
+    url = normalize_base_url(provider.base_url or provider.row.base_url, provider.name)
     what = f"{provider.name}: {urlsplit(url).netloc}"
     try:
-        response = await transport.send(HttpRequest(url=url, method="GET", timeouts=_PATIENCE))
+        response = await transport.send(HttpRequest(url=url, method="GET", timeouts=_TIMEOUTS))
     except AntiphonError as error:
-        return Checked("fail", "reachable", f"{provider.name}: {error}"), None
+        return CheckResult("fail", "reachable", f"{provider.name}: {error}"), None
     now = time.time()
     await response.aclose()
     if response.status >= 500:
-        return Checked("warn", "reachable", f"{what} answers, but with {response.status}; try again later"), None
-    return Checked("ok", "reachable", f"{what} answers"), _skew(response.headers.get("date", ""), now)
+        return CheckResult("warn", "reachable", f"{what} answers, but with {response.status}; try again later"), None
+    return CheckResult("ok", "reachable", f"{what} answers"), _skew(response.headers.get("date", ""), now)
 
 
 def _skew(date: str, now: float) -> float | None:
@@ -207,7 +206,7 @@ def _skew(date: str, now: float) -> float | None:
         return None
 
 
-async def _shared(gateway: GatewaySettings) -> Checked:
+async def _shared(gateway: GatewaySettings) -> CheckResult:
     """Whether the store that gateways share answers in time and can be written."""
     store = store_of(gateway)
     try:
@@ -216,17 +215,19 @@ async def _shared(gateway: GatewaySettings) -> Checked:
         [told] = await store.ask([("INFO", "server")])
         seconds = time.perf_counter() - began
     except AntiphonError as error:
-        return Checked("fail", "shared", f"{error}; start it, or correct shared and shared_password")
+        return CheckResult("fail", "shared", f"{error}; start it, or correct shared and shared_password")
     finally:
         await store.aclose()
     said = f"{store.address} answers in {seconds * 1000:.1f} ms"
     version = str(told.get("redis_version", ""))
     if _numbers(version) < _LEAST_STORE:
-        return Checked("fail", "shared", f"{said}, but is version {version}; 6.2 or newer is needed")
-    return Checked("ok", "shared", f"{said}: {told.get('server_name', 'redis')} {told.get('valkey_version', version)}")
+        return CheckResult("fail", "shared", f"{said}, but is version {version}; 6.2 or newer is needed")
+    return CheckResult(
+        "ok", "shared", f"{said}: {told.get('server_name', 'redis')} {told.get('valkey_version', version)}"
+    )
 
 
-def _ports(gateway: GatewaySettings) -> Iterator[Checked]:
+def _ports(gateway: GatewaySettings) -> Iterator[CheckResult]:
     for name, port in (("port", gateway.port), ("format port", gateway.format_port)):
         if port == 0:
             continue
@@ -237,12 +238,12 @@ def _ports(gateway: GatewaySettings) -> Iterator[Checked]:
                 probe.bind((gateway.host, port))
             except OSError as error:
                 if error.errno == errno.EADDRINUSE and _is_healthy(gateway.host, port):
-                    yield Checked("ok", name, f"{gateway.host}:{port} is served by a gateway already")
+                    yield CheckResult("ok", name, f"{gateway.host}:{port} is served by a gateway already")
                     continue
                 told = f"{gateway.host}:{port} cannot be listened on: {error.strerror or error}"
-                yield Checked("fail", name, f"{told}; choose another, or stop who has it")
+                yield CheckResult("fail", name, f"{told}; choose another, or stop who has it")
             else:
-                yield Checked("ok", name, f"{gateway.host}:{port} is free")
+                yield CheckResult("ok", name, f"{gateway.host}:{port} is free")
 
 
 def _is_healthy(host: str, port: int) -> bool:
@@ -258,7 +259,7 @@ def _is_healthy(host: str, port: int) -> bool:
         connection.close()
 
 
-def _writable(what: str, file: Path) -> Checked:
+def _writable(what: str, file: Path) -> CheckResult:
     """Whether a file can be written, or made where it will be; nothing is made."""
     place = file.absolute()
     while not place.exists() and place != place.parent:
@@ -268,34 +269,36 @@ def _writable(what: str, file: Path) -> Checked:
     else:
         is_well = place.is_dir() and os.access(place, os.W_OK | os.X_OK)
     if is_well:
-        return Checked("ok", what, f"{file} can be written")
-    return Checked("fail", what, f"{file} cannot be written, for {place}; change its owner or mode, or name another")
+        return CheckResult("ok", what, f"{file} can be written")
+    return CheckResult(
+        "fail", what, f"{file} cannot be written, for {place}; change its owner or mode, or name another"
+    )
 
 
-def _store(is_offline: bool) -> Checked:
+def _store(is_offline: bool) -> CheckResult:
     """Whether the store can be used; of a server, whether it answers and knows us."""
-    place = store_place(None)
-    if not is_server(place):
+    place = store_location(None)
+    if not is_postgres_url(place):
         return _writable("store", Path(place))
     if is_offline:
-        return Checked("ok", "store", "on a server; not asked")
+        return CheckResult("ok", "store", "on a server; not asked")
     try:
-        with open_store(place, read_only=True, create=False, timeout=_PATIENCE.connect) as store:
-            return Checked("ok", "store", f"{store.path} answers")
+        with open_store(place, read_only=True, create=False, timeout=_TIMEOUTS.connect) as store:
+            return CheckResult("ok", "store", f"{store.path} answers")
     except StoreError as error:
-        return Checked("fail", "store", str(error))
+        return CheckResult("fail", "store", str(error))
 
 
-def _exposed(state: Path | None) -> Iterator[Checked]:
+def _exposed(state: Path | None) -> Iterator[CheckResult]:
     """The files and folders with conversations, plans and responses that other users of the machine can get at."""
-    place = store_place(None)
-    folder = folder_of(place)
-    ours = [] if is_server(place) else [Path(place)]
+    place = store_location(None)
+    folder = data_folder_for(place)
+    ours = [] if is_postgres_url(place) else [Path(place)]
     ours += [*sorted(folder.glob("plans*.db")), folder / "documents.index.db", *([state] if state else [])]
     files = [file.with_name(file.name + end) for file in ours for end in ("", "-wal", "-shm")]
     for path in ([folder] if folder == data_folder() else []) + files:
         if problem := exposure(path):
-            yield Checked("warn", "privacy", problem)
+            yield CheckResult("warn", "privacy", problem)
 
 
 def _version(package: str) -> str | None:

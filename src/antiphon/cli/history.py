@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
 import msgspec
 
-from antiphon.cli import history_copy
-from antiphon.cli.history_copy import opened
+from antiphon.cli.bodies import atomic_write
 from antiphon.cli.terminal import data_writer, joined, styled, table, write, write_json
-from antiphon.cli.whole_file import whole_file
-from antiphon.errors import StoreError
+from antiphon.errors import StoreError, UnknownConversation
 from antiphon.history import ConversationInfo, HistoryEntry, HistoryStore, SearchHit, encode_entry
 from antiphon.history.entries import TITLES
-from antiphon.history.opening import data_folder, is_server
+from antiphon.history.export import CopyResult, CopyStatus, copy_conversation
+from antiphon.history.location import is_postgres_url, open_location, store_location
 from antiphon.history.transcript import entry_lines
 
 _SHOWN_LINES = 12
@@ -66,7 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     _add_conversation(delete)
     delete.add_argument("--yes", action="store_true", help="without asking")
 
-    history_copy.configure(actions.add_parser("copy", help="whole conversations from one store to another"))
+    _configure_copy(actions.add_parser("copy", help="whole conversations from one store to another"))
 
     for action in (listing, show, search, export, bring, fork, delete):
         _add_store(action)
@@ -74,25 +72,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Open the store and do what was asked."""
-    place = store_place(arguments.store)
+    place = store_location(arguments.store)
     if arguments.action == "copy":
-        return history_copy.run(place, arguments)
-    with opened(place, create=arguments.action == "import") as store:
+        return _copy(place, arguments)
+    with open_location(place, create=arguments.action == "import") as store:
         code: int = _ACTIONS[arguments.action](store, arguments)
     return code
-
-
-def store_place(given: str | None) -> str | Path:
-    """The store that is meant: the one given, the one in the environment, or the user's own; a server by its address."""
-    place = given or os.environ.get("ANTIPHON_STORE", "")
-    return place if is_server(place) else store_path(given)
-
-
-def store_path(given: str | None) -> Path:
-    """The file that is meant: the one given, the one in the environment, or the user's own."""
-    if given or (given := os.environ.get("ANTIPHON_STORE")):
-        return Path(given)
-    return data_folder() / "history.db"
 
 
 def _list(store: HistoryStore, arguments: argparse.Namespace) -> int:
@@ -164,7 +149,7 @@ def _export(store: HistoryStore, arguments: argparse.Namespace) -> int:
         for line in lines:
             out(line)
         return 0
-    with whole_file(Path(arguments.output)) as file:
+    with atomic_write(Path(arguments.output)) as file:
         file.writelines(lines)
     return 0
 
@@ -259,3 +244,70 @@ def _add_store(parser: argparse.ArgumentParser, default: object = argparse.SUPPR
 
 def _add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="for scripts")
+
+
+_STATUS_TEXT: dict[CopyStatus, str] = {
+    "copied": "copied",
+    "grown": "brought up to date",
+    "same": "there already, the same",
+    "ahead": "left alone: ahead there",
+    "differs": "left alone: not the same there",
+    "gone": "deleted meanwhile",
+}
+
+
+def _configure_copy(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("conversations", nargs="*", metavar="ID", help="an id, the beginning or end of one, or `last`")
+    parser.add_argument("--all", action="store_true", help="every conversation")
+    parser.add_argument("--from", dest="source", metavar="PLACE", help="a file or postgresql://… (default: the store)")
+    parser.add_argument("--to", dest="target", metavar="PLACE", required=True, help="a file or postgresql://…")
+
+
+def _copy(place: str | Path, arguments: argparse.Namespace) -> int:
+    """Copy what was asked for; 1 if something could not be copied because it is another there."""
+    if arguments.all == bool(arguments.conversations):
+        raise StoreError("say which conversations to copy: their ids, or --all")
+    source_place, target_place = arguments.source or place, arguments.target
+    if _same(source_place, target_place):
+        raise StoreError("--from and --to are the same store; there is nothing to copy")
+    with open_location(source_place, create=False) as source, open_location(target_place) as target:
+        asked = _everything(source) if arguments.all else [source.info(each).id for each in arguments.conversations]
+        came = [_copied(source, target, each, number, len(asked)) for number, each in enumerate(asked, 1)]
+    _progress("")
+    counts = {state: sum(1 for each in came if each.status == state) for state in _STATUS_TEXT}
+    told = ", ".join(f"{count} {_STATUS_TEXT[state]}" for state, count in counts.items() if count)
+    write(
+        [f"{len(came)} conversations, {sum(each.entries for each in came)} entries written: {told or 'nothing to do'}"]
+    )
+    return 1 if counts["differs"] else 0
+
+
+def _copied(source: HistoryStore, target: HistoryStore, conversation: str, number: int, total: int) -> CopyResult:
+    _progress(f"{number} of {total}: {conversation}")
+    try:
+        came = copy_conversation(source, target, conversation)
+    except UnknownConversation:
+        came = CopyResult(conversation, "gone")
+    if came.status != "copied":
+        _progress("")
+        more = f", {came.entries} new entries" if came.entries else ""
+        write([f"{conversation}  {_STATUS_TEXT[came.status]}{more}{f' ({came.detail})' if came.detail else ''}"])
+    return came
+
+
+def _everything(source: HistoryStore) -> Sequence[str]:
+    """Every id, the oldest first: what was forked comes before its forks, and an interrupted copy goes on where it was."""
+    return sorted(info.id for info in source.list(limit=source.count() + 1000))
+
+
+def _same(source: str | Path, target: str | Path) -> bool:
+    if is_postgres_url(source) or is_postgres_url(target):
+        return source == target
+    return Path(source).absolute() == Path(target).absolute()
+
+
+def _progress(line: str) -> None:
+    """One line on a terminal that the next one replaces."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{line}")
+        sys.stderr.flush()

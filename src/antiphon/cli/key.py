@@ -9,7 +9,7 @@ import msgspec
 
 from antiphon.cli.terminal import write, write_error
 from antiphon.errors import AntiphonError
-from antiphon.gateway.client_keys import hash_of, new_key
+from antiphon.gateway.access.client_keys import hash_of, new_key
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

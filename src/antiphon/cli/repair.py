@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from antiphon.cli.bodies import Body, add_format, add_input, each_body
-from antiphon.cli.terminal import cut, styled, write_error
+from antiphon.cli.bodies import Body, add_format, add_input, process_bodies
+from antiphon.cli.terminal import ellipsize, styled, write_error
 from antiphon.parts import Part, Refusal, Text, ToolCallRequest, ToolCallResult
 from antiphon.repair import repair
 from antiphon.wire import Message, formats
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
             write_error(f"{body.where}: lost {loss}")
         return written
 
-    return int(each_body(arguments, mend, arguments.format) > 0)
+    return int(process_bodies(arguments, mend, arguments.format) > 0)
 
 
 def explained(before: Sequence[Message], after: Sequence[Message]) -> Iterator[str]:
@@ -51,7 +51,7 @@ def explained(before: Sequence[Message], after: Sequence[Message]) -> Iterator[s
 
 def _lines(messages: Sequence[Message]) -> Iterator[str]:
     for message in messages:
-        yield f"{message.role:<10} " + " · ".join(cut(_told(part), 60) for part in message.parts)
+        yield f"{message.role:<10} " + " · ".join(ellipsize(_told(part), 60) for part in message.parts)
 
 
 def _told(part: Part) -> str:

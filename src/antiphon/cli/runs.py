@@ -10,12 +10,11 @@ from typing import Any
 
 import msgspec
 
-from antiphon.cli.history import store_place
-from antiphon.cli.history_copy import opened
-from antiphon.cli.terminal import cut, data_writer, styled, table, write, write_error, write_json
+from antiphon.cli.terminal import data_writer, ellipsize, styled, table, write, write_error, write_json
 from antiphon.errors import ConversationError, RunRefused, UnknownConversation
 from antiphon.history import HistoryEntry, Run, encode_entry
 from antiphon.history.entries import TITLES
+from antiphon.history.location import open_location, store_location
 from antiphon.history.transcript import entry_lines
 from antiphon.runs import Runs
 
@@ -72,7 +71,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Open the store and do what was asked."""
-    with opened(store_place(arguments.store), create=arguments.action == "submit") as store:
+    with open_location(store_location(arguments.store), create=arguments.action == "submit") as store:
         code: int = _ACTIONS[arguments.action](Runs(store), arguments)
     return code
 
@@ -274,9 +273,9 @@ def _facts(known: Run) -> dict[str, Any]:
 
 
 def _option(text: str) -> tuple[str, Any]:
-    name, is_said, value = text.partition("=")
-    if not name or not is_said:
-        raise argparse.ArgumentTypeError(f"{cut(text, 40)!r} is no option; write it as name=value")
+    name, has_messages, value = text.partition("=")
+    if not name or not has_messages:
+        raise argparse.ArgumentTypeError(f"{ellipsize(text, 40)!r} is no option; write it as name=value")
     try:
         return name, msgspec.json.decode(value)
     except msgspec.DecodeError:

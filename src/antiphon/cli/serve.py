@@ -15,13 +15,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from antiphon.cli.history import store_place
 from antiphon.cli.terminal import write, write_error, write_json
-from antiphon.gateway.client_keys import ClientKeys
-from antiphon.gateway.config import Config, ProviderSettings, config_schema
-from antiphon.gateway.config_file import load_config
-from antiphon.gateway.environment import offered
-from antiphon.gateway.shared_address import address_of
+from antiphon.gateway.access.client_keys import ClientKeys
+from antiphon.gateway.cluster.redis_store import address_of
+from antiphon.gateway.config.file import load_config, offered
+from antiphon.gateway.config.settings import Config, ProviderSettings, config_schema
+from antiphon.history.location import store_location
 
 _HIGHEST_PORT = 65_535
 _MOST_WORKERS = 256
@@ -108,17 +107,18 @@ def _described(provider: ProviderSettings) -> str:
 
 
 def _served(configured: Configured, overrides: dict[str, Any], workers: int) -> int:
-    from antiphon.gateway.serving import serve, serve_in_workers, settle
+    from antiphon.gateway.cluster.workers import serve_in_workers
+    from antiphon.gateway.serve import serve, settle
 
-    store = store_place(None)
+    store = store_location(None)
     if workers > 1:
-        from antiphon.web.shared_chat import shared_chat_of
+        from antiphon.web.shared_chat import shared_chat_factory
 
-        chats = partial(shared_chat_of, store)
+        chats = partial(shared_chat_factory, store)
         return serve_in_workers(configured.config, workers, path=configured.path, overrides=overrides, chat=chats)
-    from antiphon.web.mount import chat_of
+    from antiphon.web.gateway_mount import chat_factory
 
-    chat = chat_of(store)
+    chat = chat_factory(store)
     asyncio.run(serve(configured.config, path=configured.path, overrides=overrides, chat=chat, ready=settle))
     return 0
 

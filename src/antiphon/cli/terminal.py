@@ -41,7 +41,7 @@ class Styled(str):
     __slots__ = ()
 
 
-def is_coloured() -> bool:
+def use_color() -> bool:
     """Whether standard output shows colours: it is a terminal, and its user did not ask for none."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
@@ -54,7 +54,7 @@ def escape_control_chars(text: str) -> str:
 def styled(text: str, style: str) -> Styled:
     """The text, escaped, in a style if styles are shown."""
     shown = escape_control_chars(text)
-    return Styled(f"\x1b[{_STYLES[style]}m{shown}\x1b[0m" if shown and is_coloured() else shown)
+    return Styled(f"\x1b[{_STYLES[style]}m{shown}\x1b[0m" if shown and use_color() else shown)
 
 
 def joined(*pieces: str) -> Styled:
@@ -69,7 +69,7 @@ def width_of(text: str) -> int:
     )
 
 
-def cut(text: str, columns: int) -> str:
+def ellipsize(text: str, columns: int) -> str:
     """The text in one line of at most `columns`, with an ellipsis where it was cut."""
     line = " ".join(text.split())
     if width_of(line) <= columns:
@@ -90,7 +90,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterable[str]:
     room = max(20, shutil.get_terminal_size((120, 24)).columns - sum(widths[:-1]) - 2 * (len(heads) - 1))
     widths[-1] = min(widths[-1], room)
     for number, row in enumerate(shown):
-        cells = [cut(cell, width) for cell, width in zip(row, widths, strict=True)]
+        cells = [ellipsize(cell, width) for cell, width in zip(row, widths, strict=True)]
         line = "  ".join(
             cell + " " * (width - width_of(cell)) for cell, width in zip(cells, widths, strict=True)
         ).rstrip()

@@ -16,20 +16,17 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from random import uniform
 
-from antiphon.cli.chat.models import model_named
-from antiphon.cli.history import store_place
-from antiphon.cli.history_copy import opened
+from antiphon.chat.models import find_model, models_from_environment
+from antiphon.chat.toolbox import Toolboxes
 from antiphon.cli.terminal import write_error
 from antiphon.conversation import Conversation, ToolLoop
 from antiphon.errors import RunBookRefused, StoreUnreachable
-from antiphon.gateway.logs import configure_logs
+from antiphon.gateway.observe.logs import configure_logs
 from antiphon.history import AgentHistory, HistoryStore, Run
-from antiphon.history.opening import folder_of
+from antiphon.history.location import data_folder_for, open_location, store_location
 from antiphon.providers.presets import PRESETS
 from antiphon.runs import RunBook, Worker, book_at
-from antiphon.tools.executor import ask_before_changes
-from antiphon.web.models import models_of_environment
-from antiphon.web.toolbox import Toolboxes
+from antiphon.tools.tool import ask_before_changes
 
 logger = logging.getLogger("antiphon.runs")
 
@@ -78,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _work(arguments: argparse.Namespace) -> None:
-    place = store_place(arguments.store)
+    place = store_location(arguments.store)
     async with _book(arguments, place) as book:
         with await _opened(place, is_patient=not arguments.once) as store:
             worker = Worker(
@@ -100,7 +97,7 @@ async def _opened(place: str | Path, *, is_patient: bool) -> HistoryStore:
     wait, told = 0.5, ""
     while True:
         try:
-            return await asyncio.to_thread(opened, place, create=True)
+            return await asyncio.to_thread(open_location, place, create=True)
         except StoreUnreachable as error:
             if not is_patient:
                 raise
@@ -120,9 +117,9 @@ async def _book(arguments: argparse.Namespace, place: str | Path) -> AsyncIterat
             )
         yield book_at(arguments.app)
         return
-    offer = models_of_environment(os.environ)
+    offer = models_from_environment(os.environ)
     write_error(f"antiphon: {offer.choice}")
-    toolboxes = Toolboxes(folder_of(place))
+    toolboxes = Toolboxes(data_folder_for(place))
     approval = ask_before_changes if arguments.ask else None
     registry = toolboxes.of("").registry
     book = RunBook()
@@ -130,7 +127,7 @@ async def _book(arguments: argparse.Namespace, place: str | Path) -> AsyncIterat
     @book.kind("chat")
     async def chat(history: AgentHistory, run: Run) -> AsyncIterator[ToolLoop]:
         named = str(run.options.get("model", ""))
-        model = model_named(named, offer.names, offer.router, os.environ) if named else offer.choice.model
+        model = find_model(named, offer.names, offer.router, os.environ) if named else offer.choice.model
         system = run.options.get("system")
         yield ToolLoop(
             Conversation(

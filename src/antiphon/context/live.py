@@ -30,7 +30,7 @@ from antiphon.history import (
     OpaqueEntry,
     ToolCallResultsEntry,
 )
-from antiphon.history.snapshot import InForce
+from antiphon.history.snapshot import ActiveSettings
 from antiphon.parts import Part, Text, ToolCallRequest
 
 NOTEBOOK_TITLE = "[Memory Notebook]"
@@ -130,7 +130,7 @@ class LiveContextRenderer:
         self._seen: AgentHistorySnapshot | None = None
         self._visible: list[ContextEntry] = []
         self._opaque: list[int] = []
-        self._settings: InForce | None = None
+        self._settings: ActiveSettings | None = None
         self._options: LiveContextOptions | None = None
         self._has_limits = False
         self._system_entries: list[ContextEntry] = []

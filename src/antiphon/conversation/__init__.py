@@ -2,7 +2,6 @@
 
 from antiphon.conversation.agent import Agent
 from antiphon.conversation.approval import Decision, decide, pending_calls
-from antiphon.conversation.bounds import Bounds
 from antiphon.conversation.conversation import Conversation
 from antiphon.conversation.events import (
     AgentSwitched,
@@ -22,9 +21,8 @@ from antiphon.conversation.events import (
     ToolCallStarted,
 )
 from antiphon.conversation.loop import LoopResult, ToolLoop
-from antiphon.conversation.parts_tracker import PartsTracker
-from antiphon.conversation.rounds import Round, rounds_of
-from antiphon.conversation.turn import Turn
+from antiphon.conversation.model_call import PartsTracker
+from antiphon.conversation.turn import Bounds, Round, Turn, rounds_of
 
 __all__ = [
     "Agent",

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, TypeAlias
 
 from antiphon.conversation.conversation import Conversation
-from antiphon.conversation.stage import Stage
-from antiphon.conversation.turn import AGENT_SOURCE, is_question, last_own_instruction
+from antiphon.conversation.turn import AGENT_PREFIX, last_own_instruction, starts_turn
+from antiphon.conversation.turn_runner import Participants
 from antiphon.errors import ConversationError, ToolError
 from antiphon.history import EntryMetadata, HistoryEntry, ModelInputEntry, SetSystemInstructionEntry
 from antiphon.providers.client import ProviderClient
@@ -28,8 +28,7 @@ from antiphon.tools.registry import ToolRegistry
 from antiphon.tools.tool import Tool, tool
 from antiphon.wire.request import ToolDefinition
 
-SOURCE = AGENT_SOURCE
-CHANNEL = "agent"
+AGENT_CHANNEL = "agent"
 """By whom an agent is asked that a route led to."""
 
 RouteFunction: TypeAlias = Callable[["Agent", str], "str | tuple[str, str] | None"]
@@ -100,7 +99,7 @@ class Agent:
         return f"<Agent {self.name}>"
 
 
-class AgentStage(Stage):
+class AgentTeam(Participants):
     """Agents on one conversation, one at a time."""
 
     def __init__(self, chat: Conversation, agents: Sequence[Agent]) -> None:
@@ -116,23 +115,23 @@ class AgentStage(Stage):
         self._registries = {agent.name: self._registry_of(agent) for agent in agents}
         for registry in self._registries.values():
             for source in registry.sources:
-                chat.adopt(source)
-        self._spoke = ""
+                chat.close_with(source)
+        self._last_speaker = ""
         self._seen = chat.history.snapshot()
-        self._on_stage = _last_agent(self._seen.effective)
+        self._active_name = _last_agent(self._seen.effective)
 
     @property
     def active(self) -> Agent:
         """Who is on stage, as the log says."""
         snapshot = self.chat.history.snapshot()
         new = snapshot.effective_since(self._seen)
-        self._on_stage = _last_agent(snapshot.effective) if new is None else _last_agent(new) or self._on_stage
+        self._active_name = _last_agent(snapshot.effective) if new is None else _last_agent(new) or self._active_name
         self._seen = snapshot
-        return self._agents.get(self._on_stage) or self._agents[self._first]
+        return self._agents.get(self._active_name) or self._agents[self._first]
 
     @property
     def source(self) -> str:
-        return SOURCE + self.active.name
+        return AGENT_PREFIX + self.active.name
 
     @property
     def model(self) -> str | ProviderClient | None:
@@ -141,7 +140,7 @@ class AgentStage(Stage):
     @property
     def executor(self) -> ToolExecutor:
         # Whoever made the calls has the tools for them, even if another has taken over since.
-        return self.chat.executor.with_registry(self._registries[self._speaker or self.active.name])
+        return self.chat.executor.with_registry(self._registries[self._author or self.active.name])
 
     @property
     def next_executor(self) -> ToolExecutor:
@@ -158,13 +157,13 @@ class AgentStage(Stage):
     async def enter(self) -> tuple[str, str] | None:
         agent = self.active
         await self._open(self._registries[agent.name])
-        if self._on_stage != agent.name:
-            self.take_stage(agent)
-        spoke, self._spoke = self._speaker or self._spoke, agent.name
+        if self._active_name != agent.name:
+            self.activate(agent)
+        spoke, self._last_speaker = self._author or self._last_speaker, agent.name
         return (spoke, agent.name) if spoke and spoke != agent.name else None
 
     async def open(self) -> None:
-        await self._open(self._registries[self._speaker or self.active.name])
+        await self._open(self._registries[self._author or self.active.name])
 
     async def _open(self, registry: ToolRegistry) -> None:
         """Open the tools of an agent, to which belong those of the conversation."""
@@ -175,17 +174,17 @@ class AgentStage(Stage):
         await registry.open()
 
     @property
-    def _speaker(self) -> str:
+    def _author(self) -> str:
         """Who gave the last output of the turn, if it was one of the agents."""
         output = self.chat.turn.output
-        name = output.metadata.source.removeprefix(SOURCE) if output and output.metadata else ""
+        name = output.metadata.source.removeprefix(AGENT_PREFIX) if output and output.metadata else ""
         return name if name in self._agents else ""
 
-    def routed(self, route: RouteFunction) -> tuple[Agent, str] | None:
+    def route_next(self, route: RouteFunction) -> tuple[Agent, str] | None:
         """Let `route` say who is next, and what to say to it; None if the turn is over."""
         output = self.chat.turn.output
         answer = output.response_markdown if output else ""
-        chosen = route(self._agents[self._speaker or self.active.name], answer)
+        chosen = route(self._agents[self._author or self.active.name], answer)
         if chosen is None:
             return None
         name, message = (chosen, "") if isinstance(chosen, str) else chosen
@@ -198,17 +197,17 @@ class AgentStage(Stage):
         """How often a route has led on since a person spoke last."""
         count = 0
         for entry in reversed(self.chat.history.snapshot().effective):
-            if isinstance(entry, ModelInputEntry) and is_question(entry):
-                if entry.channel != CHANNEL:
+            if isinstance(entry, ModelInputEntry) and starts_turn(entry):
+                if entry.channel != AGENT_CHANNEL:
                     break
                 count += 1
         return count
 
-    def take_stage(self, agent: Agent) -> None:
+    def activate(self, agent: Agent) -> None:
         """Let `agent` speak from here on, with its own instructions, or the conversation's if it has none."""
         own = None if agent.instructions else last_own_instruction(self.chat.history)
         text = own.text if own is not None else agent.instructions
-        metadata = EntryMetadata(source=SOURCE + agent.name)
+        metadata = EntryMetadata(source=AGENT_PREFIX + agent.name)
         self.chat.history.append(SetSystemInstructionEntry(text, metadata=metadata))
 
     def _registry_of(self, agent: Agent) -> ToolRegistry:
@@ -217,7 +216,7 @@ class AgentStage(Stage):
 
     def _hand_off_to(self, agent: Agent) -> Tool:
         async def hand_over(reason: Annotated[str, "Why, in a few words."] = "") -> str:
-            self.take_stage(agent)
+            self.activate(agent)
             return f"{agent.name} takes over." + (f" Reason: {reason}" if reason else "")
 
         return tool(
@@ -230,6 +229,10 @@ class AgentStage(Stage):
 def _last_agent(entries: Sequence[HistoryEntry]) -> str:
     """The agent that took the stage last among `entries`."""
     for entry in reversed(entries):
-        if isinstance(entry, SetSystemInstructionEntry) and entry.metadata and entry.metadata.source.startswith(SOURCE):
-            return entry.metadata.source.removeprefix(SOURCE)
+        if (
+            isinstance(entry, SetSystemInstructionEntry)
+            and entry.metadata
+            and entry.metadata.source.startswith(AGENT_PREFIX)
+        ):
+            return entry.metadata.source.removeprefix(AGENT_PREFIX)
     return ""

@@ -26,13 +26,11 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from msgspec import structs
 
 from antiphon.context import LiveContext, LiveContextOptions, LiveContextRenderer, TokenCounter, TokenLedger
-from antiphon.conversation.blocking import run_blocking
 from antiphon.conversation.events import CompactionNeeded
-from antiphon.conversation.inference import Inference
-from antiphon.conversation.message import MessageCount, Role, message, role_named
-from antiphon.conversation.playing import Playing
-from antiphon.conversation.record import CallRecord
-from antiphon.conversation.turn import Turn, last_own_instruction, state_of
+from antiphon.conversation.message import MessageCount, Role, make_entry, parse_role
+from antiphon.conversation.model_call import CallRecorder, ModelCall
+from antiphon.conversation.sync import run_sync
+from antiphon.conversation.turn import Turn, find_call_state, last_own_instruction
 from antiphon.errors import ApprovalPending, ConversationError
 from antiphon.history import (
     AgentHistory,
@@ -46,23 +44,25 @@ from antiphon.history import (
     TokenUsage,
 )
 from antiphon.history.ids import new_id
-from antiphon.history.opening import open_store
+from antiphon.history.location import open_store
 from antiphon.parts import Part, ToolCallRequest, ToolCallResult
 from antiphon.providers.call import CallReport, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.tools.call_runner import CallRunner, note_edit, request_approval
-from antiphon.tools.executor import ApprovalPolicy, ToolExecutor, tool_policy
+from antiphon.tools.executor import ToolExecutor
 from antiphon.tools.registry import ToolRegistry, ToolSource
+from antiphon.tools.tool import ApprovalPolicy, tool_policy
 from antiphon.wire.delta import ModelOutputDelta
 from antiphon.wire.request import ModelRequest, ToolDefinition
 
 if TYPE_CHECKING:
+    from antiphon.conversation.loop import ActiveTurn
     from antiphon.tools.embedded import EmbeddedCalls
 
 logger = logging.getLogger(__name__)
 
-Subscriber: TypeAlias = Callable[["Conversation", CompactionNeeded], Awaitable[None] | None]
-Screen: TypeAlias = str | Callable[[], str | None] | None
+CompactionCallback: TypeAlias = Callable[["Conversation", CompactionNeeded], Awaitable[None] | None]
+LiveScreenSource: TypeAlias = str | Callable[[], str | None] | None
 
 _SETTINGS = ModelRequest()
 
@@ -92,7 +92,7 @@ class Conversation:
         settings: ModelRequest | None = None,
         token_limit: int | None = None,
         counter: TokenCounter | None = None,
-        live_screen: Screen = None,
+        live_screen: LiveScreenSource = None,
         context_options: LiveContextOptions | None = None,
         embedded_calls: bool = False,
         executor: ToolExecutor | None = None,
@@ -106,12 +106,12 @@ class Conversation:
         if executor is not None and approval is not None:
             raise ConversationError("give approval= to the ToolExecutor, not to the conversation")
         self._own_store: HistoryStore | None = None
-        self._adopted = ToolRegistry()
+        self._extra_sources = ToolRegistry()
         self._own_client: ProviderClient | None = None
         self._provider = provider
-        self._asked = _checked_model(model)
+        self._model = _checked_model(model)
         self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
-        self.history = self._opened(history, store, resume, title)
+        self.history = self._open_history(history, store, resume, title)
         self.executor = executor or ToolExecutor(self.registry, state=state, approval=approval or tool_policy)
         self.settings = settings or _SETTINGS
         self.token_limit = token_limit
@@ -119,18 +119,18 @@ class Conversation:
         self.embedded_calls = embedded_calls
         self.report = CallReport()
         """What came of the last call of a model: who answered, the attempts, what was lost and repaired."""
-        self.playing: Playing | None = None
+        self.active_turn: ActiveTurn | None = None
         """The turn that is being played now, if one is. A conversation has one at a time."""
         self._context_options = context_options or LiveContextOptions()
         self._ledger = TokenLedger(counter)
         self._renderer = LiveContextRenderer(self._ledger)
-        self._subscribers: list[Subscriber] = []
-        self._followed = 0
+        self._compaction_callbacks: list[CompactionCallback] = []
+        self._seen_version = 0
         self._ids: set[str] = set()
         self._turn = Turn()
         self._message_count = MessageCount()
         self._origin: Origin | None = None
-        self._record = CallRecord()
+        self._record = CallRecorder()
         self._key = self.history.id or new_id()
         self._name = self.history.id or "memory"
         if system is not None and system != self.history.system_instruction:
@@ -150,7 +150,7 @@ class Conversation:
 
     def add(self, *content: Part | str | HistoryEntry, role: Role = "user") -> int:
         """Append a message and return how many there are. Strings become text; an entry is appended as it is."""
-        self.history.append(message(role, content))
+        self.history.append(make_entry(role, content))
         return self._message_count.update(self.history.snapshot(), lambda: len(self.messages))
 
     @property
@@ -166,7 +166,7 @@ class Conversation:
 
     def by_role(self, role: Role | ContextEntryRole) -> tuple[ContextEntry, ...]:
         """The messages of one role, by our name or by the providers' (`user`, `assistant`, `tool`, `system`)."""
-        wanted = role_named(role)
+        wanted = parse_role(role)
         if wanted is not ContextEntryRole.SYSTEM:
             return tuple(entry for entry in self.messages if entry.role is wanted)
         return tuple(entry for entry in self._rendered() if entry.role is wanted)
@@ -198,21 +198,21 @@ class Conversation:
     @property
     def model(self) -> str:
         """The model that is asked next. Set it between any two turns; the history stays the same."""
-        return self._asked if isinstance(self._asked, str) else self._asked.name
+        return self._model if isinstance(self._model, str) else self._model.name
 
     @model.setter
     def model(self, model: str | ProviderClient) -> None:
-        self._asked = _checked_model(model)
+        self._model = _checked_model(model)
 
     @property
-    def asked(self) -> str | ProviderClient:
+    def model_or_client(self) -> str | ProviderClient:
         """The model as it was given: a name or a client."""
-        return self._asked
+        return self._model
 
     @property
     def client(self) -> ProviderClient:
         """Who is asked."""
-        return self._whom(self._asked)[0]
+        return self._resolve_model(self._model)[0]
 
     @property
     def last_origin(self) -> Origin | None:
@@ -222,29 +222,29 @@ class Conversation:
 
     async def call_model(self, **options: Any) -> ModelOutputEntry:
         """Ask the model once and append what it answers. Raises `ModelCallFailed` if it did not finish; what it said is kept."""
-        await self._get_ready()
-        await self.inference(**options).told_to(None)
+        await self._prepare()
+        await self.start_model_call(**options).run(None)
         output = self.turn.output
         assert output is not None, "a call that finished was appended"
         return output
 
     async def stream_model(self, **options: Any) -> AsyncGenerator[ModelOutputDelta, None]:
         """The same as it comes. Whoever stops listening interrupts the model: what was said is appended, and marked."""
-        await self._get_ready()
-        inference = self.inference(**options)
-        with inference as said:
+        await self._prepare()
+        model_call = self.start_model_call(**options)
+        with model_call as said:
             async with aclosing(said) as deltas:
                 async for delta in deltas:
-                    for read in inference.hear(delta):
+                    for read in model_call.feed(delta):
                         yield read
-            for read in inference.end():
+            for read in model_call.finish():
                 yield read
 
-    async def _get_ready(self) -> None:
+    async def _prepare(self) -> None:
         await self.registry.open()
         await self.check_tokens()
 
-    def inference(
+    def start_model_call(
         self,
         model: str | ProviderClient | None = None,
         tools: Sequence[ToolDefinition] | None = None,
@@ -253,13 +253,13 @@ class Conversation:
         source: str = "",
         ended: str = "",
         executor: ToolExecutor | None = None,
-    ) -> Inference:
+    ) -> ModelCall:
         """A call of `model`, this once in place of the conversation's own, with these tools and settings.
 
         `notice` is shown to it after the live screen; `executor` runs the calls of the answer, if not the conversation's own. The
         tools are open, and the tokens were checked.
         """
-        client, name = self._whom(self._asked if model is None else _checked_model(model))
+        client, name = self._resolve_model(self._model if model is None else _checked_model(model))
         options = ProviderCallOptions(
             model=name,
             tools=self.registry.definitions if tools is None else tuple(tools),
@@ -271,27 +271,23 @@ class Conversation:
         if context.screen is not None and (injected := context.injected()):
             self.history.append(injected)
         embedded = self._embedded_reader(options.tools) if self.embedded_calls else None
-        return Inference(client, context, options, self._record_call, embedded, source, ended, executor)
+        return ModelCall(client, context, options, self._record_call, embedded, source, ended, executor)
 
-    def _record_call(self, inference: Inference) -> None:
+    def _record_call(self, model_call: ModelCall) -> None:
         self.refresh_turn()
-        entry = self._record.entry(inference, self._ids)
+        entry = self._record.entry(model_call, self._ids)
         if type(entry) is ModelOutputEntry:
             # Before the output, so that its calls are never in the log without the request (law L11).
-            executor = inference.executor or self.executor
-            find_tool = executor.registry.get
-            for_approval = [
-                part.tool_call_id
-                for part in entry.content
-                if type(part) is ToolCallRequest and executor.needs_approval(find_tool(part.tool_name), part)
-            ]
+            executor = model_call.executor or self.executor
+            calls = [part for part in entry.content if type(part) is ToolCallRequest]
+            for_approval = executor.calls_for_approval(calls) if calls else ()
             if for_approval:
-                request_approval(self.history, for_approval, inference.source)
+                request_approval(self.history, for_approval, model_call.source)
         self.history.append(entry)
 
     def call_model_sync(self, **options: Any) -> ModelOutputEntry:
         """`call_model` from code that does not await."""
-        return run_blocking(self.call_model(**options))
+        return run_sync(self.call_model(**options))
 
     # The tools.
 
@@ -311,7 +307,8 @@ class Conversation:
             states = list(turn.open_calls.values())
         else:
             states = [
-                turn.open_calls.get(call.tool_call_id) or state_of(call, self.history.effective) for call in calls
+                turn.open_calls.get(call.tool_call_id) or find_call_state(call, self.history.effective)
+                for call in calls
             ]
         to_answer = [state for state in states if not state.is_answered]
         if not to_answer:
@@ -335,11 +332,11 @@ class Conversation:
     def call_runner(self, executor: ToolExecutor, round: int, source: str = "") -> CallRunner:  # noqa: A002 - as in the design
         """What runs calls of this conversation with the tools of `executor`."""
         provider = self._provider if self._provider is not None else self._own_client
-        return CallRunner(self.history, executor, self._key, round, source, self._asked or None, provider)
+        return CallRunner(self.history, executor, self._key, round, source, self._model or None, provider)
 
     def execute_tool_calls_sync(self, calls: Sequence[ToolCallRequest] | None = None) -> list[ToolCallResult]:
         """`execute_tool_calls` from code that does not await."""
-        return run_blocking(self.execute_tool_calls(calls))
+        return run_sync(self.execute_tool_calls(calls))
 
     # Tokens.
 
@@ -353,13 +350,13 @@ class Conversation:
         """How many tokens the conversation takes now."""
         return self._ledger.context_tokens(self.history.snapshot())
 
-    def on_compaction(self, subscriber: Subscriber) -> Callable[[], None]:
+    def on_compaction(self, callback: CompactionCallback) -> Callable[[], None]:
         """Be told when the conversation outgrows `token_limit`; call what this returns to be told no more."""
-        self._subscribers.append(subscriber)
+        self._compaction_callbacks.append(callback)
 
         def unsubscribe() -> None:
-            if subscriber in self._subscribers:
-                self._subscribers.remove(subscriber)
+            if callback in self._compaction_callbacks:
+                self._compaction_callbacks.remove(callback)
 
         return unsubscribe
 
@@ -368,19 +365,19 @@ class Conversation:
         if self.token_limit is None or (tokens := self.tokens) <= self.token_limit:
             return None
         event = CompactionNeeded(tokens, self.token_limit)
-        for subscriber in tuple(self._subscribers):
+        for callback in tuple(self._compaction_callbacks):
             try:
-                told = subscriber(self, event)
+                told = callback(self, event)
                 if inspect.isawaitable(told):
                     await told
             except Exception:
                 logger.exception("[%s] a subscriber of compaction failed; the turn goes on", self.id or "memory")
         return event
 
-    def adopt(self, source: ToolSource) -> None:
+    def close_with(self, source: ToolSource) -> None:
         """Close a source of tools that somebody uses on this conversation, an agent for instance, along with its own."""
-        if source not in self._adopted.sources:
-            self._adopted.add(source)
+        if source not in self._extra_sources.sources:
+            self._extra_sources.add(source)
 
     async def aclose(self) -> None:
         """Let go of connections, tools and the store, as far as they are this conversation's own."""
@@ -388,7 +385,7 @@ class Conversation:
             try:
                 await self.registry.aclose()
             finally:
-                await self._adopted.aclose()
+                await self._extra_sources.aclose()
             if self._own_client is not None:
                 await self._own_client.aclose()
         finally:
@@ -405,7 +402,7 @@ class Conversation:
 
     def close(self) -> None:
         """`aclose` from code that does not await."""
-        run_blocking(self.aclose())
+        run_sync(self.aclose())
 
     def __enter__(self) -> Self:
         return self
@@ -421,11 +418,11 @@ class Conversation:
     def refresh_turn(self) -> Turn:
         """Take in what was appended since we last looked, and say where the turn stands."""
         snapshot = self.history.snapshot()
-        if snapshot.version == self._followed:
+        if snapshot.version == self._seen_version:
             return self._turn
         turn, is_rolled_back = self._turn, False
-        for entry in snapshot.since(self._followed):
-            turn = turn.after(entry)
+        for entry in snapshot.since(self._seen_version):
+            turn = turn.apply(entry)
             if isinstance(entry, ModelOutputEntry):
                 # Even of what is rolled back: the log keeps it, and a rollback may bring it back.
                 self._ids.update(turn.open_calls)
@@ -433,7 +430,7 @@ class Conversation:
             elif isinstance(entry, RollbackEntry):
                 is_rolled_back = True
         self._turn = Turn.of(snapshot) if is_rolled_back else turn
-        self._followed = snapshot.version
+        self._seen_version = snapshot.version
         return self._turn
 
     def _rendered(self, options: LiveContextOptions | None = None) -> LiveContext:
@@ -446,23 +443,23 @@ class Conversation:
 
         return EmbeddedCalls(tools, id_seed=str(self.history.version))
 
-    def _whom(self, asked: str | ProviderClient) -> tuple[ProviderClient, str]:
+    def _resolve_model(self, model_or_client: str | ProviderClient) -> tuple[ProviderClient, str]:
         """The client to ask, and the name of the model to ask it for."""
-        if not isinstance(asked, str):
-            return asked, asked.name
+        if not isinstance(model_or_client, str):
+            return model_or_client, model_or_client.name
         if self._provider is not None:
-            return self._provider, asked
+            return self._provider, model_or_client
         if self._own_client is None:
             from antiphon.providers.router import ProviderRouter
 
             self._own_client = ProviderRouter.from_environment()
-        if not asked:
+        if not model_or_client:
             from antiphon.providers.default_model import default_model
 
-            asked = self._asked = default_model(os.environ).model
-        return self._own_client, asked
+            model_or_client = self._model = default_model(os.environ).model
+        return self._own_client, model_or_client
 
-    def _opened(
+    def _open_history(
         self, history: AgentHistory | None, store: str | Path | HistoryStore | None, resume: str | None, title: str
     ) -> AgentHistory:
         if history is not None:

@@ -1,39 +1,38 @@
-"""`ToolLoop`: rounds of a model and its tools until there is nothing left to call, with bounds, and streamed as it happens.
+"""`ToolLoop`: runs turns: model and tools in rounds, within bounds, streamed as events.
 
-The turn is played by a task of its own (`TurnRunner`), which puts events into an inbox; `stream` hands them on. So several tools
-can tell of their progress at once, a slow reader does not slow a tool down, and an interruption is one thing: that task is
-cancelled. It is cancelled when `interrupt` is called, when whoever reads the stream stops reading or is cancelled (Ctrl-C), and
-when something new is said while the turn is still being played, be it through another `ToolLoop` of the same conversation.
+The turn runs in a task of its own (`TurnRunner`) that puts events into a queue; `stream` yields them. So tools report progress
+in parallel and a slow reader does not block them. An interruption cancels that task: by `interrupt`, by a reader that stops or
+is cancelled (Ctrl-C), or by a new message to the same conversation.
 
-Calls that need a person suspend the turn. `approve`, `deny` and `edit` append what was decided, and `resume` goes on, in this
-process or in any later one: all that is known of the turn is in the log.
+Calls that need approval suspend the turn. `approve`, `deny` and `edit` record decisions; `resume` continues, in any process.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from antiphon.conversation.agent import CHANNEL, Agent, AgentStage, RouteFunction
+from antiphon.conversation.agent import AGENT_CHANNEL, Agent, AgentTeam, RouteFunction
 from antiphon.conversation.approval import Decision, decide
-from antiphon.conversation.blocking import run_blocking
-from antiphon.conversation.bounds import Bounds
 from antiphon.conversation.conversation import Conversation
 from antiphon.conversation.events import EndReason, LoopEvent, LoopFinished
-from antiphon.conversation.message import message
-from antiphon.conversation.playing import Playing
-from antiphon.conversation.stage import Stage
-from antiphon.conversation.turn_runner import TurnRunner
+from antiphon.conversation.message import make_entry
+from antiphon.conversation.sync import run_sync
+from antiphon.conversation.turn import Bounds
+from antiphon.conversation.turn_runner import Participants, TurnRunner
 from antiphon.errors import ConversationError
 from antiphon.history import ModelInputEntry, ModelOutputEntry, TokenUsage
 from antiphon.parts import InputPart, ToolCallRequest
 from antiphon.providers.call import ModelCallFailed
 from antiphon.tools.call_runner import OnInterrupt
+
+if TYPE_CHECKING:
+    from antiphon.conversation.turn_runner import TurnRunner
 
 
 class LoopResult(Struct, frozen=True):
@@ -84,43 +83,39 @@ class ToolLoop:
         self.chat = chat
         self.bounds = bounds or Bounds(**limits)
         self._on_interrupt: OnInterrupt = on_interrupt
-        self._stage = AgentStage(chat, agents) if agents else Stage(chat)
+        self._participants = AgentTeam(chat, agents) if agents else Participants(chat)
         self._route = route
         self._max_hand_overs = max_hand_overs
 
     async def stream(
         self, *content: InputPart | str, steps: int | None = None, spent: float = 0.0
-    ) -> AsyncIterator[LoopEvent]:
+    ) -> AsyncGenerator[LoopEvent, None]:
         """Say something and hear what happens, up to one `LoopFinished`. With nothing to say, go on where the turn stands.
 
         A failed call of the model is told as `LoopFinished("failed")`; a tool's failure is told to the model. With `steps`, it
         stops after so many calls of the model or runs of the calls of one output (`LoopFinished("stepped")`); `spent` is how
         many seconds the turn was played before, for its time budget.
         """
-        inbox = _Inbox()
-        async with self._playing(content, inbox.put, steps, spent) as playing:
-            loose = self.chat.on_compaction(lambda _, event: inbox.put(event))
-            playing.task.add_done_callback(inbox.close)
+        events = _EventQueue()
+        async with self._start_turn(content, events.put, steps, spent) as active_turn:
+            loose = self.chat.on_compaction(lambda _, event: events.put(event))
+            active_turn.task.add_done_callback(events.close)
             try:
-                async for event in inbox:
+                async for event in events:
                     yield event
-                if (finished := self._end_of(playing)) is not None:
+                if (finished := self._result_event(active_turn)) is not None:
                     yield finished
-                await playing.over()
+                await active_turn.wait()
             finally:
                 loose()
 
-    def resume(self, *, steps: int | None = None, spent: float = 0.0) -> AsyncIterator[LoopEvent]:
+    def resume(self, *, steps: int | None = None, spent: float = 0.0) -> AsyncGenerator[LoopEvent, None]:
         """Go on with the turn: after a crash, a decision, a failure. If it is over, this only says so."""
         return self.stream(steps=steps, spent=spent)
 
     async def run(self, *content: InputPart | str) -> LoopResult:
-        """Say something and get how the turn ended. Raises `ModelCallFailed` if no provider answered."""
-        async with self._playing(content, None) as playing:
-            await asyncio.wait((playing.task,))
-            finished = self._end_of(playing)
-            await playing.over()
-        assert finished is not None, "a stream ends with LoopFinished"
+        """Run a turn and return its result. Raises `ModelCallFailed` if no provider answered."""
+        finished = await self.run_to_end(*content)
         if finished.error is not None:
             raise ModelCallFailed(finished.error, self.chat.report)
         return LoopResult(
@@ -132,19 +127,45 @@ class ToolLoop:
             self.pending if finished.reason == "approval" else (),
         )
 
+    async def run_to_end(
+        self,
+        *content: InputPart | str,
+        on_event: Callable[[LoopEvent], None] | None = None,
+        steps: int | None = None,
+        spent: float = 0.0,
+    ) -> LoopFinished:
+        """Run a turn (or continue it, without content) and return its last event, a failed call of the model included.
+
+        `on_event` is called with every event; if it raises, the turn is interrupted. Other arguments as for `stream`.
+        """
+        finished: LoopFinished | None = None
+        if on_event is None:
+            async with self._start_turn(content, None, steps, spent) as active_turn:
+                await asyncio.wait((active_turn.task,))
+                finished = self._result_event(active_turn)
+                await active_turn.wait()
+        else:
+            async with aclosing(self.stream(*content, steps=steps, spent=spent)) as events:
+                async for event in events:
+                    on_event(event)
+                    if isinstance(event, LoopFinished):
+                        finished = event
+        assert finished is not None, "a stream ends with LoopFinished"
+        return finished
+
     def run_sync(self, *content: InputPart | str) -> LoopResult:
         """`run` from code that does not await."""
-        return run_blocking(self.run(*content))
+        return run_sync(self.run(*content))
 
     async def interrupt(self) -> bool:
         """End the turn that is being played, keeping what was said; False if none is. Returns when all is in order."""
-        playing = self.chat.playing
-        if playing is None or playing.task.done():
+        active_turn = self.chat.active_turn
+        if active_turn is None or active_turn.task.done():
             return False
-        task = playing.task
+        task = active_turn.task
         if task.get_loop() is not asyncio.get_running_loop():
             raise ConversationError("a turn of this conversation is being played in another thread; interrupt it there")
-        playing.is_interrupted = True
+        active_turn.is_interrupted = True
         task.cancel()
         await asyncio.wait([task])
         return True
@@ -152,7 +173,7 @@ class ToolLoop:
     @property
     def pending(self) -> tuple[ToolCallRequest, ...]:
         """The calls that wait for a person: as the log says, or as the tools of this process do."""
-        return TurnRunner(self._stage, self.bounds, None).plan().pending_calls
+        return TurnRunner(self._participants, self.bounds, None).plan().pending_calls
 
     def approve(self, tool_call_id: str, reason: str = "") -> None:
         """Allow a call. It runs when the turn is resumed."""
@@ -171,67 +192,70 @@ class ToolLoop:
         decide(self.chat.history, *decisions)
 
     @asynccontextmanager
-    async def _playing(
+    async def _start_turn(
         self,
         content: Sequence[InputPart | str],
         emit: Callable[[LoopEvent], None] | None,
         steps: int | None = None,
         spent: float = 0.0,
-    ) -> AsyncIterator[Playing]:
+    ) -> AsyncIterator[ActiveTurn]:
         """Begin the turn, as a task of its own. Whoever leaves before it is over interrupts it."""
-        question = message("user", content) if content else None
+        question = make_entry("user", content) if content else None
         while await self.interrupt():  # again, if somebody else began to speak meanwhile
             pass
-        runner = TurnRunner(self._stage, self.bounds, emit, self._on_interrupt, steps=steps, spent=spent)
+        runner = TurnRunner(self._participants, self.bounds, emit, self._on_interrupt, steps=steps, spent=spent)
         if isinstance(question, ModelInputEntry):
             runner.start(question)
-        playing = self.chat.playing = Playing(runner)
-        playing.task = task = asyncio.ensure_future(self._play(playing))
+        active_turn = self.chat.active_turn = ActiveTurn(runner)
+        active_turn.task = task = asyncio.ensure_future(self._run_turn(active_turn))
         try:
-            yield playing
+            yield active_turn
         finally:
             if not task.done():
                 task.cancel()
                 await asyncio.wait([task])
-            if self.chat.playing is playing:
-                self.chat.playing = None
+            if self.chat.active_turn is active_turn:
+                self.chat.active_turn = None
 
-    async def _play(self, playing: Playing) -> None:
-        runner = playing.runner
+    async def _run_turn(self, active_turn: ActiveTurn) -> None:
+        runner = active_turn.runner
         try:
             reason = await runner.run()
             while reason == "answered" and self._hand_over(runner):
                 reason = await runner.run()
-            playing.finished = self._finished(reason)
+            active_turn.finished = self._finished(reason)
         except ModelCallFailed as failure:
             runner.close_calls("the answer that asked for it was cut off")
-            playing.finished = self._finished("failed", failure)
+            active_turn.finished = self._finished("failed", failure)
         except asyncio.CancelledError:
-            playing.finished = self._cut(runner)
-            if not playing.is_interrupted:
+            active_turn.finished = self._finish_interrupted(runner)
+            if not active_turn.is_interrupted:
                 raise
 
-    def _end_of(self, playing: Playing) -> LoopFinished | None:
+    def _result_event(self, active_turn: ActiveTurn) -> LoopFinished | None:
         """How the turn ended; None if something went wrong in it that is not an event."""
-        if playing.finished is None and playing.is_cut:  # before its first step
-            playing.finished = self._cut(playing.runner)
-        return playing.finished
+        if active_turn.finished is None and active_turn.was_interrupted:  # before its first step
+            active_turn.finished = self._finish_interrupted(active_turn.runner)
+        return active_turn.finished
 
-    def _cut(self, runner: TurnRunner) -> LoopFinished:
+    def _finish_interrupted(self, runner: TurnRunner) -> LoopFinished:
         runner.finish_interrupted()
         return self._finished("interrupted")
 
     def _hand_over(self, runner: TurnRunner) -> bool:
         """Ask the route who is next and begin with it, or note that it leads on for too long; False if nobody is next."""
-        stage = self._stage
-        if self._route is None or not isinstance(stage, AgentStage) or (chosen := stage.routed(self._route)) is None:
+        participants = self._participants
+        if self._route is None or not isinstance(participants, AgentTeam):
             return False
-        agent, words = chosen
-        if stage.hand_overs >= self._max_hand_overs:
+        chosen = participants.route_next(self._route)
+        if chosen is None:
+            return False
+        agent, text = chosen
+        if participants.hand_overs >= self._max_hand_overs:
             runner.record_end("max_hand_overs")
         else:
-            stage.take_stage(agent)
-            runner.start(ModelInputEntry.of(words, channel=CHANNEL))
+            participants.activate(agent)
+            runner.start(ModelInputEntry.of(text, channel=AGENT_CHANNEL))
         return True
 
     def _finished(self, reason: EndReason, failure: ModelCallFailed | None = None) -> LoopFinished:
@@ -240,7 +264,7 @@ class ToolLoop:
         return LoopFinished(reason, text, turn.rounds, turn.usage, failure.error if failure else None)
 
 
-class _Inbox:
+class _EventQueue:
     """Events from the task that plays to whoever reads; closed when that task is done."""
 
     def __init__(self) -> None:
@@ -260,7 +284,7 @@ class _Inbox:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def __aiter__(self) -> _Inbox:
+    def __aiter__(self) -> _EventQueue:
         return self
 
     async def __anext__(self) -> LoopEvent:
@@ -271,3 +295,26 @@ class _Inbox:
             await self._waiter
             self._waiter = None
         return self._events.popleft()
+
+
+class ActiveTurn:
+    """The task that plays a turn, how it ended, and whether somebody interrupted it on purpose."""
+
+    __slots__ = ("finished", "is_interrupted", "runner", "task")
+
+    task: asyncio.Task[None]
+
+    def __init__(self, runner: TurnRunner) -> None:
+        self.runner = runner
+        self.finished: LoopFinished | None = None
+        self.is_interrupted = False
+
+    @property
+    def was_interrupted(self) -> bool:
+        """Whether the task was interrupted before it could put anything in order."""
+        return self.task.cancelled() and self.is_interrupted
+
+    async def wait(self) -> None:
+        """Wait for the task, and raise what went wrong in it that is not an event."""
+        if not self.was_interrupted:
+            await self.task

@@ -35,14 +35,14 @@ _CHANGING = frozenset({RollbackEntry, CompactionEntry})
 _CHANGING_SUMMARISED = _CHANGING | {ToolCallResultsEntry}
 
 
-def role_named(role: str) -> ContextEntryRole:
+def parse_role(role: str) -> ContextEntryRole:
     """The role by our name or by the providers'."""
     if role not in ROLES and role not in list(ContextEntryRole):
         raise ConversationError(f"there is no role {role!r}; there are {', '.join(ROLES)}")
     return ROLES[role] if role in ROLES else ContextEntryRole(role)
 
 
-def message(role: str, content: Sequence[Any]) -> HistoryEntry:
+def make_entry(role: str, content: Sequence[Any]) -> HistoryEntry:
     """What `role` says, as an entry. Strings become text; a single entry is taken as it is."""
     if len(content) == 1 and isinstance(content[0], HistoryEntry):
         return content[0]

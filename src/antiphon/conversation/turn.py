@@ -1,22 +1,23 @@
-"""`Turn`: where a turn stands, read off the log and nothing else.
+"""`Turn`: the state of a turn, folded from the log; its rounds; and `Bounds`, the limits of a turn (law L8).
 
-A turn begins with an input and goes on in rounds: an output, and the results of its calls. Whoever drives a turn, the process
-that began it or another one after a crash, asks the `Turn` what is to be done next, does it, and appends what came of it. So
-going on is the same as resuming, and resuming twice is resuming once.
+A turn starts with an input and continues in rounds: an output, then the results of its calls. `Turn.apply` takes one entry, at
+constant cost; `Turn.of` folds what the log has since the last turn started. Nothing depends on memory, so continuing a turn and
+resuming it after a crash are the same.
 
-A turn is a fold over entries: `after` looks at one entry and costs the same whatever came before. `Turn.of` folds what the
-log has since the last turn began, and counts on nothing that is only in memory.
-
-A question begins a turn unless calls are open: what a tool, or somebody else, says before they have their results is part of the
-turn that waits for them, so nobody can make a turn endless by asking within it.
+An input starts a turn only if no calls are open: anything added before they have results belongs to the turn that waits for
+them. Past a bound, the model gets one last call without tools, so that it answers with what it has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from antiphon.conversation.parts_tracker import FAILED
+from msgspec import Struct
+
+from antiphon.conversation.events import EndReason
+from antiphon.conversation.model_call import FAILED
+from antiphon.errors import ConversationError
 from antiphon.history import (
     AgentHistory,
     AgentHistorySnapshot,
@@ -24,18 +25,21 @@ from antiphon.history import (
     DebugLogEntry,
     HistoryEntry,
     HumanDecisionEntry,
+    LiveContextInjectedEntry,
     ModelInputEntry,
     ModelOutputEntry,
+    RollbackEntry,
     SetSystemInstructionEntry,
     TokenUsage,
     ToolCallFinishedEntry,
     ToolCallResultsEntry,
     ToolCallStartedEntry,
 )
+from antiphon.history.snapshot import EffectiveSpans, effective_entries
 from antiphon.parts import ToolCallRequest, ToolExecutionStatus
 from antiphon.tools.call_runner import CallState
 
-AGENT_SOURCE = "agent:"
+AGENT_PREFIX = "agent:"
 """How the source of an entry begins that an agent made; its name follows."""
 
 
@@ -68,18 +72,18 @@ class Turn:
     def of(cls, snapshot: AgentHistorySnapshot) -> Turn:
         """The standing of the last turn of a history."""
         turn = cls()
-        for entry in snapshot.effective.since(_last_beginning(snapshot.effective)):
-            turn = turn.after(entry)
+        for entry in snapshot.effective.since(_find_turn_start(snapshot.effective)):
+            turn = turn.apply(entry)
         return turn
 
-    def after(self, entry: HistoryEntry) -> Turn:
+    def apply(self, entry: HistoryEntry) -> Turn:
         """The standing once `entry` is appended: this turn gone on, or a new one."""
         kind = type(entry)
         said: Any = entry
         if kind is ModelOutputEntry:
-            self._answered(said)
+            self._apply_output(said)
         elif kind is ToolCallResultsEntry:
-            self._resulted(said)
+            self._apply_results(said)
         elif kind is ToolCallStartedEntry:
             if open_call := self.open_calls.get(said.tool_call_id):
                 open_call.started = said
@@ -92,8 +96,8 @@ class Turn:
             if open_call := self.open_calls.get(said.tool_call_id):
                 open_call.decision = said
         elif kind is DebugLogEntry:
-            self.ended = why_ended(entry) or self.ended
-        elif kind is ModelInputEntry and is_question(entry) and not self.open_calls:
+            self.ended = end_reason(entry) or self.ended
+        elif kind is ModelInputEntry and starts_turn(entry) and not self.open_calls:
             return Turn(said)
         return self
 
@@ -111,7 +115,7 @@ class Turn:
             return self.input is not None
         return self.has_calls or self.output.stop_reason in ("paused", "malformed_call", FAILED)
 
-    def _answered(self, entry: ModelOutputEntry) -> None:
+    def _apply_output(self, entry: ModelOutputEntry) -> None:
         self.output = entry
         self.rounds += 1
         self.ended = ""
@@ -119,7 +123,7 @@ class Turn:
             if metadata.usage is not None:
                 self.usage += metadata.usage
             if metadata.extra is not None:
-                self.ended = why_ended(entry)
+                self.ended = end_reason(entry)
         calls = entry.tool_calls
         self.open_calls = {call.tool_call_id: CallState(call) for call in calls}
         if self._approval_requested:
@@ -136,8 +140,8 @@ class Turn:
             if open_call := self.open_calls.get(call_id):
                 open_call.approval_requested = True
 
-    def _resulted(self, entry: ToolCallResultsEntry) -> None:
-        self.ended = why_ended(entry) if entry.metadata is not None else ""
+    def _apply_results(self, entry: ToolCallResultsEntry) -> None:
+        self.ended = end_reason(entry) if entry.metadata is not None else ""
         succeeded = False
         seen: list[tuple[Any, ...]] = []
         for result in entry.results:
@@ -153,18 +157,18 @@ class Turn:
             self._seen = seen
 
 
-def why_ended(entry: HistoryEntry) -> str:
+def end_reason(entry: HistoryEntry) -> str:
     """Why a turn was ended with this entry, if it was."""
     metadata = entry.metadata
     return str(metadata.extra.get("ended", "")) if metadata is not None and metadata.extra else ""
 
 
-def is_question(entry: HistoryEntry) -> bool:
+def starts_turn(entry: HistoryEntry) -> bool:
     """Whether an entry is an input that begins a turn; what an operator adds in mid-turn does not."""
     return isinstance(entry, ModelInputEntry) and entry.channel not in ("system", "developer")
 
 
-def state_of(call: ToolCallRequest, entries: Iterable[HistoryEntry]) -> CallState:
+def find_call_state(call: ToolCallRequest, entries: Iterable[HistoryEntry]) -> CallState:
     """How a call stands that is not open in the last turn."""
     turn, state = Turn(), CallState(call)
     turn.open_calls[call.tool_call_id] = state
@@ -174,7 +178,7 @@ def state_of(call: ToolCallRequest, entries: Iterable[HistoryEntry]) -> CallStat
                 if result.tool_call_id == call.tool_call_id:
                     state.result, state.is_answered = result, True
         elif isinstance(entry, _CALL_MARKS):
-            turn.after(entry)
+            turn.apply(entry)
     return state
 
 
@@ -183,19 +187,19 @@ def last_own_instruction(history: AgentHistory) -> SetSystemInstructionEntry | N
     for entry in reversed(history.snapshot().effective):
         if isinstance(entry, SetSystemInstructionEntry):
             source = entry.metadata.source if entry.metadata else ""
-            if not source.startswith(AGENT_SOURCE):
+            if not source.startswith(AGENT_PREFIX):
                 return entry
     return None
 
 
-def _last_beginning(effective: Sequence[HistoryEntry]) -> int:
+def _find_turn_start(effective: Sequence[HistoryEntry]) -> int:
     """Where the last question stands that found every call answered."""
     question: int | None = None
     answered: set[str] = set()
     for index in range(len(effective) - 1, -1, -1):
         entry = effective[index]
         if question is None:
-            question = index if is_question(entry) else None
+            question = index if starts_turn(entry) else None
         elif isinstance(entry, ToolCallResultsEntry):
             answered.update(result.tool_call_id for result in entry.results)
         elif isinstance(entry, ModelOutputEntry):
@@ -204,3 +208,186 @@ def _last_beginning(effective: Sequence[HistoryEntry]) -> int:
             question = None
             answered.clear()
     return question or 0
+
+
+class Bounds(Struct, frozen=True, kw_only=True):
+    """How far a turn may go. `max_rounds` rounds of calls, `max_failed_rounds` in a row without a call that succeeded,
+    `max_repeats` times the same calls with the same results; and budgets for the turn: tokens, seconds, calls."""
+
+    max_rounds: int = 5
+    max_failed_rounds: int = 2
+    max_repeats: int = 2
+    tokens: int | None = None
+    seconds: float | None = None
+    calls: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("max_rounds", "max_failed_rounds", "max_repeats", "tokens", "calls"):
+            minimum = 0 if name == "max_repeats" else 1  # 0 repeats: they are not looked for
+            value = getattr(self, name)
+            if value is not None and value < minimum:
+                raise ConversationError(f"{name} must be at least {minimum}, and it is {value}")
+        if self.seconds is not None and self.seconds <= 0:
+            raise ConversationError(f"seconds must be above 0, and it is {self.seconds}")
+
+    def exceeded(self, turn: Turn, seconds: float) -> EndReason | None:
+        """The bound that a turn has come to, if it has."""
+        if turn.rounds >= self.max_rounds:
+            return "max_rounds"
+        if turn.failed_rounds >= self.max_failed_rounds:
+            return "failed_rounds"
+        if turn.repeats >= self.max_repeats > 0:
+            return "repeated_calls"
+        if self.tokens is not None and turn.usage.total >= self.tokens:
+            return "token_budget"
+        if self.calls is not None and turn.calls >= self.calls:
+            return "call_budget"
+        if self.seconds is not None and seconds >= self.seconds:
+            return "time_budget"
+        return None
+
+    def notice(self, reason: EndReason, turn: Turn) -> str:
+        """What the model is told of the bound."""
+        said = {
+            "max_rounds": f"All {self.max_rounds} rounds of tool calls are used.",
+            "failed_rounds": f"{turn.failed_rounds} rounds in a row brought no tool call to success.",
+            "repeated_calls": "The same calls were made again and again with the same results.",
+            "token_budget": f"The budget of {self.tokens} tokens is used.",
+            "time_budget": f"The budget of {self.seconds:g} seconds is used." if self.seconds else "",
+            "call_budget": f"The budget of {self.calls} tool calls is used.",
+        }[reason]
+        return f"{said} No tool can be called any more in this turn: answer now with what you have, and say what is missing."
+
+
+class Round(Struct, frozen=True, kw_only=True):
+    """One round of one turn. `entries` are sequence numbers; `ended` says why the turn ended here, if not by an answer."""
+
+    turn: int
+    number: int
+    entries: tuple[int, ...]
+    model: str = ""
+    agent: str = ""
+    calls: tuple[str, ...] = ()
+    failed_calls: int = 0
+    seconds: float = 0.0
+    usage: TokenUsage = TokenUsage()
+    ended: str = ""
+
+
+class EntryPosition(NamedTuple):
+    """The turn and round of an entry. Both count from 1; round 0 is before the first output, turn 0 before the first question."""
+
+    turn: int
+    round: int
+
+
+class _Positions:
+    """Assigns a position to one entry after the other."""
+
+    def __init__(self) -> None:
+        self.current = EntryPosition(0, 0)
+        self._turn = Turn()
+
+    def add(self, entry: HistoryEntry) -> EntryPosition:
+        turn = self._turn
+        self._turn = turn.apply(entry)
+        if self._turn is not turn:
+            self.current = EntryPosition(self.current.turn + 1, 0)
+        elif isinstance(entry, ModelOutputEntry):
+            self.current = EntryPosition(self.current.turn, self.current.round + 1)
+        elif isinstance(entry, LiveContextInjectedEntry) or (
+            isinstance(entry, ApprovalRequestedEntry) and not turn.open_calls
+        ):  # it is written for the output that follows
+            return EntryPosition(self.current.turn, self.current.round + 1)
+        return self.current
+
+
+class TurnIndex:
+    """The position of every entry of a growing log. What was rolled back keeps the position it had."""
+
+    def __init__(self) -> None:
+        self._entries: list[EntryPosition] = []
+        self._spans = EffectiveSpans()
+        self._positions = _Positions()
+
+    @property
+    def turn(self) -> int:
+        """The number of the current turn."""
+        return self._positions.current.turn
+
+    def __getitem__(self, sequence_number: int) -> EntryPosition:
+        return self._entries[sequence_number - 1]
+
+    def update(self, snapshot: AgentHistorySnapshot) -> None:
+        """Add the entries appended since the last update."""
+        for entry in snapshot.entries.since(len(self._entries)):
+            if isinstance(entry, RollbackEntry):
+                self._spans.roll_back(entry.sequence_number, entry.to, entry.kept)
+                self._positions = _Positions()
+                for kept in effective_entries(snapshot.entries, self._spans.at(entry.sequence_number)):
+                    self._positions.add(kept)
+                self._entries.append(self._positions.current)
+            else:
+                self._entries.append(self._positions.add(entry))
+
+
+def rounds_of(snapshot: AgentHistorySnapshot, *, effective: bool = True) -> list[Round]:
+    """The rounds of a history, oldest first; with `effective=False`, rounds that were rolled back too."""
+    positions = _Positions()
+    current = positions.current
+    rounds: list[Round] = []
+    entries: list[HistoryEntry] = []
+    early: list[HistoryEntry] = []
+    for entry in snapshot.effective if effective else snapshot.entries:
+        position = positions.add(entry)
+        if position != positions.current:
+            early.append(entry)  # belongs to the next output if that follows directly
+            continue
+        if position.round == 0 or position == current:
+            entries += early
+            early = []
+        if position != current:
+            if entries:
+                rounds.append(_round(current, entries))
+            current, entries = position, early
+        entries.append(entry)
+        early = []
+    entries += early
+    if entries:
+        rounds.append(_round(current, entries))
+    return rounds
+
+
+def _round(position: EntryPosition, entries: Iterable[HistoryEntry]) -> Round:
+    model = agent = ended = ""
+    calls: tuple[str, ...] = ()
+    failed = 0
+    seconds = 0.0
+    usage = TokenUsage()
+    numbers: list[int] = []
+    for entry in entries:
+        numbers.append(entry.sequence_number)
+        if entry.metadata is not None and entry.metadata.duration:
+            seconds += entry.metadata.duration
+        ended = end_reason(entry) or ended
+        if isinstance(entry, ModelOutputEntry):
+            calls = tuple(call.tool_name for call in entry.tool_calls)
+            if entry.origin:
+                model = "/".join(filter(None, (entry.origin.provider, entry.origin.model)))
+            if entry.metadata:
+                agent = entry.metadata.source.removeprefix("agent:")
+                usage = entry.metadata.usage or usage
+        elif isinstance(entry, ToolCallResultsEntry):
+            failed += sum(result.status is not ToolExecutionStatus.SUCCESS for result in entry.results)
+    return Round(
+        turn=position.turn,
+        number=position.round,
+        entries=tuple(numbers),
+        model=model,
+        agent=agent,
+        calls=calls,
+        failed_calls=failed,
+        seconds=seconds,
+        usage=usage,
+        ended=ended,
+    )

@@ -1,18 +1,12 @@
-"""`TurnRunner`: runs one turn to its end, from wherever the log says it stands.
+"""`TurnRunner`: runs one turn to its end, from whatever state the log has.
 
-The whole of it is one loop: are there calls without results, run them (see `CallRunner`); is the model to be asked, ask it; else
-the turn is over. Each step appends what it did before the next one looks, so a runner that is killed anywhere is followed by
-another that continues from the log.
+It is one loop: if calls are open, run them (`CallRunner`); if the model must be called, call it; else the turn is over. Each
+step is in the log before the next one, so after a crash another runner continues from there.
 
-An interruption is a cancellation. What was said is kept and marked, running tools are cancelled or awaited, every call gets a
-result that says what became of it, and the turn is over: the history is as valid as after any other turn. An interruption
-that finds nothing to mark leaves a note, so that the turn is over in the log too.
+An interruption is a cancellation: the partial answer is kept and marked, running tools are cancelled or awaited, and every call
+gets a result. `Participants` provides model, tools and executor of each round; `AgentTeam` and graph nodes override it.
 
-The fast path: models and tools that never wait are not made to. The runner yields to the event loop by itself, after each
-round if there is a listener and every hundredth of a second if there is none; and events without a listener are not made.
-
-An engine that runs each step by itself, on whatever machine, gives a number of `steps`: one call of the model, or the calls of
-one output, is a step. The runner stops after the last of them and leaves the turn as it is.
+Fast path: without a listener no events are made, and the runner yields to the event loop at most every 10 ms.
 """
 
 from __future__ import annotations
@@ -26,7 +20,6 @@ from typing import Any
 
 from msgspec import structs
 
-from antiphon.conversation.bounds import Bounds
 from antiphon.conversation.conversation import Conversation
 from antiphon.conversation.events import (
     AgentSwitched,
@@ -43,10 +36,8 @@ from antiphon.conversation.events import (
     ToolCallProgress,
     ToolCallStarted,
 )
-from antiphon.conversation.inference import Inference
-from antiphon.conversation.parts_tracker import INTERRUPTED
-from antiphon.conversation.stage import Stage
-from antiphon.conversation.turn import Turn
+from antiphon.conversation.model_call import INTERRUPTED, ModelCall
+from antiphon.conversation.turn import Bounds, Turn
 from antiphon.history import (
     ApprovalRequestedEntry,
     DebugLogEntry,
@@ -61,17 +52,65 @@ from antiphon.history import (
     ToolCallStartedEntry,
 )
 from antiphon.parts import Refusal, Text, Thinking, ToolCallRequest, ToolCallResult, ToolExecutionStatus
+from antiphon.providers.client import ProviderClient
 from antiphon.tools.call_runner import CallPlan, CallRunner, OnInterrupt, close_calls
-from antiphon.tools.outcome import CallOutcome
+from antiphon.tools.executor import CallOutcome, ToolExecutor
 from antiphon.tools.tool import Tool
 from antiphon.wire.delta import PartDelta, PartStarted
-from antiphon.wire.request import ToolChoice
+from antiphon.wire.request import ToolChoice, ToolDefinition
+
+
+class Participants:
+    """The conversation's own model and tools."""
+
+    def __init__(self, chat: Conversation) -> None:
+        self.chat = chat
+
+    @property
+    def source(self) -> str:
+        """Who speaks, for the log; empty if that is nobody in particular."""
+        return ""
+
+    @property
+    def model(self) -> str | ProviderClient | None:
+        """Who is asked in the next round; None for the conversation's own."""
+        return None
+
+    @property
+    def executor(self) -> ToolExecutor:
+        """Who runs the calls of the last output."""
+        return self.chat.executor
+
+    @property
+    def next_executor(self) -> ToolExecutor:
+        """Who runs the calls of the next output."""
+        return self.chat.executor
+
+    @property
+    def tools(self) -> tuple[ToolDefinition, ...]:
+        """What is offered in the next round."""
+        return self.chat.registry.definitions
+
+    @property
+    def is_set(self) -> bool:
+        """Whether there is nothing to open and nobody to change: `enter` and `open` would do nothing."""
+        return not self.chat.registry.sources
+
+    async def enter(self) -> tuple[str, str] | None:
+        """Get ready for the next round; the names of who left and who came, if that changed."""
+        await self.open()
+        return None
+
+    async def open(self) -> None:
+        """Have the tools at hand that the calls of the last output name."""
+        await self.chat.registry.open()
+
 
 logger = logging.getLogger(__name__)
 
 _MAX_BLOCKING_SECONDS = 0.01
 _NOTHING: Mapping[str, str] = {}
-_OF_AN_OUTPUT = (
+_OUTPUT_KINDS = (
     ModelOutputEntry,
     ToolCallStartedEntry,
     ToolCallFinishedEntry,
@@ -90,7 +129,7 @@ class TurnRunner:
 
     def __init__(
         self,
-        stage: Stage,
+        participants: Participants,
         bounds: Bounds,
         emit: Callable[[LoopEvent], None] | None,
         on_interrupt: OnInterrupt = "cancel",
@@ -98,8 +137,8 @@ class TurnRunner:
         steps: int | None = None,
         spent: float = 0.0,
     ) -> None:
-        self._stage = stage
-        self._chat = stage.chat
+        self._participants = participants
+        self._chat = participants.chat
         self._bounds = bounds
         self._has_listener = emit is not None
         self._emit = emit or _discard_event
@@ -145,7 +184,7 @@ class TurnRunner:
         """Give every call without a result one that says why it has none."""
         open_calls = self._chat.turn.open_calls
         if open_calls:
-            close_calls(self._chat.history, list(open_calls.values()), reason, self._stage.source, ended)
+            close_calls(self._chat.history, list(open_calls.values()), reason, self._participants.source, ended)
 
     def finish_interrupted(self) -> None:
         """Close what an interruption left open. What the model said was kept when its stream was closed."""
@@ -155,7 +194,7 @@ class TurnRunner:
 
     def record_end(self, reason: str) -> None:
         """Write down that the turn is over, and why, where no other entry says so."""
-        metadata = EntryMetadata(source=self._stage.source, extra={"ended": reason})
+        metadata = EntryMetadata(source=self._participants.source, extra={"ended": reason})
         self._chat.history.append(DebugLogEntry("turn", f"The turn ended: {reason}.", metadata=metadata))
 
     def _discard_failed_output(self) -> None:
@@ -172,52 +211,56 @@ class TurnRunner:
                 kept=[
                     entry.sequence_number
                     for entry in _effective_after(self._chat, number)
-                    if not isinstance(entry, _OF_AN_OUTPUT)
+                    if not isinstance(entry, _OUTPUT_KINDS)
                 ],
             )
 
     async def _call_model(self, turn: Turn) -> None:
         """One call of the model: without tools, if the turn has come to a bound."""
-        chat, stage = self._chat, self._stage
-        if not stage.is_set and (switched := await stage.enter()):
+        chat, participants = self._chat, self._participants
+        if not participants.is_set and (switched := await participants.enter()):
             self._emit(AgentSwitched(*switched))
-        bound = self._bounds.reached(turn, monotonic() - self._started)
-        tools, settings, notice = stage.tools, chat.settings, ""
+        bound = self._bounds.exceeded(turn, monotonic() - self._started)
+        tools, settings, notice = participants.tools, chat.settings, ""
         if bound:
-            notice = self._bounds.told(bound, turn)
+            notice = self._bounds.notice(bound, turn)
             if tools:  # offered still, so that the request begins as the ones before it, and no provider misses them
                 settings = structs.replace(settings, tool_choice=ToolChoice("none"))
             logger.info("[%s] the turn has come to a bound: %s", chat.id or "memory", bound)
         elif turn.output is not None and turn.output.stop_reason == "malformed_call":
             notice = "Your last tool call could not be read. Write it again, or answer without it."
-        model = stage.model
+        model = participants.model
         if self._has_listener:
-            asked = chat.asked if model is None else model
+            asked = chat.model_or_client if model is None else model
             self._emit(RoundStarted(turn.rounds + 1, asked if isinstance(asked, str) else asked.name, bool(bound)))
         if chat.token_limit is not None:
             await chat.check_tokens()
-        inference = chat.inference(model, tools, settings, notice, stage.source, bound or "", stage.next_executor)
+        model_call = chat.start_model_call(
+            model, tools, settings, notice, participants.source, bound or "", participants.next_executor
+        )
         listener = _DeltaEvents(self._emit, chat).handle if self._has_listener else None
         if self._bounds.seconds is None:
-            await inference.told_to(listener)
-        elif not await self._call_in_time(inference, listener, self._bounds.seconds):
+            await model_call.run(listener)
+        elif not await self._call_in_time(model_call, listener, self._bounds.seconds):
             bound = "time_budget"
         if self._has_listener:
             self._emit_usage()
         if bound:
             self.close_calls(f"no tool can be called any more in this turn ({bound})", bound)
 
-    async def _call_in_time(self, inference: Inference, listener: Callable[[Any], None] | None, seconds: float) -> bool:
+    async def _call_in_time(
+        self, model_call: ModelCall, listener: Callable[[Any], None] | None, seconds: float
+    ) -> bool:
         """Make the call within the time budget, and return whether it was enough.
 
         If not, the stream is cancelled, and what was said so far is the answer. A last call, made because the turn came to a
         bound, may take as long as the budget once more.
         """
-        left = seconds if inference.ended else self._started + seconds - monotonic()
-        limit = inference.time_limit = asyncio.timeout(left)
+        left = seconds if model_call.ended else self._started + seconds - monotonic()
+        limit = model_call.time_limit = asyncio.timeout(left)
         try:
             async with limit:
-                await inference.told_to(listener)
+                await model_call.run(listener)
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -232,8 +275,8 @@ class TurnRunner:
 
     async def _run_calls(self, turn: Turn) -> bool:
         """Run what can be run and append the results; False if some wait for a person."""
-        if not self._stage.is_set:
-            await self._stage.open()
+        if not self._participants.is_set:
+            await self._participants.open()
         plan = await self._call_runner(turn).run(list(turn.open_calls.values()), self._over_budget(turn))
         if plan.pending:
             self._emit(ApprovalNeeded(plan.pending_calls))
@@ -241,7 +284,7 @@ class TurnRunner:
         return True
 
     def _call_runner(self, turn: Turn) -> CallRunner:
-        runner = self._chat.call_runner(self._stage.executor, turn.rounds, self._stage.source)
+        runner = self._chat.call_runner(self._participants.executor, turn.rounds, self._participants.source)
         runner.on_interrupt = self._on_interrupt
         if self._has_listener:
             runner.observer = _CallEvents(self._emit, turn.rounds)

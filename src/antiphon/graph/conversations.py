@@ -22,10 +22,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from uuid import UUID
 
 from antiphon.conversation import Bounds, Conversation, Turn
-from antiphon.conversation.blocking import run_blocking
-from antiphon.conversation.message import message
-from antiphon.conversation.stage import Stage
-from antiphon.conversation.turn_runner import TurnRunner
+from antiphon.conversation.message import make_entry
+from antiphon.conversation.sync import run_sync
+from antiphon.conversation.turn_runner import Participants, TurnRunner
 from antiphon.errors import GraphError, LeaseHeld
 from antiphon.graph.leases import HeldConversation, LeaseCache
 from antiphon.graph.nodes import ConversationState
@@ -41,7 +40,7 @@ from antiphon.graph.step import (
 )
 from antiphon.history import AgentHistory, HistoryStore, ModelInputEntry
 from antiphon.history.ids import new_id
-from antiphon.history.opening import open_store
+from antiphon.history.location import open_store
 from antiphon.parts import InputPart
 from antiphon.providers.client import ProviderClient
 from antiphon.tools.registry import ToolRegistry
@@ -121,11 +120,11 @@ class Conversations:
         It is the conversation of `state`, or the one with this id, or a new one. Open calls in it are closed. To continue from
         an earlier version, pass it as `at`: later entries are rolled back.
         """
-        entry = message("user", content)
+        entry = make_entry("user", content)
         if not isinstance(entry, ModelInputEntry):
             raise GraphError("expected text or parts as the question")
         name = conversation or str((state or {}).get("conversation") or "")
-        return run_blocking(self._add_question(entry, name, title, at))
+        return run_sync(self._add_question(entry, name, title, at))
 
     def bind(self, graph: G) -> G:
         """The graph, with a callback that releases the conversations of a run when it ends."""
@@ -159,7 +158,7 @@ class Conversations:
         if turn.has_failed and not turn.ended:
             return "llm"  # calls of an answer that was cut off are not run
         if turn.open_calls:
-            plan = TurnRunner(Stage(chat), self._bounds, None).plan()
+            plan = TurnRunner(Participants(chat), self._bounds, None).plan()
             return "human" if plan.pending and not plan.to_run else "tools"
         return "llm" if turn.needs_model else "end"
 
@@ -210,7 +209,7 @@ class Conversations:
 
     def close(self) -> None:
         """`aclose` from code that does not await."""
-        run_blocking(self.aclose())
+        run_sync(self.aclose())
 
     def __enter__(self) -> Self:
         return self
@@ -236,7 +235,7 @@ class Conversations:
         try:
             if at is not None and at != held.chat.history.version:
                 held.chat.history.rollback(at, "asked from here")
-            TurnRunner(Stage(held.chat), self._bounds, lambda _: None).start(entry)
+            TurnRunner(Participants(held.chat), self._bounds, lambda _: None).start(entry)
             return {"conversation": name, "version": held.chat.history.version}
         finally:
             self._leases.release_step(held)

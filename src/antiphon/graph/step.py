@@ -17,11 +17,10 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.conversation import Bounds, Conversation, LoopEvent, RoundStarted, TextDelta, ThinkingDelta
-from antiphon.conversation.agent import CHANNEL
-from antiphon.conversation.parts_tracker import INTERRUPTED
-from antiphon.conversation.stage import Stage
-from antiphon.conversation.turn import is_question
-from antiphon.conversation.turn_runner import TurnRunner
+from antiphon.conversation.agent import AGENT_CHANNEL
+from antiphon.conversation.model_call import INTERRUPTED
+from antiphon.conversation.turn import starts_turn
+from antiphon.conversation.turn_runner import Participants, TurnRunner
 from antiphon.errors import GraphError, StaleRunError, TurnLimitReached
 from antiphon.graph.langchain import to_langchain
 from antiphon.history import (
@@ -33,7 +32,7 @@ from antiphon.history import (
     ModelOutputEntry,
 )
 from antiphon.history.ids import new_id
-from antiphon.history.snapshot import SETTING
+from antiphon.history.snapshot import SETTING_KINDS
 
 MISSING_EXTRA = 'LangGraph is not installed; install the extra: pip install "antiphon[graph]"'
 CATEGORY = "graph"
@@ -272,7 +271,7 @@ class GraphStep:
     @property
     def has_unseen_work(self) -> bool:
         """Whether the log contains work the graph has not seen. Settings do not count."""
-        return self.status == "kept" or any(type(entry) not in SETTING for entry in self.replayed_entries)
+        return self.status == "kept" or any(type(entry) not in SETTING_KINDS for entry in self.replayed_entries)
 
     def mark(self) -> None:
         """Record that this step starts, unless that is recorded already. Call it before you write."""
@@ -298,12 +297,12 @@ class GraphStep:
     def discard_interrupted(self) -> None:
         """Roll back an answer that was cancelled, because the graph decides when a turn is over. Settings stay."""
         if self.has_unseen_work and self._mark is not None and self.chat.turn.ended == INTERRUPTED:
-            kept = [entry.sequence_number for entry in self._entries_since(self._mark) if type(entry) in SETTING]
+            kept = [entry.sequence_number for entry in self._entries_since(self._mark) if type(entry) in SETTING_KINDS]
             self.chat.history.rollback(self._mark.number, "the step was cancelled and runs again", kept=kept)
 
-    def start_agent_turn(self, stage: Stage, question: ModelInputEntry) -> None:
+    def start_agent_turn(self, participants: Participants, question: ModelInputEntry) -> None:
         """Start a turn that no person asked for, at most `max_hand_overs` times in a row."""
-        runner = self.runner(stage)
+        runner = self.runner(participants)
         if _agent_turns(self.chat) >= self._max_hand_overs:
             runner.record_end("max_hand_overs")
             raise TurnLimitReached(
@@ -312,9 +311,9 @@ class GraphStep:
             )
         runner.start(question)
 
-    def runner(self, stage: Stage) -> TurnRunner:
+    def runner(self, participants: Participants) -> TurnRunner:
         """Runs one step of the turn as the loop would: within the limits, repeating nothing that is finished."""
-        return TurnRunner(stage, self._bounds, self._stream.forward, steps=1, spent=self._elapsed())
+        return TurnRunner(participants, self._bounds, self._stream.forward, steps=1, spent=self._elapsed())
 
     @contextmanager
     def streaming(self) -> Iterator[None]:
@@ -343,8 +342,8 @@ def _agent_turns(chat: Conversation) -> int:
     """How many turns in a row were not started by a person."""
     count = 0
     for entry in reversed(chat.history.snapshot().effective):
-        if isinstance(entry, ModelInputEntry) and is_question(entry):
-            if entry.channel != CHANNEL:
+        if isinstance(entry, ModelInputEntry) and starts_turn(entry):
+            if entry.channel != AGENT_CHANNEL:
                 break
             count += 1
     return count

@@ -22,6 +22,7 @@ from antiphon.history.entries import (
     RollbackEntry,
     SetMemoryNotebookEntry,
     SetSystemInstructionEntry,
+    TokenUsage,
     ToolCallFinishedEntry,
     ToolCallResultsEntry,
     ToolCallStartedEntry,
@@ -31,7 +32,6 @@ from antiphon.history.run_table import Run, RunTable
 from antiphon.history.snapshot import AgentHistorySnapshot, EntriesView
 from antiphon.history.sqlite import SqliteStore
 from antiphon.history.store import ConversationInfo, HistoryStore, SearchHit
-from antiphon.history.usage import TokenUsage
 
 __all__ = [
     "SCHEMA",

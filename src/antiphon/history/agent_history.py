@@ -22,7 +22,6 @@ from typing import Protocol, TypeVar, get_args
 from msgspec.structs import replace
 
 from antiphon.errors import LeaseLost, NotAppendable, OutOfSequence, WriterConflict
-from antiphon.history.effective import EffectiveSpans, effective_entries
 from antiphon.history.entries import (
     CompactionEntry,
     HistoryEntry,
@@ -32,11 +31,18 @@ from antiphon.history.entries import (
     SetMemoryNotebookEntry,
     SetSystemInstructionEntry,
 )
-from antiphon.history.snapshot import SETTING, AgentHistorySnapshot, EntriesView, InForce
+from antiphon.history.snapshot import (
+    SETTING_KINDS,
+    ActiveSettings,
+    AgentHistorySnapshot,
+    EffectiveSpans,
+    EntriesView,
+    effective_entries,
+)
 
 E = TypeVar("E", bound=HistoryEntry)
 
-_PLAIN = frozenset(get_args(KnownEntry)) - SETTING - {RollbackEntry}
+_FAST_PATH_KINDS = frozenset(get_args(KnownEntry)) - SETTING_KINDS - {RollbackEntry}
 """Entries that add to the log and change nothing else."""
 
 
@@ -78,9 +84,9 @@ class AgentHistory:
         self._log: list[HistoryEntry] = []
         self._spans = EffectiveSpans()
         self._effective: list[HistoryEntry] | None = self._log
-        self._in_force = InForce()
+        self._in_force = ActiveSettings()
         self._load(entries)
-        self._current = self._settle()
+        self._current = self._refresh_snapshot()
 
     @property
     def id(self) -> str:
@@ -131,8 +137,8 @@ class AgentHistory:
             raise self._conflict()
         try:
             log = self._log
-            if type(entry) not in _PLAIN or entry.sequence_number or self._effective is not log:
-                return self._append_with_care(entry)
+            if type(entry) not in _FAST_PATH_KINDS or entry.sequence_number or self._effective is not log:
+                return self._append_slow_path(entry)
             number = len(log) + 1
             entry = replace(entry, sequence_number=number, timestamp=entry.timestamp or datetime.now(UTC))
             if self._journal is not None:
@@ -172,7 +178,7 @@ class AgentHistory:
                 for entry in self._journal.read(known):
                     self._check_sequence(entry)
                     self._add(entry)
-                self._current = self._settle()
+                self._current = self._refresh_snapshot()
             finally:
                 self._writing.release()
         return self.entries[known:]
@@ -194,7 +200,7 @@ class AgentHistory:
             return self._journal.fork(at)
         return AgentHistory(self._log[:at])
 
-    def _append_with_care(self, entry: E) -> E:
+    def _append_slow_path(self, entry: E) -> E:
         """Append what is not just one entry more: it sets something, takes something back, or has a place already."""
         if not isinstance(entry, HistoryEntry):
             raise NotAppendable(_not_appendable(entry))
@@ -208,7 +214,7 @@ class AgentHistory:
         if self._journal is not None:
             self._journal.write(entry)
         self._add(entry)
-        self._current = self._settle()
+        self._current = self._refresh_snapshot()
         return entry
 
     def _conflict(self) -> WriterConflict:
@@ -253,7 +259,7 @@ class AgentHistory:
             if type(entry) is RollbackEntry:
                 self._spans.roll_back(number, entry.to, entry.kept)
                 self._effective = None
-            elif type(entry) in SETTING:
+            elif type(entry) in SETTING_KINDS:
                 self._in_force = self._in_force.after(entry)
 
     def _add(self, entry: HistoryEntry) -> None:
@@ -264,14 +270,14 @@ class AgentHistory:
         elif self._effective is not None:
             if self._effective is not self._log:
                 self._effective.append(entry)
-            if type(entry) in SETTING:
+            if type(entry) in SETTING_KINDS:
                 self._in_force = self._in_force.after(entry)
 
-    def _settle(self) -> AgentHistorySnapshot:
+    def _refresh_snapshot(self) -> AgentHistorySnapshot:
         """The snapshot of this moment. After a rollback, finds the effective view and what it leaves in force."""
         if self._effective is None:
             self._effective = effective_entries(self._log, self._spans.at(len(self._log)))
-            self._in_force = reduce(InForce.after, self._effective, InForce())
+            self._in_force = reduce(ActiveSettings.after, self._effective, ActiveSettings())
         return AgentHistorySnapshot(len(self._log), self._in_force, self._log, self._effective, len(self._effective))
 
     @property

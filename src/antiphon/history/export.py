@@ -2,26 +2,29 @@
 
 The first line says what it is and how many entries follow, then come the attachments by hash, then the entries, each as the
 exact bytes it is stored in. Because nothing is written anew, an export that is imported and exported again is the same file,
-including entries this version does not understand. Reading checks everything before anything is kept, and a complaint names
-the line.
+including entries this version does not understand. Reading checks everything before anything is stored, and errors name the line.
+
+`copy_conversation` copies a conversation between stores in this form, under its own id, and appends what is new if the copy
+exists. An interrupted copy is finished by repeating it. A conversation that differs is never touched.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from itertools import zip_longest
 from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
-from antiphon.errors import ImportRefused, OutOfSequence, StoreDamaged
+from antiphon.errors import ConversationExists, ImportRefused, OutOfSequence, StoreDamaged, UnknownConversation
 from antiphon.history.asked import check_text
 from antiphon.history.attachments import digest, references
 from antiphon.history.codec import SCHEMA, decode_entry
 from antiphon.history.entries import HistoryEntry, OpaqueEntry
 from antiphon.history.ids import is_id, new_id
-from antiphon.history.store import ConversationInfo
+from antiphon.history.store import ConversationInfo, HistoryStore
 
 
 class ExportHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -179,3 +182,61 @@ def _read_entry(line: bytes, where: str, version: int, attached: set[str]) -> En
             f"{where}: the entry refers to {sorted(missing)[0][:19]}…, and no such attachment came before it"
         )
     return EntryLine(entry, line)
+
+
+_NO_ENTRY = (b'{"antiphon":', b'{"attachment":')
+
+CopyStatus: TypeAlias = Literal["copied", "grown", "same", "ahead", "differs", "gone"]
+
+
+class CopyResult(Struct, frozen=True):
+    """The outcome of a copy: `entries` were written."""
+
+    conversation: str
+    status: CopyStatus
+    entries: int = 0
+    detail: str = ""
+
+
+def copy_conversation(source: HistoryStore, target: HistoryStore, conversation: str) -> CopyResult:
+    """Bring a conversation from `source` to `target`."""
+    info = source.info(conversation)
+    there = _find_existing(target, info.id)
+    if there is None:
+        try:
+            taken = target.import_lines(source.export_lines(info.id), source=f"conversation {info.id}")
+            return CopyResult(info.id, "copied", taken.version)
+        except ConversationExists:  # somebody else copies it at the same time
+            there = target.info(info.id)
+    return _append_missing(source, target, info.id, there.version)
+
+
+def _find_existing(target: HistoryStore, conversation: str) -> ConversationInfo | None:
+    try:
+        return target.info(conversation)
+    except UnknownConversation:
+        return None
+
+
+def _append_missing(source: HistoryStore, target: HistoryStore, conversation: str, known: int) -> CopyResult:
+    pairs = zip_longest(_entries(source, conversation), _entries(target, conversation))
+    version = 0
+    for version, (ours, theirs) in enumerate(pairs, 1):
+        if ours is None:
+            return CopyResult(conversation, "ahead", detail=f"there it has {known} entries, here {version - 1}")
+        if theirs is None:
+            break
+        if ours != theirs:
+            return CopyResult(conversation, "differs", detail=f"from entry {version} on it says something else there")
+    else:
+        return CopyResult(conversation, "same")
+    history = target.open(conversation)
+    new = source.open(conversation).entries[history.version :]
+    for entry in new:
+        history.append(entry)
+    return CopyResult(conversation, "grown", len(new))
+
+
+def _entries(store: HistoryStore, conversation: str) -> list[bytes]:
+    """The entries as they are stored; attachments need no comparing, for entries name them by their hash."""
+    return [line for line in store.export_lines(conversation) if not line.startswith(_NO_ENTRY)]

@@ -3,10 +3,15 @@
 Taking a snapshot copies nothing. The log only ever grows, so its first n entries are the same list for everyone: a snapshot
 is a reference to that list and the number n. The same goes for the effective view, which grows too until a rollback, and
 a rollback starts a new list instead of cutting the old one.
+
+A log without rollbacks is effective as a whole: one span. A rollback to version `to` closes the current span and opens one after
+the spans that were effective at that version. Spans are linked backwards and never changed, so a rollback costs one span (and
+one for each entry it keeps), and a rollback over a rollback (a redo) needs no special case.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import overload
@@ -15,18 +20,18 @@ from msgspec import Struct, structs
 
 from antiphon.history.entries import CompactionEntry, HistoryEntry, SetMemoryNotebookEntry, SetSystemInstructionEntry
 
-SETTING = frozenset({SetSystemInstructionEntry, SetMemoryNotebookEntry, CompactionEntry})
+SETTING_KINDS = frozenset({SetSystemInstructionEntry, SetMemoryNotebookEntry, CompactionEntry})
 """The entries that set something."""
 
 
-class InForce(Struct, frozen=True):
+class ActiveSettings(Struct, frozen=True):
     """What the last entry of its kind set: the state a history holds beside its entries."""
 
     system_instruction: str = ""
     memory_notebook: str = ""
     compaction: CompactionEntry | None = None
 
-    def after(self, entry: HistoryEntry) -> InForce:
+    def after(self, entry: HistoryEntry) -> ActiveSettings:
         """The state once `entry` is appended."""
         if type(entry) is SetSystemInstructionEntry:
             return structs.replace(self, system_instruction=entry.text)
@@ -80,7 +85,7 @@ class AgentHistorySnapshot(Struct, frozen=True, eq=False):
     """What a history held when `snapshot()` was called. Its lists may have grown since; it knows how much of them is its own."""
 
     version: int
-    in_force: InForce
+    in_force: ActiveSettings
     _log: list[HistoryEntry]
     _effective: list[HistoryEntry]
     _effective_length: int
@@ -137,3 +142,59 @@ class AgentHistorySnapshot(Struct, frozen=True, eq=False):
 
     def __repr__(self) -> str:
         return f"<AgentHistorySnapshot at version {self.version}>"
+
+
+class Span(Struct, frozen=True, gc=False):
+    """Effective entries `start` to `end` (sequence numbers, `end` open for the current one), behind those of `before`."""
+
+    start: int
+    end: int | None = None
+    before: Span | None = None
+
+    def truncated(self, version: int) -> Span | None:
+        """The part of this view that lies at or before `version`."""
+        span: Span | None = self
+        while span is not None and span.start > version:
+            span = span.before
+        if span is None:
+            return None
+        end = version if span.end is None else min(span.end, version)
+        return Span(span.start, end, span.before)
+
+
+class EffectiveSpans:
+    """The spans of a growing log, by version."""
+
+    __slots__ = ("_opened", "_spans")
+
+    def __init__(self) -> None:
+        self._opened = [0]
+        self._spans = [Span(1)]
+
+    @property
+    def current(self) -> Span:
+        return self._spans[-1]
+
+    def at(self, version: int) -> Span | None:
+        """What was effective when the log had `version` entries."""
+        return self._spans[bisect_right(self._opened, version) - 1].truncated(version)
+
+    def roll_back(self, sequence_number: int, to: int, kept: Sequence[int] = ()) -> None:
+        """The entry `sequence_number` rolls the log back to version `to`; the entries `kept` stay effective."""
+        before = self.at(to)
+        for number in kept:
+            before = Span(number, number, before)
+        self._spans.append(Span(sequence_number + 1, before=before))
+        self._opened.append(sequence_number)
+
+
+def effective_entries(log: Sequence[HistoryEntry], span: Span | None) -> list[HistoryEntry]:
+    """The entries of a view, oldest first."""
+    spans: list[Span] = []
+    while span is not None:
+        spans.append(span)
+        span = span.before
+    entries: list[HistoryEntry] = []
+    for part in reversed(spans):
+        entries.extend(log[part.start - 1 : part.end])
+    return entries

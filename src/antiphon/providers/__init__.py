@@ -1,4 +1,4 @@
-"""Sending: who can be asked for the next turn, and with which credentials. Each name is imported when it is first used."""
+"""Model providers: clients, credentials and routing. Each name is imported on first use."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""One call of a model: what is asked for beside the context (`ProviderCallOptions`), and what came of asking (`CallReport`).
+"""Options of a model call (`ProviderCallOptions`) and its record (`CallReport`).
 
-A report is made by whoever calls and filled by whoever answers: the client writes down whom it asked, how often, what the
-format could not say and what had to be repaired. Nothing in it is a secret; credentials appear masked.
+The caller creates the report and the client fills it: every attempt, what the format could not express, and what was repaired.
+It contains no secrets; credentials are masked.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from antiphon.wire.request import ModelRequest, ToolDefinition
 
 
 class Attempt(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One try at a provider. `error` is why it was not the last, or why it was."""
+    """One request to a provider. `error` is set if it failed."""
 
     provider: str
     model: str = ""
@@ -29,7 +29,7 @@ class Attempt(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CallReport(Struct, kw_only=True):
-    """What came of a call, beside its deltas. `origin` is who answered."""
+    """The record of a call. `origin` is the provider that answered."""
 
     origin: Origin = field(default_factory=Origin)
     attempts: list[Attempt] = field(default_factory=list)
@@ -39,10 +39,10 @@ class CallReport(Struct, kw_only=True):
 
 
 class ProviderCallOptions(Struct, kw_only=True):
-    """What is asked of a model beside the context.
+    """Options of a call besides the context.
 
-    `settings` holds everything else a request can say (temperature, reasoning, output format, …); its messages, model and tools
-    are not looked at. `request_id` names the call in every log line.
+    `settings` has all other request fields (temperature, reasoning, output format, …); its messages, model and tools are
+    ignored. `request_id` is in every log line of the call.
     """
 
     model: str = ""
@@ -53,11 +53,11 @@ class ProviderCallOptions(Struct, kw_only=True):
 
 
 class ModelCallFailed(AntiphonError):
-    """No provider finished an answer. `error` is what the last of them said, `report` everything that was tried."""
+    """No provider completed an answer. `error` is the last failure, `report` has all attempts."""
 
     def __init__(self, error: ProviderError, report: CallReport) -> None:
         self.error = error
         self.report = report
-        whom = "/".join(filter(None, (report.origin.provider, report.origin.model))) or "the provider"
+        target = "/".join(filter(None, (report.origin.provider, report.origin.model))) or "the provider"
         tries = f" after {len(report.attempts)} attempts" if len(report.attempts) > 1 else ""
-        super().__init__(f"{whom} did not answer{tries} ({error.kind}): {error.message}")
+        super().__init__(f"{target} did not answer{tries} ({error.kind}): {error.message}")

@@ -1,9 +1,8 @@
-"""`ProviderClient`: somebody who can be asked for the next turn of a conversation.
+"""`ProviderClient`: the interface for calling a model.
 
-A call is a stream of deltas that ends with exactly one terminal event, `Finished` or `Failed` (see `wire.delta`). Whatever goes
-wrong on the way (no connection, a refused key, a page of HTML, a cut stream) is a `Failed` with a `ProviderError` that says
-what it was; exceptions are for cancellation and for mistakes of the caller. Closing the iterator, or cancelling the task
-that reads it, closes the connection at once.
+A call is a stream of deltas that ends with exactly one terminal event, `Finished` or `Failed` (see `wire.delta`). Every failure
+(no connection, a rejected key, an HTML page, a cut stream) is a `Failed` with a `ProviderError`; exceptions are for cancellation
+and for mistakes of the caller. Closing the iterator, or cancelling the task that reads it, closes the connection at once.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from antiphon.wire.delta import ModelOutputDelta
 
 
 class ProviderClient(ABC):
-    """A provider of model output. `name` is what routes and origins call it."""
+    """Calls models of a provider. `name` is its name in routes and origins."""
 
     name: str
 
@@ -27,10 +26,10 @@ class ProviderClient(ABC):
     def call_model(
         self, context: Sequence[ContextEntry], options: ProviderCallOptions
     ) -> AsyncIterator[ModelOutputDelta]:
-        """Ask for the next output. Implementations are async generators."""
+        """Request the next output. Implementations are async generators."""
 
-    async def aclose(self) -> None:  # noqa: B027 - not everybody has something to let go of
-        """Let go of connections. Calls that run are ended."""
+    async def aclose(self) -> None:  # noqa: B027 - optional
+        """Close connections. Running calls end."""
 
     async def __aenter__(self) -> Self:
         return self

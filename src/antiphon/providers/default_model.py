@@ -1,8 +1,7 @@
-"""Which model to talk to when nobody said: the best the environment offers, and one line that says what, why and how else.
+"""The model to use if none is named: the best one that the environment has a key for, and one line that says why.
 
-The environment decides in this order: `ANTIPHON_MODEL`, if it is set; the first provider of `OFFERS` whose key is there; a server
-on this machine whose variable is set; and else the offline model, which needs nothing. Only the names of variables are told,
-never what is in them (law L10).
+In this order: `ANTIPHON_MODEL`; the first provider of `PREFERRED` whose key is set; a local server whose variable is set; else
+the offline model, which needs nothing. Only names of variables are shown, never their values (law L10).
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from antiphon.providers.presets import PRESETS, Preset, first_set
+from antiphon.providers.presets import PRESETS, Preset, first_set_variable
 
-OFFERS: tuple[tuple[str, str], ...] = (
+PREFERRED: tuple[tuple[str, str], ...] = (
     ("anthropic", "claude-sonnet-5"),
     ("openai", "gpt-5.5"),
     ("gemini", "gemini-3.5-flash"),
@@ -23,52 +22,52 @@ OFFERS: tuple[tuple[str, str], ...] = (
     ("alibaba", "qwen3-max"),
     ("openrouter", "openai/gpt-4o-mini"),
 )
-"""Providers in the order of preference when their key is there, each with the model that is taken."""
+"""Providers in order of preference, each with the model that is used if its key is set."""
 
-SERVERS: tuple[tuple[str, str], ...] = (("ollama", "llama3.2"), ("vllm", "default"), ("llamacpp", "default"))
-"""Servers of one's own, taken when the variable for their address is set."""
+LOCAL_SERVERS: tuple[tuple[str, str], ...] = (("ollama", "llama3.2"), ("vllm", "default"), ("llamacpp", "default"))
+"""Local servers, used if the variable with their URL is set."""
 
 OFFLINE = "offline/plain"
 MODEL_VARIABLE = "ANTIPHON_MODEL"
 
 
-class Choice(Struct, frozen=True):
-    """A model, what speaks for it, and how to choose another. `str` is the line to show."""
+class ModelChoice(Struct, frozen=True):
+    """A model, why it was chosen, and how to choose another. `str` is the line to show."""
 
     model: str
-    what: str
-    how: str
+    reason: str
+    hint: str
 
     def __str__(self) -> str:
-        return f"{self.model}: {self.what}. {self.how}"
+        return f"{self.model}: {self.reason}. {self.hint}"
 
 
-def default_model(environ: Mapping[str, str]) -> Choice:
-    """The best model the environment offers."""
-    if named := environ.get(MODEL_VARIABLE, "").strip():
-        return Choice(
-            named, f"named by {MODEL_VARIABLE}", f"Change {MODEL_VARIABLE}, or name another model as provider/model."
+def default_model(environ: Mapping[str, str]) -> ModelChoice:
+    """The best model that the environment has a key for."""
+    if model := environ.get(MODEL_VARIABLE, "").strip():
+        return ModelChoice(
+            model, f"named by {MODEL_VARIABLE}", f"Change {MODEL_VARIABLE}, or name another model as provider/model."
         )
-    offered = list(_offered(environ))
-    if not offered:
-        keys = ", ".join(PRESETS[provider].key_variables[0] for provider, _ in OFFERS[:3])
-        return Choice(
+    available = list(_available(environ))
+    if not available:
+        keys = ", ".join(PRESETS[provider].key_variables[0] for provider, _ in PREFERRED[:3])
+        return ModelChoice(
             OFFLINE,
             "not a language model, needs no key and no network",
             f"For a real one set a key ({keys}, …) or {MODEL_VARIABLE}.",
         )
-    model, variable = offered[0]
-    others = [other for other, _ in offered[1:4]]
-    also = f" (also there: {', '.join(others)})" if others else ""
-    return Choice(model, f"{variable} is set", f"Set {MODEL_VARIABLE} or name another model to change it{also}.")
+    model, variable = available[0]
+    others = [other for other, _ in available[1:4]]
+    also = f" (also available: {', '.join(others)})" if others else ""
+    return ModelChoice(model, f"{variable} is set", f"Set {MODEL_VARIABLE} or name another model to change it{also}.")
 
 
-def _offered(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    for provider, model in OFFERS:
-        if variable := first_set(_keys(PRESETS[provider]), environ):
+def _available(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for provider, model in PREFERRED:
+        if variable := first_set_variable(_keys(PRESETS[provider]), environ):
             yield f"{provider}/{model}", variable
-    for provider, model in SERVERS:
-        if variable := first_set(PRESETS[provider].base_url_variables, environ):
+    for provider, model in LOCAL_SERVERS:
+        if variable := first_set_variable(PRESETS[provider].base_url_variables, environ):
             yield f"{provider}/{model}", variable
 
 

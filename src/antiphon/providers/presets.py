@@ -1,12 +1,10 @@
-"""`Preset`: where a provider is and how it wants to be spoken to, as data; `PRESETS` holds those we know by name.
+"""`Preset`: the URL, authentication, format and dialect of a provider, as data; `PRESETS` has the known ones by name.
 
-A preset is a row, not a class: the address its own SDK takes as base URL, the path behind it, the header that carries the key,
-the dialect of its format, and the environment variables its SDK reads. A new host is a new row, or the row `compatible` with a
-base URL of one's own. Nothing here opens a socket or reads the environment.
+A new host is a new row, or the row `compatible` with a base URL. No I/O here, and the environment is not read.
 
-Addresses. `path` follows the base URL; `{model}` and `{api_version}` in it are filled in for each call. A base URL that already
-ends with how the path begins (`…/v1` before `/v1/messages`) is taken as it was meant. Where the shape of the base URL decides
-(Azure), the first of `paths` whose expression matches it is used instead.
+URLs: `path` follows the base URL; `{model}` and `{api_version}` in it are filled in for each call. If the base URL already ends
+with the start of the path (`…/v1` before `/v1/messages`), that part is not repeated. If the base URL decides the path (Azure),
+the first of `paths` whose expression matches it is used instead.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ class Preset(Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     format: str = "openai-chat"
     base_url: str = ""
-    """As the provider's own SDK takes it. Empty: it has to be given."""
+    """As the provider's own SDK takes it. If empty, the user must set it."""
     path: str = "/chat/completions"
     paths: tuple[tuple[str, str], ...] = ()
     auth: AuthStyle = "bearer"
@@ -40,32 +38,32 @@ class Preset(Struct, frozen=True, kw_only=True, omit_defaults=True):
     dialect: str | None = None
     key_variables: tuple[str, ...] = ()
     bearer_variables: tuple[str, ...] = ()
-    """Variables whose key is sent as a bearer token, whatever `auth` says."""
+    """Variables whose key is sent as a bearer token, regardless of `auth`."""
     base_url_variables: tuple[str, ...] = ()
     header_variables: tuple[tuple[str, str], ...] = ()
-    """Headers that are sent where a variable is set: (header, variable)."""
+    """Headers that are sent if a variable is set: (header, variable)."""
     api_version: str = ""
     api_version_variables: tuple[str, ...] = ()
     needs_key: bool = True
     models: tuple[str, ...] = ()
-    """Names of models, as globs, that are this provider's without saying so."""
+    """Globs of model names that belong to this provider without a prefix."""
 
-    def address(self, base_url: str, model: str, api_version: str = "") -> str:
-        """The URL to post a call of `model` to."""
+    def url_for(self, base_url: str, model: str, api_version: str = "") -> str:
+        """The URL for a call of `model`."""
         base, _, query = base_url.partition("?")
         base = base.rstrip("/")
         path = next((path for pattern, path in self.paths if re.search(pattern, base)), self.path)
         path, _, own_query = path.partition("?")
         path = _without_overlap(base, path)
         if "{model}" in path:
-            # Where more follows (Azure), a slash in the name would lead to another resource.
+            # If more path follows (Azure), a slash in the name would address another resource.
             name = quote_path(model.removeprefix("models/"), is_one_segment="{model}/" in path)
             path = path.replace("{model}", name)
         queries = [query, own_query.format(api_version=quote(api_version or self.api_version))]
         return base + path + "".join(sign + part for sign, part in zip("?&", filter(None, queries), strict=False))
 
     def credential_header(self, secret: str) -> dict[str, str]:
-        """The header that carries a key; none where it takes none."""
+        """The header that carries a key; empty if the provider needs none."""
         if self.auth == "none":
             return {}
         header, scheme = _AUTH[self.auth]
@@ -80,13 +78,13 @@ _AUTH: dict[str, tuple[str, str]] = {
 }
 
 
-def first_set(variables: Iterable[str], environ: Mapping[str, str]) -> str:
-    """The first of the variables that says something; empty if none does."""
+def first_set_variable(variables: Iterable[str], environ: Mapping[str, str]) -> str:
+    """The first of the variables that is set; empty if none is."""
     return next((variable for variable in variables if environ.get(variable, "").strip()), "")
 
 
 def _without_overlap(base: str, path: str) -> str:
-    """The path less the segments with which the base already ends."""
+    """The path without the segments that the base URL already ends with."""
     segments = path.split("/")
     for count in range(len(segments) - 1, 1, -1):
         beginning = "/".join(segments[:count])
@@ -95,10 +93,10 @@ def _without_overlap(base: str, path: str) -> str:
     return path
 
 
-def plain_base_url(base_url: str, name: str) -> str:
-    """A base URL that can be used and shown, or an error that says what is wrong with it.
+def normalize_base_url(base_url: str, name: str) -> str:
+    """A base URL that can be used and shown. Raises `ProviderSetupError`.
 
-    Ollama's variable holds `host:port` alone; a server that listens everywhere is spoken to on this machine.
+    Ollama's variable has `host:port` only; a server that listens on 0.0.0.0 is reached on 127.0.0.1.
     """
     text = base_url.strip()
     if text and "://" not in text:
@@ -110,10 +108,10 @@ def plain_base_url(base_url: str, name: str) -> str:
     except ValueError:
         is_usable = False
     if not is_usable:
-        raise ProviderSetupError(f"{name}: the base URL is no http or https address; give one like https://host/v1")
+        raise ProviderSetupError(f"{name}: the base URL is not an http or https URL; use one like https://host/v1")
     if parts.username is not None or parts.password is not None:
         raise ProviderSetupError(
-            f"{name}: the base URL holds a user name or a password; take it out and give it in headers or keys"
+            f"{name}: the base URL contains a user name or password; pass it in headers or keys instead"
         )
     return text
 
@@ -330,10 +328,10 @@ _ROWS = (
 )
 
 PRESETS: Mapping[str, Preset] = MappingProxyType({preset.name: preset for preset in _ROWS})
-"""Every described provider by name."""
+"""Every known provider by name."""
 
 
-def preset_named(name: str) -> Preset:
+def get_preset(name: str) -> Preset:
     """The preset of that name."""
     try:
         return PRESETS[name]
@@ -341,6 +339,6 @@ def preset_named(name: str) -> Preset:
         near = difflib.get_close_matches(name, PRESETS, n=3)
         meant = f" Did you mean {' or '.join(near)}?" if near else ""
         raise UnknownProvider(
-            f"no provider is called {name!r}.{meant} There are: {', '.join(PRESETS)}; "
-            "any other host that speaks Chat Completions is 'compatible' with a base_url"
+            f"unknown provider {name!r}.{meant} Known: {', '.join(PRESETS)}; "
+            "for any other host with Chat Completions use 'compatible' and a base_url"
         ) from None

@@ -1,12 +1,11 @@
-"""From the live context to the bytes of a request: each entry becomes messages once, and each message bytes once.
+"""From the live context to the bytes of a request: each entry is converted to messages once, and each message to bytes once.
 
-A `ContextWriter` belongs to one conversation and one target. It remembers the entries it has seen, so that a round costs what
-was appended since the last one: entries become messages, only the new messages are looked through for broken sequences, and
-`IncrementalRequestWriter` joins the bytes it kept. A context that does not continue the one before is written from the start.
+A `ContextRenderer` belongs to one conversation and one target. It keeps what it has rendered, so a round costs only what was
+appended: new entries become messages, only new messages are checked for broken sequences, and `IncrementalRequestWriter` joins
+the kept bytes. A context that does not continue the previous one is rendered from the start.
 
-Opaque reasoning (signatures, encrypted content, redacted blocks) is bound to the provider, the API *and* the model that made
-it. It goes back only where all three are the same; anywhere else the proofs are taken off, which is told as a loss, and what
-can be read of the reasoning is left to the format's writer.
+Opaque reasoning (signatures, encrypted content, redacted blocks) is bound to the provider, the API and the model that made it.
+For any other target the signatures are removed and reported as a loss; the format's writer handles the readable rest.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from antiphon.wire.format import WriteOptions
 from antiphon.wire.loss import Loss
 from antiphon.wire.request import Message, ModelRequest
 
-PROOFS = frozenset(
+SIGNATURE_FIELDS = frozenset(
     {
         "signature",
         "thoughtSignature",
@@ -42,17 +41,17 @@ PROOFS = frozenset(
         "extra_content",
     }
 )
-"""The names under which formats keep proofs of reasoning beside other parts."""
+"""Fields in which formats keep reasoning signatures next to other parts."""
 
 BOUND_BLOCKS = frozenset({"redacted_thinking", "thinking", "reasoning", "compaction"})
-"""The types of blocks that mean something only to the model that made them."""
+"""Types of blocks that only the model that made them can read."""
 
 _OPERATORS = ("system", "developer")
-_WHY = "a proof of reasoning is taken back only by the provider, API and model it came from"
+_WHY = "reasoning signatures are accepted only by the provider, API and model that made them"
 
 
-class RenderedCall(NamedTuple):
-    """A request as it is sent: `chunks` one after the other are the body."""
+class RenderedRequest(NamedTuple):
+    """A rendered request; `chunks` joined are the body."""
 
     chunks: list[bytes]
     request: ModelRequest
@@ -67,38 +66,38 @@ def render_call(
     *,
     stream: bool = True,
     **wire_options: Any,
-) -> RenderedCall:
-    """The request for `target`. What was written for earlier contexts of the same conversation is found in `context.memo`."""
+) -> RenderedRequest:
+    """The request for `target`. The renderer of earlier contexts of the conversation is kept in `context.memo`."""
     key: Hashable = (target.provider, target.format, target.model, *sorted(wire_options.items()))
     memo: dict[Hashable, Any] = getattr(context, "memo", {})
     writer = memo.get(key)
     if writer is None:
-        writer = memo[key] = ContextWriter(target, **wire_options)
-    rendered: RenderedCall = writer.write(context, options, stream=stream)
+        writer = memo[key] = ContextRenderer(target, **wire_options)
+    rendered: RenderedRequest = writer.write(context, options, stream=stream)
     return rendered
 
 
-class ContextWriter:
-    """Writes the contexts of one conversation for one target, and keeps what it wrote."""
+class ContextRenderer:
+    """Renders the contexts of one conversation for one target, and keeps the result."""
 
     def __init__(self, target: Origin, **wire_options: Any) -> None:
         self._target = target
         self._rule = formats[target.format].module.sequence_rule
         self._body = IncrementalRequestWriter(formats[target.format], WriteOptions(**wire_options))
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
-        self._entries: list[ContextEntry] = []  # those that will not change, and the messages they became
+    def _reset(self) -> None:
+        self._entries: list[ContextEntry] = []  # stable entries, and their messages
         self._messages: list[Message] = []
         self._losses: list[Loss] = []
-        self._legal = 0  # so many messages are a legal sequence, with every call in it answered
-        self._ids: set[str] = set()  # and these are the calls
+        self._checked_count = 0  # number of messages checked to be a legal sequence with every call answered
+        self._ids: set[str] = set()  # ids of the calls in them
 
-    def write(self, context: Sequence[ContextEntry], options: ProviderCallOptions, *, stream: bool) -> RenderedCall:
+    def write(self, context: Sequence[ContextEntry], options: ProviderCallOptions, *, stream: bool) -> RenderedRequest:
         """The body for `context`."""
         if list(context[: len(self._entries)]) != self._entries:
-            self._forget()
-        volatile = self._take_in(context[len(self._entries) :])
+            self._reset()
+        volatile = self._render_new(context[len(self._entries) :])
         settled = tuple(self._messages)
         request = structs.replace(
             options.settings,
@@ -111,10 +110,10 @@ class ContextWriter:
         if not self._continues_legally(request.messages, len(settled)):
             request, repairs = repair(request, self._target.format, request_id=options.request_id)
         chunks = self._body.chunks(request)
-        return RenderedCall(chunks, request, [*self._losses, *volatile[1], *self._body.losses], repairs)
+        return RenderedRequest(chunks, request, [*self._losses, *volatile[1], *self._body.losses], repairs)
 
-    def _take_in(self, entries: Sequence[ContextEntry]) -> tuple[list[Message], list[Loss]]:
-        """Turn new entries into messages. From the first that shows what is true only now, they are not kept."""
+    def _render_new(self, entries: Sequence[ContextEntry]) -> tuple[list[Message], list[Loss]]:
+        """Render new entries. From the first with a live screen on, messages are not kept."""
         messages, losses = self._messages, self._losses
         for entry in entries:
             if entry.live_screen is not None and messages is self._messages:
@@ -130,14 +129,14 @@ class ContextWriter:
         return len(self._messages) + (0 if messages is self._messages else len(messages))
 
     def _continues_legally(self, messages: tuple[Message, ...], settled: int) -> bool:
-        """Whether the sequence is legal, looking only behind what is known to be."""
-        fresh = messages[self._legal :]
+        """Whether the sequence is legal, checking only what is new."""
+        fresh = messages[self._checked_count :]
         if not self._ids.isdisjoint(_calls_in(fresh)) or not is_legal(fresh, self._rule):
             return False
         if settled < len(messages):
-            fresh = messages[self._legal : settled]
+            fresh = messages[self._checked_count : settled]
         if settled == len(messages) or is_legal(fresh, self._rule):
-            self._legal = settled
+            self._checked_count = settled
             self._ids.update(_calls_in(fresh))
         return True
 
@@ -147,20 +146,20 @@ def _calls_in(messages: Sequence[Message]) -> list[str]:
 
 
 def messages_of(entry: ContextEntry, target: Origin, position: int = 0) -> tuple[list[Message], list[Loss]]:
-    """An entry as messages for `target`, and what it could not keep. `position` is where the first of them will stand."""
+    """An entry as messages for `target`, and the losses. `position` is the index of the first message."""
     if isinstance(entry, ModelOutputEntry):
         if entry.origin == target or not any(map(_may_be_bound, entry.content)):
             return [Message("assistant", entry.content)], []
         losses: list[Loss] = []
-        parts = _without_proofs(entry.content, f"messages[{position}]", losses)
+        parts = _without_signatures(entry.content, f"messages[{position}]", losses)
         return [Message("assistant", parts)], losses
     observed = entry.entry if isinstance(entry, DecoratedContextEntry) else entry
     screen = (Text(entry.live_screen),) if entry.live_screen else ()
     if entry.role is ContextEntryRole.TOOL_RESULT:
         results = tuple(part for part in entry.content if type(part) is ToolCallResult)
-        words = (*(part for part in entry.content if type(part) is not ToolCallResult), *screen)
+        others = (*(part for part in entry.content if type(part) is not ToolCallResult), *screen)
         answered = [Message("tool", results)] if results else []
-        return ([*answered, Message("user", words)] if words else answered), []
+        return ([*answered, Message("user", others)] if others else answered), []
     role = "system" if entry.role is ContextEntryRole.SYSTEM else "user"
     if isinstance(observed, ModelInputEntry) and observed.channel in _OPERATORS:
         role = observed.channel
@@ -172,8 +171,8 @@ def _may_be_bound(part: Part) -> bool:
     return (kind is Native) or (kind is not Native and getattr(part, "native", None) is not None)
 
 
-def _without_proofs(parts: Sequence[Part], path: str, losses: list[Loss]) -> tuple[Part, ...]:
-    """The parts as another model may see them."""
+def _without_signatures(parts: Sequence[Part], path: str, losses: list[Loss]) -> tuple[Part, ...]:
+    """The parts for another model."""
     kept: list[Part] = []
     for index, part in enumerate(parts):
         place = f"{path}.parts[{index}]"
@@ -181,16 +180,16 @@ def _without_proofs(parts: Sequence[Part], path: str, losses: list[Loss]) -> tup
             if _block_type(part) in BOUND_BLOCKS:
                 losses.append(Loss(place, str(_block_type(part)), _WHY))
                 continue
-            if isinstance(part.data, dict) and (proofs := set(PROOFS & part.data.keys())):
-                losses += (Loss(f"{place}.{name}", name, _WHY) for name in sorted(proofs))
-                part = structs.replace(part, data={k: value for k, value in part.data.items() if k not in proofs})
+            if isinstance(part.data, dict) and (signatures := set(SIGNATURE_FIELDS & part.data.keys())):
+                losses += (Loss(f"{place}.{name}", name, _WHY) for name in sorted(signatures))
+                part = structs.replace(part, data={k: value for k, value in part.data.items() if k not in signatures})
         elif type(part) is Thinking:
             if part.native:
                 losses += (Loss(f"{place}.{name}", name, _WHY) for name in chain(*part.native.values()))
                 part = Thinking(part.text)
-        elif (native := getattr(part, "native", None)) and (proofs := _proofs_in(native)):
-            losses += (Loss(f"{place}.{name}", name, _WHY) for name in sorted(proofs))
-            part = structs.replace(part, native=_spared(native))
+        elif (native := getattr(part, "native", None)) and (signatures := _signature_fields(native)):
+            losses += (Loss(f"{place}.{name}", name, _WHY) for name in sorted(signatures))
+            part = structs.replace(part, native=_extras_without_signatures(native))
         kept.append(part)
     return tuple(kept)
 
@@ -199,14 +198,14 @@ def _block_type(part: Native) -> object:
     return part.data.get("type") if isinstance(part.data, dict) else None
 
 
-def _proofs_in(native: NativeExtras) -> set[str]:
-    return {name for extras in native.values() for name in extras if name in PROOFS}
+def _signature_fields(native: NativeExtras) -> set[str]:
+    return {name for extras in native.values() for name in extras if name in SIGNATURE_FIELDS}
 
 
-def _spared(native: NativeExtras) -> NativeExtras | None:
-    """The extras without proofs."""
-    spared = {
-        origin: {name: value for name, value in extras.items() if name not in PROOFS}
+def _extras_without_signatures(native: NativeExtras) -> NativeExtras | None:
+    """The extras without signatures; None if nothing is left."""
+    stripped = {
+        origin: {name: value for name, value in extras.items() if name not in SIGNATURE_FIELDS}
         for origin, extras in native.items()
     }
-    return {origin: extras for origin, extras in spared.items() if extras} or None
+    return {origin: extras for origin, extras in stripped.items() if extras} or None

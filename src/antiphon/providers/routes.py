@@ -1,15 +1,11 @@
-"""From the name of a model to whom to ask: roles, routes, `provider/model` names, and families of names.
+"""From a model name to targets: roles, routes, `provider/model` names, and families of names.
 
-A name is looked up in this order, and the first that knows it decides:
+The first step that knows a name decides: 1. a role (`planner`) stands for another name; 2. a route whose pattern matches gives
+its targets in order; 3. `provider/model`, split at the first slash; 4. the name of a provider, which picks the model itself;
+5. a plain name belongs to the provider whose globs match it (`claude-*`), as in the presets.
 
-1. a role (`planner`) stands for the name it was given;
-2. a route whose pattern matches the whole name gives its targets, to be tried in their order;
-3. `provider/model` is what it says: the provider ends at the first slash, the model may have more of them;
-4. the name of a provider alone is that provider, with the model left to it;
-5. a plain name belongs to the provider whose names look like it (`claude-*`), as the presets have it.
-
-Fallbacks come last, whatever the name. Targets are names of kind 3 to 5, so looking up ends. A `*` in a target stands for the
-name that was asked for: `Route("*", ["openrouter/*"])` asks one provider for everything.
+Fallbacks come last, for every name. Targets are names of kind 3 to 5, so resolving ends. A `*` in a target stands for the
+requested name: `Route("*", ["openrouter/*"])` sends everything to one provider.
 """
 
 from __future__ import annotations
@@ -37,7 +33,7 @@ class Target(Struct, frozen=True):
 
 
 class Route(Struct, frozen=True):
-    """What is asked for by names that match `pattern`: `targets`, each tried when the one before it failed."""
+    """Targets for model names that match `pattern`; each is tried if the one before it failed."""
 
     pattern: str
     targets: Sequence[str]
@@ -45,15 +41,15 @@ class Route(Struct, frozen=True):
     def __post_init__(self) -> None:
         if not self.pattern or isinstance(self.targets, str) or not self.targets:
             raise RoutingError(
-                f"the route {self.pattern!r} has the targets {self.targets!r}; "
-                'give a pattern and a list: Route("claude-*", ["anthropic/*", "openai/gpt-5"])'
+                f"route {self.pattern!r} has targets {self.targets!r}; "
+                'expected a pattern and a list: Route("claude-*", ["anthropic/*", "openai/gpt-5"])'
             )
 
 
 class RouteTable:
-    """Resolves names. `providers` says which there are, each with globs of the models that are its own.
+    """Resolves model names. `providers` returns the known ones, each with globs of its models.
 
-    With `only_routes` a name is served only if a role or a route names it: steps 3 to 5 are for their targets alone.
+    With `only_routes` a name is accepted only if a role or a route names it; steps 3 to 5 apply to their targets only.
     """
 
     def __init__(
@@ -70,29 +66,28 @@ class RouteTable:
         self._fallbacks = tuple(fallbacks)
         self._providers = providers
         self._only_routes = only_routes
-        self._targets = lru_cache(maxsize=1024)(self._resolved)
+        self._targets = lru_cache(maxsize=1024)(self._resolve_uncached)
 
     def resolve(self, model: str) -> list[Target]:
-        """Whom to ask for `model`, in order, nobody twice. Raises `RoutingError` for a name that leads nowhere, and
-        `InvalidModelName` for one that no model can have."""
+        """The targets for `model`, in order and without duplicates. Raises `RoutingError` or `InvalidModelName`."""
         check_model_name(model)
         return list(self._targets(model))
 
-    def _resolved(self, model: str) -> tuple[Target, ...]:
-        name = self._without_role(model)
-        names = (*self._names(name, is_listed=name != model), *self._fallbacks)
+    def _resolve_uncached(self, model: str) -> tuple[Target, ...]:
+        name = self._expand_roles(model)
+        names = (*self._candidate_names(name, is_listed=name != model), *self._fallbacks)
         return tuple(dict.fromkeys(map(self._target, names)))
 
-    def _without_role(self, name: str) -> str:
-        passed = [name]
+    def _expand_roles(self, name: str) -> str:
+        chain = [name]
         while name in self._roles:
             name = self._roles[name]
-            if name in passed:
-                raise RoutingError(f"the roles go in a circle: {' -> '.join([*passed, name])}; let one name a model")
-            passed.append(name)
+            if name in chain:
+                raise RoutingError(f"roles form a cycle: {' -> '.join([*chain, name])}; let one of them name a model")
+            chain.append(name)
         return name
 
-    def _names(self, name: str, *, is_listed: bool) -> Iterator[str]:
+    def _candidate_names(self, name: str, *, is_listed: bool) -> Iterator[str]:
         for route in self._routes:
             if fnmatchcase(name, route.pattern):
                 yield from (target.replace("*", name) for target in route.targets)
@@ -110,19 +105,19 @@ class RouteTable:
         if name in providers:
             return Target(name, "")
         owners = [
-            (not pattern.startswith("*"), owner)  # the end of a name says more than its beginning: gpt-5-codex
+            (not pattern.startswith("*"), owner)  # a suffix is more specific than a prefix: gpt-5-codex
             for owner, patterns in providers.items()
             for pattern in patterns
             if fnmatchcase(name, pattern)
         ]
         if owners:
             return Target(min(owners, key=itemgetter(0))[1], name)
-        raise RoutingError(self._unknown(name, provider, bool(slash), list(providers)))
+        raise RoutingError(self._not_found_message(name, provider, bool(slash), list(providers)))
 
-    def _unknown(self, name: str, provider: str, has_provider: bool, providers: list[str]) -> str:
+    def _not_found_message(self, name: str, provider: str, has_provider: bool, providers: list[str]) -> str:
         if not name:
-            return "no model was named; say one, such as anthropic/claude-sonnet-5, or give the router a default"
-        what = f"there is no provider {provider!r}" if has_provider else "no provider is known for it"
+            return "no model named; name one, such as anthropic/claude-sonnet-5, or set a default for the router"
+        reason = f"unknown provider {provider!r}" if has_provider else "no provider has it"
         near = get_close_matches(provider, [*providers, *self._roles], n=3)
         meant = f" Did you mean {' or '.join(near)}?" if near else ""
         patterns = [route.pattern for route in self._routes]
@@ -132,6 +127,6 @@ class RouteTable:
             *([f"roles: {', '.join(sorted(self._roles))}"] if self._roles else []),
         ]
         return (
-            f"cannot find the model {name!r}: {what}.{meant} Name it as provider/model, or add a route. "
-            f"Known are {'; '.join(known)}"
+            f"cannot find the model {name!r}: {reason}.{meant} Name it as provider/model, or add a route. "
+            f"Known {'; '.join(known)}"
         )

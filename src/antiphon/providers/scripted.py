@@ -1,14 +1,12 @@
-"""Models without a network: `ScriptedModel` says what it was told to say, `FunctionModel` what a function makes of the context.
+"""Models without a network, for tests and documentation: `ScriptedModel` plays turns, `FunctionModel` calls a function.
 
-Both are `ProviderClient`s like any other, for tests and for documentation that runs. Each turn may be given in the shape that is
-shortest for it: text, a part or parts, a whole `ModelOutput`, a list of deltas, or an error. Everything a test does not say
-follows from what it does say: ids from the number of the turn and the length of the context, the stop reason from whether there
-are calls, usage from characters. Nothing is random and nothing is taken from the clock, so a test sees the same stream each time.
+A turn may be text, a part or parts, a `ModelOutput`, a list of deltas, or an error. What a test leaves out is derived: ids from
+the number of the turn and the length of the context, the stop reason from whether there are tool calls, usage from characters.
+Nothing is random or taken from the clock, so a test sees the same stream each time. A list of deltas is played unchanged; without
+a terminal event it is a cut stream.
 
-A list of deltas is played as it is. One that has no terminal event is a stream that was cut, and ends as one.
-
-A turn costs microseconds whatever the length of the context: of a context that grew since the last turn only what is new is
-counted. `chunk_size=None` says every text in one piece.
+A turn costs microseconds whatever the length of the context, because only new entries are counted. With `chunk_size=None` each
+text is one delta.
 """
 
 from __future__ import annotations
@@ -24,11 +22,11 @@ from msgspec import Struct, structs
 from antiphon.context.tokens import CHARACTERS_PER_TOKEN, CharacterEstimate
 from antiphon.errors import ScriptError, ScriptExhausted
 from antiphon.history import ContextEntry, ContextEntryRole, Origin
-from antiphon.history.usage import TokenUsage
+from antiphon.history.entries import TokenUsage
 from antiphon.parts import OutputPart, Text, ToolCallRequest, as_parts, text_of
 from antiphon.providers.call import Attempt, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
-from antiphon.providers.engine.response_reader import unfolded, unfolded_part
+from antiphon.providers.engine.response_reader import deltas_from_output, deltas_from_part
 from antiphon.wire.delta import (
     Failed,
     Finished,
@@ -42,13 +40,13 @@ from antiphon.wire.delta import (
 from antiphon.wire.output import ModelOutput, ProviderError
 
 Item: TypeAlias = str | OutputPart | ModelOutputDelta
-"""A piece of an answer. An answer is made of texts and parts, or of deltas, not of both."""
+"""A piece of an answer. An answer consists of texts and parts, or of deltas, not of both."""
 
 Said: TypeAlias = str | OutputPart | Sequence[Item] | ModelOutput | ProviderError | Failed
-"""An answer, in whatever shape is shortest."""
+"""An answer in any accepted form."""
 
 Turn: TypeAlias = Said | Callable[[Sequence[ContextEntry], ProviderCallOptions], Said | Awaitable[Said]]
-"""One turn of a script: an answer, or what makes one of the context and the options."""
+"""One turn of a script: an answer, or a function of the context and the options."""
 
 ModelFunction: TypeAlias = Callable[
     [Sequence[ContextEntry], ProviderCallOptions], Said | Awaitable[Said] | AsyncIterator[Item]
@@ -57,52 +55,52 @@ ModelFunction: TypeAlias = Callable[
 _DELTAS = get_args(ModelOutputDelta)
 _PARTS = get_args(OutputPart)
 _AT_ONCE = (str, *_PARTS, list, tuple, ModelOutput)
-"""Answers that are there and need not be waited for."""
+"""Answers that are not awaitable."""
 _CUT = ProviderError("the stream ended without a terminal event", "stream_cut")
 
 
 class ScriptedCall(Struct, frozen=True):
-    """One call a scripted model got: the context as it was, and the options."""
+    """One call of a scripted model: the context and the options."""
 
     context: tuple[ContextEntry, ...]
     options: ProviderCallOptions
 
 
 def call(tool_name: str, /, **arguments: Any) -> ToolCallRequest:
-    """A call of a tool, for a script: `call("weather", city="Oslo")`. It gets its id when it is played."""
+    """A call of a tool, for a script: `call("weather", city="Oslo")`. Its id is set when it is played."""
     return ToolCallRequest(tool_name, "", msgspec.json.encode(arguments).decode())
 
 
 class ScriptedModel(ProviderClient):
-    """A model that says its turns, one for each call, in order.
+    """A model that plays its turns, one per call, in order.
 
-    `calls` is what it was asked, unless `record` is off. `turns_left` says how much of the script is still to come.
+    `calls` records the calls, unless `record` is off. `turns_left` is the number of turns not played yet.
     """
 
     def __init__(self, *turns: Turn, name: str = "scripted", chunk_size: int | None = 12, record: bool = True) -> None:
         self.name = name
         self.calls: list[ScriptedCall] = []
         self._turns = turns
-        self._played = 0
+        self._turn_index = 0
         self._chunk_size = _checked(chunk_size)
         self._record = record
-        self._meter = _Meter()
+        self._token_counter = _TokenCounter()
 
     @property
     def turns_left(self) -> int:
-        """How many turns were not played yet."""
-        return len(self._turns) - self._played
+        """The number of turns not played yet."""
+        return len(self._turns) - self._turn_index
 
     async def call_model(
         self, context: Sequence[ContextEntry], options: ProviderCallOptions
     ) -> AsyncIterator[ModelOutputDelta]:
-        number = self._played
+        number = self._turn_index
         if number >= len(self._turns):
             raise ScriptExhausted(
-                f"the script of {self.name!r} has {_counted(number, 'turn')}, all played, and it was called once more: "
-                f"{_asked(context)}. Give ScriptedModel another turn, or find out why there was one call more"
+                f"the script of {self.name!r} has {_counted(number, 'turn')}, all played, and it was called again: "
+                f"{_last_input(context)}. Add a turn to ScriptedModel, or find out why there was another call"
             )
-        self._played = number + 1
+        self._turn_index = number + 1
         if self._record:
             self.calls.append(ScriptedCall(tuple(context), options))
         turn: Any = self._turns[number]
@@ -110,15 +108,17 @@ class ScriptedModel(ProviderClient):
             turn = turn(context, options)
             if not isinstance(turn, _AT_ONCE) and inspect.isawaitable(turn):
                 turn = await turn
-        for delta in _deltas(turn, _Answer(self, context, options, number + 1, self._meter), self._chunk_size):
+        for delta in _deltas(
+            turn, _ScriptedTurn(self, context, options, number + 1, self._token_counter), self._chunk_size
+        ):
             yield delta
 
 
 class FunctionModel(ProviderClient):
     """A model that is a function of the context and the options.
 
-    The function, sync or async, gives back any answer a script may hold, or is an async generator of text, of parts or of
-    deltas, and then its answer is streamed as it comes.
+    The function, sync or async, returns any answer that a script may contain, or is an async generator of texts, parts or
+    deltas, which are streamed as they come.
     """
 
     def __init__(self, function: ModelFunction, name: str = "function", *, chunk_size: int | None = 12) -> None:
@@ -126,13 +126,13 @@ class FunctionModel(ProviderClient):
         self._function = function
         self._called = 0
         self._chunk_size = _checked(chunk_size)
-        self._meter = _Meter()
+        self._token_counter = _TokenCounter()
 
     async def call_model(
         self, context: Sequence[ContextEntry], options: ProviderCallOptions
     ) -> AsyncIterator[ModelOutputDelta]:
         self._called += 1
-        answer = _Answer(self, context, options, self._called, self._meter)
+        answer = _ScriptedTurn(self, context, options, self._called, self._token_counter)
         said: Any = self._function(context, options)
         if not isinstance(said, _AT_ONCE):
             if inspect.isawaitable(said):
@@ -147,8 +147,8 @@ class FunctionModel(ProviderClient):
             yield delta
 
 
-class _Meter:
-    """Counts the tokens of a context, and of one that grew since the last time only what is new."""
+class _TokenCounter:
+    """Counts the tokens of a context; if it grew since the last time, only the new entries."""
 
     def __init__(self) -> None:
         self._estimate = CharacterEstimate()
@@ -167,8 +167,8 @@ class _Meter:
         return self._tokens
 
 
-class _Answer:
-    """What one answer is to be told with: who says it, to what, for the how many-th time; and how many calls it makes."""
+class _ScriptedTurn:
+    """What the deltas of one turn need: the model, the context, the number of the turn and of its tool calls."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class _Answer:
         context: Sequence[ContextEntry],
         options: ProviderCallOptions,
         number: int,
-        meter: _Meter,
+        token_counter: _TokenCounter,
     ) -> None:
         self.provider = model.name
         self.model = options.model or model.name
@@ -184,7 +184,7 @@ class _Answer:
         self.report = options.report
         self.report.origin = Origin(self.provider, "", self.model)
         self._context = context
-        self._meter = meter
+        self._token_counter = token_counter
         self.calls = 0
 
     @property
@@ -192,60 +192,60 @@ class _Answer:
         return f"{self.provider}_{self.place}"
 
     def with_id(self, part: OutputPart) -> OutputPart:
-        """The part; a call that has no id yet has one now."""
+        """The part; a tool call without an id gets one."""
         if type(part) is not ToolCallRequest:
             return part
         self.calls += 1
-        # The length of the context keeps the ids of a resumed history apart, the turn those after a rollback.
+        # The context length keeps ids distinct in a resumed history, the turn after a rollback.
         return part if part.tool_call_id else structs.replace(part, tool_call_id=f"call_{self.place}_{self.calls}")
 
     def usage(self, characters: int) -> TokenUsage:
-        return TokenUsage(self._meter.tokens(self._context), -int(-characters // CHARACTERS_PER_TOKEN))
+        return TokenUsage(self._token_counter.tokens(self._context), -int(-characters // CHARACTERS_PER_TOKEN))
 
-    def attempted(self, error: ProviderError | None) -> None:
+    def record_attempt(self, error: ProviderError | None) -> None:
         self.report.attempts.append(Attempt(provider=self.provider, model=self.model, error=error))
 
 
-def _deltas(said: Any, answer: _Answer, chunk_size: int | None) -> Sequence[ModelOutputDelta]:
+def _deltas(said: Any, answer: _ScriptedTurn, chunk_size: int | None) -> Sequence[ModelOutputDelta]:
     parts: Sequence[Any]
     if isinstance(said, str):
         parts = (Text(said),)
     elif isinstance(said, _PARTS):
         parts = (said,)
     elif isinstance(said, ModelOutput):
-        answer.attempted(None)
-        return unfolded(_completed(said, answer), chunk_size)
+        answer.record_attempt(None)
+        return deltas_from_output(_completed(said, answer), chunk_size)
     elif isinstance(said, ProviderError):
-        return _played((Failed(said),), answer)
+        return _replay((Failed(said),), answer)
     elif isinstance(said, Failed):
-        return _played((said,), answer)
+        return _replay((said,), answer)
     elif isinstance(said, list | tuple):
         if said and isinstance(said[0], _DELTAS):
-            return _played(said, answer)
+            return _replay(said, answer)
         parts = as_parts(said)
     else:
         raise ScriptError(
-            f"{answer.provider!r} was given {said!r} to say; give text, parts, a ModelOutput, deltas or a ProviderError"
+            f"{answer.provider!r} cannot play {said!r}; use text, parts, a ModelOutput, deltas or a ProviderError"
         )
-    answer.attempted(None)
-    return _told(parts, answer, chunk_size)
+    answer.record_attempt(None)
+    return _deltas_for(parts, answer, chunk_size)
 
 
-def _told(parts: Sequence[OutputPart], answer: _Answer, chunk_size: int | None) -> list[ModelOutputDelta]:
-    """The parts with everything a provider would say of them."""
+def _deltas_for(parts: Sequence[OutputPart], answer: _ScriptedTurn, chunk_size: int | None) -> list[ModelOutputDelta]:
+    """The deltas of the parts, with usage and a stop reason."""
     deltas: list[ModelOutputDelta] = [Started(answer.id, answer.model)]
     characters = 0
     for index, part in enumerate(parts):
         part = answer.with_id(part)
         characters += _characters(part)
-        deltas += unfolded_part(index, part, chunk_size)
+        deltas += deltas_from_part(index, part, chunk_size)
     deltas.append(UsageReported(answer.usage(characters)))
     deltas.append(Finished("tool_calls" if answer.calls else "end"))
     return deltas
 
 
-def _completed(output: ModelOutput, answer: _Answer) -> ModelOutput:
-    """The output with what a provider would have said of it, where the script did not."""
+def _completed(output: ModelOutput, answer: _ScriptedTurn) -> ModelOutput:
+    """The output with defaults for what the script left out."""
     parts = tuple([answer.with_id(part) for part in output.parts])
     return structs.replace(
         output,
@@ -261,44 +261,48 @@ def _characters(part: Any) -> int:
     return len(part.arguments) if type(part) is ToolCallRequest else len(getattr(part, "text", ""))
 
 
-def _played(deltas: Sequence[ModelOutputDelta], answer: _Answer) -> Sequence[ModelOutputDelta]:
+def _replay(deltas: Sequence[ModelOutputDelta], answer: _ScriptedTurn) -> Sequence[ModelOutputDelta]:
     last = deltas[-1]
     if isinstance(last, Finished):
-        answer.attempted(None)
+        answer.record_attempt(None)
         return deltas
     if isinstance(last, Failed):
-        answer.attempted(last.error)
+        answer.record_attempt(last.error)
         return deltas
-    answer.attempted(_CUT)
+    answer.record_attempt(_CUT)
     return (*deltas, Failed(_CUT))
 
 
 async def _streamed(
-    items: AsyncIterator[Item], answer: _Answer, chunk_size: int | None
+    items: AsyncIterator[Item], answer: _ScriptedTurn, chunk_size: int | None
 ) -> AsyncGenerator[ModelOutputDelta, None]:
-    """What a generator says, as it comes: its own deltas as they are, or those of its texts and parts."""
+    """The deltas of a generator as they come: its own, or those of its texts and parts."""
     try:
         first = await anext(items, "")
-        told = _own(first, items, answer) if isinstance(first, _DELTAS) else _woven(first, items, answer, chunk_size)
-        async with aclosing(told):
-            async for delta in told:
+        streamed = (
+            _own(first, items, answer) if isinstance(first, _DELTAS) else _interleave(first, items, answer, chunk_size)
+        )
+        async with aclosing(streamed):
+            async for delta in streamed:
                 yield delta
     finally:
         if isinstance(items, AsyncGenerator):
             await items.aclose()
 
 
-async def _own(first: Item, items: AsyncIterator[Item], answer: _Answer) -> AsyncGenerator[ModelOutputDelta, None]:
+async def _own(
+    first: Item, items: AsyncIterator[Item], answer: _ScriptedTurn
+) -> AsyncGenerator[ModelOutputDelta, None]:
     delta: Any = first
     yield delta
     async for delta in items:
         yield delta
-    for ending in _played((delta,), answer)[1:]:
+    for ending in _replay((delta,), answer)[1:]:
         yield ending
 
 
-async def _woven(
-    first: Item, items: AsyncIterator[Item], answer: _Answer, chunk_size: int | None
+async def _interleave(
+    first: Item, items: AsyncIterator[Item], answer: _ScriptedTurn, chunk_size: int | None
 ) -> AsyncGenerator[ModelOutputDelta, None]:
     yield Started(answer.id, answer.model)
     index = -1
@@ -312,7 +316,7 @@ async def _woven(
                 is_open = False
             index += 1
             part = answer.with_id(item)
-            for delta in unfolded_part(index, part, chunk_size):
+            for delta in deltas_from_part(index, part, chunk_size):
                 yield delta
             has_calls |= type(part) is ToolCallRequest
             characters += _characters(part)
@@ -329,14 +333,14 @@ async def _woven(
             break
     if is_open:
         yield PartEnded(index)
-    answer.attempted(None)
+    answer.record_attempt(None)
     yield UsageReported(answer.usage(characters))
     yield Finished("tool_calls" if has_calls else "end")
 
 
 def _checked(chunk_size: int | None) -> int | None:
     if chunk_size is not None and chunk_size < 1:
-        raise ScriptError(f"chunk_size must be at least 1, and it is {chunk_size}; None says every text in one piece")
+        raise ScriptError(f"chunk_size is {chunk_size}; it must be at least 1, or None for one piece")
     return chunk_size
 
 
@@ -344,8 +348,8 @@ def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _asked(context: Sequence[ContextEntry]) -> str:
-    """What the last entry of a context asks, in a few words."""
+def _last_input(context: Sequence[ContextEntry]) -> str:
+    """The last entry of a context, in a few words."""
     if not context:
         return "with an empty context"
     entry = context[-1]

@@ -50,8 +50,8 @@ def fix_tool_call_sequence(messages: list[dict[str, Any]], request_id: str = "")
 
     Legal messages come back as the same list; messages that need no change are the same dicts.
     """
+    from antiphon.wire.openai_chat.layouts import write_messages
     from antiphon.wire.openai_chat.messages import read_messages
-    from antiphon.wire.openai_chat.storage import write_messages
 
     try:
         neutral = read_messages(messages)

@@ -19,9 +19,8 @@ from typing import Any
 from msgspec import structs
 
 from antiphon.conversation import Bounds, Conversation, Decision, Turn, decide, pending_calls
-from antiphon.conversation.message import message
-from antiphon.conversation.stage import Stage
-from antiphon.conversation.turn_runner import TurnRunner
+from antiphon.conversation.message import make_entry
+from antiphon.conversation.turn_runner import Participants, TurnRunner
 from antiphon.errors import ConversationError, RunStateError
 from antiphon.history import AgentHistory, HistoryEntry, HistoryStore, ModelInputEntry, Run
 from antiphon.parts import InputPart, ToolCallRequest
@@ -56,7 +55,7 @@ class Runs:
 
         Without content, the turn in the log is continued. Raises `TooManyRuns` if `max_waiting` runs are already queued.
         """
-        question = message("user", content) if content else None
+        question = make_entry("user", content) if content else None
         if question is not None and not isinstance(question, ModelInputEntry):
             raise ConversationError(f"expected text or parts as the message of a run, got a {question.kind} entry")
         known = self._book.get(kind) if self._book is not None else None
@@ -220,4 +219,4 @@ def _idle_history(store: HistoryStore, conversation: str, holder: str) -> Iterat
 
 
 def _turn_runner(history: AgentHistory) -> TurnRunner:
-    return TurnRunner(Stage(Conversation(history=history)), Bounds(), lambda _: None)
+    return TurnRunner(Participants(Conversation(history=history)), Bounds(), lambda _: None)

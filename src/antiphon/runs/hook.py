@@ -11,14 +11,13 @@ import asyncio
 from datetime import UTC, datetime
 
 from antiphon.conversation import LoopFinished, ToolLoop
-from antiphon.conversation.blocking import run_blocking
+from antiphon.conversation.sync import run_sync
 from antiphon.history import AgentHistory, HistoryStore, Lease, Run
 from antiphon.history.lease import hold_lease
 from antiphon.providers.call import ModelCallFailed
 from antiphon.runs.client import record_interrupted
 from antiphon.runs.registry import LoopFactory, RunBook, find_kind
 from antiphon.runs.retry import RunOutcome, RunRetryPolicy
-from antiphon.runs.run_execution import run_to_end
 
 
 def resume_run(
@@ -34,7 +33,7 @@ def resume_run(
     `run` is a conversation id, or a run of the store's table, which is settled too; `build` returns the `ToolLoop` for it. Raises
     `LeaseHeld` if another process is running it, and `ModelCallFailed` if no provider answered: deliver it again later.
     """
-    return run_blocking(resume_run_async(store, run, build, holder=holder, lease_seconds=lease_seconds))
+    return run_sync(resume_run_async(store, run, build, holder=holder, lease_seconds=lease_seconds))
 
 
 async def resume_run_async(
@@ -74,7 +73,7 @@ class _Delivery:
                 return self.run.reason
         async with self._kind.loop(history, self.run) as loop:
             self._loop = loop
-            finished = await run_to_end(loop.resume())
+            finished = await loop.run_to_end()
             report = loop.chat.report
         reason = self._settle(history, lease, finished) if self._is_in_table else finished.reason
         if reason == "failed" and finished.error is not None:

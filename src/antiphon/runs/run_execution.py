@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
 
-from antiphon.conversation import LoopEvent, LoopFinished, ToolLoop
+from antiphon.conversation import LoopFinished, ToolLoop
 from antiphon.errors import (
     AntiphonError,
     LeaseLost,
@@ -143,7 +142,7 @@ class RunExecution:
     async def _resume(self, history: AgentHistory) -> LoopFinished:
         async with self._kind.loop(history, self.run) as loop:
             self._loop = loop
-            return await run_to_end(loop.resume())
+            return await loop.run_to_end()
 
     def _stop(self, reason: str, seal: str = "") -> None:
         if self._stop_reason in ("lost", "handed back") or self._stop_reason == reason:
@@ -174,17 +173,7 @@ class RunExecution:
 
     @property
     def _is_streaming(self) -> bool:
-        return self._loop is not None and self._loop.chat.playing is not None
-
-
-async def run_to_end(events: AsyncIterator[LoopEvent]) -> LoopFinished:
-    """Read a stream to its end."""
-    finished: LoopFinished | None = None
-    async for event in events:
-        if isinstance(event, LoopFinished):
-            finished = event
-    assert finished is not None, "a stream ends with LoopFinished"
-    return finished
+        return self._loop is not None and self._loop.chat.active_turn is not None
 
 
 def unknown_entry(history: AgentHistory) -> OpaqueEntry | None:

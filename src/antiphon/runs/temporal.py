@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from antiphon.conversation import Decision as CallDecision
 from antiphon.conversation import LoopFinished, ToolLoop, Turn, decide
-from antiphon.conversation.message import message
-from antiphon.conversation.parts_tracker import FAILED
+from antiphon.conversation.message import make_entry
+from antiphon.conversation.model_call import FAILED
 from antiphon.errors import (
     AntiphonError,
     ConversationError,
@@ -38,7 +38,7 @@ from antiphon.parts import InputPart
 from antiphon.providers.retry import may_retry
 from antiphon.runs.client import close_open_calls, record_interrupted
 from antiphon.runs.registry import LoopFactory, RunBook, find_kind
-from antiphon.runs.run_execution import run_to_end, unknown_entry
+from antiphon.runs.run_execution import unknown_entry
 from antiphon.runs.temporal_workflow import (
     ASK_MODEL,
     CALL_OFF,
@@ -153,7 +153,7 @@ def _prepare_conversation(
 ) -> AgentHistory:
     if conversation is None and not content:
         raise RunStateError("nothing to run: give a message, or a conversation to continue")
-    question = message("user", content) if content else None
+    question = make_entry("user", content) if content else None
     if conversation is not None:
         if any(not run.is_over for run in store.runs.list(conversation=conversation, limit=1)):
             raise RunStateError(
@@ -261,7 +261,7 @@ class _Activities:
             loops.append(loop)
             note = "" if is_done else _record_decisions(loop.chat.history, step.decisions)
             started = monotonic()
-            finished = await run_to_end(loop.resume(steps=0 if is_done else steps, spent=step.standing.seconds))
+            finished = await loop.run_to_end(steps=0 if is_done else steps, spent=step.standing.seconds)
             if finished.error is not None:
                 raise _failure(finished.error)
             return _status(loop, finished, step.standing.seconds + monotonic() - started, note)

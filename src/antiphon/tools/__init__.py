@@ -3,10 +3,18 @@
 from antiphon.errors import InvalidArguments, InvalidTool, ToolError
 from antiphon.tools.cache import ResultCache
 from antiphon.tools.context import ToolContext
-from antiphon.tools.executor import ApprovalPolicy, ToolExecutor, ask_before_changes, tool_policy
-from antiphon.tools.outcome import CallObserver, CallOutcome
+from antiphon.tools.executor import CallObserver, CallOutcome, ToolExecutor
 from antiphon.tools.registry import ToolRegistry, ToolSource
-from antiphon.tools.tool import Effect, FunctionTool, Tool, ToolSettings, tool
+from antiphon.tools.tool import (
+    ApprovalPolicy,
+    Effect,
+    FunctionTool,
+    Tool,
+    ToolSettings,
+    ask_before_changes,
+    tool,
+    tool_policy,
+)
 
 __all__ = [
     "ApprovalPolicy",

@@ -45,32 +45,32 @@ class ResultCache:
 
     def get(self, key: tuple[Tool, bytes]) -> ToolCallResult | None:
         """The result that was remembered, if its time is not over."""
-        remembered = self._results.get(key)
-        if remembered is None:
+        cached = self._results.get(key)
+        if cached is None:
             return None
-        if remembered[0] <= self._clock():
-            self._forget(key)
+        if cached[0] <= self._clock():
+            self._evict(key)
             return None
         self._results.move_to_end(key)
-        return remembered[2]
+        return cached[2]
 
     def put(self, key: tuple[Tool, bytes], result: ToolCallResult, seconds: float) -> None:
         """Remember `result` for so many seconds."""
         if key in self._results:
-            self._forget(key)
+            self._evict(key)
         size = size_of(result.content) + len(key[1])
         if size > self.max_characters or not self.max_entries:
             return
         self._results[key] = (self._clock() + seconds, size, result)
         self._characters += size
         while len(self._results) > self.max_entries or self._characters > self.max_characters:
-            self._forget(next(iter(self._results)))
+            self._evict(next(iter(self._results)))
 
     def clear(self) -> None:
         self._results.clear()
         self._characters = 0
 
-    def _forget(self, key: tuple[Tool, bytes]) -> None:
+    def _evict(self, key: tuple[Tool, bytes]) -> None:
         self._characters -= self._results.pop(key)[1]
 
     def __len__(self) -> int:

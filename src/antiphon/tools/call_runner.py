@@ -38,8 +38,7 @@ from antiphon.history import (
     ToolCallStartedEntry,
 )
 from antiphon.parts import Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
-from antiphon.tools.executor import ToolExecutor
-from antiphon.tools.outcome import CallObserver, CallOutcome
+from antiphon.tools.executor import CallObserver, CallOutcome, ToolExecutor
 from antiphon.tools.tool import Tool
 
 if TYPE_CHECKING:
@@ -150,7 +149,7 @@ class CallRunner(Struct, eq=False):
         if plan.to_run:
             self._remaining = len(plan.to_run) + len(plan.pending)
             self._running = {state.call.tool_call_id: state for state in plan.to_run}
-            requests = [apply_edit(state) for state in plan.to_run]
+            requests = [state.call if state.decision is None else apply_edit(state) for state in plan.to_run]
             if self.on_interrupt == "cancel":
                 results = await self._execute(requests)
             else:
@@ -218,7 +217,11 @@ def request_approval(history: AgentHistory, tool_call_ids: Sequence[str], source
 
 def append_results(history: AgentHistory, calls: Collection[CallState], source: str = "", ended: str = "") -> None:
     """Append the results of calls that all have one; `ended` is why the turn is over with them, if it is."""
-    results = [note_edit(state, state.result) for state in calls if state.result is not None]
+    results = [
+        state.result if state.decision is None else note_edit(state, state.result)
+        for state in calls
+        if state.result is not None
+    ]
     metadata = EntryMetadata(source=source, extra={"ended": ended} if ended else None) if source or ended else None
     history.append(ToolCallResultsEntry(tuple(results), metadata=metadata))
 

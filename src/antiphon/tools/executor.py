@@ -1,19 +1,11 @@
-"""`ToolExecutor`: calls in, results out: one for each call, in the order of the calls, whatever the tools do.
+"""`ToolExecutor`: calls in, results out: one result for each call, in order, whatever the tools do.
 
-The way of a call: `started` is told; the tool is looked up; the arguments are read and validated; a remembered answer is
-taken if there is one; the tool runs, bounded in time, again if its effect allows that; what it returned becomes parts of a
-bounded size; `finished` is told. Every failure on that way is a result whose text is for the model: what went wrong, and what
-it can do. Two things are raised instead: being cancelled, and an observer that fails.
+A call is validated, looked up in the cache, run within its timeout, retried if its effect allows it, and its return value
+becomes parts of bounded size. Every failure is a result with text for the model. Only a cancellation and a failing observer
+are raised.
 
-Calls run side by side, at most `max_parallel` of one execution, and no more of one tool than its `concurrency` allows. Async
-tools run on the event loop, so one that computes without ever awaiting holds up everything and cannot be timed out: make it a
-plain function, which runs in a thread. A thread cannot be stopped: at its deadline such a call is answered, and the answer
-says that the work may be going on.
-
-The executor runs what it is given. Whether a person must allow a call first is decided by its `approval` policy, which
-`CallRunner` asks before it hands a call over.
-
-The fast path: a single call is run without a task around it, and begins at once (see `work`).
+Calls run in parallel: at most `max_parallel` of one execution, and of one tool at most its `concurrency`. Async tools run on
+the event loop, so one that never awaits blocks everything; plain functions run in threads, which cannot be stopped at a timeout.
 """
 
 from __future__ import annotations
@@ -22,65 +14,166 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from msgspec import Struct, structs
 
 from antiphon.errors import InvalidSetting, ToolError
 from antiphon.parts import ToolCallRequest, ToolCallResult, ToolExecutionStatus
-from antiphon.tools.bounded import bounded
+from antiphon.providers.transport.errand import Errand, Moment
+from antiphon.tools.argument_errors import preview_text
 from antiphon.tools.cache import ResultCache
 from antiphon.tools.context import ToolContext
-from antiphon.tools.outcome import CallObserver, CallOutcome
-from antiphon.tools.problems import shown_text
 from antiphon.tools.registry import ToolRegistry
-from antiphon.tools.results import as_result, exception_text, shortened
-from antiphon.tools.slots import Slots
-from antiphon.tools.tool import Tool
-from antiphon.tools.validation import not_json
-from antiphon.tools.work import Ending, Work
+from antiphon.tools.results import exception_text, size_of, to_result, truncate_content
+from antiphon.tools.tool import ApprovalPolicy, ConcurrencyLimit, Tool, read_arguments, tool_policy
 
 if TYPE_CHECKING:
     from antiphon.providers.client import ProviderClient
 
+
+class CallOutcome(Struct, frozen=True, gc=False):
+    """One call in numbers."""
+
+    call: ToolCallRequest
+    result: ToolCallResult
+    seconds: float
+    attempts: int = 0
+    """How often the tool ran: 0 if it never did (unknown, refused, remembered)."""
+    is_cached: bool = False
+    is_truncated: bool = False
+
+    @property
+    def tool_name(self) -> str:
+        return self.call.tool_name
+
+    @property
+    def tool_call_id(self) -> str:
+        return self.call.tool_call_id
+
+    @property
+    def status(self) -> ToolExecutionStatus:
+        return self.result.status
+
+    @property
+    def size(self) -> int:
+        """How many characters the model gets to see."""
+        return size_of(self.result.content)
+
+    @property
+    def error(self) -> str:
+        """The first line of what went wrong; empty if nothing did."""
+        if self.status is ToolExecutionStatus.SUCCESS:
+            return ""
+        return self.result.result_markdown.partition("\n")[0][:500]
+
+
+class CallObserver(Protocol):
+    """Who is told about calls as they happen, on the event loop.
+
+    Each call is `started` once, before anything of its tool runs, and `finished` once, unless it was cancelled. An error
+    raised by `started` or `finished` (a history that cannot be written) ends the execution and reaches whoever asked for it.
+    """
+
+    def started(self, call: ToolCallRequest, tool: Tool | None, idempotency_key: str) -> None:
+        """A call is about to run. `tool` is None if there is no tool of that name."""
+
+    def progress(self, call: ToolCallRequest, message: str, fraction: float | None) -> None:
+        """A running tool tells how far it is."""
+
+    def finished(self, call: ToolCallRequest, result: ToolCallResult, outcome: CallOutcome) -> None:
+        """The call has its result, good or bad."""
+
+
 logger = logging.getLogger("antiphon.tools")
 
-ApprovalPolicy: TypeAlias = Callable[[Tool | None, ToolCallRequest], bool]
-"""Whether a person must allow a call before it runs. The tool is None if the registry has none of that name."""
 
-FIRST_DELAY = 0.2
-LONGEST_DELAY = 5.0
+class TaskOutcome(Struct, frozen=True):
+    """How the work ended: with a value, with an error, or `stopped` at its deadline."""
+
+    kind: Literal["done", "raised", "stopped"]
+    value: Any = None
+    error: BaseException | None = None
+    is_late: bool = False
+    """Whether it gave its value only after it had been told to stop."""
+
+
+class Work(Errand, eq=False, weakref=True):
+    """A coroutine at work."""
+
+    def begin(self) -> TaskOutcome | None:
+        """Take the first step, within the task that calls this; how the work ended, if that was all of it."""
+        loop = self._loop
+        caller = asyncio.current_task(loop)
+        if caller is not None:
+            asyncio._leave_task(loop, caller)
+        try:
+            self.go_on()
+        finally:
+            if caller is not None:
+                asyncio._enter_task(loop, caller)
+        return self.ending if self.is_over else None
+
+    @property
+    def ending(self) -> TaskOutcome:
+        """How it ended."""
+        return TaskOutcome("done", self.value) if self.error is None else TaskOutcome("raised", error=self.error)
+
+    def close(self) -> None:
+        """End work that did not end when it was told to: it is never woken again."""
+        if self.is_over:
+            return
+        waiter, self._fut_waiter = self._fut_waiter, None
+        if type(waiter) is Moment:
+            waiter.forget()
+        elif waiter is not None:
+            waiter.remove_done_callback(self.go_on)
+            waiter.cancel()
+        try:
+            self._coroutine.close()
+        except RuntimeError as error:  # it ignored even that
+            logger.debug("%r: %s", self._coroutine, error)
+        self.error = asyncio.CancelledError()
+        self._end()
+
+    def _tell_of(self, error: BaseException) -> None:
+        """Nothing: the ending tells, and `sys.exit` in a tool ends the call, not the process."""
+
+
+async def run_with_timeout(work: Work, timeout: float | None, grace: float) -> TaskOutcome:
+    """How `work`, which has begun and waits for something, ends: after at most `timeout` seconds and `grace` more to clean up."""
+    loop = work.get_loop()
+    timers: list[asyncio.TimerHandle] = []
+
+    def stop() -> None:
+        work.cancel()
+        timers.append(loop.call_later(grace, work.close))
+
+    if timeout is not None:
+        timers.append(loop.call_later(timeout, stop))
+    try:
+        await work.ended()
+    except asyncio.CancelledError:
+        work.cancel()
+        try:
+            await asyncio.wait((work.ended(),), timeout=grace)
+        finally:
+            work.close()
+        raise
+    finally:
+        for timer in timers:
+            timer.cancel()
+    ending = work.ending
+    if len(timers) < 2:
+        return ending
+    # The second timer is there because the first has fired: what was raised then was the answer to being stopped.
+    return TaskOutcome("stopped") if ending.kind == "raised" else TaskOutcome("done", ending.value, is_late=True)
+
+
+INITIAL_BACKOFF = 0.2
+MAX_BACKOFF = 5.0
 NAMES_LISTED = 50
-
-
-def tool_policy(tool: Tool | None, call: ToolCallRequest) -> bool:
-    """Ask if the tool's `needs_approval` says so. Arguments that cannot be judged (not JSON, nested too deeply) need a person."""
-    if tool is None or tool.needs_approval is False:
-        return False
-    if not callable(tool.needs_approval):
-        return bool(tool.needs_approval)
-    try:
-        return tool.asks_approval(read_arguments(tool, call))
-    except ToolError:
-        return True
-
-
-def ask_before_changes(tool: Tool | None, call: ToolCallRequest) -> bool:
-    """Ask for every tool that changes something, whatever its own `needs_approval` says (`antiphon chat --ask`)."""
-    return tool is not None and (tool.effect != "read" or tool_policy(tool, call))
-
-
-def read_arguments(tool: Tool, call: ToolCallRequest) -> dict[str, Any]:
-    """The arguments of a call as an object. Raises `InvalidArguments`, whose text is for the model, if they are not one."""
-    if call.freeform:
-        # Free text for a tool that takes an object: it can only be meant for its one argument.
-        names = list(tool.parameters.get("properties", ())) or ["input"]
-        return {names[0]: call.arguments}
-    try:
-        return call.parse_arguments()
-    except (ValueError, RecursionError) as error:
-        raise not_json(tool.name, call.arguments, str(error), tool.parameters) from None
 
 
 class ToolExecutor:
@@ -136,6 +229,11 @@ class ToolExecutor:
             logger.exception("the approval policy failed for %s, so the call needs approval", call.tool_name)
             return True
 
+    def calls_for_approval(self, calls: Iterable[ToolCallRequest]) -> list[str]:
+        """The ids of the calls that a person must allow first."""
+        find_tool = self.registry.get
+        return [call.tool_call_id for call in calls if self.needs_approval(find_tool(call.tool_name), call)]
+
     async def execute(
         self,
         calls: Sequence[ToolCallRequest],
@@ -152,7 +250,7 @@ class ToolExecutor:
         `model` and `provider` are those of the conversation, for tools that ask a model themselves.
         """
         loop = asyncio.get_running_loop()
-        running: list[_RunningCall] = []
+        running: list[_CallExecution] = []
         used: dict[str, int] = {}
         for call in calls:
             key = keys(call) if keys is not None else f"{conversation_id}:{call.tool_call_id}"
@@ -161,15 +259,17 @@ class ToolExecutor:
             if count > 1:
                 key = f"{key}#{count}"
             tool = self.registry.get(call.tool_name)
-            running.append(_RunningCall(self, call, tool, key, observer, conversation_id, round, loop, model, provider))
+            running.append(
+                _CallExecution(self, call, tool, key, observer, conversation_id, round, loop, model, provider)
+            )
         if len(running) == 1:
             return [await running[0].answer()]
-        return await self._side_by_side(running) if running else []
+        return await self._run_parallel(running) if running else []
 
-    async def _side_by_side(self, running: list[_RunningCall]) -> list[ToolCallResult]:
+    async def _run_parallel(self, running: list[_CallExecution]) -> list[ToolCallResult]:
         semaphore = asyncio.Semaphore(self.max_parallel)
 
-        async def answer(one: _RunningCall) -> ToolCallResult:
+        async def answer(one: _CallExecution) -> ToolCallResult:
             async with semaphore:
                 return await one.answer()
 
@@ -189,7 +289,7 @@ class ToolExecutor:
         return [task.result() for task in tasks]
 
 
-class _RunningCall(Struct, eq=False):
+class _CallExecution(Struct, eq=False):
     """One call on its way to its result."""
 
     executor: ToolExecutor
@@ -211,9 +311,9 @@ class _RunningCall(Struct, eq=False):
         """Run the call, when it is its turn, and give its result."""
         if self.tool is None or self.tool.slots is None:
             return self._answer()
-        return self._answer_in_turn(self.tool.slots)
+        return self._run_in_slot(self.tool.slots)
 
-    async def _answer_in_turn(self, slots: Slots) -> ToolCallResult:
+    async def _run_in_slot(self, slots: ConcurrencyLimit) -> ToolCallResult:
         async with slots:
             return await self._answer()
 
@@ -245,37 +345,37 @@ class _RunningCall(Struct, eq=False):
         """The result on its way, bounded in size. Raises `ToolError` with words for the model if the tool cannot be run."""
         tool = self.tool
         if tool is None:
-            raise ToolError(self._unknown())
+            raise ToolError(self._unknown_tool_error())
         arguments = read_arguments(tool, self.call)
         converted = self._validated(tool, arguments)
         if tool.cache_seconds is None:
-            return self._tried(tool, converted)
-        return self._remembered(tool, arguments, converted, tool.cache_seconds)
+            return self._run_with_retries(tool, converted)
+        return self._cached_result(tool, arguments, converted, tool.cache_seconds)
 
-    async def _remembered(
+    async def _cached_result(
         self, tool: Tool, arguments: dict[str, Any], converted: dict[str, Any], seconds: float
     ) -> ToolCallResult:
         """The result of an equal call that was made a while ago, or else this one's, for others to be remembered."""
         cache = self.executor.cache
         key = cache.key(tool, arguments)
-        remembered = cache.get(key)
-        if remembered is not None:
+        cached = cache.get(key)
+        if cached is not None:
             self.is_cached = True
-            return structs.replace(remembered, tool_call_id=self.call.tool_call_id)
-        result = await self._tried(tool, converted)
+            return structs.replace(cached, tool_call_id=self.call.tool_call_id)
+        result = await self._run_with_retries(tool, converted)
         if result.status is ToolExecutionStatus.SUCCESS:
             cache.put(key, result, seconds)
         return result
 
-    def _unknown(self) -> str:
+    def _unknown_tool_error(self) -> str:
         registry, name = self.executor.registry, self.call.tool_name
         if not len(registry):
-            return f"There is no tool {shown_text(name)}: there are no tools at all. Answer without one."
+            return f"There is no tool {preview_text(name)}: there are no tools at all. Answer without one."
         meant = registry.near_misses(name)
         guess = f" Did you mean {' or '.join(meant)}?" if meant else ""
         names = ", ".join(registry.names[:NAMES_LISTED])
         more = f" and {len(registry) - NAMES_LISTED} more" if len(registry) > NAMES_LISTED else ""
-        return f"There is no tool {shown_text(name)}.{guess} The tools are: {names}{more}."
+        return f"There is no tool {preview_text(name)}.{guess} The tools are: {names}{more}."
 
     def _validated(self, tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -289,7 +389,7 @@ class _RunningCall(Struct, eq=False):
             )
             raise ToolError(f"{tool.name} could not check its arguments, and was not run: {words[:500]}") from error
 
-    async def _tried(self, tool: Tool, arguments: dict[str, Any]) -> ToolCallResult:
+    async def _run_with_retries(self, tool: Tool, arguments: dict[str, Any]) -> ToolCallResult:
         """Run the tool, again as often as it allows."""
         while True:
             self.attempts += 1
@@ -310,29 +410,29 @@ class _RunningCall(Struct, eq=False):
             ending = work.begin()
             if ending is None:
                 left = None if timeout is None else timeout - (time.perf_counter() - began)
-                ending = await bounded(work, left, self.executor.grace)
+                ending = await run_with_timeout(work, left, self.executor.grace)
             if ending.kind == "done":
                 if timeout is not None and not ending.is_late and time.perf_counter() - began > timeout:
                     self._warn_of_blocking(tool, time.perf_counter() - began)
-                return self._whole(tool, as_result(self.call, ending.value))
-            if self.attempts > tool.retries or not _may_try_again(tool, ending):
-                return self._whole(tool, self._failed(self._explain(tool, ending)))
-            delay = min(LONGEST_DELAY, FIRST_DELAY * 2 ** (self.attempts - 1))
+                return self._truncate(tool, to_result(self.call, ending.value))
+            if self.attempts > tool.retries or not _can_retry(tool, ending):
+                return self._truncate(tool, self._failed(self._describe_failure(tool, ending)))
+            delay = min(MAX_BACKOFF, INITIAL_BACKOFF * 2 ** (self.attempts - 1))
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))
 
-    def _whole(self, tool: Tool, result: ToolCallResult) -> ToolCallResult:
-        content = shortened(result.content, tool.max_result_chars or self.executor.max_result_chars)
+    def _truncate(self, tool: Tool, result: ToolCallResult) -> ToolCallResult:
+        content = truncate_content(result.content, tool.max_result_chars or self.executor.max_result_chars)
         if content is result.content:
             return result
         self.is_truncated = True
         return structs.replace(result, content=content)
 
-    def _explain(self, tool: Tool, ending: Ending) -> str:
+    def _describe_failure(self, tool: Tool, ending: TaskOutcome) -> str:
         """Why it failed, for the model; and for the log, with all there is."""
         error = ending.error
         if error is None:
             logger.warning("%s did not finish within %s s (call %s)", tool.name, tool.timeout, self.call.tool_call_id)
-            return _too_late(tool)
+            return _timeout_message(tool)
         if isinstance(error, ToolError):
             logger.info("%s refused call %s: %s", tool.name, self.call.tool_call_id, error)
             return str(error) or f"{tool.name} failed without saying why."
@@ -366,13 +466,13 @@ class _RunningCall(Struct, eq=False):
         """Pass on progress, from whatever thread it comes."""
         try:
             if asyncio._get_running_loop() is self.loop:
-                self._tell(message, fraction)
+                self._forward_progress(message, fraction)
             else:
-                self.loop.call_soon_threadsafe(self._tell, message, fraction)
+                self.loop.call_soon_threadsafe(self._forward_progress, message, fraction)
         except RuntimeError:
             logger.debug("progress of %s after its event loop was closed", self.call.tool_name)
 
-    def _tell(self, message: str, fraction: float | None) -> None:
+    def _forward_progress(self, message: str, fraction: float | None) -> None:
         if self.observer is None or self.is_over:
             return
         try:
@@ -381,7 +481,7 @@ class _RunningCall(Struct, eq=False):
             logger.exception("the observer failed on progress of %s", self.call.tool_name)
 
 
-def _may_try_again(tool: Tool, ending: Ending) -> bool:
+def _can_retry(tool: Tool, ending: TaskOutcome) -> bool:
     """Whether another try is safe and sensible: nothing of the last one goes on, and it did not say that it is in vain."""
     if ending.kind == "stopped" and tool.runs_in_thread:
         return False
@@ -391,7 +491,7 @@ def _may_try_again(tool: Tool, ending: Ending) -> bool:
     return error is None or isinstance(error, Exception)
 
 
-def _too_late(tool: Tool) -> str:
+def _timeout_message(tool: Tool) -> str:
     late = f"{tool.name} did not finish within {tool.timeout:g} s"
     if tool.runs_in_thread:
         return f"{late}. It could not be stopped and may still be running; what it was asked to do may yet happen."

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
 
 from antiphon.errors import InvalidTool
-from antiphon.tools.problems import near_misses
+from antiphon.tools.argument_errors import near_misses
 from antiphon.tools.tool import FunctionTool, Tool
 from antiphon.wire.request import ToolDefinition
 
@@ -30,13 +30,13 @@ class ToolSource(Protocol):
         ...
 
 
-Offered: TypeAlias = Tool | ToolSource | Callable[..., Any]
+ToolLike: TypeAlias = Tool | ToolSource | Callable[..., Any]
 
 
 class ToolRegistry:
     """The tools on offer. With sources among them, use it as `async with`, or call `open` and `aclose`."""
 
-    def __init__(self, offered: Iterable[Offered] = ()) -> None:
+    def __init__(self, offered: Iterable[ToolLike] = ()) -> None:
         self._tools: dict[str, Tool] = {}
         self.sources: list[ToolSource] = []
         """Whom `open` asks for tools; while there is nobody, it need not be called."""
@@ -63,14 +63,14 @@ class ToolRegistry:
         """The tools that were probably meant by a name that is none."""
         return near_misses(name, self._tools)
 
-    def add(self, offered: Offered) -> None:
+    def add(self, offered: ToolLike) -> None:
         """Offer a tool, a plain function, or what a source has (from the next `open` or `refresh` on)."""
         if isinstance(offered, Tool):
-            self._put(offered)
+            self._add_tool(offered)
         elif isinstance(offered, ToolSource) and not isinstance(offered, type):
             self.sources.append(offered)
         elif callable(offered):
-            self._put(FunctionTool(offered))
+            self._add_tool(FunctionTool(offered))
         else:
             raise InvalidTool(f"{offered!r} is no tool, no function and no source of tools")
 
@@ -115,7 +115,7 @@ class ToolRegistry:
         taken = [tool.name for tool in offered if tool.name in self._tools and tool.name not in old]
         if taken or len({tool.name for tool in offered}) != len(offered):
             raise InvalidTool(
-                f"{_called(source)} offers tools whose names are taken: {', '.join(taken) or 'twice its own'}"
+                f"{_source_name(source)} offers tools whose names are taken: {', '.join(taken) or 'twice its own'}"
             )
         for name in set(old) - {tool.name for tool in offered}:
             self._tools.pop(name, None)
@@ -124,7 +124,7 @@ class ToolRegistry:
         self._names_of[id(source)] = [tool.name for tool in offered]
         self._definitions = None
 
-    def _put(self, tool: Tool) -> None:
+    def _add_tool(self, tool: Tool) -> None:
         if tool.name in self._tools:
             raise InvalidTool(
                 f"there are two tools called {tool.name!r}; give one of them another name, with @tool(name=…)"
@@ -155,5 +155,5 @@ class ToolRegistry:
         return name in self._tools
 
 
-def _called(source: ToolSource) -> str:
+def _source_name(source: ToolSource) -> str:
     return str(getattr(source, "name", "") or type(source).__name__)

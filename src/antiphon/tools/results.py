@@ -34,25 +34,20 @@ from antiphon.parts import (
     ToolCallResult,
     ToolExecutionStatus,
 )
+from antiphon.wire.media import sniff_bytes
 
 NO_OUTPUT = "(no output)"
 MAX_MEDIA_CHARACTERS = 20_000_000
 """How long the base64 of a picture, sound or document may be: about what the most generous provider takes."""
 
 _PARTS = (Text, Image, Audio, Document, Native)
-_WORDED = (Text, Document)
+_TEXT_PARTS = (Text, Document)
 _MEDIA = (Image, Audio, Document)
-_MAGIC: tuple[tuple[bytes, int, str], ...] = (
-    (b"\x89PNG\r\n\x1a\n", 0, "image/png"),
-    (b"\xff\xd8\xff", 0, "image/jpeg"),
-    (b"GIF87a", 0, "image/gif"),
-    (b"GIF89a", 0, "image/gif"),
-    (b"WEBP", 8, "image/webp"),
-    (b"%PDF-", 0, "application/pdf"),
-)
+_BINARY_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf"})
+"""The types of bytes that become an image or document; all others are text or a short description."""
 
 
-def as_result(call: ToolCallRequest, value: Any) -> ToolCallResult:
+def to_result(call: ToolCallRequest, value: Any) -> ToolCallResult:
     """The result of `call`, of whatever its tool returned. A returned exception or failed result is a failure."""
     if type(value) is str and value and value.isascii():  # what most tools return
         return ToolCallResult(call.tool_name, call.tool_call_id, content=(Text(value),))
@@ -66,7 +61,7 @@ def as_result(call: ToolCallRequest, value: Any) -> ToolCallResult:
 def as_content(value: Any) -> tuple[ResultPart, ...]:
     """A value as parts. There is always at least one."""
     if isinstance(value, str):
-        return (Text(_legal(value) if value else NO_OUTPUT),)
+        return (Text(_valid_unicode(value) if value else NO_OUTPUT),)
     if value is None:
         return (Text(NO_OUTPUT),)
     if isinstance(value, _PARTS):
@@ -75,7 +70,7 @@ def as_content(value: Any) -> tuple[ResultPart, ...]:
         return (_of_bytes(bytes(value)),)
     if isinstance(value, list | tuple) and any(isinstance(item, _PARTS) for item in value):
         return tuple(part for item in value for part in as_content(item))
-    return (Text(_legal(as_text(value))),)
+    return (Text(_valid_unicode(as_text(value))),)
 
 
 def as_text(value: Any) -> str:
@@ -88,11 +83,11 @@ def as_text(value: Any) -> str:
         # Keys that are no strings, numbers JSON does not have, or something that contains itself.
         pass
     except Exception as error:
-        return _indescribable(value, error)
+        return _repr_fallback(value, error)
     try:
         return _encoder.encode(_plain_tree(value))
     except Exception as error:  # whatever the value's own code raises: the tool has done its work
-        return _indescribable(value, error)
+        return _repr_fallback(value, error)
 
 
 def exception_text(error: BaseException) -> str:
@@ -109,11 +104,11 @@ def exception_text(error: BaseException) -> str:
     return f"{type(error).__name__}: {words}" if words else type(error).__name__
 
 
-def shortened(content: tuple[ResultPart, ...], limit: int) -> tuple[ResultPart, ...]:
+def truncate_content(content: tuple[ResultPart, ...], limit: int) -> tuple[ResultPart, ...]:
     """The same parts if they fit; else with at most `limit` characters of text, and remarks for media no provider takes."""
     if len(content) == 1 and type(content[0]) is Text and len(content[0].text) <= limit:
         return content
-    words = sum([len(part.text) for part in content if isinstance(part, _WORDED)])
+    words = sum([len(part.text) for part in content if isinstance(part, _TEXT_PARTS)])
     if words <= limit and not any(map(_is_too_large, content)):
         return content
     kept: list[ResultPart] = []
@@ -122,16 +117,16 @@ def shortened(content: tuple[ResultPart, ...], limit: int) -> tuple[ResultPart, 
         if isinstance(part, _MEDIA) and _is_too_large(part):
             kind = type(part).__name__.lower()
             kept.append(Text(f"({kind} left out: {len(part.data):,} characters of data are more than a model takes)"))
-        elif isinstance(part, _WORDED) and len(part.text) > left:
-            kept.append(msgspec.structs.replace(part, text=cut(part.text, left)))
+        elif isinstance(part, _TEXT_PARTS) and len(part.text) > left:
+            kept.append(msgspec.structs.replace(part, text=truncate_text(part.text, left)))
             left = 0
         else:
             kept.append(part)
-            left -= len(part.text) if isinstance(part, _WORDED) else 0
+            left -= len(part.text) if isinstance(part, _TEXT_PARTS) else 0
     return tuple(kept)
 
 
-def cut(text: str, limit: int) -> str:
+def truncate_text(text: str, limit: int) -> str:
     """The head and the tail of a text, and between them how much is missing."""
     if len(text) <= limit:
         return text
@@ -163,12 +158,12 @@ def _is_too_large(part: ResultPart) -> bool:
 
 
 def _of_bytes(data: bytes) -> ResultPart:
-    for magic, offset, media_type in _MAGIC:
-        if data.startswith(magic, offset) and (len(data) * 4) // 3 <= MAX_MEDIA_CHARACTERS:
-            encoded = base64.b64encode(data).decode()
-            if media_type == "application/pdf":
-                return Document(media_type=media_type, data=encoded)
-            return Image(media_type=media_type, data=encoded)
+    media_type = sniff_bytes(data)
+    if media_type in _BINARY_TYPES and (len(data) * 4) // 3 <= MAX_MEDIA_CHARACTERS:
+        encoded = base64.b64encode(data).decode()
+        if media_type == "application/pdf":
+            return Document(media_type=media_type, data=encoded)
+        return Image(media_type=media_type, data=encoded)
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -176,12 +171,12 @@ def _of_bytes(data: bytes) -> ResultPart:
     return Text(text or NO_OUTPUT)
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     """What json does not know, as something it does. It is called for one value at a time, and again for what is in it."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, AbstractSet):
-        return sorted(value, key=_sorting)
+        return sorted(value, key=_sort_key)
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, Struct):
@@ -198,10 +193,10 @@ def _plain(value: Any) -> Any:
     try:
         return msgspec.to_builtins(value)  # dates, times, UUIDs, Decimals
     except (TypeError, ValueError):
-        return _own_words(value)
+        return _custom_str(value)
 
 
-_encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
+_encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_to_json_value)
 
 
 def _plain_tree(value: Any) -> Any:
@@ -214,7 +209,7 @@ def _plain_tree(value: Any) -> Any:
         return {_key(key): _plain_tree(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain_tree(item) for item in value]
-    return _plain_tree(_plain(value))
+    return _plain_tree(_to_json_value(value))
 
 
 def _key(key: Any) -> str:
@@ -237,19 +232,19 @@ def _fields_of(value: Struct) -> dict[str, Any]:
     return fields
 
 
-def _sorting(value: Any) -> tuple[str, Any]:
+def _sort_key(value: Any) -> tuple[str, Any]:
     # Numbers among themselves by size; what cannot be compared, by how it is written.
     return ("", value) if isinstance(value, int | float) else (type(value).__name__, as_text(value))
 
 
-def _own_words(value: Any) -> str:
+def _custom_str(value: Any) -> str:
     kind: Any = type(value)
     if kind.__str__ is object.__str__ and kind.__repr__ is object.__repr__:
         return f"({kind.__name__} object)"  # its repr is an address, and another one each time
     return str(value)
 
 
-def _indescribable(value: Any, error: Exception) -> str:
+def _repr_fallback(value: Any, error: Exception) -> str:
     said = f"({type(value).__name__} that cannot be written as JSON: {type(error).__name__})"
     try:
         return f"{said} {reprlib.repr(value)}"
@@ -257,7 +252,7 @@ def _indescribable(value: Any, error: Exception) -> str:
         return said
 
 
-def _legal(text: str) -> str:
+def _valid_unicode(text: str) -> str:
     """Text that can be written as UTF-8: half a surrogate pair becomes a question mark."""
     if text.isascii():
         return text

@@ -35,7 +35,7 @@ _idle_lock = threading.Lock()
 _numbers = itertools.count(1)
 
 
-async def in_thread(function: Callable[[], Any]) -> Any:
+async def run_in_thread(function: Callable[[], Any]) -> Any:
     """What `function` gives, called in a thread with the caller's context variables. Cancelled, it returns at once."""
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[Any] = loop.create_future()
@@ -95,7 +95,7 @@ class _Worker(threading.Thread):
             return self.inbox.get()
 
 
-def _await_the_busy() -> None:
+def _wait_for_busy_workers() -> None:
     """Give calls that are under way a moment when the interpreter ends: a thread in the middle of a library's own code, taken
     away from under it, may bring the whole process down."""
     deadline = time.monotonic() + EXIT_SECONDS
@@ -108,7 +108,7 @@ def _settle(outcome: asyncio.Future[Any], result: tuple[Any, BaseException | Non
         outcome.set_result(result)
 
 
-def _forget_threads() -> None:
+def _reset_after_fork() -> None:
     """Threads do not survive a fork, and a lock may have been held by one: a child begins without either."""
     global _idle_lock
     _idle_lock = threading.Lock()
@@ -116,6 +116,6 @@ def _forget_threads() -> None:
     _busy.clear()
 
 
-atexit.register(_await_the_busy)
+atexit.register(_wait_for_busy_workers)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_threads)
+    os.register_at_fork(after_in_child=_reset_after_fork)

@@ -1,34 +1,57 @@
-"""`Tool`: something a model may call; and `@tool`, which makes one of a function.
+"""`Tool`: something a model may call; `@tool`, which makes one from a function.
 
-A tool is a name, a description and a JSON Schema for the model; `validate`, which turns what the model wrote into arguments
-or says what is wrong with it in the model's own terms; and `call`, which does the work. Two kinds:
+A tool is a name, a description and a JSON Schema for the model, plus `validate`, which converts or rejects arguments, and `call`.
+`FunctionTool` takes its schema from a Python signature; `SchemaTool` has a raw JSON Schema (from an MCP server) and passes
+arguments on unchanged.
 
-- `FunctionTool`, from a Python function: the schema comes from its signature, the arguments are converted to what its
-  annotations say. It stays callable as the function it is.
-- `SchemaTool`, from a raw JSON Schema (an MCP server's): the arguments are checked by a real validator and handed on as they are.
-
-What happens to a call after a crash, and whether it may be tried again or remembered, depends on its `effect`: `read` changes
-nothing; `idempotent` may be done twice with the same outcome; `once`, the default, may be neither repeated nor remembered.
+`effect` decides what happens after a crash and whether a call may be retried or cached: `read` changes nothing, `idempotent`
+may run twice, `once` (the default) must not be repeated.
 """
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import logging
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from types import TracebackType
 from typing import Any, Generic, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack, overload
+from weakref import WeakKeyDictionary
 
-from antiphon.errors import InvalidTool
+from antiphon.errors import InvalidTool, ToolError
+from antiphon.parts import ToolCallRequest
 from antiphon.tools.context import ToolContext
-from antiphon.tools.docstring import read_docstring
-from antiphon.tools.schema import signature_of
-from antiphon.tools.slots import Slots
-from antiphon.tools.threads import in_thread
-from antiphon.tools.validation import SchemaValidator, SignatureValidator
+from antiphon.tools.function_schema import read_docstring, signature_of
+from antiphon.tools.threads import run_in_thread
+from antiphon.tools.validation import SchemaValidator, SignatureValidator, invalid_json_error
 from antiphon.wire.request import ToolDefinition
+
+
+class ConcurrencyLimit:
+    """`async with slots:` waits until fewer than `limit` others are inside."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._semaphores: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+
+    def _semaphore(self) -> asyncio.Semaphore:
+        loop = asyncio.get_running_loop()
+        semaphore = self._semaphores.get(loop)
+        if semaphore is None:
+            semaphore = self._semaphores[loop] = asyncio.Semaphore(self.limit)
+        return semaphore
+
+    async def __aenter__(self) -> None:
+        await self._semaphore().acquire()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._semaphore().release()
+
 
 logger = logging.getLogger("antiphon.tools")
 
@@ -82,9 +105,9 @@ class Tool(ABC):
                 f"tool {name!r} has no setting {', '.join(settings)}; "
                 f"the settings are {', '.join(ToolSettings.__annotations__)}"
             )
-        self._refuse_contradictions()
+        self._validate_settings()
         self.definition = ToolDefinition(self.name, self.description or None, self.parameters)
-        self.slots = Slots(self.concurrency) if self.concurrency is not None else None
+        self.slots = ConcurrencyLimit(self.concurrency) if self.concurrency is not None else None
 
     @classmethod
     def from_schema(
@@ -120,7 +143,7 @@ class Tool(ABC):
             logger.exception("needs_approval of tool %s failed, so the call needs approval", self.name)
             return True
 
-    def _refuse_contradictions(self) -> None:
+    def _validate_settings(self) -> None:
         def refuse(what: str) -> None:
             raise InvalidTool(f"tool {self.name!r}: {what}")
 
@@ -165,7 +188,7 @@ class FunctionTool(Tool, Generic[P, R]):
         name = name or getattr(function, "__name__", "")
         if not name or name == "<lambda>":
             raise InvalidTool(f"{function!r} has no name of its own; give one: tool(name=…)")
-        documented = read_docstring(inspect.getdoc(function) if _has_own_words(function) else None)
+        documented = read_docstring(inspect.getdoc(function) if _has_own_docstring(function) else None)
         self.signature = signature_of(function, name, documented.arguments, local_names or {})
         self.function = function
         self.lax = lax
@@ -186,7 +209,7 @@ class FunctionTool(Tool, Generic[P, R]):
         function: Callable[..., Any] = self.function
         if self._is_async:
             return await function(**arguments)
-        value = await in_thread(functools.partial(function, **arguments))
+        value = await run_in_thread(functools.partial(function, **arguments))
         return await value if inspect.isawaitable(value) else value
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -216,7 +239,7 @@ class SchemaTool(Tool):
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> Any:
         if self._is_async:
             return await self.handler(arguments, context)
-        value = await in_thread(functools.partial(self.handler, arguments, context))
+        value = await run_in_thread(functools.partial(self.handler, arguments, context))
         return await value if inspect.isawaitable(value) else value
 
 
@@ -267,6 +290,39 @@ def _is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
-def _has_own_words(function: Callable[..., Any]) -> bool:
+def _has_own_docstring(function: Callable[..., Any]) -> bool:
     """Whether the docstring is the function's, and not that of a class of callables such as `partial`."""
     return inspect.isroutine(function) or getattr(function, "__doc__", None) != type(function).__doc__
+
+
+ApprovalPolicy: TypeAlias = Callable[[Tool | None, ToolCallRequest], bool]
+"""Whether a person must allow a call before it runs. The tool is None if the registry has none of that name."""
+
+
+def tool_policy(tool: Tool | None, call: ToolCallRequest) -> bool:
+    """Ask if the tool's `needs_approval` says so. Arguments that cannot be judged (not JSON, nested too deeply) need a person."""
+    if tool is None or tool.needs_approval is False:
+        return False
+    if not callable(tool.needs_approval):
+        return bool(tool.needs_approval)
+    try:
+        return tool.asks_approval(read_arguments(tool, call))
+    except ToolError:
+        return True
+
+
+def ask_before_changes(tool: Tool | None, call: ToolCallRequest) -> bool:
+    """Ask for every tool that changes something, whatever its own `needs_approval` says (`antiphon chat --ask`)."""
+    return tool is not None and (tool.effect != "read" or tool_policy(tool, call))
+
+
+def read_arguments(tool: Tool, call: ToolCallRequest) -> dict[str, Any]:
+    """The arguments of a call as an object. Raises `InvalidArguments`, whose text is for the model, if they are not one."""
+    if call.freeform:
+        # Free text for a tool that takes an object: it can only be meant for its one argument.
+        names = list(tool.parameters.get("properties", ())) or ["input"]
+        return {names[0]: call.arguments}
+    try:
+        return call.parse_arguments()
+    except (ValueError, RecursionError) as error:
+        raise invalid_json_error(tool.name, call.arguments, str(error), tool.parameters) from None

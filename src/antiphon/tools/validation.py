@@ -1,10 +1,9 @@
-"""Arguments accepted or refused; a refusal says what is wrong so that the model can do better.
+"""Accept or reject the arguments of a call; a rejection tells the model what is wrong.
 
-Raw schemas are judged by `CompiledSchema`. Functions are judged by msgspec and pydantic, because they also convert, and by the
-compiled schema of their signature where that says more or other things than msgspec: patterns (msgspec's would run without
-bound), multiples (msgspec refuses 0.3 as a multiple of 0.1) and whole numbers (msgspec refuses 5.0 as an integer). These
-judges stop at the first problem or speak of their own internals, so once something is refused, `describe_errors` finds the
-words for everything that is wrong. A judge's own words are used only where it finds none.
+Raw schemas are checked by `CompiledSchema`. Functions are checked by msgspec or pydantic, which also convert, and by the compiled
+schema of their signature where msgspec differs: patterns (unbounded in msgspec), multiples (0.3 of 0.1) and whole numbers (5.0).
+These stop at the first problem, so `describe_errors` words everything that is wrong; their own message is used only where it
+finds nothing.
 
 Nothing is guessed: "5" is not an integer, unless the tool was declared `lax`.
 """
@@ -17,8 +16,7 @@ from typing import Any
 import msgspec
 
 from antiphon.errors import InvalidArguments, InvalidTool
-from antiphon.tools.compiled_schema import CompiledSchema, InvalidSchema, SchemaError
-from antiphon.tools.problems import (
+from antiphon.tools.argument_errors import (
     LINE_CHARACTERS,
     MAX_COUNTED_PROBLEMS,
     MAX_PROBLEMS,
@@ -27,13 +25,14 @@ from antiphon.tools.problems import (
     allows,
     cut,
     describe_errors,
-    joined,
-    judged,
-    shown,
-    shown_text,
+    join_path,
+    preview,
+    preview_text,
     usage,
+    validator_message,
 )
-from antiphon.tools.schema import Signature, convert_path
+from antiphon.tools.compiled_schema import CompiledSchema, InvalidSchema, SchemaError
+from antiphon.tools.function_schema import Signature, convert_path
 
 logger = logging.getLogger("antiphon.tools")
 
@@ -50,16 +49,16 @@ class SignatureValidator:
     def __call__(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments, converted. Raises `InvalidArguments` with all that is wrong."""
         if self._compiled is not None and not self._compiled.is_valid(arguments):
-            arguments = self._without_idle_nulls(arguments)
+            arguments = self._drop_null_optionals(arguments)
             self._check_schema(arguments)
         try:
             converted = self._convert(arguments)
         except (msgspec.ValidationError, NotImplementedError):
-            arguments = self._without_idle_nulls(arguments)
+            arguments = self._drop_null_optionals(arguments)
             try:
                 converted = self._convert(_with_integers(arguments))
             except (msgspec.ValidationError, NotImplementedError) as error:
-                raise self._refusal(arguments, judged(str(error), arguments)) from None
+                raise self._refusal(arguments, validator_message(str(error), arguments)) from None
         if self._compiled is not None and self.lax:  # texts that were read as numbers
             self._check_schema(msgspec.to_builtins(converted, enc_hook=str))
         if self.signature.adapters:
@@ -76,9 +75,9 @@ class SignatureValidator:
         if not self.lax or refusal.problems != (_words(error),):
             raise refusal
 
-    def _refusal(self, arguments: dict[str, Any], otherwise: str) -> InvalidArguments:
+    def _refusal(self, arguments: dict[str, Any], fallback: str) -> InvalidArguments:
         schema = self.signature.schema
-        return invalid_arguments(self.tool_name, schema, describe_errors(schema, arguments, lax=self.lax), otherwise)
+        return invalid_arguments(self.tool_name, schema, describe_errors(schema, arguments, lax=self.lax), fallback)
 
     def _convert(self, arguments: dict[str, Any]) -> dict[str, Any]:
         signature = self.signature
@@ -100,7 +99,7 @@ class SignatureValidator:
                     value, self.signature.extra, strict=not self.lax, dec_hook=convert_path, str_keys=True
                 )
 
-    def _without_idle_nulls(self, arguments: dict[str, Any]) -> dict[str, Any]:
+    def _drop_null_optionals(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments without those that are null, are optional and must not be null: many models write that for "none"."""
         schema = self.signature.schema
         optional = schema["properties"].keys() - schema.get("required", ())
@@ -126,8 +125,8 @@ class SignatureValidator:
                     del converted[name]
                     continue
                 for detail in error.errors(include_url=False, include_context=False)[:MAX_COUNTED_PROBLEMS]:
-                    path = joined(name, detail["loc"])
-                    problems.append(f"{path}: {detail['msg']}, got {shown(detail['input'])}")
+                    path = join_path(name, detail["loc"])
+                    problems.append(f"{path}: {detail['msg']}, got {preview(detail['input'])}")
         if problems:
             raise invalid_arguments(self.tool_name, self.signature.schema, problems, "")
 
@@ -174,15 +173,15 @@ def _compiled(tool_name: str, schema: dict[str, Any]) -> CompiledSchema:
 def _words(error: SchemaError | None) -> str:
     if error is None:
         return "the schema does not allow them"
-    place = joined("", error.path) or "the arguments"
+    place = join_path("", error.path) or "the arguments"
     return cut(
         f"{place}: {UNDECIDED if error.is_undecided else cut(error.message, 2 * SHOWN_CHARACTERS)}", LINE_CHARACTERS
     )
 
 
-def invalid_arguments(tool_name: str, schema: dict[str, Any], problems: list[str], otherwise: str) -> InvalidArguments:
-    """The error for the model: every problem on a line, and what the tool takes. `otherwise` is used if there are none."""
-    lines = [cut(line, LINE_CHARACTERS) for line in problems[: MAX_PROBLEMS + 1] or [otherwise]]
+def invalid_arguments(tool_name: str, schema: dict[str, Any], problems: list[str], fallback: str) -> InvalidArguments:
+    """The error for the model: every problem on a line, and what the tool takes. `fallback` is used if there are none."""
+    lines = [cut(line, LINE_CHARACTERS) for line in problems[: MAX_PROBLEMS + 1] or [fallback]]
     if len(problems) > MAX_PROBLEMS + 1:  # those that `describe_errors` did not count itself
         lines[-1] = f"… and {len(problems) - MAX_PROBLEMS} more problems of this kind"
     text = "\n".join(f"- {line}" for line in lines)
@@ -193,7 +192,7 @@ def invalid_arguments(tool_name: str, schema: dict[str, Any], problems: list[str
     )
 
 
-def not_json(tool_name: str, arguments: str, why: str, schema: dict[str, Any]) -> InvalidArguments:
+def invalid_json_error(tool_name: str, arguments: str, why: str, schema: dict[str, Any]) -> InvalidArguments:
     """The error for arguments that are no JSON object."""
     advice = (
         "The text ends too early; send it again whole, or shorter." if "truncated" in why else "Send one JSON object."
@@ -202,6 +201,6 @@ def not_json(tool_name: str, arguments: str, why: str, schema: dict[str, Any]) -
     problem = f"The arguments of {tool_name} {why}. It was not run."
     return InvalidArguments(
         # What was sent stands on a line of its own: the first one also goes into measures and logs.
-        f"{problem}\nYou sent: {shown_text(arguments)}\n{advice} It takes: {usage(tool_name, schema)}.",
+        f"{problem}\nYou sent: {preview_text(arguments)}\n{advice} It takes: {usage(tool_name, schema)}.",
         (problem,),
     )

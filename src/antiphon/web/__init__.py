@@ -1,1 +1,1 @@
-"""The chat in a browser: a page, and the small API it talks to. `serving` brings both up."""
+"""The chat in a browser: a page, and the small API it talks to. `serve_app` brings both up."""

@@ -1,41 +1,40 @@
-"""`ChatApp`: from a request to an answer: the page, its files, and the API behind `/chat/api/`.
+"""`ChatApp`: routes a request to the page, its files, or the API under `/chat/api/`.
 
-In order: may somebody at that address be served (`Admission`), what do they ask for, whose key is it, did our own page ask. All
-that comes from the store is sent as JSON, never as markup: what is shown is the page's business, and the page builds it of text.
-Every answer forbids a browser to guess its type, to frame it, and to tell others where it came from.
+`AccessControl` checks host, key and origin before anything else. Content from the store is sent as JSON, never as markup; the
+page builds its elements from text. Every response has headers that forbid type sniffing, framing and referrers.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import TypeAlias
 
 from antiphon import __version__
+from antiphon.chat.models import ChatModels, MeteredModels, ReloadableProvider
+from antiphon.chat.session import needs_approval, open_conversation
+from antiphon.chat.toolbox import Toolboxes
 from antiphon.conversation import Conversation
 from antiphon.errors import AntiphonError
-from antiphon.gateway.client_keys import ClientKey, ClientKeys
-from antiphon.gateway.config import Config
-from antiphon.gateway.limits import RateLimits
-from antiphon.gateway.message import Answer, ClientRequest
-from antiphon.gateway.origin import OriginRules
+from antiphon.gateway.access.client_keys import ClientKey, ClientKeys
+from antiphon.gateway.access.origin import OriginRules
+from antiphon.gateway.access.rate_limits import RateLimits
+from antiphon.gateway.config.settings import Config
+from antiphon.gateway.http.messages import Answer, ClientRequest
 from antiphon.history import AgentHistory, HistoryStore
-from antiphon.tools.executor import ask_before_changes
-from antiphon.web.admission import API, READING, Admission
-from antiphon.web.asked import Asked
-from antiphon.web.conversation_api import ConversationApi
-from antiphon.web.conversations import LiveConversations
-from antiphon.web.models import ChatModels, CurrentModels, MeteredModels
-from antiphon.web.page_files import PageFiles
-from antiphon.web.plan_api import PlanApi
-from antiphon.web.refusal import Refused, refusal
-from antiphon.web.toolbox import Toolboxes
-from antiphon.web.turn_api import MOST_RUNNING, ModelChoice, TurnApi
+from antiphon.web.access import API, READING, AccessControl
+from antiphon.web.conversations_api import ConversationApi
+from antiphon.web.open_conversations import OpenConversations
+from antiphon.web.plans_api import PlanApi
+from antiphon.web.request import ApiError, ChatRequest, error_response
+from antiphon.web.turns_api import MAX_RUNNING_TURNS, ModelAccess, TurnApi
 
 logger = logging.getLogger("antiphon.web")
 
-Handler: TypeAlias = Callable[[Asked], Awaitable[Answer]]
+Handler: TypeAlias = Callable[[ChatRequest], Awaitable[Answer]]
 
 STREAM_SECONDS = 600.0
 _PAGE = "/chat/page/"
@@ -52,10 +51,10 @@ _API_HEADERS = {"cache-control": "no-store", "content-security-policy": "default
 class ChatApp:
     """The chat over a store of conversations.
 
-    `models` says who can be talked to, now; `toolboxes` have the tools; `keys` are the clients' keys in force, without which only
-    this machine is served, under the names that `rules` allow; `limits` count what each key uses. `system` is the system
-    instruction of new conversations, `token_limit` where compaction is asked for. With `asks`, every call of a tool that changes
-    something needs approval. The caller closes what it gives, `toolboxes` apart.
+    `models` returns the models in force; `toolboxes` have the tools; `keys` are the client keys in force, without which only this
+    machine is served, under the names that `rules` allow; `limits` count what each key uses. `system` is the system instruction
+    of new conversations, `token_limit` the size at which compaction is suggested. With `asks_before_changes`, every call of a
+    tool that is not read-only needs approval. The caller closes what it passes, except `toolboxes`.
     """
 
     def __init__(
@@ -69,25 +68,25 @@ class ChatApp:
         limits: RateLimits | None = None,
         system: str = "",
         token_limit: int | None = None,
-        asks: bool = False,
+        asks_before_changes: bool = False,
         stream_seconds: Callable[[], float] = lambda: STREAM_SECONDS,
-        most_running: int = MOST_RUNNING,
+        max_running: int = MAX_RUNNING_TURNS,
         page: PageFiles | None = None,
     ) -> None:
         self._models = models
         self._limits = limits or RateLimits()
-        self._choice = ModelChoice(models, self._limits)
+        self._choice = ModelAccess(models, self._limits)
         self._keys = keys
         self._toolboxes = toolboxes
-        self._admission = Admission(keys, rules)
+        self._admission = AccessControl(keys, rules)
         self._token_limit = token_limit
-        self._asks = asks
+        self._asks_before_changes = asks_before_changes
         self._page = page or PageFiles()
         self._is_closing = False
-        self._provider = CurrentModels(models)
-        self.conversations = LiveConversations(store, self._put_to_work)
+        self._provider = ReloadableProvider(models)
+        self.conversations = OpenConversations(store, self._open_chat)
         conversation = ConversationApi(self.conversations, self._choice, system)
-        turn = TurnApi(self.conversations, self._choice, stream_seconds, most_running)
+        turn = TurnApi(self.conversations, self._choice, stream_seconds, max_running)
         plan = PlanApi(toolboxes)
         one = r"/conversations/(?P<id>[^/]+)"
         self._doors: list[tuple[re.Pattern[str], Mapping[str, Handler]]] = [
@@ -124,12 +123,14 @@ class ChatApp:
             return key
         try:
             is_api = request.path.startswith(API)
-            answer = await self._called(request, key) if is_api else self._shown(request)
+            answer = await self._call_api(request, key) if is_api else self._serve_page(request)
         except AntiphonError as error:
-            answer = refusal(error)
+            answer = error_response(error)
         except Exception:
             logger.exception("a request failed inside the chat")
-            answer = refusal(Refused(f"the chat failed; its log says more under {request.request_id}", 500, "failed"))
+            answer = error_response(
+                ApiError(f"the chat failed; its log says more under {request.request_id}", 500, "failed")
+            )
         return _protected(request, answer)
 
     async def aclose(self, grace: float = 0.0) -> None:
@@ -138,32 +139,34 @@ class ChatApp:
         await self.conversations.aclose(grace)
         await self._toolboxes.aclose()
 
-    def _shown(self, request: ClientRequest) -> Answer:
+    def _serve_page(self, request: ClientRequest) -> Answer:
         """The page and its files, which are nobody's secret."""
         if request.method not in READING:
-            raise Refused(f"{request.path[:200]} takes GET, not {request.method}", 405, "method", allow="GET")
+            raise ApiError(f"{request.path[:200]} takes GET, not {request.method}", 405, "method", allow="GET")
         if request.path in ("/", "/chat"):
             return Answer(status=302, headers={"location": "/chat/"})
         if request.path == "/chat/":
             return self._page.answer(request, "index.html")
         if request.path.startswith(_PAGE):
             return self._page.answer(request, request.path.removeprefix(_PAGE))
-        raise Refused(f"there is nothing at {request.path[:200]}; the chat is at /chat/", 404, "not_found")
+        raise ApiError(f"there is nothing at {request.path[:200]}; the chat is at /chat/", 404, "not_found")
 
-    async def _called(self, request: ClientRequest, key: ClientKey) -> Answer:
+    async def _call_api(self, request: ClientRequest, key: ClientKey) -> Answer:
         if self._is_closing:  # a page that was let go of comes back at once
-            raise Refused("the chat is stopping; come back when it is up again", 503, "stopping")
+            raise ApiError("the chat is stopping; come back when it is up again", 503, "stopping")
         path = "/" + request.path.removeprefix(API)
         for pattern, handlers in self._doors:
             if found := pattern.fullmatch(path):
                 handler = handlers.get(request.method)
                 if handler is None:
                     told = ", ".join(handlers)
-                    raise Refused(f"{request.path[:200]} takes {told}, not {request.method}", 405, "method", allow=told)
-                return await handler(Asked(request, key, **found.groupdict()))
-        raise Refused(f"there is nothing at {request.path[:200]}", 404, "not_found")
+                    raise ApiError(
+                        f"{request.path[:200]} takes {told}, not {request.method}", 405, "method", allow=told
+                    )
+                return await handler(ChatRequest(request, key, **found.groupdict()))
+        raise ApiError(f"there is nothing at {request.path[:200]}", 404, "not_found")
 
-    async def _state(self, asked: Asked) -> Answer:
+    async def _state(self, asked: ChatRequest) -> Answer:
         """What there is: the model that is taken, the others, the tools."""
         models, registry = self._models(), self._toolboxes.of(asked.owner).registry
         await registry.open()
@@ -172,14 +175,14 @@ class ChatApp:
         return Answer.json(
             {
                 "version": __version__,
-                "choice": {"model": choice.model, "what": choice.what, "how": choice.how},
+                "choice": {"model": choice.model, "what": choice.reason, "how": choice.hint},
                 "models": self._choice.names(asked.key),
                 "tools": [
                     {
                         "name": tool.name,
                         "description": tool.description,
                         "effect": tool.effect,
-                        "needs_approval": bool(tool.needs_approval) or (self._asks and tool.effect != "read"),
+                        "needs_approval": needs_approval(tool, asks_before_changes=self._asks_before_changes),
                     }
                     for tool in tools
                 ],
@@ -188,22 +191,15 @@ class ChatApp:
             }
         )
 
-    def _put_to_work(self, history: AgentHistory, owner: str) -> Conversation:
-        registry = self._toolboxes.of(owner).registry
-        chat = Conversation(
-            self._choice.default,
+    def _open_chat(self, history: AgentHistory, owner: str) -> Conversation:
+        return open_conversation(
+            history,
+            self._models(),
+            self._toolboxes.of(owner).registry,
             provider=MeteredModels(self._provider, lambda tokens: self._charge(owner, tokens)),
-            tools=registry,
-            history=history,
+            asks_before_changes=self._asks_before_changes,
             token_limit=self._token_limit,
-            approval=ask_before_changes if self._asks else None,
         )
-        # A conversation from a terminal or a program continues with the model it was with, as in the terminal.
-        if (origin := chat.last_origin) is not None and self._choice.is_available(
-            name := f"{origin.provider}/{origin.model}"
-        ):
-            chat.model = name
-        return chat
 
     def _charge(self, owner: str, tokens: int) -> None:
         """Charge a call of a model to the key whose conversation it is, by the limits that key has now."""
@@ -212,12 +208,12 @@ class ChatApp:
             self._limits.spend(key, tokens)
 
 
-def admit(admission: Admission, request: ClientRequest) -> ClientKey | Answer:
+def admit(admission: AccessControl, request: ClientRequest) -> ClientKey | Answer:
     """Whose request it is, or the answer that refuses it."""
     try:
         return admission.admit(request)
-    except Refused as error:
-        return _protected(request, refusal(error))
+    except ApiError as error:
+        return _protected(request, error_response(error))
 
 
 def _protected(request: ClientRequest, answer: Answer) -> Answer:
@@ -225,3 +221,50 @@ def _protected(request: ClientRequest, answer: Answer) -> Answer:
     is_api = request.path.startswith(API)
     answer.headers = {**_HEADERS, **(_API_HEADERS if is_api else {}), **answer.headers}
     return answer
+
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
+    "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+)
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".ico": "image/x-icon",
+    ".json": "application/json",
+}
+
+
+class PageFiles:
+    """The files of a folder."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder or Path(__file__).with_name("page")
+
+    def answer(self, request: ClientRequest, name: str) -> Answer:
+        """The file of that name, or word that the browser has it already."""
+        path = self._files().get(name)
+        if path is None:
+            raise ApiError(f"there is no file {name[:80]!r} of the page", 404, "not_found")
+        body = path.read_bytes()
+        tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+        headers = {
+            "content-type": _TYPES[path.suffix],
+            "content-security-policy": POLICY,
+            "etag": tag,
+            "cache-control": "no-cache",  # asked again each time, and answered with "you have it"
+        }
+        known = [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]
+        if tag in known or "*" in known:
+            return Answer(status=304, headers=headers)
+        return Answer(headers=headers, body=body)
+
+    def _files(self) -> dict[str, Path]:
+        return {
+            path.relative_to(self._folder).as_posix(): path
+            for path in self._folder.rglob("*")
+            if path.suffix in _TYPES and path.is_file()
+        }

@@ -4,8 +4,8 @@ A turn is a task of the server and of no request: whoever asked for it may go aw
 that writes does so in this process's one event loop and, where it takes more than a moment, behind `writing`; another process
 that writes the same log meets the store's own lock, and one of the two hears of a conflict.
 
-A log that is kept on another machine is read and written in a thread (`apart`), one of them at a time and never while a turn is
-played: the turn appends in the event loop, and a log has one writer.
+A log in a remote store is read and written in a thread (`run_off_loop`), one at a time and never while a turn runs: the turn
+appends in the event loop, and a log has one writer.
 
 The model that was chosen for a conversation is a note in its log, so that it is the same after a restart.
 """
@@ -19,14 +19,24 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from typing import TypeVar
 
+from antiphon.chat.models import record_model
 from antiphon.conversation import Conversation, ToolLoop
 from antiphon.conversation.events import LoopEvent, LoopFinished
+from antiphon.conversation.turn import TurnIndex
 from antiphon.errors import AntiphonError, HistoryError, StoreError
-from antiphon.history import AgentHistorySnapshot, DebugLogEntry, EntryMetadata, HistoryEntry
+from antiphon.history import HistoryEntry
 from antiphon.parts import InputPart, ToolCallRequest
-from antiphon.web.events import EntryAppended, EventBuffer, Gone, Numbered, Reset, TurnStarted, bare_frame, frame
-from antiphon.web.order import InOrder
-from antiphon.web.places import Places
+from antiphon.web.event_stream import (
+    EntryAppended,
+    EventBuffer,
+    EventOrder,
+    Gone,
+    NumberedEvent,
+    Reset,
+    TurnStarted,
+    frame,
+    frame_without_id,
+)
 from antiphon.wire.output import ProviderError
 
 logger = logging.getLogger("antiphon.web")
@@ -34,8 +44,7 @@ logger = logging.getLogger("antiphon.web")
 T = TypeVar("T")
 
 PING_SECONDS = 15.0
-_PIECE = 256 * 1024
-_CHOSEN = "chat_model"
+_CHUNK_BYTES = 256 * 1024
 
 
 class LiveConversation:
@@ -48,20 +57,18 @@ class LiveConversation:
         self.owner = owner
         self.loop = ToolLoop(chat)
         self.events = events or EventBuffer()
-        self.places = Places()
+        self.places = TurnIndex()
         self.writing = asyncio.Lock()
         self.watchers = 0
         self.is_deleted = False
         self.last_used = time.monotonic()
         self._is_local = is_local
-        self._apart = asyncio.Lock()
-        self._order = InOrder(chat.history, self._entry_appended, self.events.tell)
+        self._store_lock = asyncio.Lock()
+        self._order = EventOrder(chat.history, self._entry_appended, self.events.tell)
         self._task: asyncio.Task[None] | None = None
         self._has_finished = True
-        self.places.follow(chat.history.snapshot())
+        self.places.update(chat.history.snapshot())
         self._order.told = chat.history.version
-        if chosen := chosen_model(chat.history.snapshot()):
-            chat.model = chosen
 
     # How it stands.
 
@@ -73,7 +80,7 @@ class LiveConversation:
     @property
     def is_noop(self) -> bool:
         """Whether nobody would miss it."""
-        return not (self.is_running or self.watchers or self.writing.locked() or self._apart.locked())
+        return not (self.is_running or self.watchers or self.writing.locked() or self._store_lock.locked())
 
     @property
     def is_unfinished(self) -> bool:
@@ -91,7 +98,7 @@ class LiveConversation:
         """The version up to which the events were told; the log may be a moment ahead."""
         return self._order.told
 
-    async def apart(self, work: Callable[[], T]) -> T:
+    async def run_off_loop(self, work: Callable[[], T]) -> T:
         """Do what reads or writes the log, where it keeps nobody else waiting."""
         if self._is_local or self.is_running:
             return work()
@@ -99,42 +106,44 @@ class LiveConversation:
         return await asyncio.shield(self._in_a_thread(work))
 
     async def _in_a_thread(self, work: Callable[[], T]) -> T:
-        async with self._apart:
+        async with self._store_lock:
             return work() if self.is_running else await asyncio.to_thread(work)
 
     async def refresh(self) -> None:
         """Take in what others appended to the stored conversation, unless a turn is being played here."""
         self.last_used = time.monotonic()
         if not self.is_running:
-            await self.apart(lambda: self.is_running or self.chat.history.refresh())  # a turn may begin before we can
-            self.tell_entries()
+            await self.run_off_loop(
+                lambda: self.is_running or self.chat.history.refresh()
+            )  # a turn may begin before we can
+            self.publish_entries()
 
-    def tell_entries(self) -> None:
+    def publish_entries(self) -> None:
         """Tell what was appended outside of a turn; within one, the turn's next event does."""
         if not self.is_running:
             self._order.rest()
 
-    async def choose(self, model: str) -> None:
+    async def set_model(self, model: str) -> None:
         """Let another model answer from the next round on."""
         if model != self.chat.model:
-            await self.apart(lambda: self.chat.history.append(model_note(model)))
+            await self.run_off_loop(lambda: record_model(self.chat.history, model))
             self.chat.model = model
-            self.tell_entries()
+            self.publish_entries()
 
     # Turns.
 
-    async def begin(self, *content: InputPart) -> int:
+    async def start_turn(self, *content: InputPart) -> int:
         """Say something, or go on with the turn if nothing is said. Back when that is on the disk; returns the turn's number."""
         if self._task is not None and not self.is_running:
             await asyncio.wait([self._task])
         self.last_used = time.monotonic()
         await self.refresh()
-        begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        async with self._apart:
+        started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        async with self._store_lock:
             number = self.places.turn + bool(content)
             self._has_finished = False
-            self._task = asyncio.create_task(self._play(content, number, begun))
-        await begun
+            self._task = asyncio.create_task(self._play(content, number, started))
+        await started
         return number
 
     async def interrupt(self) -> bool:
@@ -146,31 +155,31 @@ class LiveConversation:
         await asyncio.wait([self._task])
         return interrupted
 
-    async def _play(self, content: Sequence[InputPart], number: int, begun: asyncio.Future[None]) -> None:
+    async def _play(self, content: Sequence[InputPart], number: int, started: asyncio.Future[None]) -> None:
         self._order.begin()
         self.events.tell(TurnStarted(number))
         try:
-            async with aclosing(self.loop.stream(*content)) as events:  # type: ignore[type-var]
+            async with aclosing(self.loop.stream(*content)) as events:
                 async for event in events:
-                    if not begun.done():
-                        begun.set_result(None)
-                    self._happened(event)
+                    if not started.done():
+                        started.set_result(None)
+                    self._on_event(event)
         except Exception as error:
-            self._broke(error)
-            if not begun.done():
-                begun.set_exception(error)
+            self._on_error(error)
+            if not started.done():
+                started.set_exception(error)
         finally:
             self.last_used = time.monotonic()
             self._has_finished = True
             self._order.rest()
-            if not begun.done():
-                begun.cancel()
+            if not started.done():
+                started.cancel()
 
-    def _happened(self, event: LoopEvent) -> None:
+    def _on_event(self, event: LoopEvent) -> None:
         self._has_finished = isinstance(event, LoopFinished)
         self._order.event(event)
 
-    def _broke(self, error: Exception) -> None:
+    def _on_error(self, error: Exception) -> None:
         """The turn ended with an error that is not the provider's: the disk is full, somebody else writes, or a fault of ours."""
         message = str(error)
         if not isinstance(error, AntiphonError):
@@ -178,10 +187,10 @@ class LiveConversation:
             message = f"the chat failed ({type(error).__name__}); its log says more"
         elif isinstance(error, StoreError | HistoryError):
             logger.warning("[%s] a turn was ended by the store: %s", self.chat.id, error)
-        self._happened(LoopFinished("failed", error=ProviderError(message, "server", code=type(error).__name__)))
+        self._on_event(LoopFinished("failed", error=ProviderError(message, "server", code=type(error).__name__)))
 
     def _entry_appended(self, entry: HistoryEntry) -> None:
-        self.places.follow(self.chat.history.snapshot())
+        self.places.update(self.chat.history.snapshot())
         self.events.tell(EntryAppended(entry, self.places[entry.sequence_number]))
 
     # Watchers.
@@ -196,14 +205,14 @@ class LiveConversation:
             while time.monotonic() < ends:
                 found = self.events.after(cursor)
                 if found is None:
-                    yield bare_frame(Reset())
+                    yield frame_without_id(Reset())
                     return
                 for piece in _pieces(found):
                     yield piece
                 cursor = found[-1].id if found else cursor
                 if self.events.is_closed:
                     if self.is_deleted:
-                        yield bare_frame(Gone())
+                        yield frame_without_id(Gone())
                     return
                 if not found and not await self.events.news(min(ping, max(0.0, ends - time.monotonic()))):
                     yield b": ping\n\n"
@@ -221,26 +230,11 @@ class LiveConversation:
             await asyncio.wait([self._task])
 
 
-def _pieces(found: Sequence[Numbered]) -> Iterator[bytes]:
+def _pieces(found: Sequence[NumberedEvent]) -> Iterator[bytes]:
     """The events in pieces that are worth writing."""
     gathered: list[bytes] = []
     for one in found:
         gathered.append(frame(one))
-        if sum(map(len, gathered)) >= _PIECE or one is found[-1]:
+        if sum(map(len, gathered)) >= _CHUNK_BYTES or one is found[-1]:
             yield b"".join(gathered)
             gathered = []
-
-
-def model_note(model: str) -> DebugLogEntry:
-    """The entry that says which model was chosen."""
-    return DebugLogEntry("model", f"From here on {model} is asked.", metadata=EntryMetadata(extra={_CHOSEN: model}))
-
-
-def chosen_model(snapshot: AgentHistorySnapshot) -> str:
-    """The model that was chosen last, as the log has it."""
-    for entry in reversed(snapshot.effective):
-        if isinstance(entry, DebugLogEntry) and entry.metadata and entry.metadata.extra:
-            chosen = entry.metadata.extra.get(_CHOSEN)
-            if isinstance(chosen, str):
-                return chosen
-    return ""

@@ -18,12 +18,12 @@ from typing import Any
 
 import msgspec
 
-from antiphon.gateway.gateway import Gateway, Mounted
-from antiphon.gateway.message import Answer, ClientRequest
-from antiphon.web.mount import MountedChat
-from antiphon.web.refusal import Refused, refusal
+from antiphon.gateway.app import Gateway, Mounted
+from antiphon.gateway.http.messages import Answer, ClientRequest
+from antiphon.web.gateway_mount import GatewayChat
+from antiphon.web.request import ApiError, error_response
 
-_TRIES = 40
+_MAX_ATTEMPTS = 40
 _PAUSE = 0.05
 """Between a worker's death, or its taking of the lock, and its successor's listening there is a moment without anybody."""
 
@@ -31,9 +31,9 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(ClientRequest)
 
 
-def shared_chat_of(store: str | Path, folder: Path) -> Callable[[Gateway], SharedChat]:
+def shared_chat_factory(store: str | Path, folder: Path) -> Callable[[Gateway], SharedChat]:
     """What each worker's `serve` takes as its chat. `folder` is the workers' own."""
-    return lambda gateway: SharedChat(MountedChat(gateway, store), folder)
+    return lambda gateway: SharedChat(GatewayChat(gateway, store), folder)
 
 
 class SharedChat:
@@ -57,11 +57,11 @@ class SharedChat:
         """Answer a request, or have it answered by the worker that has the chat, which admits it again."""
         from aiohttp import ClientConnectorError, ClientError
 
-        for _ in range(_TRIES):
-            if await self._is_mine():
+        for _ in range(_MAX_ATTEMPTS):
+            if await self._is_owner():
                 return await self._chat.handle(request, admission)
             try:
-                return await self._handed_on(request)
+                return await self._forward(request)
             except ClientConnectorError:
                 await asyncio.sleep(_PAUSE)
             except ClientError as error:  # it may have been done: it must not be done twice
@@ -79,14 +79,14 @@ class SharedChat:
         if self._held is not None:
             os.close(self._held)
 
-    async def _is_mine(self) -> bool:
+    async def _is_owner(self) -> bool:
         """Whether this worker has the chat; it takes it if nobody has."""
         if self._held is None and not self._is_closed:
             async with self._taking:
-                await self._take()
+                await self._become_owner()
         return self._held is not None
 
-    async def _take(self) -> None:
+    async def _become_owner(self) -> None:
         if self._held is not None:  # while we waited
             return
         held = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -106,10 +106,10 @@ class SharedChat:
 
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._place)  # of one that died
-        server = web.Server(self._answered, handler_cancellation=True)
+        server = web.Server(self._handle_forwarded, handler_cancellation=True)
         return await asyncio.get_running_loop().create_unix_server(server, self._place)
 
-    async def _answered(self, request: Any) -> Any:
+    async def _handle_forwarded(self, request: Any) -> Any:
         """Answer what another worker was asked."""
         from aiohttp import web
 
@@ -124,7 +124,7 @@ class SharedChat:
         await response.write_eof()
         return response
 
-    async def _handed_on(self, request: ClientRequest) -> Answer:
+    async def _forward(self, request: ClientRequest) -> Answer:
         import aiohttp
 
         if self._session is None:
@@ -159,4 +159,4 @@ async def _pieces(response: Any) -> AsyncIterator[bytes]:
 
 
 def _unavailable(what: str) -> Answer:
-    return refusal(Refused(what, 503, "unavailable"))
+    return error_response(ApiError(what, 503, "unavailable"))

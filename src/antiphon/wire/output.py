@@ -76,8 +76,9 @@ class ModelOutput(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_om
     native: NativeExtras | None = None
 
 
-MOST_CANDIDATES = 128
-"""No API gives more answers to one request; a number beyond it would only be a way to fill memory."""
+MAX_CANDIDATES = 128
+"""No API gives more candidates; a higher index in a stream would only fill memory."""
+STREAM_CUT = "stream ended before the response was complete"
 
 
 class ProviderError(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):

@@ -13,7 +13,7 @@ import pytest
 from antiphon.errors import NoUsableCredential
 from antiphon.providers.credentials.pool import CredentialPool, Lease
 from antiphon.providers.credentials.secret import Credential
-from antiphon.providers.credentials.shared_state import Standing
+from antiphon.providers.credentials.shared_state import SharedHealth
 from antiphon.wire.output import ProviderError
 
 SECRET, OTHER = "sk-first-key-000000aaaa", "sk-second-key-00000bbbb"
@@ -61,8 +61,8 @@ class Story:
             self.other, self.pool = self.pool, here
         elif what == "share":  # each hears from the other, as through the shared store
             for source, target in ((self.other, self.pool), (self.pool, self.other)) * 2:
-                told = {name: rounded(standing) for name, standing in source.standings(str).items()}
-                target.learn(str, told)
+                told = {name: rounded(export) for name, export in source.export_health(str).items()}
+                target.merge_health(str, told)
         else:
             raise AssertionError(event)
 
@@ -77,9 +77,9 @@ class Story:
         return status.state, model.state if model is not None else "healthy", round(seconds, 2)
 
 
-def rounded(standing: Standing) -> Standing:
+def rounded(export: SharedHealth) -> SharedHealth:
     """As the shared store gives it back: to the millisecond."""
-    return standing.moved(12.3456).moved(-12.3456)
+    return export.shift_clock(12.3456).shift_clock(-12.3456)
 
 
 HOUR = 3600.0
@@ -188,14 +188,14 @@ def test_only_one_call_probes_at_a_time(tmp_path: Path) -> None:
         story = Story(tmp_path / "key")
         for event in [*events, "wait 600", "probe m"]:
             story.play(event)
-        with pytest.raises(NoUsableCredential, match="is being tried by another call"):
+        with pytest.raises(NoUsableCredential, match="is being probed by another call"):
             story.pool.acquire("m")
 
 
 def test_a_rejected_key_says_when_it_is_tried_again(tmp_path: Path) -> None:
     story = Story(tmp_path / "key")
     story.play("401 m")
-    with pytest.raises(NoUsableCredential, match="k was rejected and is tried again in 120") as none:
+    with pytest.raises(NoUsableCredential, match="k is rejected for 120") as none:
         story.pool.acquire("m")
     assert none.value.soonest == pytest.approx(120)
     assert none.value.kind == "authentication"

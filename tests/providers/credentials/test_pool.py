@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
 from antiphon.errors import CredentialError, NoUsableCredential
-from antiphon.providers.credentials.health import CredentialStatus, KeyState, Waits
+from antiphon.providers.credentials.health import CooldownPolicy, CredentialStatus, KeyState
 from antiphon.providers.credentials.pool import CredentialPool, Lease
-from antiphon.providers.credentials.secret import Credential, masked, read_headers, scrubbed
+from antiphon.providers.credentials.secret import Credential, mask, read_headers, scrub
 from antiphon.wire.output import ErrorKind, ProviderError
 
 FIRST, SECOND, THIRD = "sk-first-key-000000aaaa", "sk-second-key-00000bbbb", "third-key-0000000000cccc"
@@ -28,7 +28,7 @@ class Clock:
         return self.now
 
 
-def pool_of(*keys: str | Credential, waits: Waits | None = None) -> tuple[CredentialPool, Clock]:
+def pool_of(*keys: str | Credential, waits: CooldownPolicy | None = None) -> tuple[CredentialPool, Clock]:
     clock = Clock()
     return CredentialPool(keys or (FIRST, SECOND), clock=clock, waits=waits), clock
 
@@ -55,9 +55,7 @@ def test_keys_take_turns_by_weight_and_smoothly() -> None:
 def test_a_rate_limit_cools_the_key_for_that_model_alone() -> None:
     pool, clock = pool_of(FIRST)
     pool.acquire("large").failed(error("rate_limit", 20.0))
-    with pytest.raises(
-        NoUsableCredential, match=r"sk-…aaaa cools down for 20\.0 s; the soonest is free in 20\.0 s"
-    ) as none:
+    with pytest.raises(NoUsableCredential, match=r"sk-…aaaa is rate limited for 20\.0 s; retry in 20\.0 s") as none:
         pool.acquire("large")
     assert none.value.soonest == 20.0
     assert none.value.kind == "rate_limit"
@@ -109,7 +107,7 @@ def test_a_probe_is_alone_and_its_success_heals() -> None:
     pool.acquire("m").failed(error("rate_limit", 5.0))
     clock.now += 5
     probe = pool.acquire("m")
-    with pytest.raises(NoUsableCredential, match="is being tried by another call"):
+    with pytest.raises(NoUsableCredential, match="is being probed by another call"):
         pool.acquire("m")
     probe.succeeded()
     assert not pool.acquire("m").is_probe
@@ -117,7 +115,7 @@ def test_a_probe_is_alone_and_its_success_heals() -> None:
 
 
 def test_a_probe_that_fails_cools_longer_up_to_a_bound() -> None:
-    pool, clock = pool_of(FIRST, waits=Waits(cooling=1.0, longest_cooling=6.0))
+    pool, clock = pool_of(FIRST, waits=CooldownPolicy(rate_limit=1.0, max_model_cooldown=6.0))
     waited = []
     lease = pool.acquire("m")
     for _ in range(5):
@@ -161,7 +159,7 @@ def test_a_probe_does_not_heal_what_was_prolonged_while_it_ran() -> None:
 
 
 def test_a_probe_that_was_given_up_or_lost_makes_room_for_another() -> None:
-    pool, clock = pool_of(FIRST, waits=Waits(probe=60.0))
+    pool, clock = pool_of(FIRST, waits=CooldownPolicy(probe=60.0))
     pool.acquire("m").failed(error("billing", 5.0))
     clock.now += 5
     pool.acquire("m").release()
@@ -176,7 +174,7 @@ def test_a_probe_that_was_given_up_or_lost_makes_room_for_another() -> None:
 
 
 def test_a_wait_that_nobody_can_mean_is_bounded() -> None:
-    pool, _ = pool_of(FIRST, waits=Waits(longest_asked=100.0))
+    pool, _ = pool_of(FIRST, waits=CooldownPolicy(max_retry_after=100.0))
     pool.acquire("m").failed(error("rate_limit", 1e9))
     assert pool.status()[0].models["m"].seconds == 100.0
 
@@ -186,13 +184,13 @@ def test_a_key_can_be_switched_off_and_on() -> None:
     pool.acquire("m").failed(error("authentication"))
     pool.disable("mine")
     assert state(pool) == "disabled"
-    with pytest.raises(NoUsableCredential, match="mine is disabled; replace a key, or enable it again") as none:
+    with pytest.raises(NoUsableCredential, match="mine is disabled; replace a key or enable one") as none:
         pool.acquire("m")
     assert none.value.soonest is None
     pool.enable("mine")
     assert state(pool) == "healthy"
     pool.acquire("m").succeeded()
-    with pytest.raises(CredentialError, match="no key is called 'yours'; there are: mine"):
+    with pytest.raises(CredentialError, match="unknown key 'yours'; known keys: mine"):
         pool.enable("yours")
 
 
@@ -203,7 +201,7 @@ def test_a_refused_key_that_was_replaced_where_it_comes_from_is_a_new_key(tmp_pa
     old = pool.acquire("m")
     stale = pool.acquire("m")
     old.failed(error("authentication"))
-    with pytest.raises(NoUsableCredential, match=r"was rejected and is tried again in 120\.0 s"):
+    with pytest.raises(NoUsableCredential, match=r"is rejected for 120\.0 s"):
         pool.acquire("m")
     place.write_text(SECOND)
     assert pool.acquire("m").secret == SECOND
@@ -223,11 +221,11 @@ def test_where_secrets_come_from(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("secret", "message"),
     [
-        ("env:NOT_SET", "the environment variable NOT_SET is not set"),
-        ("file:/nowhere/at/all", "the key in /nowhere/at/all cannot be read: No such file"),
+        ("env:NOT_SET", "environment variable NOT_SET is not set"),
+        ("file:/nowhere/at/all", "cannot read the key file /nowhere/at/all: No such file"),
         ("", "is empty"),
-        ("sk-two-lines\r\nX-Evil: 1", "holds characters that no header can carry"),
-        ("sk-schlüssel-000000", "holds characters that no header can carry"),
+        ("sk-two-lines\r\nX-Evil: 1", "contains characters that an HTTP header cannot carry"),
+        ("sk-schlüssel-000000", "contains characters that an HTTP header cannot carry"),
     ],
 )
 def test_a_secret_that_cannot_be_used_is_refused_in_words_without_it(secret: str, message: str) -> None:
@@ -240,7 +238,7 @@ def test_a_secret_that_cannot_be_used_is_refused_in_words_without_it(secret: str
 def test_a_pool_without_keys_or_with_a_weightless_one_is_refused() -> None:
     with pytest.raises(CredentialError, match="at least one key"):
         CredentialPool([])
-    with pytest.raises(CredentialError, match=r"the weight of sk-…aaaa is 0"):
+    with pytest.raises(CredentialError, match=r"weight of key sk-…aaaa is 0"):
         Credential(secret=FIRST, weight=0)
 
 
@@ -254,7 +252,7 @@ def test_two_keys_that_look_alike_have_two_names() -> None:
     [("sk-abcdefghijklwxyz", "sk-…wxyz"), ("abcdefghijklmnop", "…mnop"), ("sk-short", "…"), ("", "…")],
 )
 def test_masking_shows_the_last_four_at_most(secret: str, shown: str) -> None:
-    assert masked(secret) == shown
+    assert mask(secret) == shown
 
 
 def test_what_a_provider_repeats_of_a_key_is_scrubbed_everywhere() -> None:
@@ -267,7 +265,7 @@ def test_what_a_provider_repeats_of_a_key_is_scrubbed_everywhere() -> None:
     assert FIRST not in shown
     assert "bad key sk-…aaaa!" in shown
     clean = ProviderError("nothing here")
-    assert scrubbed(clean, [FIRST]) is clean
+    assert scrub(clean, [FIRST]) is clean
 
 
 def test_header_values_that_are_read_from_somewhere_are_secret_whatever_the_name() -> None:
@@ -278,7 +276,7 @@ def test_header_values_that_are_read_from_somewhere_are_secret_whatever_the_name
 
 
 def test_the_longest_secret_is_masked_first() -> None:
-    said = scrubbed(ProviderError("bad: sk-abcdefgh-abcdefgh"), ["sk-abcdefgh", "sk-abcdefgh-abcdefgh"])
+    said = scrub(ProviderError("bad: sk-abcdefgh-abcdefgh"), ["sk-abcdefgh", "sk-abcdefgh-abcdefgh"])
     assert said.message == "bad: sk-…efgh"
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from antiphon.errors import TransportError
 from antiphon.providers.transport.aiohttp_transport import AiohttpTransport
-from antiphon.providers.transport.client import DirectTransport
+from antiphon.providers.transport.client import HttpClient
 from antiphon.providers.transport.request import HttpRequest, Timeouts
 
 WORDS = b"data: one\n\ndata: two\n\n"
@@ -61,9 +61,9 @@ class Host:
 
 
 @asynccontextmanager
-async def running(host: Host) -> AsyncIterator[tuple[DirectTransport, str]]:
+async def running(host: Host) -> AsyncIterator[tuple[HttpClient, str]]:
     server = await asyncio.start_server(host.serve, "127.0.0.1", 0)
-    transport = DirectTransport(AiohttpTransport({}))
+    transport = HttpClient(AiohttpTransport({}))
     try:
         yield transport, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1/chat"
     finally:
@@ -73,7 +73,7 @@ async def running(host: Host) -> AsyncIterator[tuple[DirectTransport, str]]:
         await asyncio.sleep(0)
 
 
-def with_host(host: Callable[[], Host], work: Callable[[DirectTransport, str, Host], Awaitable[None]]) -> None:
+def with_host(host: Callable[[], Host], work: Callable[[HttpClient, str, Host], Awaitable[None]]) -> None:
     async def run() -> None:
         made = host()
         async with running(made) as (transport, url):
@@ -82,7 +82,7 @@ def with_host(host: Callable[[], Host], work: Callable[[DirectTransport, str, Ho
     asyncio.run(run())
 
 
-async def asked(transport: DirectTransport, url: str, timeouts: Timeouts | None = None) -> tuple[int, bytes]:
+async def asked(transport: HttpClient, url: str, timeouts: Timeouts | None = None) -> tuple[int, bytes]:
     request = HttpRequest(url=url, headers={"x-a": "b"}, body=(b"{", b"}"), timeouts=timeouts or Timeouts(read=20))
     response = await transport.send(request)
     return response.status, b"".join([piece async for piece in response.body])
@@ -96,7 +96,7 @@ def test_an_answer_is_the_same_however_it_is_cut(name: str, data: st.DataObject)
     cuts = sorted({0, len(said), *data.draw(st.lists(st.integers(0, len(said)), max_size=8))})
     pieces = [said[start:end] for start, end in pairwise(cuts)]
 
-    async def work(transport: DirectTransport, url: str, host: Host) -> None:
+    async def work(transport: HttpClient, url: str, host: Host) -> None:
         assert await asked(transport, url) == (200, WORDS)
         assert await asked(transport, url) == (200, WORDS)
         assert host.connections == 1  # the connection was used again
@@ -119,7 +119,7 @@ def test_an_answer_is_the_same_however_it_is_cut(name: str, data: st.DataObject)
     ids=["to the end", "old", "closing", "more behind", "more behind chunks", "packed", "nothing", "empty"],
 )
 def test_other_ways_to_frame_an_answer(said: bytes, body: bytes, is_kept: bool) -> None:
-    async def work(transport: DirectTransport, url: str, host: Host) -> None:
+    async def work(transport: HttpClient, url: str, host: Host) -> None:
         assert (await asked(transport, url))[1] == body
         assert (await asked(transport, url))[1] == body
         assert host.connections == (1 if is_kept else 2)
@@ -152,7 +152,7 @@ MALFORMED = {
 
 @pytest.mark.parametrize("name", MALFORMED)
 def test_what_is_doubtful_is_no_answer_and_ends_the_connection(name: str) -> None:
-    async def work(transport: DirectTransport, url: str, host: Host) -> None:
+    async def work(transport: HttpClient, url: str, host: Host) -> None:
         with pytest.raises(TransportError) as caught:
             await asked(transport, url)
         assert caught.value.code == "not_http"
@@ -163,18 +163,18 @@ def test_what_is_doubtful_is_no_answer_and_ends_the_connection(name: str) -> Non
 
 @pytest.mark.parametrize("said", [b"", OK, OK + LENGTH + b"\r\n" + WORDS[:5], CHUNKED + CHUNKS])
 def test_an_answer_that_breaks_off_is_told_as_that(said: bytes) -> None:
-    async def work(transport: DirectTransport, url: str, _: Host) -> None:
+    async def work(transport: HttpClient, url: str, _: Host) -> None:
         with pytest.raises(TransportError) as caught:
             await asked(transport, url)
         assert caught.value.code == "connection_lost"
-        assert ("before the answer ended" in str(caught.value)) is (b"\r\n\r\n" in said)
+        assert ("before the response ended" in str(caught.value)) is (b"\r\n\r\n" in said)
 
     with_host(lambda: Host([said], closes=True), work)
 
 
 @pytest.mark.parametrize("said", [b"", CHUNKED + CHUNKS])
 def test_a_host_that_is_silent_is_not_waited_for(said: bytes) -> None:
-    async def work(transport: DirectTransport, url: str, host: Host) -> None:
+    async def work(transport: HttpClient, url: str, host: Host) -> None:
         for code, timeouts in {"read_timeout": Timeouts(read=0.05), "total_timeout": Timeouts(total=0.05)}.items():
             with pytest.raises(TransportError) as caught:
                 await asked(transport, url, timeouts)
@@ -185,7 +185,7 @@ def test_a_host_that_is_silent_is_not_waited_for(said: bytes) -> None:
 
 
 def test_what_is_sent_is_one_message_with_what_was_given() -> None:
-    async def work(transport: DirectTransport, url: str, host: Host) -> None:
+    async def work(transport: HttpClient, url: str, host: Host) -> None:
         await asked(transport, url)
         head, body = host.asked[0].split(b"\r\n\r\n")
         assert head.startswith(b"POST /v1/chat HTTP/1.1\r\nhost: 127.0.0.1:")
@@ -201,7 +201,7 @@ def test_what_is_sent_is_one_message_with_what_was_given() -> None:
 
 
 def test_letting_go_of_an_answer_closes_its_connection() -> None:
-    async def work(transport: DirectTransport, url: str, host: Host) -> None:
+    async def work(transport: HttpClient, url: str, host: Host) -> None:
         response = await transport.send(HttpRequest(url=url))
         assert await anext(response.body) == WORDS
         waiting = asyncio.ensure_future(anext(response.body))
@@ -216,7 +216,7 @@ def test_letting_go_of_an_answer_closes_its_connection() -> None:
 
 def test_nobody_there_and_no_such_name() -> None:
     async def run() -> None:
-        transport = DirectTransport(AiohttpTransport({}))
+        transport = HttpClient(AiohttpTransport({}))
         for url, code in {
             "http://127.0.0.1:1/v1": "connection_failed",
             "http://nobody.invalid/v1": "dns_failed",
@@ -232,7 +232,7 @@ def test_nobody_there_and_no_such_name() -> None:
 def test_more_than_is_taken_is_not_read() -> None:
     body = b"x" * 3_000_000
 
-    async def work(transport: DirectTransport, url: str, _: Host) -> None:
+    async def work(transport: HttpClient, url: str, _: Host) -> None:
         response = await transport.send(HttpRequest(url=url))
         await asyncio.sleep(0.1)
         first = await anext(response.body)

@@ -12,9 +12,9 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from antiphon.cli.chat.session import ChatSession, ChatSettings
-from antiphon.cli.history import store_place
+from antiphon.chat.session import ChatSession, ChatSettings
 from antiphon.errors import ConversationError
+from antiphon.history.location import store_location
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -39,12 +39,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Chat, in the way that fits where we are."""
     settings = ChatSettings(
-        store=store_place(arguments.store),
+        store=store_location(arguments.store),
         model=arguments.model,
         resume=arguments.resume,
         system=arguments.system,
         has_tools=not arguments.no_tools,
-        asks=arguments.ask,
+        asks_before_changes=arguments.ask,
         folder=arguments.folder,
     )
     if arguments.web:
@@ -58,14 +58,14 @@ def run(arguments: argparse.Namespace) -> int:
         return asyncio.run(_closing(settings, lambda session: one_shot(session, content, as_json=arguments.json)))
     if arguments.json or not sys.stdout.isatty():
         raise ConversationError('nobody could type here; give the message with -p "…", or pipe it in')
-    from antiphon.cli.chat.composer import require_extra
+    from antiphon.cli.chat.input import require_extra
 
     require_extra()
     return asyncio.run(_closing(settings, _talk))
 
 
 async def _talk(session: ChatSession) -> int:
-    from antiphon.cli.chat.terminal_chat import TerminalChat
+    from antiphon.cli.chat.app import TerminalChat
 
     return await TerminalChat(session).run()
 
@@ -79,7 +79,7 @@ async def _closing(settings: ChatSettings, work: Callable[[ChatSession], Awaitab
 
 
 def _served(settings: ChatSettings, arguments: argparse.Namespace) -> int:
-    from antiphon.web.serving import PORT, serve_chat
+    from antiphon.web.server import PORT, serve_chat
 
     return serve_chat(
         settings.model,
@@ -89,7 +89,7 @@ def _served(settings: ChatSettings, arguments: argparse.Namespace) -> int:
         system=settings.system,
         with_tools=settings.has_tools,
         folder=settings.folder,
-        asks=settings.asks,
+        asks_before_changes=settings.asks_before_changes,
         resume=settings.resume,
     )
 

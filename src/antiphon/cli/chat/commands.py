@@ -17,17 +17,15 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from antiphon.cli.chat.history_table import history_table, rounds_table, usage_line
-from antiphon.cli.chat.models import models_elsewhere
-from antiphon.cli.whole_file import whole_file
-from antiphon.conversation.summary import compacted
+from antiphon.chat.commands import compact, roll_back, set_texts, set_title
+from antiphon.chat.models import models_needing_key
+from antiphon.cli.bodies import atomic_write
+from antiphon.cli.chat.render import history_table, rounds_table, usage_line
 from antiphon.errors import AntiphonError, ConversationError, StoreError
-from antiphon.history import ModelInputEntry
-from antiphon.parts import text_of
 from antiphon.tools.builtin import Plan
 
 if TYPE_CHECKING:
-    from antiphon.cli.chat.terminal_chat import TerminalChat
+    from antiphon.cli.chat.app import TerminalChat
 
 _LISTED = 15
 
@@ -81,7 +79,7 @@ class Commands:
 
     async def help(self, _: str) -> None:
         rows = [(f"/{name} {each.takes}".rstrip(), each.about) for name, each in COMMANDS.items()]
-        self._chat.show(self._chat.painter.table(("COMMAND", "DOES"), rows))
+        self._chat.show(self._chat.renderer.table(("COMMAND", "DOES"), rows))
         self._chat.say(
             "Enter sends; Alt-Enter, or Enter behind a backslash, breaks the line. @file attaches a file. What you send while "
             "a turn runs waits until it is over; Ctrl-C interrupts the turn and gives what waits back. Ctrl-O opens what is "
@@ -92,20 +90,20 @@ class Commands:
     async def model(self, wanted: str) -> None:
         session = self._chat.session
         if wanted:
-            self._chat.say(f"From the next message on: {session.switch_model(wanted)}", "green")
+            self._chat.say(f"From the next message on: {session.set_model(wanted)}", "green")
             return
         rows = [("→" if name == session.chat.model else "", name, "") for name in session.models]
-        rows += [("", name, f"needs {variable}") for name, variable in models_elsewhere(session.models)]
-        self._chat.show(self._chat.painter.table(("", "MODEL", ""), rows))
+        rows += [("", name, f"needs {variable}") for name, variable in models_needing_key(session.models)]
+        self._chat.show(self._chat.renderer.table(("", "MODEL", ""), rows))
         self._chat.say("/model NAME switches; a part of a name will do, and any provider/model.", "dim")
 
     async def history(self, which: str) -> None:
         snapshot = self._chat.session.history.snapshot()
         if which == "rounds":
-            self._chat.show(rounds_table(self._chat.painter, snapshot))
+            self._chat.show(rounds_table(self._chat.renderer, snapshot))
             return
         last = None if which == "all" else _number(which, "how many entries") if which else 30
-        self._chat.show(history_table(self._chat.painter, snapshot, last))
+        self._chat.show(history_table(self._chat.renderer, snapshot, last))
         usage = self._chat.session.chat.usage
         self._chat.say(f"version {snapshot.version}, {usage_line(usage)}", "dim")
 
@@ -117,8 +115,8 @@ class Commands:
     async def compact(self, _: str) -> None:
         session = self._chat.session
         before = session.chat.tokens
-        entry = await compacted(session.chat)
-        self._chat.show(self._chat.painter.markdown(entry.summary))
+        entry = await compact(session.chat)
+        self._chat.show(self._chat.renderer.markdown(entry.summary))
         self._chat.say(
             f"This stands for entries 1 to {entry.up_to} now: {before:,} tokens before, {session.chat.tokens:,} after. "
             f"/rollback {entry.sequence_number - 1} brings them back.",
@@ -127,18 +125,10 @@ class Commands:
 
     async def rollback(self, to: str) -> None:
         history = self._chat.session.history
-        if to:
-            version, question = _number(to, "a version"), ""
-        else:
-            questions = [entry for entry in history.effective if isinstance(entry, ModelInputEntry)]
-            if not questions:
-                raise ConversationError("nothing was said yet, so there is nothing to take back")
-            version, question = questions[-1].sequence_number - 1, text_of(questions[-1].content)
-        was = history.version
-        history.rollback(version, "by the user")
-        self._chat.say(f"Back at version {version}. The log keeps the rest; /rollback {was} brings it back.", "green")
-        if question:
-            self._chat.composer.prefill(question)
+        done = roll_back(history, _number(to, "a version") if to else None)
+        self._chat.say(f"Rolled back to version {done.version}. Undo with /rollback {done.previous}.", "green")
+        if done.message:
+            self._chat.editor.prefill(done.message)
 
     async def fork(self, at: str) -> None:
         session = self._chat.session
@@ -157,7 +147,7 @@ class Commands:
         verb, _, text = argument.partition(" ")
         match verb:
             case "":
-                self._chat.show(self._chat.painter.markdown(history.memory_notebook) or "The notebook is empty.")
+                self._chat.show(self._chat.renderer.markdown(history.memory_notebook) or "The notebook is empty.")
                 return
             case "edit":
                 text = await self._edited(history.memory_notebook, "notebook › ")
@@ -171,23 +161,21 @@ class Commands:
                 raise ConversationError(
                     f"/memory {argument[:40]} says nothing to me; it takes {COMMANDS['memory'].takes}"
                 )
-        if text != history.memory_notebook:
-            history.set_memory_notebook(text)
-        self._chat.say(f"The notebook is kept, version {history.version}.", "green")
+        set_texts(history, memory=text)
+        self._chat.say(f"Notebook saved (version {history.version}).", "green")
 
     async def system(self, argument: str) -> None:
         history = self._chat.session.history
         if not argument:
             self._chat.show(
-                self._chat.painter.markdown(history.system_instruction) or "There is no system instruction."
+                self._chat.renderer.markdown(history.system_instruction) or "There is no system instruction."
             )
             return
         text = "" if argument == "clear" else argument
         if argument == "edit":
             text = await self._edited(history.system_instruction, "system › ")
-        if text != history.system_instruction:
-            history.set_system_instruction(text)
-        self._chat.say(f"The system instruction is kept, version {history.version}.", "green")
+        set_texts(history, system=text)
+        self._chat.say(f"System instruction saved (version {history.version}).", "green")
 
     async def tools(self, _: str) -> None:
         session = self._chat.session
@@ -196,23 +184,28 @@ class Commands:
             self._chat.say("There are no tools here (--no-tools).")
             return
         rows = [
-            (tool.name, tool.effect, "asks first" if session.asks_about(tool) else "", tool.description.split("\n")[0])
+            (
+                tool.name,
+                tool.effect,
+                "asks first" if session.needs_approval(tool) else "",
+                tool.description.split("\n")[0],
+            )
             for tool in tools
         ]
-        self._chat.show(self._chat.painter.table(("TOOL", "EFFECT", "", "WHAT IT DOES"), rows))
+        self._chat.show(self._chat.renderer.table(("TOOL", "EFFECT", "", "WHAT IT DOES"), rows))
 
     async def plans(self, which: str) -> None:
         store = self._chat.session.plans
         if which:
-            self._chat.show(self._chat.painter.plan(store.get(which)))
+            self._chat.show(self._chat.renderer.plan(store.get(which)))
             return
         plans = store.list()
         if not plans:
             self._chat.say("There are no plans yet; ask for one.")
             return
         rows = [(plan.id, plan.status, _progress(plan), plan.title) for plan in plans]
-        self._chat.show(self._chat.painter.table(("PLAN", "STATUS", "DONE", "TITLE"), rows))
-        self._chat.show(self._chat.painter.plan(plans[-1]))
+        self._chat.show(self._chat.renderer.table(("PLAN", "STATUS", "DONE", "TITLE"), rows))
+        self._chat.show(self._chat.renderer.plan(plans[-1]))
 
     async def expand(self, which: str) -> None:
         self._chat.expand(_number(which, "which, counted from the last") if which else 1)
@@ -220,8 +213,8 @@ class Commands:
     async def title(self, text: str) -> None:
         session = self._chat.session
         if text:
-            session.store.describe(session.chat.id, title=" ".join(text.split()))
-        self._chat.show(self._chat.painter.line(session.info.title or "(no title yet)"))
+            set_title(session.store, session.chat.id, text)
+        self._chat.show(self._chat.renderer.line(session.info.title or "(no title yet)"))
 
     async def new(self, _: str) -> None:
         self._chat.session.new()
@@ -237,7 +230,7 @@ class Commands:
                 for number, info in enumerate(listed[:_LISTED], 1)
             ]
             self._chat.show(
-                self._chat.painter.table(("", "CHANGED", "ID", "TITLE"), rows) if rows else "There are no others."
+                self._chat.renderer.table(("", "CHANGED", "ID", "TITLE"), rows) if rows else "There are no others."
             )
             return
         if which.isdecimal() and len(which) < 3:
@@ -253,7 +246,7 @@ class Commands:
         path = Path(name or f"{session.chat.id}.jsonl").expanduser()
         if path.exists():
             raise StoreError(f"{path} is there already; give another name")
-        with whole_file(path) as file:
+        with atomic_write(path) as file:
             file.writelines(session.store.export_lines(session.chat.id))
         self._chat.say(f"Written to {path}; `antiphon history import` brings it in again.", "green")
 
@@ -269,7 +262,7 @@ class Commands:
             file = Path(folder) / "text.md"
             file.write_text(text, encoding="utf-8")
             codes: list[int] = []
-            await self._chat.composer.suspended(lambda: codes.append(_ran([*shlex.split(editor), str(file)])))
+            await self._chat.editor.run_suspended(lambda: codes.append(_ran([*shlex.split(editor), str(file)])))
             if codes[0]:
                 raise AntiphonError(f"{editor} ended with {codes[0]}, so nothing was changed")
             return file.read_text(encoding="utf-8").strip()

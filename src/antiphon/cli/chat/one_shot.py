@@ -13,11 +13,9 @@ import sys
 from collections import Counter
 from importlib.util import find_spec
 
-from antiphon.cli.chat.attachment import content_of, part_of
-from antiphon.cli.chat.player import play
-from antiphon.cli.chat.session import ChatSession
-from antiphon.cli.chat.turn_view import ENDS
-from antiphon.cli.chat.views import JsonView, PlainView, View
+from antiphon.chat.session import ChatSession
+from antiphon.chat.uploads import file_part, parse_message
+from antiphon.cli.chat.turn_view import END_MESSAGES, JsonView, PlainView, View, run_turn
 from antiphon.cli.terminal import write_error
 from antiphon.conversation import LoopFinished
 from antiphon.errors import ConversationError
@@ -26,11 +24,11 @@ from antiphon.parts import Document, InputPart, Text
 
 def said(prompt: str | None) -> list[InputPart]:
     """What is to be said: the prompt with the files it mentions, and what is piped in."""
-    content = content_of(prompt) if prompt and prompt.strip() else []
+    content = parse_message(prompt) if prompt and prompt.strip() else []
     if not sys.stdin.isatty():
         piped = sys.stdin.buffer.read()
         if piped.strip():
-            part = part_of(piped, "standard input")
+            part = file_part(piped, "standard input")
             is_message = not content and isinstance(part, Document) and part.text
             content.append(Text(part.text) if is_message and isinstance(part, Document) else part)
     if not content:
@@ -54,7 +52,7 @@ async def one_shot(session: ChatSession, content: list[InputPart], *, as_json: b
     if handles_interrupt := signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         running.add_signal_handler(signal.SIGINT, interrupt)
     try:
-        finished = await play(session.loop, _view(as_json=as_json), content)
+        finished = await run_turn(session.loop, _view(as_json=as_json), content)
     finally:
         if handles_interrupt and not interrupting:
             running.remove_signal_handler(signal.SIGINT)
@@ -73,8 +71,8 @@ def _ended(session: ChatSession, finished: LoopFinished) -> int:
     if not finished.text.strip():
         write_error(f"antiphon: no answer: {_without_text(session, finished)}")
         return 1
-    if finished.reason in ENDS:
-        write_error(f"antiphon: {ENDS[finished.reason]}")
+    if finished.reason in END_MESSAGES:
+        write_error(f"antiphon: {END_MESSAGES[finished.reason]}")
     return 0
 
 
@@ -86,7 +84,7 @@ def _without_text(session: ChatSession, finished: LoopFinished) -> str:
     )
     content = f"; it has {', '.join(f'{count} {name}' for name, count in others.items())}" if others else ""
     stop = f" (stop reason: {output.stop_reason})" if output and output.stop_reason else ""
-    end = f"; {ENDS[finished.reason]}" if finished.reason in ENDS else ""
+    end = f"; {END_MESSAGES[finished.reason]}" if finished.reason in END_MESSAGES else ""
     return (
         f"the model's last response has no text{stop}{content}{end}; `antiphon history show {session.chat.id}` shows it"
     )
@@ -98,11 +96,10 @@ def _view(*, as_json: bool) -> View:
     is_drawn = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb" and find_spec("rich") is not None
     if not is_drawn:
         return PlainView()
-    from antiphon.cli.chat.painter import Painter
-    from antiphon.cli.chat.surface import RegionSurface
-    from antiphon.cli.chat.turn_view import TurnView
+    from antiphon.cli.chat.render import Renderer
+    from antiphon.cli.chat.turn_view import TerminalScreen, TurnView
 
-    surface = RegionSurface()
-    view = TurnView(Painter(), surface)
-    surface.live = view.live
+    screen = TerminalScreen()
+    view = TurnView(Renderer(), screen)
+    screen.live = view.live
     return view

@@ -2,22 +2,26 @@
 
 Finished blocks of the answer are committed to the surface, in order with the calls; what is still moving (the open block, a
 thought, running calls with their spinner and time) is `live`. Thoughts and results are committed folded, a line each, and kept in
-`folded`, from where they can be opened.
+`collapsed`, from where they can be opened.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import asyncio
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol, TextIO
 
+import msgspec
 from msgspec import Struct
 
-from antiphon.cli.chat.advice import told
-from antiphon.cli.chat.markdown_blocks import MarkdownBlocks, tail
-from antiphon.cli.chat.painter import Painter
-from antiphon.cli.chat.surface import Surface
-from antiphon.cli.terminal import cut, escape_control_chars
+from antiphon.chat.offline.results import without_data
+from antiphon.chat.provider_errors import format_error
+from antiphon.cli.chat.render import MarkdownBlocks, Renderer, tail
+from antiphon.cli.terminal import data_writer, ellipsize, escape_control_chars, width_of, write_error
 from antiphon.conversation import (
     AgentSwitched,
     ApprovalNeeded,
@@ -32,14 +36,14 @@ from antiphon.conversation import (
     ToolCallFinished,
     ToolCallProgress,
     ToolCallStarted,
+    ToolLoop,
 )
-from antiphon.parts import ToolCallRequest, ToolCallResult
-from antiphon.providers.offline.results import without_data
+from antiphon.parts import InputPart, ToolCallRequest, ToolCallResult
 from antiphon.tools.builtin import plan_of, plans_of
 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 FRAME_SECONDS = 0.1
-ENDS = {
+END_MESSAGES = {
     "interrupted": "interrupted; what was said is kept",
     "max_rounds": "the most rounds a turn may have; the model answered with what it had",
     "failed_rounds": "no call succeeded in several rounds; the model answered with what it had",
@@ -49,11 +53,11 @@ ENDS = {
     "call_budget": "the calls of the turn are used",
     "max_hand_overs": "the agents handed over too often",
 }
-_ROOM_BELOW = 6
+_INPUT_ROWS = 6
 """Rows that are left to the input and what is below it."""
 
 
-class Folded(Struct, frozen=True):
+class CollapsedBlock(Struct, frozen=True):
     """Something that is shown in a line and can be opened."""
 
     title: str
@@ -68,14 +72,14 @@ class _Running(Struct):
 
 
 class TurnView:
-    """Draws the events of turns on `surface`."""
+    """Draws the events of turns on `screen`."""
 
-    def __init__(self, painter: Painter, surface: Surface, folded: list[Folded] | None = None) -> None:
-        self.folded: list[Folded] = [] if folded is None else folded
+    def __init__(self, renderer: Renderer, screen: Screen, collapsed: list[CollapsedBlock] | None = None) -> None:
+        self.collapsed: list[CollapsedBlock] = [] if collapsed is None else collapsed
         self.queued: Sequence[str] = ()
         """What is to be said next, shown below."""
-        self._painter = painter
-        self._surface = surface
+        self._renderer = renderer
+        self._screen = screen
         self._blocks: MarkdownBlocks | None = None
         self._thoughts: list[str] = []
         self._thinking_since = self._waiting_since = self._turn_since = 0.0
@@ -87,7 +91,7 @@ class TurnView:
     def handle(self, event: LoopEvent) -> None:
         match event:
             case TextDelta():
-                self._end_thought()
+                self._end_thinking()
                 self._waiting_since = 0.0
                 if self._blocks is None:
                     self._blocks = MarkdownBlocks()
@@ -102,7 +106,7 @@ class TurnView:
                 self._waiting_since = monotonic()
                 self._turn_since = self._turn_since or self._waiting_since
             case ToolCallStarted():
-                self._end_words()
+                self._end_output()
                 self._running[event.call.tool_call_id] = _Running(event.call, monotonic())
             case ToolCallProgress():
                 if running := self._running.get(event.call.tool_call_id):
@@ -119,7 +123,7 @@ class TurnView:
             case CompactionNeeded():
                 self._note(f"{event.tokens:,} tokens, over the limit of {event.limit:,}; /compact makes it shorter")
             case ApprovalNeeded():
-                self._end_words()
+                self._end_output()
             case LoopFinished():
                 self._finished(event)
 
@@ -128,36 +132,36 @@ class TurnView:
         if self._blocks is not None:
             for block in self._blocks.finished():
                 self._commit_text(block)
-        await self._surface.flush()
+        await self._screen.flush()
 
     def live(self) -> str:
         """What is still moving."""
         lines: list[str] = []
         if self._blocks is not None and (text := self._blocks.open).strip():
             lines += self._open_lines(text)
-        lines += self._moving()
-        lines += (self._painter.one_line(f"queued: {text}", "dim") for text in self.queued)
+        lines += self._spinner_lines()
+        lines += (self._renderer.one_line(f"queued: {text}", "dim") for text in self.queued)
         return "\n".join(lines)
 
     def commit(self, text: str, kind: str = "") -> None:
         """Text that stays; an empty line stands between things of different kinds, and between blocks of an answer."""
         if self._last_kind and (kind != self._last_kind or kind == "text"):
-            self._surface.commit("")
-        self._surface.commit(text)
+            self._screen.commit("")
+        self._screen.commit(text)
         self._last_kind = kind
 
     def _open_lines(self, text: str) -> list[str]:
-        room = max(3, self._painter.rows - _ROOM_BELOW)
-        state = (len(text), text[-40:], self._painter.columns, room)
+        room = max(3, self._renderer.rows - _INPUT_ROWS)
+        state = (len(text), text[-40:], self._renderer.columns, room)
         if self._drawn[0] != state:
-            self._drawn = (state, self._painter.markdown(tail(text, room)))
+            self._drawn = (state, self._renderer.markdown(tail(text, room)))
         lines = self._drawn[1].split("\n")[-room:]
         return ["", *lines] if self._last_kind else lines
 
-    def _moving(self) -> Iterator[str]:
+    def _spinner_lines(self) -> Iterator[str]:
         now = monotonic()
         frame = FRAMES[int(now / FRAME_SECONDS) % len(FRAMES)]
-        line = self._painter.one_line
+        line = self._renderer.one_line
         if self._thinking_since:
             yield line(f"{frame} thinking {now - self._thinking_since:.0f} s  {''.join(self._thoughts)[-200:]}", "dim")
         for running in self._running.values():
@@ -167,7 +171,7 @@ class TurnView:
             yield line(f"{frame} {self._model} {now - self._waiting_since:.0f} s  (Ctrl-C interrupts)", "dim")
 
     def _commit_text(self, text: str) -> None:
-        if drawn := self._painter.markdown(text):
+        if drawn := self._renderer.markdown(text):
             self.commit(drawn, "text")
 
     def _end_text(self) -> None:
@@ -176,53 +180,214 @@ class TurnView:
                 self._commit_text(block)
             self._blocks = None
 
-    def _end_thought(self) -> None:
+    def _end_thinking(self) -> None:
         if self._thoughts:
             text = "".join(self._thoughts)
             title = f"thought for {monotonic() - self._thinking_since:.0f} s"
-            self._fold(Folded(title, text), f"∴ {title}", "dim")
+            self._fold(CollapsedBlock(title, text), f"∴ {title}", "dim")
             self._thoughts = []
         self._thinking_since = 0.0
 
-    def _end_words(self) -> None:
+    def _end_output(self) -> None:
         self._end_text()
-        self._end_thought()
+        self._end_thinking()
         self._waiting_since = 0.0
 
     def _end_call(
         self, call: ToolCallRequest, result: ToolCallResult, seconds: float, mark: str, style: str, note: str
     ) -> None:
-        self._end_words()
+        self._end_output()
         self._running.pop(call.tool_call_id, None)
         said = without_data(result.result_markdown) if plans_of(result) else result.result_markdown
         title = f"{call.tool_name} {call.arguments}"
-        self._fold(Folded(title, said), f"{mark} {call.tool_name} {seconds:.1f} s{note} {call.arguments}", style)
+        self._fold(
+            CollapsedBlock(title, said), f"{mark} {call.tool_name} {seconds:.1f} s{note} {call.arguments}", style
+        )
         if plan := plan_of(result):
-            self.commit(self._painter.plan(plan), "call")
+            self.commit(self._renderer.plan(plan), "call")
         elif said.strip():
             lines = said.strip().splitlines()
             more = f" [{len(lines)} lines, Ctrl-O]" if len(lines) > 1 else ""
-            first = cut(escape_control_chars(lines[0]), self._painter.columns - len(more) - 4)
-            self.commit(self._painter.styled(f"→ {first}{more}", "dim"), "call")
+            first = ellipsize(escape_control_chars(lines[0]), self._renderer.columns - len(more) - 4)
+            self.commit(self._renderer.styled(f"→ {first}{more}", "dim"), "call")
 
-    def _fold(self, folded: Folded, line: str, style: str) -> None:
-        self.folded.append(folded)
-        del self.folded[:-200]
-        self.commit(self._painter.one_line(line, style), "call")
+    def _fold(self, collapsed: CollapsedBlock, line: str, style: str) -> None:
+        self.collapsed.append(collapsed)
+        del self.collapsed[:-200]
+        self.commit(self._renderer.one_line(line, style), "call")
 
     def _note(self, text: str) -> None:
-        self._end_words()
-        self.commit(self._painter.one_line(text, "dim"), "note")
+        self._end_output()
+        self.commit(self._renderer.one_line(text, "dim"), "note")
 
     def _finished(self, event: LoopFinished) -> None:
-        self._end_words()
+        self._end_output()
         self._running.clear()
         seconds = monotonic() - self._turn_since if self._turn_since else 0.0
         self._turn_since = 0.0
         if event.reason == "failed" and event.error is not None:
-            self.commit(self._painter.line(told(event.error, self._model), "red"), "note")
-        elif event.reason in ENDS:
-            self.commit(self._painter.line(f"({ENDS[event.reason]})", "yellow"), "note")
+            self.commit(self._renderer.line(format_error(event.error, self._model), "red"), "note")
+        elif event.reason in END_MESSAGES:
+            self.commit(self._renderer.line(f"({END_MESSAGES[event.reason]})", "yellow"), "note")
         if event.reason != "approval" and event.usage.total:
             rounds = f"{event.rounds} round{'s' * (event.rounds != 1)}"
             self._note(f"{rounds} · {event.usage.total:,} tokens · {seconds:.1f} s")
+
+
+class View(Protocol):
+    """Somebody who sees the events of a turn."""
+
+    def handle(self, event: LoopEvent) -> None:
+        """Take an event in."""
+
+    async def flush(self) -> None:
+        """Show what was taken in. Called now and then, and at the end."""
+
+
+class PlainView:
+    """The words of the answer and nothing else on standard output; what went wrong on standard error.
+
+    With `tells_calls`, tool calls are told too, a line each: for a person at a terminal that can only print.
+    """
+
+    def __init__(self, *, tells_calls: bool = False) -> None:
+        self._tells_calls = tells_calls
+        self._has_written = False
+        self._is_in_line = False
+        self._model = ""
+
+    def handle(self, event: LoopEvent) -> None:
+        match event:
+            case TextDelta():
+                # A pipe gets the words as they are; a terminal must not be steered by them.
+                self._write(escape_control_chars(event.text) if sys.stdout.isatty() else event.text)
+            case RoundStarted():
+                self._model = event.model
+                self._end_line()
+                if self._has_written and not self._tells_calls:
+                    self._write("\n")
+            case ToolCallStarted() if self._tells_calls:
+                self._line(f"* {event.call.tool_name} {event.call.arguments}")
+            case ToolCallFinished() if self._tells_calls:
+                self._line(f"  done in {event.seconds:.1f} s: {event.result.result_markdown}")
+            case ToolCallFailed() if self._tells_calls:
+                self._line(f"  failed: {event.result.result_markdown}")
+            case LoopFinished():
+                self._end_line()
+                self._finished(event)
+
+    async def flush(self) -> None:
+        sys.stdout.flush()
+
+    def _finished(self, event: LoopFinished) -> None:
+        if event.reason == "failed" and event.error is not None:
+            sys.stdout.flush()
+            write_error(f"antiphon: {format_error(event.error, self._model, is_interactive=self._tells_calls)}")
+        elif self._tells_calls and event.reason not in ("answered", "approval"):
+            self._line(f"({event.reason})")
+
+    def _write(self, text: str) -> None:
+        sys.stdout.write(text)
+        self._has_written = True
+        self._is_in_line = not text.endswith("\n") if text else self._is_in_line
+
+    def _line(self, text: str) -> None:
+        self._end_line()
+        self._write(ellipsize(escape_control_chars(text), 78) + "\n")
+
+    def _end_line(self) -> None:
+        if self._is_in_line:
+            self._write("\n")
+
+
+class JsonView:
+    """Every event as a line of JSON, its `type` being the name of the event."""
+
+    def handle(self, event: LoopEvent) -> None:
+        data_writer()(msgspec.json.encode(event) + b"\n")
+
+    async def flush(self) -> None:
+        sys.stdout.flush()
+
+
+_ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
+_BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"  # one frame, for terminals that know how; the others pass over it
+
+
+class Screen(Protocol):
+    """A place to draw on."""
+
+    live: Callable[[], str]
+
+    def commit(self, text: str) -> None:
+        """Lines that stay, from the next flush on."""
+
+    async def flush(self) -> None:
+        """Draw."""
+
+
+class TerminalScreen:
+    """A surface on a bare terminal: what is live stands in the last lines, below what was written."""
+
+    def __init__(self, output: TextIO | None = None) -> None:
+        self.live: Callable[[], str] = str
+        self._output = sys.stdout if output is None else output
+        self._committed: list[str] = []
+        self._drawn: list[str] = []
+
+    def commit(self, text: str) -> None:
+        self._committed.append(text)
+
+    async def flush(self) -> None:
+        columns, rows = shutil.get_terminal_size((80, 24))
+        lines = self.live().split("\n")[-(rows - 1) :]
+        if lines == [""]:
+            lines = []
+        if not self._committed and lines == self._drawn:
+            return
+        committed = "".join(f"{text}\n" for text in self._committed)
+        self._output.write(f"{_BEGIN}{self._erase_live(columns)}{committed}{chr(10).join(lines)}{_END}")
+        self._output.flush()
+        self._committed.clear()
+        self._drawn = lines
+
+    def _erase_live(self, columns: int) -> str:
+        """What takes the live lines away."""
+        rows = sum(_rows_of(_ESCAPE.sub("", line), columns) for line in self._drawn)
+        if not rows:
+            return ""
+        up = f"\x1b[{rows - 1}A" if rows > 1 else ""
+        return f"\r{up}\x1b[J"
+
+
+def _rows_of(line: str, columns: int) -> int:
+    """How many rows a line takes; a wide character that does not fit into one begins the next."""
+    rows, used = 1, 0
+    for char in line:
+        width = width_of(char)
+        if used + width > columns:
+            rows, used = rows + 1, 0
+        used += width
+    return rows
+
+
+async def run_turn(loop: ToolLoop, view: View, content: Sequence[InputPart]) -> LoopFinished:
+    """Send `content` (or continue the turn without any), show the events, and return how the turn ended."""
+    is_over = asyncio.Event()
+    drawing = asyncio.create_task(_draw(view, is_over))
+    try:
+        return await loop.run_to_end(*content, on_event=view.handle)
+    finally:
+        # Stopped by an event rather than cancelled: half a frame would stay on the screen.
+        is_over.set()
+        await drawing
+        await view.flush()
+
+
+async def _draw(view: View, is_over: asyncio.Event) -> None:
+    while not is_over.is_set():
+        await view.flush()
+        try:
+            await asyncio.wait_for(is_over.wait(), FRAME_SECONDS)
+        except TimeoutError:
+            continue

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 from msgspec import Struct
 
 from antiphon.errors import StoreError
-from antiphon.history.opening import is_server
+from antiphon.history.location import is_postgres_url
 
 DEFAULT_SCHEMA = "antiphon"
 _LONGEST_NAME = 63  # bytes; PostgreSQL cuts what is longer
@@ -31,7 +31,7 @@ class Address(Struct, frozen=True):
     @classmethod
     def of(cls, given: str, schema: str | None = None) -> Address:
         """Read `postgresql://user:password@host:port/database?schema=…`; the rest comes from the environment (PGHOST…)."""
-        if not is_server(given):
+        if not is_postgres_url(given):
             raise StoreError("an address of a PostgreSQL store begins with postgresql://")
         base, _, query = given.partition("?")
         asked = parse_qsl(query, keep_blank_values=True)

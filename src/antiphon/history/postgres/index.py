@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from antiphon.errors import StoreDamaged, StoreReadOnly
-from antiphon.history import words
+from antiphon.history import search_text
 from antiphon.history.entries import HistoryEntry
 from antiphon.history.postgres.connections import Connections
 from antiphon.history.postgres.rows import ENTRY_ROW, StoredRow, entry_of, plain, tagged
@@ -117,7 +117,7 @@ class SaidIndex:
     def words_of(self, number: int, row: StoredRow) -> str:
         """The words of an entry; none for a damaged one: it must not keep the others from being found."""
         entry = self._decoded(number, row)
-        return words.said(entry) if entry is not None else ""
+        return search_text.searchable_text(entry) if entry is not None else ""
 
     def _decoded(self, number: int, row: StoredRow) -> HistoryEntry | None:
         try:
@@ -157,7 +157,7 @@ class SaidIndex:
         while batch := list(islice(keys, _BATCH)):
             for number, *row in self._connections.rows(these, [list(column) for column in zip(*batch, strict=True)]):
                 if (entry := self._decoded(number, tuple(row))) is not None:
-                    yield Found(number, entry, words.said(entry))
+                    yield Found(number, entry, search_text.searchable_text(entry))
 
     def _catch_up(self) -> None:
         behind = [number for number, _ in self._connections.rows(_BEHIND)]
@@ -190,14 +190,14 @@ def phrases_of(query: str) -> list[Phrase]:
     """What a text must hold to be found."""
     return [
         Phrase(tuple(said), bool(star))
-        for quoted, star in _PHRASE.findall(words.match_expression(query))
+        for quoted, star in _PHRASE.findall(search_text.match_expression(query))
         if (said := _split(quoted))
     ]
 
 
 def tokens(text: str) -> list[str]:
     """The tokens of a text, in order: pairs of Chinese characters, and words without case or accents."""
-    return _split(words.index_text(text))
+    return _split(search_text.index_text(text))
 
 
 def _split(text: str) -> list[str]:

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 import msgspec
 
 from antiphon.errors import UnknownConversation
-from antiphon.history import words
+from antiphon.history import search_text
 from antiphon.history.agent_history import AgentHistory
 from antiphon.history.asked import check_not_negative, check_text
 from antiphon.history.entries import HistoryEntry
@@ -94,7 +94,9 @@ class PostgresStore(HistoryStore):
         known = self._log.rows("WHERE c.number = ANY(%s)", ([*{hit.number for hit in found}],)) if found else []
         infos = {row.number: info for row, info in zip(known, self._titled(known), strict=True)}
         return [
-            SearchHit(infos[hit.number], hit.entry.sequence_number, hit.entry.kind, words.excerpt(hit.text, query))
+            SearchHit(
+                infos[hit.number], hit.entry.sequence_number, hit.entry.kind, search_text.excerpt(hit.text, query)
+            )
             for hit in found
             if hit.number in infos  # else it was deleted meanwhile
         ]
@@ -207,7 +209,7 @@ class PostgresStore(HistoryStore):
                 AND substring(body FOR 21) = '{{"kind":"model_input"' ORDER BY number, sequence DESC
             """
             for number, *entry_row in self._connections.rows(first, (untitled,)):
-                titles[number] = words.title(self._said.words_of(number, tuple(entry_row)))
+                titles[number] = search_text.default_title(self._said.words_of(number, tuple(entry_row)))
         return [
             msgspec.structs.replace(row.info, title=titles[row.number]) if row.number in titles else row.info
             for row in found

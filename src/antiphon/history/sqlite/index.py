@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 
 from antiphon.errors import StoreDamaged
-from antiphon.history import words
+from antiphon.history import search_text
 from antiphon.history.entries import HistoryEntry
 from antiphon.history.sqlite.body import entry_of
 from antiphon.history.sqlite.file import SqliteFile
@@ -24,7 +24,7 @@ class SaidIndex:
 
     def find(self, query: str, limit: int, tag: str | None = None) -> list[int]:
         """The keys of the entries that say all of `query`, the best first; with a tag, of conversations that have it."""
-        expression = words.match_expression(query)
+        expression = search_text.match_expression(query)
         if not expression:
             return []
         if not self._file.read_only:
@@ -60,7 +60,7 @@ class SaidIndex:
 
     def _words_at(self, row: StoredRow) -> str:
         entry = self.entry_at(row)
-        return words.said(entry) if entry is not None else ""
+        return search_text.searchable_text(entry) if entry is not None else ""
 
     def _catch_up(self) -> None:
         with self._file.reading() as db:
@@ -79,13 +79,15 @@ class SaidIndex:
         entries = entry_rows(db, number, indexed + 1)
         for row in entries:
             if text := self._words_at(row):
-                db.execute("INSERT OR REPLACE INTO said (rowid, words) VALUES (?, ?)", (row[0], words.index_text(text)))
+                db.execute(
+                    "INSERT OR REPLACE INTO said (rowid, words) VALUES (?, ?)", (row[0], search_text.index_text(text))
+                )
         db.execute("UPDATE conversations SET indexed = indexed + ? WHERE number = ?", (len(entries), number))
 
     def _read_through(self, db: sqlite3.Connection, query: str) -> Iterator[int]:
         for number, indexed in _behind(db):
             for row in entry_rows(db, number, indexed + 1):
-                if words.says(self._words_at(row), query):
+                if search_text.matches(self._words_at(row), query):
                     yield row[0]
 
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 
 import msgspec
 
-from antiphon.history import words
+from antiphon.history import search_text
 from antiphon.history.agent_history import AgentHistory
 from antiphon.history.asked import check_not_negative, check_text
 from antiphon.history.attachments import verified
@@ -199,7 +199,9 @@ class SqliteStore(HistoryStore):
         if entry is None or not found:
             return None
         (info,) = self._titled(found[:1])
-        return SearchHit(info, entry.sequence_number, entry.kind, words.excerpt(words.said(entry), query))
+        return SearchHit(
+            info, entry.sequence_number, entry.kind, search_text.excerpt(search_text.searchable_text(entry), query)
+        )
 
     def _titled(self, found: Sequence[ConversationRow]) -> Sequence[ConversationInfo]:
         return [row.info if row.info.title or not row.version else self._by_first_words(row) for row in found]
@@ -208,5 +210,12 @@ class SqliteStore(HistoryStore):
         with self._file.reading() as db:
             first = entry_rows(db, row.number, 1, 5)
         entries = (self._said.entry_at(one) for one in first)
-        title = next((words.title(words.said(one)) for one in entries if isinstance(one, ModelInputEntry)), "")
+        title = next(
+            (
+                search_text.default_title(search_text.searchable_text(one))
+                for one in entries
+                if isinstance(one, ModelInputEntry)
+            ),
+            "",
+        )
         return msgspec.structs.replace(row.info, title=title)

@@ -1,29 +1,12 @@
-"""One key's state machine: what is held against a key, for how long, and how it recovers.
+"""`KeyHealth`: the state machine of one key. `tests/providers/credentials/test_health.py` has its transitions as a table.
 
-A key has a state for the whole key (healthy, exhausted, rejected) and one for each model (healthy, cooling, rejected). Each has a
-deadline; after it the state is half-open: one call at a time may probe it. `tests/providers/credentials/test_health.py` has the
-transitions as a table.
+A key has a state for the whole key (healthy, exhausted, rejected) and one per model (healthy, cooling, rejected). Each has a
+deadline that only moves forward; after it the state is half-open, and one call at a time probes it. A failure for one model
+says nothing about another, but a second rejected model rejects the key. A cooldown is what the provider asks for, or a default;
+a call that began after it and failed again doubles it. Of calls that fail together only the first counts. A reload waives the
+deadline of a rejection without changing it, so that another process cannot bring it back.
 
-    event                            what it concerns   what follows
-    rate_limit, permission           the key's model    cooling until now + wait
-    billing (quota, balance)         the key            exhausted until now + wait
-    authentication                   the key's model    rejected until now + wait
-    authentication, second model     the key            rejected until now + wait, unless a call succeeded in between
-    anything else                    nothing            not the key's fault; a probe gives its place to the next call
-    success of a probe               what it probed     healthy, unless a longer deadline became known meanwhile
-    configuration reloaded           what is rejected   half-open: the next call probes it
-    disable / enable                 the key            disabled / healthy, with nothing held against it
-    state from another process       what it names      the later deadline; healthy, if it recovered since
-
-Invariants.
-- A deadline only moves forward: max(old, new). A reload waives a deadline; it does not change it, so another process that still
-  waits for it cannot bring it back.
-- A wait is what the provider asked for, or a first guess. A call that began after the wait and failed again doubles it, up to a
-  bound; of many calls that fail together only the first counts, because the others began before it.
-- A failure for one model says nothing of another; a second rejected model rejects the key.
-
-What other processes learn, and how it is merged, is `shared_state`'s. Calls are distinguished by their numbers, which
-grow; time is given by the caller. Nothing here locks: the pool does.
+Calls have growing numbers; the caller passes the time. Nothing here locks: the pool does. `shared_state` merges processes.
 """
 
 from __future__ import annotations
@@ -33,61 +16,61 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from antiphon.providers.credentials.secret import Credential, masked
+from antiphon.providers.credentials.secret import Credential, mask
 from antiphon.providers.credentials.shared_state import (
     EXHAUSTED,
-    MEMORY,
     REFUSED,
-    Standing,
-    cooling_for,
+    RETENTION_SECONDS,
+    SharedHealth,
+    cooling_scope,
     is_rejection,
     is_sharable,
     model_of,
-    rejected_for,
+    rejected_scope,
 )
 from antiphon.wire.output import ErrorKind, ProviderError
 
 KeyState: TypeAlias = Literal["healthy", "cooling", "exhausted", "half_open", "invalid", "disabled"]
 
 _CLOCK_STEP = 0.001
-"""Deadlines that another process sends back are rounded to this many seconds."""
-_MOST_RESTS = 256
-"""More rests than this of one key are looked through for those that are over; of more recoveries the oldest is forgotten."""
+"""Deadlines that come back from another process are rounded to this many seconds."""
+_MAX_COOLDOWNS = 256
+"""Above this many, cooldowns that are over are removed, and the oldest recovery is forgotten."""
 
 
-class Waits(Struct, frozen=True, kw_only=True):
-    """For how many seconds what failed rests, where the provider does not say; and the bounds of doubling."""
+class CooldownPolicy(Struct, frozen=True, kw_only=True):
+    """Cooldown lengths in seconds, used if the provider does not send one; and the limits of doubling."""
 
-    cooling: float = 1.0
-    denied: float = 300.0
-    longest_cooling: float = 900.0
+    rate_limit: float = 1.0
+    permission: float = 300.0
+    max_model_cooldown: float = 900.0
     exhausted: float = 600.0
-    longest_exhausted: float = 21_600.0
-    longest_asked: float = 86_400.0
-    """A provider that asks for more is not believed."""
+    max_exhausted: float = 21_600.0
+    max_retry_after: float = 86_400.0
+    """A longer Retry-After is shortened to this."""
     probe: float = 600.0
-    """A probe that reports nothing for so long is lost, and another may be made."""
+    """A probe without a result after this time is lost; the next call probes."""
     rejected: float = 120.0
-    """For a key that a provider does not accept (401)."""
-    longest_rejected: float = 3600.0
+    """For a key that the provider rejected (401)."""
+    max_rejected: float = 3600.0
 
 
 class ModelStatus(Struct, frozen=True):
-    """A key's standing at one model where it is not healthy. `seconds` is how long it rests yet."""
+    """A key's state for a model it is not healthy for. `seconds` is what is left of the cooldown."""
 
     state: KeyState
     seconds: float
 
 
 class CredentialStatus(Struct, frozen=True, kw_only=True):
-    """What is known of one key; nothing in it is secret."""
+    """The health of one key; contains no secret."""
 
     name: str
     masked: str
     state: KeyState
     weight: int
     seconds: float = 0.0
-    """How long an exhausted or rejected key rests yet."""
+    """What is left of the cooldown of an exhausted or rejected key."""
     models: Mapping[str, ModelStatus] = {}
     calls: int = 0
     successes: int = 0
@@ -95,209 +78,217 @@ class CredentialStatus(Struct, frozen=True, kw_only=True):
     last_error: ProviderError | None = None
 
 
-class Rest(Struct):
-    """A spell of not being used, and the call that may end it."""
+class Cooldown(Struct):
+    """One cooldown, and the call that probes whether it is over."""
 
     began: int
-    """The number of the latest call when it began."""
+    """The number of the last call when it began."""
     until: float = 0.0
     wait: float = 0.0
     probe: int = 0
-    """The number of the call that tries it; 0: none does."""
+    """The number of the call that probes it; 0 if none does."""
     lost_at: float = 0.0
     waived: float = 0.0
-    """Deadlines up to this one do not count any more: the configuration was reloaded."""
+    """Deadlines up to this one no longer count, because the configuration was reloaded."""
 
     @property
     def deadline(self) -> float:
         """When it ends; 0 if its deadline was waived."""
         return self.until if self.until > self.waived else 0.0
 
-    def free_at(self) -> float:
-        """From when on a call may try it."""
+    def available_at(self) -> float:
+        """When a call may probe it."""
         return max(self.deadline, self.lost_at) if self.probe else self.deadline
 
-    def prolong(self, number: int, latest: int, now: float, asked: float, longest: float) -> None:
-        """A call failed, and `asked` is the wait that follows from that alone."""
+    def extend(self, number: int, last_call_number: int, now: float, seconds: float, longest: float) -> None:
+        """A call failed; `seconds` is the cooldown for that failure alone."""
         if number > self.began:
-            self.began = latest
-            asked = max(asked, min(longest, self.wait * 2))
-        self.wait = max(asked, self.wait)
-        self.until = max(self.until, now + asked)
+            self.began = last_call_number
+            seconds = max(seconds, min(longest, self.wait * 2))
+        self.wait = max(seconds, self.wait)
+        self.until = max(self.until, now + seconds)
 
-    def hear(self, latest: int, now: float, until: float) -> None:
-        """Another process has been told to wait until then. Calls that are under way have not heard of it."""
-        self.began = latest
+    def merge_remote(self, last_call_number: int, now: float, until: float) -> None:
+        """Another process has a deadline for it. Calls that run now began without knowing it."""
+        self.began = last_call_number
         self.until = max(self.until, until)
         self.wait = max(self.wait, until - now)
 
-    def is_healed_by(self, number: int, now: float) -> bool:
-        """Whether the success of a call ends it."""
+    def cleared_by(self, number: int, now: float) -> bool:
+        """Whether the success of this call ends it."""
         if self.probe != number:
             return False
         self.probe = 0
         return self.deadline <= now
 
-    def state(self, now: float, word: KeyState) -> KeyState:
-        return word if now < self.deadline else "half_open"
+    def state(self, now: float, active: KeyState) -> KeyState:
+        return active if now < self.deadline else "half_open"
 
 
-class Key:
-    """One credential with all that is known of it."""
+class KeyHealth:
+    """One credential and its health."""
 
-    def __init__(self, credential: Credential, secret: str, name: str, waits: Waits) -> None:
+    def __init__(self, credential: Credential, secret: str, name: str, policy: CooldownPolicy) -> None:
         self.credential = credential
         self.secret = secret
         self.name = name
-        self.turn = 0
+        self.weight_credit = 0
         self.is_disabled = False
         self.calls = self.successes = self.failures = 0
         self.last_error: ProviderError | None = None
-        self._waits = waits
+        self._policy = policy
         self._generation = 0
         self._rejected_models: set[str] = set()
-        """Models it was rejected for since a call last succeeded; two are enough to reject the key."""
-        self._rests: dict[str, Rest] = {}
-        self._healed: dict[str, float] = {}
+        """Models it was rejected for since the last success; two of them reject the key."""
+        self._cooldowns: dict[str, Cooldown] = {}
+        self._cleared: dict[str, float] = {}
 
     @property
-    def is_refused(self) -> bool:
+    def is_rejected(self) -> bool:
         """Whether the provider rejected it, for every model or for one."""
-        return bool(self._rests) and any(map(is_rejection, self._rests))
+        return bool(self._cooldowns) and any(map(is_rejection, self._cooldowns))
 
-    def free_at(self, model: str) -> float | None:
-        """From when on it may be used for the model; None: not by waiting."""
+    def available_at(self, model: str) -> float | None:
+        """When it can be used for the model; None if waiting does not help."""
         if self.is_disabled:
             return None
-        return max((rest.free_at() for rest in self._met(model).values()), default=0.0)
+        return max((cooldown.available_at() for cooldown in self._cooldowns_for(model).values()), default=0.0)
 
     def is_free(self, model: str, now: float) -> bool:
-        """Whether it may be used for the model now."""
-        if not self._rests:
+        """Whether it can be used for the model now."""
+        if not self._cooldowns:
             return not self.is_disabled
-        at = self.free_at(model)
+        at = self.available_at(model)
         return at is not None and at <= now
 
-    def lend(self, model: str, number: int, now: float) -> bool:
+    def begin_call(self, model: str, number: int, now: float) -> bool:
         """A call begins; whether it is a probe."""
         self.calls += 1
-        rests = self._met(model)
-        for rest in rests.values():
-            rest.probe, rest.lost_at = number, now + self._waits.probe
-        return bool(rests)
+        cooldowns = self._cooldowns_for(model)
+        for cooldown in cooldowns.values():
+            cooldown.probe, cooldown.lost_at = number, now + self._policy.probe
+        return bool(cooldowns)
 
     def on_success(self, model: str, number: int, now: float) -> None:
         self.successes += 1
         self._rejected_models.clear()
-        for facet, rest in self._met(model).items():
-            if rest.is_healed_by(number, now):
-                del self._rests[facet]
-                # Others may still wait for a deadline that was waived here: they learn that it is over.
-                self._heal(facet, max(now, rest.until))
+        for scope, cooldown in self._cooldowns_for(model).items():
+            if cooldown.cleared_by(number, now):
+                del self._cooldowns[scope]
+                # Other processes may still wait for a deadline that was waived here.
+                self._clear(scope, max(now, cooldown.until))
 
-    def on_failure(self, model: str, number: int, latest: int, now: float, error: ProviderError) -> None:
+    def on_failure(self, model: str, number: int, last_call_number: int, now: float, error: ProviderError) -> None:
         self.failures += 1
         self.last_error = error
         self.on_release(model, number)
-        waits = self._waits
+        policy = self._policy
         if error.kind == "authentication":
-            facet = self._rejected(model)
-            self._rest(facet, latest, now).prolong(number, latest, now, waits.rejected, waits.longest_rejected)
+            scope = self._rejected(model)
+            self._cooldown(scope, last_call_number, now).extend(
+                number, last_call_number, now, policy.rejected, policy.max_rejected
+            )
         elif error.kind == "billing":
-            asked = self._asked(error, waits.exhausted)
-            self._rest(EXHAUSTED, latest, now).prolong(number, latest, now, asked, waits.longest_exhausted)
+            seconds = self._seconds(error, policy.exhausted)
+            self._cooldown(EXHAUSTED, last_call_number, now).extend(
+                number, last_call_number, now, seconds, policy.max_exhausted
+            )
         elif error.kind in ("rate_limit", "permission"):
-            asked = self._asked(error, waits.cooling if error.kind == "rate_limit" else waits.denied)
-            self._rest(cooling_for(model), latest, now).prolong(number, latest, now, asked, waits.longest_cooling)
+            seconds = self._seconds(error, policy.rate_limit if error.kind == "rate_limit" else policy.permission)
+            self._cooldown(cooling_scope(model), last_call_number, now).extend(
+                number, last_call_number, now, seconds, policy.max_model_cooldown
+            )
 
     def on_release(self, model: str, number: int) -> None:
-        for rest in self._met(model).values():
-            if rest.probe == number:
-                rest.probe = 0
+        for cooldown in self._cooldowns_for(model).values():
+            if cooldown.probe == number:
+                cooldown.probe = 0
 
     def disable(self) -> None:
-        """Use it no more, whoever has other news of it."""
+        """Stop using it, in every process."""
         self.is_disabled = True
         self._generation += 1
 
     def enable(self) -> None:
-        """Use it again, and hold nothing against it, whoever does."""
-        self._forget()
+        """Use it again with a clean state, in every process."""
+        self._reset()
         self._generation += 1
 
     def reload(self) -> None:
-        """The configuration was reloaded: what was rejected is probed by the next call."""
-        for facet, rest in self._rests.items():
-            if is_rejection(facet):
-                rest.waived = rest.until + _CLOCK_STEP
-                rest.probe = 0
+        """The configuration was reloaded: the next call probes what was rejected."""
+        for scope, cooldown in self._cooldowns.items():
+            if is_rejection(scope):
+                cooldown.waived = cooldown.until + _CLOCK_STEP
+                cooldown.probe = 0
 
     def replace(self, secret: str, name: str) -> None:
-        """Another secret is in its place, of which nobody knows anything."""
+        """It has a new secret, with a clean state."""
         self.secret, self.name = secret, name
-        self._forget()
+        self._reset()
         self._generation = 0
 
-    def standing(self, now: float) -> Standing:
-        """What others should know of it."""
-        since = now - MEMORY
-        self._healed = {facet: at for facet, at in self._healed.items() if at > since}
-        return Standing(
+    def export(self, now: float) -> SharedHealth:
+        """What other processes should know about it."""
+        since = now - RETENTION_SECONDS
+        self._cleared = {scope: at for scope, at in self._cleared.items() if at > since}
+        return SharedHealth(
             generation=self._generation,
             is_disabled=self.is_disabled,
             until={
-                facet: rest.until for facet, rest in self._rests.items() if rest.until > since and is_sharable(facet)
+                scope: cooldown.until
+                for scope, cooldown in self._cooldowns.items()
+                if cooldown.until > since and is_sharable(scope)
             },
-            healed={facet: at for facet, at in self._healed.items() if is_sharable(facet)},
+            cleared={scope: at for scope, at in self._cleared.items() if is_sharable(scope)},
         )
 
-    def learn(self, told: Standing, latest: int, now: float) -> None:
-        """Add what others know of it. `latest` is the number of the latest call."""
-        if told.generation < self._generation:
+    def merge(self, remote: SharedHealth, last_call_number: int, now: float) -> None:
+        """Add what other processes know about it."""
+        if remote.generation < self._generation:
             return
-        if told.generation > self._generation:
-            self._forget()
-            self._generation = told.generation
-        self.is_disabled = self.is_disabled or told.is_disabled
-        for facet, at in told.healed.items():
-            self._heal(facet, at)
-            rest = self._rests.get(facet)
-            if rest is not None and rest.until <= at:
-                del self._rests[facet]
-        for facet, until in told.resting.items():
-            rest = self._rests.get(facet)
-            if until > self._healed.get(facet, 0.0) and (rest is None or until > rest.until):
-                self._rest(facet, latest, now).hear(latest, now, until)
-                if is_rejection(facet) and (model := model_of(facet)) is not None:
+        if remote.generation > self._generation:
+            self._reset()
+            self._generation = remote.generation
+        self.is_disabled = self.is_disabled or remote.is_disabled
+        for scope, at in remote.cleared.items():
+            self._clear(scope, at)
+            cooldown = self._cooldowns.get(scope)
+            if cooldown is not None and cooldown.until <= at:
+                del self._cooldowns[scope]
+        for scope, until in remote.active.items():
+            cooldown = self._cooldowns.get(scope)
+            if until > self._cleared.get(scope, 0.0) and (cooldown is None or until > cooldown.until):
+                self._cooldown(scope, last_call_number, now).merge_remote(last_call_number, now, until)
+                if is_rejection(scope) and (model := model_of(scope)) is not None:
                     self._note_rejected(model)
 
-    def kind(self, model: str) -> ErrorKind:
-        """What a call for the model reports that found this key unusable."""
+    def error_kind(self, model: str) -> ErrorKind:
+        """The kind of the error if this key cannot be used for the model."""
         if self.is_disabled:
             return "permission"
-        rests = self._met(model)
-        if any(map(is_rejection, rests)):
+        cooldowns = self._cooldowns_for(model)
+        if any(map(is_rejection, cooldowns)):
             return "authentication"
-        return "billing" if EXHAUSTED in rests else "rate_limit"
+        return "billing" if EXHAUSTED in cooldowns else "rate_limit"
 
-    def trouble(self, model: str, now: float) -> str:
-        """Why it cannot be used now, in words."""
+    def unusable_reason(self, model: str, now: float) -> str:
+        """Why it cannot be used now, as text."""
         if self.is_disabled:
             return "is disabled"
-        rests = self._met(model)
-        until = max((rest.deadline for rest in rests.values()), default=0.0)
+        cooldowns = self._cooldowns_for(model)
+        until = max((cooldown.deadline for cooldown in cooldowns.values()), default=0.0)
         if until <= now:
-            return "is being tried by another call"
-        if any(is_rejection(facet) and now < rest.deadline for facet, rest in rests.items()):
-            return f"was rejected and is tried again in {until - now:.1f} s"
-        return f"{'is exhausted' if EXHAUSTED in rests else 'cools down'} for {until - now:.1f} s"
+            return "is being probed by another call"
+        if any(is_rejection(scope) and now < cooldown.deadline for scope, cooldown in cooldowns.items()):
+            return f"is rejected for {until - now:.1f} s"
+        return f"{'is exhausted' if EXHAUSTED in cooldowns else 'is rate limited'} for {until - now:.1f} s"
 
     def status(self, now: float) -> CredentialStatus:
-        """What may be shown of it."""
-        whole = [rest.deadline for facet, rest in self._rests.items() if model_of(facet) is None]
+        """Its health, for display."""
+        whole = [cooldown.deadline for scope, cooldown in self._cooldowns.items() if model_of(scope) is None]
         return CredentialStatus(
             name=self.name,
-            masked=masked(self.secret),
+            masked=mask(self.secret),
             state=self._state(now),
             weight=self.credential.weight,
             seconds=max(0.0, max(whole, default=0.0) - now),
@@ -309,59 +300,61 @@ class Key:
         )
 
     def _model_statuses(self, now: float) -> dict[str, ModelStatus]:
-        """The models it is not healthy for. One that is rejected and cools is shown by the longer of the two."""
-        found: dict[str, ModelStatus] = {}
-        for facet, rest in self._rests.items():
-            model = model_of(facet)
+        """The models it is not healthy for. Of a model that is both rejected and cooling, the longer one is shown."""
+        statuses: dict[str, ModelStatus] = {}
+        for scope, cooldown in self._cooldowns.items():
+            model = model_of(scope)
             if model is not None:
-                state = rest.state(now, "invalid" if is_rejection(facet) else "cooling")
-                status = ModelStatus(state, max(0.0, rest.deadline - now))
-                if model not in found or found[model].seconds < status.seconds:
-                    found[model] = status
-        return found
+                state = cooldown.state(now, "invalid" if is_rejection(scope) else "cooling")
+                status = ModelStatus(state, max(0.0, cooldown.deadline - now))
+                if model not in statuses or statuses[model].seconds < status.seconds:
+                    statuses[model] = status
+        return statuses
 
     def _state(self, now: float) -> KeyState:
         if self.is_disabled:
             return "disabled"
-        words: tuple[tuple[str, KeyState], ...] = ((REFUSED, "invalid"), (EXHAUSTED, "exhausted"))
-        for facet, word in words:
-            if facet in self._rests:
-                return self._rests[facet].state(now, word)
+        states: tuple[tuple[str, KeyState], ...] = ((REFUSED, "invalid"), (EXHAUSTED, "exhausted"))
+        for scope, state in states:
+            if scope in self._cooldowns:
+                return self._cooldowns[scope].state(now, state)
         return "healthy"
 
-    def _met(self, model: str) -> dict[str, Rest]:
-        """What a call for the model meets."""
-        if not self._rests:
+    def _cooldowns_for(self, model: str) -> dict[str, Cooldown]:
+        """The cooldowns that concern a call for the model."""
+        if not self._cooldowns:
             return {}
-        facets = (REFUSED, EXHAUSTED, cooling_for(model), rejected_for(model))
-        return {facet: self._rests[facet] for facet in facets if facet in self._rests}
+        scopes = (REFUSED, EXHAUSTED, cooling_scope(model), rejected_scope(model))
+        return {scope: self._cooldowns[scope] for scope in scopes if scope in self._cooldowns}
 
-    def _rest(self, facet: str, latest: int, now: float) -> Rest:
+    def _cooldown(self, scope: str, last_call_number: int, now: float) -> Cooldown:
         """The rest of a facet, begun if there is none."""
-        if len(self._rests) >= _MOST_RESTS:
-            self._rests = {name: rest for name, rest in self._rests.items() if rest.free_at() > now}
-        return self._rests.setdefault(facet, Rest(latest))
+        if len(self._cooldowns) >= _MAX_COOLDOWNS:
+            self._cooldowns = {
+                name: cooldown for name, cooldown in self._cooldowns.items() if cooldown.available_at() > now
+            }
+        return self._cooldowns.setdefault(scope, Cooldown(last_call_number))
 
     def _rejected(self, model: str) -> str:
-        """What an authentication error for the model rejects: the model, or the key if it is the second one."""
+        """The scope that an authentication error rejects: the model, or the whole key if it is the second model."""
         self._note_rejected(model)
-        is_whole = REFUSED in self._rests or len(self._rejected_models) > 1
-        return REFUSED if is_whole else rejected_for(model)
+        is_whole = REFUSED in self._cooldowns or len(self._rejected_models) > 1
+        return REFUSED if is_whole else rejected_scope(model)
 
     def _note_rejected(self, model: str) -> None:
         if len(self._rejected_models) < 2:
             self._rejected_models.add(model)
 
-    def _heal(self, facet: str, at: float) -> None:
-        if facet not in self._healed and len(self._healed) >= _MOST_RESTS:
-            del self._healed[next(iter(self._healed))]
-        self._healed[facet] = max(at, self._healed.get(facet, at))
+    def _clear(self, scope: str, at: float) -> None:
+        if scope not in self._cleared and len(self._cleared) >= _MAX_COOLDOWNS:
+            del self._cleared[next(iter(self._cleared))]
+        self._cleared[scope] = max(at, self._cleared.get(scope, at))
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self.is_disabled = False
-        self._rests.clear()
-        self._healed.clear()
+        self._cooldowns.clear()
+        self._cleared.clear()
         self._rejected_models.clear()
 
-    def _asked(self, error: ProviderError, first: float) -> float:
-        return first if error.retry_after is None else min(error.retry_after, self._waits.longest_asked)
+    def _seconds(self, error: ProviderError, default: float) -> float:
+        return default if error.retry_after is None else min(error.retry_after, self._policy.max_retry_after)

@@ -1,8 +1,8 @@
-"""Secrets: where a credential's secret is read from, how it is shown, and how it is taken out of what is shown.
+"""Secrets: where a key is read from, how it is displayed, and how it is removed from text.
 
-A secret is a literal, or a place it is read from: `env:NAME` or `file:PATH`. It leaves this package only in the header of a
-request. Law L10: whoever shows something that a provider said (an error, a log line, a report) sends it through `scrubbed`
-first, for some providers repeat a refused key in full.
+A secret is a literal, `env:NAME` or `file:PATH`. It leaves this package only in the header of a request. Law L10: everything that
+shows a provider's text (an error, a log line, a report) passes it through `scrub` first, because some providers repeat a rejected
+key in full.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from antiphon.errors import CredentialError
 from antiphon.wire.output import ProviderError
 
 HIDDEN = "…"
-_LONG_ENOUGH = 12
-"""A shorter secret is shown by nothing: four of its characters would be too many."""
-_SHORTEST_SCRUBBED = 4
-"""Anything shorter would be found in every word, and is no secret."""
+_MIN_MASKED_LENGTH = 12
+"""Nothing of a shorter secret is shown: four characters would be too many."""
+_MIN_SCRUBBED_LENGTH = 4
+"""A shorter value would match ordinary text."""
 
 
 class Credential(Struct, frozen=True, kw_only=True):
-    """A key and how it is used: `name` is what reports call it, `weight` its share of the calls."""
+    """A key: `name` is its name in reports, `weight` its share of the calls."""
 
     secret: str
     """The secret itself, or `env:NAME` or `file:PATH`."""
@@ -35,91 +35,93 @@ class Credential(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.weight < 1:
-            raise CredentialError(f"the weight of {self.shown} is {self.weight}; it must be at least 1")
+            raise CredentialError(f"weight of key {self.display_name} is {self.weight}; it must be at least 1")
 
     @property
-    def is_elsewhere(self) -> bool:
-        """Whether the secret is read from somewhere, where it may change."""
+    def is_reference(self) -> bool:
+        """Whether the secret is read from a variable or file, where it may change."""
         return self.secret.startswith(("env:", "file:"))
 
     @property
-    def shown(self) -> str:
-        """What may be shown of it: the name, the place, or the masked secret."""
-        return self.name or (self.secret if self.is_elsewhere else masked(self.secret))
+    def display_name(self) -> str:
+        """For display: the name, the reference, or the masked secret."""
+        return self.name or (self.secret if self.is_reference else mask(self.secret))
 
     def read(self, environ: Mapping[str, str] | None = None) -> str:
-        """The secret. Raises `CredentialError` where there is none."""
-        kind, _, place = self.secret.partition(":") if self.is_elsewhere else ("", "", "")
+        """The secret. Raises `CredentialError` if there is none."""
+        kind, _, place = self.secret.partition(":") if self.is_reference else ("", "", "")
         secret = self.secret
         if kind == "env":
             secret = (os.environ if environ is None else environ).get(place, "")
             if not secret.strip():
-                raise CredentialError(f"the environment variable {place} is not set; it should hold a key")
+                raise CredentialError(f"environment variable {place} is not set; set it to the key")
         elif kind == "file":
             try:
                 secret = Path(place).expanduser().read_text()
             except (OSError, UnicodeDecodeError) as error:
-                reason = error.strerror if isinstance(error, OSError) else "it is no text"
-                raise CredentialError(f"the key in {place} cannot be read: {reason}") from None
+                reason = error.strerror if isinstance(error, OSError) else "not text"
+                raise CredentialError(f"cannot read the key file {place}: {reason}") from None
         secret = secret.strip()
         if not secret:
-            raise CredentialError(f"the key {self.shown} is empty")
+            raise CredentialError(f"key {self.display_name} is empty")
         if not (secret.isascii() and secret.isprintable()):
-            raise CredentialError(f"the key {self.shown} holds characters that no header can carry; copy it again")
+            raise CredentialError(
+                f"key {self.display_name} contains characters that an HTTP header cannot carry; copy it again"
+            )
         return secret
 
     def __repr__(self) -> str:
-        return f"Credential({self.shown})"
+        return f"Credential({self.display_name})"
 
 
-_holds_secret = re.compile(r"auth|key|token|secret|cookie|password", re.IGNORECASE).search
+_secret_word = re.compile(r"auth|key|token|secret|cookie|password", re.IGNORECASE).search
 
 
-def holds_secret(name: str) -> bool:
-    """Whether what goes by that name (a header, a field of an address) is likely to be a secret."""
-    return _holds_secret(name) is not None
+def looks_secret(name: str) -> bool:
+    """Whether a header or query field of that name is likely to contain a secret."""
+    return _secret_word(name) is not None
 
 
 def read_headers(
     headers: Mapping[str, str], environ: Mapping[str, str] | None = None
 ) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Headers with lower-case names and their `env:` and `file:` values read, and the values that must never be shown.
+    """Headers with lower-case names and `env:` and `file:` values resolved, and the values that must not be shown.
 
-    Secret is every value that is read from somewhere, whatever its header is called, and every one whose header sounds secret.
-    Of a value with a scheme (`Bearer …`) the credential alone is secret too: that is what a provider repeats.
+    Secret are resolved values, whatever the header, and values of headers with a secret-looking name. Of a value with a scheme
+    (`Bearer …`) the credential alone is secret too: that is what a provider repeats.
     """
     values: dict[str, str] = {}
     secrets: list[str] = []
-    for header, written in headers.items():
-        credential = Credential(secret=written)
-        value = values[header.lower()] = credential.read(environ) if credential.is_elsewhere else written
-        if credential.is_elsewhere or holds_secret(header):
+    for header, literal in headers.items():
+        credential = Credential(secret=literal)
+        value = values[header.lower()] = credential.read(environ) if credential.is_reference else literal
+        if credential.is_reference or looks_secret(header):
             scheme, space, rest = value.partition(" ")
             secrets += [value, rest.strip()] if space and scheme.isalpha() else [value]
     return values, tuple(secrets)
 
 
-def masked(secret: str) -> str:
-    """A secret as it may be shown: `sk-…wxyz`, and nothing at all of a short one."""
-    if len(secret) < _LONG_ENOUGH:
+def mask(secret: str) -> str:
+    """A secret for display: `sk-…wxyz`; nothing of a short one."""
+    if len(secret) < _MIN_MASKED_LENGTH:
         return HIDDEN
     return f"{'sk-' if secret.startswith('sk-') else ''}{HIDDEN}{secret[-4:]}"
 
 
-def scrubbed(error: ProviderError, secrets: Iterable[str]) -> ProviderError:
-    """The error without the secrets; the same object where there are none in it."""
-    # The longest first: where one secret begins another, masking the short one would leave the rest of the long one.
-    found = sorted((secret for secret in secrets if len(secret) >= _SHORTEST_SCRUBBED), key=len, reverse=True)
-    if not found:
+def scrub(error: ProviderError, secrets: Iterable[str]) -> ProviderError:
+    """The error with every secret masked; the same object if it contains none."""
+    # If one secret is a prefix of another, masking the short one first would leave the rest of the long one.
+    longest_first = sorted((secret for secret in secrets if len(secret) >= _MIN_SCRUBBED_LENGTH), key=len, reverse=True)
+    if not longest_first:
         return error
     text = msgspec.json.encode(error).decode()
     clean = text
-    for secret in found:
-        # As JSON the secret may be escaped; without its quotes it is what stands inside the text.
-        clean = clean.replace(msgspec.json.encode(secret).decode()[1:-1], masked(secret))
+    for secret in longest_first:
+        # The secret may be escaped in JSON, so compare its escaped form without quotes.
+        clean = clean.replace(msgspec.json.encode(secret).decode()[1:-1], mask(secret))
     if clean == text:
         return error
     try:
         return msgspec.json.decode(clean, type=ProviderError)
-    except msgspec.DecodeError:  # a secret that was also a word of the structure
-        return structs.replace(error, message="the provider's words held a secret, and are not shown", native=None)
+    except msgspec.DecodeError:  # a secret that is also part of the JSON structure
+        return structs.replace(error, message="the provider's message contained a secret and is not shown", native=None)

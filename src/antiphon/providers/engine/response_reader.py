@@ -1,8 +1,8 @@
-"""`AnswerReader`: the body of a response, whatever it turns out to be, as deltas.
+"""`ResponseReader`: any response body as deltas; and a complete output as the deltas it would have been streamed in.
 
-A stream was asked for, but the first byte tells what came: an event stream, one whole JSON body (from hosts that do not stream,
-or an error in a 200), or a page of HTML (from a proxy, or a wrong address). Nothing here opens a socket. However the body ends,
-the last delta is a terminal one; `close` says which where the bytes alone do not.
+A stream was requested, but the first byte decides: an event stream, one JSON body (from hosts that do not stream, or an error in
+a 200), or an HTML page (from a proxy, or a wrong URL). The last delta is always terminal; `close` supplies it if the bytes do
+not. No I/O here.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from antiphon.wire.format import StreamReader
 from antiphon.wire.html_text import MAX_PAGE, page_text, page_title
 from antiphon.wire.output import NOT_AN_ANSWER, ErrorKind, ModelOutput, ProviderError
 
-MOST_WHOLE = 64 * 1024 * 1024
-"""A body that is not streamed and longer than this is no answer."""
+MAX_BODY_BYTES = 64 * 1024 * 1024
+"""A longer body that is not streamed is an error."""
 _BLANK = b" \t\r\n\xef\xbb\xbf"
-_LONGEST_WORDS = 200
-_CUT = ProviderError("the answer ended before it began", "stream_cut")
+_MAX_SUMMARY_CHARS = 200
+_CUT = ProviderError("the response ended before it began", "stream_cut")
 _TIMEOUTS = frozenset({"connect_timeout", "read_timeout", "total_timeout"})
 _NO_TEXT = Text("")
-_STREAMS_JSON = frozenset({"gemini"})  # its streams may be one growing array, which its reader knows
+_STREAMS_JSON = frozenset({"gemini"})  # its streams may be one JSON array, which its reader handles
 
 
-class AnswerReader:
-    """Bytes of a body in, deltas out. `is_over` when the terminal delta was given; `is_events` unless something else came."""
+class ResponseReader:
+    """Body bytes in, deltas out. `is_finished` after the terminal delta; `is_event_stream` unless it is something else."""
 
     def __init__(self, wire: Format) -> None:
-        self.is_over = False
-        self.is_events = True
+        self.is_finished = False
+        self.is_event_stream = True
         self._wire = wire
         self._stream: StreamReader | None = None
         self._whole: list[bytes] = []
@@ -54,60 +54,60 @@ class AnswerReader:
     def feed(self, data: bytes) -> list[ModelOutputDelta]:
         """The deltas that these bytes complete."""
         if self._stream is not None:
-            return self._noted(self._stream.feed(data))
+            return self._mark_finished(self._stream.feed(data))
         self._whole.append(data)
         self._size += len(data)
-        if self._size > MOST_WHOLE:
-            return self._noted(
-                [Failed(ProviderError("the answer is longer than any answer may be", "server", code=NOT_AN_ANSWER))]
+        if self._size > MAX_BODY_BYTES:
+            return self._mark_finished(
+                [Failed(ProviderError("the response is too long", "server", code=NOT_AN_ANSWER))]
             )
         first = self._whole[0].lstrip(_BLANK)[:1]
         if not first:
             self._whole = [b"".join(self._whole)]
             first = self._whole[0].lstrip(_BLANK)[:1]
-        self.is_events = first not in (b"{", b"[", b"<", b'"')
+        self.is_event_stream = first not in (b"{", b"[", b"<", b'"')
         if not first or first in b'<"' or (first in b"{[" and self._wire.name not in _STREAMS_JSON):
             return []
         self._stream = self._wire.stream_reader()
-        gathered, self._whole = b"".join(self._whole), []
-        return self._noted(self._stream.feed(gathered))
+        collected, self._whole = b"".join(self._whole), []
+        return self._mark_finished(self._stream.feed(collected))
 
-    def close(self, trouble: TransportError | None = None) -> list[ModelOutputDelta]:
-        """The body ended, or `trouble` ended it: what was held back, and the terminal delta."""
+    def close(self, error: TransportError | None = None) -> list[ModelOutputDelta]:
+        """The body ended, or `transport_error` ended it: what was held back, and the terminal delta."""
         deltas = self._stream.close() if self._stream is not None else read_whole(self._wire, b"".join(self._whole))
         if not deltas or not isinstance(deltas[-1], Finished | Failed):
             deltas.append(Failed(_CUT))
-        if trouble is not None and isinstance(deltas[-1], Failed):
-            deltas[-1] = Failed(failure_of(trouble, "stream_cut"))
-        return self._noted(deltas)
+        if error is not None and isinstance(deltas[-1], Failed):
+            deltas[-1] = Failed(error_from_transport(error, "stream_cut"))
+        return self._mark_finished(deltas)
 
-    def _noted(self, deltas: list[ModelOutputDelta]) -> list[ModelOutputDelta]:
+    def _mark_finished(self, deltas: list[ModelOutputDelta]) -> list[ModelOutputDelta]:
         if deltas and isinstance(deltas[-1], Finished | Failed):
-            self.is_over = True
+            self.is_finished = True
         return deltas
 
 
 def read_whole(wire: Format, data: bytes) -> list[ModelOutputDelta]:
-    """The deltas of a body that is all there, the last of them terminal."""
+    """The deltas of a complete body; the last is terminal."""
     data = data.strip(_BLANK)
     if not data:
         return [Failed(_CUT)]
     if data.startswith(b"<"):
-        return [Failed(ProviderError(page_words(data, None), "server", code=NOT_AN_ANSWER))]
+        return [Failed(ProviderError(html_summary(data, None), "server", code=NOT_AN_ANSWER))]
     try:
         body = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return [Failed(ProviderError("the answer is not JSON", "server", code=NOT_AN_ANSWER))]
+        return [Failed(ProviderError("the response is not JSON", "server", code=NOT_AN_ANSWER))]
     if isinstance(body, dict) and not body.get("error"):
         try:
-            return unfolded(wire.read_response(body))
+            return deltas_from_output(wire.read_response(body))
         except WireError:
             pass
     return [Failed(_error_in(wire, body))]
 
 
 def _error_in(wire: Format, body: Any) -> ProviderError:
-    """The error in a body that came with a status of success."""
+    """The error in a body with a success status."""
     error = wire.read_error(body)
     if error.kind != "unknown":
         return error
@@ -115,33 +115,33 @@ def _error_in(wire: Format, body: Any) -> ProviderError:
     return structs.replace(error, kind="server", code=error.code if is_error else NOT_AN_ANSWER)
 
 
-def failure_of(trouble: TransportError, otherwise: ErrorKind = "server") -> ProviderError:
-    """A trouble of the network as an error of the provider."""
-    return ProviderError(str(trouble), "timeout" if trouble.code in _TIMEOUTS else otherwise, code=trouble.code)
+def error_from_transport(error: TransportError, otherwise: ErrorKind = "server") -> ProviderError:
+    """A network error as a provider error."""
+    return ProviderError(str(error), "timeout" if error.code in _TIMEOUTS else otherwise, code=error.code)
 
 
-def refusal_of(wire: Format, status: int, data: bytes) -> ProviderError:
-    """The error in a body that came with a status of failure."""
+def error_from_status(wire: Format, status: int, data: bytes) -> ProviderError:
+    """The error in a body with an error status."""
     if data.lstrip(_BLANK).startswith(b"<"):
-        return structs.replace(wire.read_error(b"", status), message=page_words(data, status))
+        return structs.replace(wire.read_error(b"", status), message=html_summary(data, status))
     return wire.read_error(data, status)
 
 
-def page_words(data: bytes, status: int | None) -> str:
-    """What a page says, in a line."""
+def html_summary(data: bytes, status: int | None) -> str:
+    """One line about an HTML page."""
     page = data[:MAX_PAGE].decode("utf-8", "replace")
-    words = (page_title(page) or page_text(page))[:_LONGEST_WORDS]
-    came = f"status {status} and a page" if status else "a page"
-    return f"the host answered with {came} instead of an answer: {words or 'it is empty'}; check the base URL"
+    text = (page_title(page) or page_text(page))[:_MAX_SUMMARY_CHARS]
+    status_text = f" with status {status}" if status else ""
+    return f"the host returned an HTML page{status_text}: {text or 'empty'}; check the base URL"
 
 
-def unfolded(output: ModelOutput, chunk_size: int | None = None) -> list[ModelOutputDelta]:
-    """The deltas of `output`, from `Started` to `Finished`."""
+def deltas_from_output(output: ModelOutput, chunk_size: int | None = None) -> list[ModelOutputDelta]:
+    """The deltas of a complete output, from `Started` to `Finished`; assembled again they equal it (law L6)."""
     deltas: list[ModelOutputDelta] = [Started(output.id, output.model, output.created, output.format, output.native)]
     index = 0
     for candidate, answer in enumerate((output, *output.others)):
         for part in answer.parts:
-            deltas += unfolded_part(index, part, chunk_size, candidate)
+            deltas += deltas_from_part(index, part, chunk_size, candidate)
             index += 1
     if output.usage is not None:
         deltas.append(UsageReported(output.usage))
@@ -151,24 +151,24 @@ def unfolded(output: ModelOutput, chunk_size: int | None = None) -> list[ModelOu
     return deltas
 
 
-def unfolded_part(
+def deltas_from_part(
     index: int, part: OutputPart, chunk_size: int | None = None, candidate: int = 0
 ) -> Sequence[ModelOutputDelta]:
-    """The deltas of one part."""
-    words = ""
+    """The deltas of one part. Text and arguments come in chunks of `chunk_size` characters, or in one if it is None."""
+    text = ""
     if type(part) is Text:
-        words = part.text
+        text = part.text
         part = _NO_TEXT if part.native is None else structs.replace(part, text="")
     elif type(part) is ToolCallRequest:
-        words = part.arguments
+        text = part.arguments
         part = structs.replace(part, arguments="")
     elif isinstance(part, Thinking | Refusal):
-        words = part.text
+        text = part.text
         part = structs.replace(part, text="")
     started, ended = PartStarted(index, part, candidate), PartEnded(index)
-    if not words:
+    if not text:
         return started, ended
-    if chunk_size is None or len(words) <= chunk_size:
-        return started, PartDelta(index, words), ended
-    pieces = [PartDelta(index, words[at : at + chunk_size]) for at in range(0, len(words), chunk_size)]
+    if chunk_size is None or len(text) <= chunk_size:
+        return started, PartDelta(index, text), ended
+    pieces = [PartDelta(index, text[at : at + chunk_size]) for at in range(0, len(text), chunk_size)]
     return started, *pieces, ended

@@ -1,8 +1,8 @@
-"""How long a provider asks to wait, in whatever form it says so.
+"""How long a provider asks to wait, in any of the forms that providers use.
 
 In order of trust: `retry-after-ms`; `retry-after` as seconds, a fraction or a date; a delay in the error body (Google's
-`RetryInfo`, and the fields others use); words such as "try again in 20s"; and last the times at which limits are reset, which
-tell when a limit is whole again rather than when the next call goes through. A wait of 0 says nothing.
+`RetryInfo`, and fields of others); text such as "try again in 20s"; last, the reset times of rate limits, which tell when a limit
+is full again and not when the next call succeeds. A wait of 0 is ignored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from antiphon.wire.output import ProviderError
 
 LONGEST = 7 * 86_400.0
-"""A wait of more than a week is a date that was misread."""
+"""A longer wait is a misread date."""
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _NUMBER = r"\d{1,12}(?:\.\d{1,12})?"
@@ -32,19 +32,19 @@ _WORDS = re.compile(
 _LONG_UNITS = (("milli", "ms"), ("sec", "s"), ("min", "m"), ("hour", "h"))
 _FIELDS = ("retryDelay", "retry_after", "retry_after_seconds", "retryAfter")
 _is_reset = re.compile(r"(?:x-|anthropic-)?ratelimit-(?:.+-)?reset(?:-.+)?").fullmatch
-_DEEPEST = 6
+_MAX_DEPTH = 6
 
 
 def retry_after(headers: Mapping[str, str], error: ProviderError, now: float | None = None) -> float | None:
-    """The seconds to wait, or None where nobody said. Names of headers are in lower case; `now` is in seconds since 1970."""
+    """The seconds to wait, or None. Header names are in lower case; `now` is in seconds since 1970."""
     if now is None:
         now = _date(headers.get("date", "")) or time.time()
     waits = (
         _scaled(headers.get("retry-after-ms"), 0.001),
         _wait(headers.get("retry-after", ""), now),
-        *_told(error.native, now),
-        _said(error.message),
-        _reset(headers, now) if error.kind == "rate_limit" else None,
+        *_delays_in_body(error.native, now),
+        _delay_in_message(error.message),
+        _reset_delay(headers, now) if error.kind == "rate_limit" else None,
     )
     return next((min(wait, LONGEST) for wait in waits if wait is not None and wait > 0), None)
 
@@ -65,7 +65,7 @@ def _duration(text: str) -> float | None:
 
 
 def _date(text: str) -> float | None:
-    """A moment as HTTP or as ISO 8601 writes it."""
+    """A time in HTTP or ISO 8601 format."""
     for read in (parsedate_to_datetime, datetime.fromisoformat):
         try:
             moment = read(text)
@@ -76,7 +76,7 @@ def _date(text: str) -> float | None:
 
 
 def _wait(text: str, now: float) -> float | None:
-    """Seconds, a duration, or a moment (a date, or seconds or milliseconds since 1970)."""
+    """Seconds, a duration, or a time (a date, or seconds or milliseconds since 1970)."""
     text = text.strip()
     number = _scaled(text, 1.0)
     if number is not None:
@@ -90,26 +90,26 @@ def _wait(text: str, now: float) -> float | None:
     return None if moment is None else moment - now
 
 
-def _told(value: Any, now: float, depth: int = 0) -> Iterator[float | None]:
+def _delays_in_body(value: Any, now: float, depth: int = 0) -> Iterator[float | None]:
     """The delays in an error body."""
-    if depth > _DEEPEST:
+    if depth > _MAX_DEPTH:
         return
     if isinstance(value, dict):
         for name in _FIELDS:
-            said = value.get(name)
-            if isinstance(said, str | int | float) and not isinstance(said, bool):
-                yield _wait(str(said), now)
+            delay = value.get(name)
+            if isinstance(delay, str | int | float) and not isinstance(delay, bool):
+                yield _wait(str(delay), now)
         if isinstance(value.get("retry_after_ms"), int | float):
             yield _scaled(str(value["retry_after_ms"]), 0.001)
     for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _told(inner, now, depth + 1)
+        yield from _delays_in_body(inner, now, depth + 1)
 
 
-def _said(message: str) -> float | None:
-    found = _WORDS.search(message)
-    if found is None:
+def _delay_in_message(message: str) -> float | None:
+    match = _WORDS.search(message)
+    if match is None:
         return None
-    text = found[1].lower()
+    text = match[1].lower()
     duration = _duration(text)
     if duration is not None:
         return duration
@@ -117,8 +117,8 @@ def _said(message: str) -> float | None:
     return _scaled(re.match(_NUMBER, text)[0], _UNITS[unit])  # type: ignore[index]
 
 
-def _reset(headers: Mapping[str, str], now: float) -> float | None:
-    """When the limits that are used up are reset; where none says that it is, the soonest reset of any."""
+def _reset_delay(headers: Mapping[str, str], now: float) -> float | None:
+    """When the exhausted limits reset; if none is marked as exhausted, the soonest reset of any."""
     waits: list[tuple[bool, float]] = []
     for header, value in headers.items():
         wait = _wait(value, now) if _is_reset(header) else None

@@ -1,13 +1,12 @@
-"""`AiohttpTransport`: requests over real sockets, by aiohttp.
+"""`AiohttpTransport`: requests with aiohttp.
 
-One session for each running event loop: its connections are reused by every call made there. A client may be used from one loop
-after the other (each `asyncio.run` is a new one), so a session must end with its loop. It is held by an asynchronous generator
-that was started in the loop: a loop that is shut down properly closes its asynchronous generators while it still runs, and this
-one closes its session then. What is left of a loop that was closed without that is cleared away before the next begins.
+One session per running event loop, reused by every call there. A client may be used from one loop after another (each
+`asyncio.run` is a new one), so a session must end with its loop: an asynchronous generator started in the loop holds it, and a
+loop closes its asynchronous generators when it shuts down. Sessions of loops that were closed without that are dropped before
+the next one starts.
 
-What is ours and not aiohttp's: certificates and proxies are taken from the environment (never `.netrc`, which would send
-somebody else's password along), cookies are not kept, and redirects are followed only within the same origin, so that a key never
-travels to another host.
+Certificates and proxies come from the environment (never `.netrc`, which would send another account's password), cookies are not
+kept, and redirects are followed only within the same origin, so that a key never goes to another host.
 """
 
 from __future__ import annotations
@@ -28,80 +27,80 @@ from msgspec import structs
 from antiphon import __version__
 from antiphon.errors import ProviderSetupError, TransportError
 from antiphon.providers.transport.decompress import Decompressor, MalformedBody
-from antiphon.providers.transport.request import HttpRequest, HttpResponse, Timeouts, trouble
+from antiphon.providers.transport.request import HttpRequest, HttpResponse, Timeouts, transport_error
 
 if TYPE_CHECKING:
     import aiohttp
 
-_JOINED = 256 * 1024
-"""Pieces of a body are joined up to this size: copying is cheaper than a system call for each."""
-_LARGEST_SINGLE = 1024 * 1024
-"""A body that is one piece is sent as it is up to this size; beyond that aiohttp warns of writing so much at once."""
-KEPT_ALIVE = 60.0
-"""For so many seconds a connection waits for the next request."""
-MOST_REDIRECTS = 3
-_REDIRECTS = (307, 308)  # those that keep the method and the body
+_JOIN_BYTES = 256 * 1024
+"""Pieces of a body are joined up to this size: copying is cheaper than a system call each."""
+_MAX_SINGLE_BYTES = 1024 * 1024
+"""A body of one piece is sent as it is up to this size; aiohttp warns about larger single writes."""
+IDLE_SECONDS = 60.0
+"""How long an idle connection is kept."""
+MAX_REDIRECTS = 3
+_REDIRECTS = (307, 308)  # these keep the method and the body
 
 
-class _Held(NamedTuple):
-    """What belongs to one event loop."""
+class _LoopSessions(NamedTuple):
+    """The sessions of one event loop."""
 
     session: aiohttp.ClientSession
     fresh: aiohttp.ClientSession
-    """Uses every connection once."""
+    """Uses each connection once."""
     generator: AsyncGenerator[tuple[aiohttp.ClientSession, aiohttp.ClientSession], None]
     running: WeakSet[aiohttp.ClientResponse]
-    """Responses that may still be read: closing a session does not wake those who wait for their next byte."""
+    """Responses that may still be read: closing a session does not wake their readers."""
 
 
 class AiohttpTransport:
-    """Sends requests over sockets. `environ` is where proxies and certificates are looked for."""
+    """Sends requests with aiohttp. `environ` names proxies and certificates."""
 
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
         self._environ = os.environ if environ is None else environ
-        self._sessions: dict[asyncio.AbstractEventLoop, _Held] = {}
+        self._sessions: dict[asyncio.AbstractEventLoop, _LoopSessions] = {}
         self._proxies = _proxies(self._environ)
 
     async def send(self, request: HttpRequest) -> HttpResponse:
-        """Send it and wait for the head of the response."""
-        held = self._sessions.get(asyncio.get_running_loop())
-        if held is None or held.session.closed:
-            held = await self._begin()
-        for _ in range(MOST_REDIRECTS + 1):
-            response = await self._ask(held, request)
-            following = redirected(request, response)
-            if following is None:
+        """Send it and wait for the response head."""
+        sessions = self._sessions.get(asyncio.get_running_loop())
+        if sessions is None or sessions.session.closed:
+            sessions = await self._open_sessions()
+        for _ in range(MAX_REDIRECTS + 1):
+            response = await self._send_once(sessions, request)
+            redirect = redirect_target(request, response)
+            if redirect is None:
                 return response
             await response.aclose()
-            request = following
-        raise trouble("redirect_loop", request)
+            request = redirect
+        raise transport_error("redirect_loop", request)
 
     async def aclose(self) -> None:
-        """Close the connections of this loop, and of others as far as they can be reached."""
+        """Close the connections of this loop, and of other loops that still run."""
         here = asyncio.get_running_loop()
-        for loop, held in list(self._sessions.items()):
+        for loop, sessions in list(self._sessions.items()):
             if loop is here:
-                await held.generator.aclose()
+                await sessions.generator.aclose()
             elif loop.is_running():
-                asyncio.run_coroutine_threadsafe(_closed(held.generator), loop)
-        self._let_go_of_the_dead()
+                asyncio.run_coroutine_threadsafe(_aclose(sessions.generator), loop)
+        self._drop_closed_loops()
 
-    async def _ask(self, held: _Held, request: HttpRequest) -> HttpResponse:
+    async def _send_once(self, sessions: _LoopSessions, request: HttpRequest) -> HttpResponse:
         connection = _Connection()
         try:
             try:
-                response = await self._sent(held.session, request, connection)
-            except _troubles() as error:
+                response = await self._request(sessions.session, request, connection)
+            except _network_errors() as error:
                 if not connection.is_reused or not _is_lost(error):
                     raise
-                # The host closed an idle connection, perhaps before the request came: no failure of the host.
-                response = await self._sent(held.fresh, request, connection)
-        except _troubles() as error:
-            raise _failure(error, request) from None
-        held.running.add(response)
+                # The host closed an idle connection, perhaps before the request arrived: send it once more.
+                response = await self._request(sessions.fresh, request, connection)
+        except _network_errors() as error:
+            raise _as_transport_error(error, request) from None
+        sessions.running.add(response)
         return _Response(response, request)
 
-    async def _sent(
+    async def _request(
         self, session: aiohttp.ClientSession, request: HttpRequest, connection: _Connection
     ) -> aiohttp.ClientResponse:
         headers = dict(request.headers)
@@ -113,40 +112,38 @@ class AiohttpTransport:
             proxy=self.proxy_for(request.url),
             ssl=self.certificates if request.url.startswith("https:") else True,
             allow_redirects=False,
-            timeout=_patience(request.timeouts),
+            timeout=_client_timeout(request.timeouts),
             trace_request_ctx=connection,
         )
 
-    async def _begin(self) -> _Held:
-        self._let_go_of_the_dead()
+    async def _open_sessions(self) -> _LoopSessions:
+        self._drop_closed_loops()
         running: WeakSet[aiohttp.ClientResponse] = WeakSet()
-        generator = self._session_of_a_loop(running)
+        generator = self._sessions_of_loop(running)
         session, fresh = await anext(generator)
-        held = self._sessions[asyncio.get_running_loop()] = _Held(session, fresh, generator, running)
-        return held
+        sessions = self._sessions[asyncio.get_running_loop()] = _LoopSessions(session, fresh, generator, running)
+        return sessions
 
-    async def _session_of_a_loop(
+    async def _sessions_of_loop(
         self, running: WeakSet[aiohttp.ClientResponse]
     ) -> AsyncGenerator[tuple[aiohttp.ClientSession, aiohttp.ClientSession], None]:
         try:
             import aiohttp
         except ImportError:
-            raise ProviderSetupError(
-                "speaking to a provider over HTTP needs aiohttp; install it with: pip install aiohttp"
-            ) from None
+            raise ProviderSetupError("HTTP to providers needs aiohttp; run: pip install aiohttp") from None
         loop = asyncio.get_running_loop()
         tracing = aiohttp.TraceConfig()
-        tracing.on_connection_reuseconn.append(_note_reuse)
+        tracing.on_connection_reuseconn.append(_mark_reused)
         session, fresh = (
             aiohttp.ClientSession(
                 connector=connector,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"User-Agent": f"antiphon/{__version__}", "Accept-Encoding": "identity"},
-                auto_decompress=False,  # that is bounded here
+                auto_decompress=False,  # done here, with limits
                 trace_configs=[tracing],
             )
             for connector in (
-                aiohttp.TCPConnector(limit=0, keepalive_timeout=KEPT_ALIVE),
+                aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS),
                 aiohttp.TCPConnector(limit=0, force_close=True),
             )
         )
@@ -162,36 +159,34 @@ class AiohttpTransport:
 
     @cached_property
     def certificates(self) -> ssl.SSLContext | bool:
-        """Whom to trust; read when it is first needed, for that takes a while."""
+        """The TLS settings, loaded on first use because that is slow."""
         return _certificates(self._environ) or True
 
-    def _let_go_of_the_dead(self) -> None:
-        """Close what belongs to loops that were closed without a word. They can do nothing any more, so garbage collection
-        closes the sockets; here and now, and not at some moment when it would look like somebody else's leak."""
-        dead = [loop for loop in list(self._sessions) if loop.is_closed()]  # other threads may begin one
+    def _drop_closed_loops(self) -> None:
+        """Drop the sessions of closed loops. They cannot close their sockets any more, so garbage collection does it, now and not
+        later, where it would look like a leak of other code."""
+        dead = [loop for loop in list(self._sessions) if loop.is_closed()]  # other threads may add one
         if not dead:
             return
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
             for loop in dead:
-                held = self._sessions.pop(loop)
-                held.session.detach()
-                held.fresh.detach()
+                sessions = self._sessions.pop(loop)
+                sessions.session.detach()
+                sessions.fresh.detach()
             gc.collect()
 
     def proxy_for(self, url: str) -> str | None:
-        """The proxy that the environment wants in between; None where it wants none. Raises `TransportError`."""
+        """The proxy for a URL, from the environment; None for a direct connection. Raises `TransportError`."""
         if not self._proxies:
             return None
         parts = urlsplit(url)
         proxy = self._proxies.get(parts.scheme) or self._proxies.get("all")
-        if proxy is None or _needs_none(parts.hostname or "", parts.port, self._proxies.get("no", "")):
+        if proxy is None or _bypasses_proxy(parts.hostname or "", parts.port, self._proxies.get("no", "")):
             return None
         if not proxy.startswith(("http://", "https://")):
             if "://" in proxy:
-                raise TransportError(
-                    "the proxy of the environment is none that speaks HTTP; set another", "proxy_failed"
-                )
+                raise TransportError("the proxy in the environment is not an HTTP proxy; set another", "proxy_failed")
             return f"http://{proxy}"
         return proxy
 
@@ -200,7 +195,7 @@ class AiohttpTransport:
 
 
 class _Response:
-    """aiohttp's response behind our own face."""
+    """aiohttp's response as an `HttpResponse`."""
 
     def __init__(self, response: aiohttp.ClientResponse, request: HttpRequest) -> None:
         self.status = response.status
@@ -211,7 +206,7 @@ class _Response:
             self._decompressor = Decompressor(self.headers.get("content-encoding", "").lower())
         except MalformedBody as error:
             response.close()
-            raise trouble("not_http", request, str(error)) from None
+            raise transport_error("not_http", request, str(error)) from None
 
     @property
     def body(self) -> AsyncIterator[bytes]:
@@ -223,8 +218,8 @@ class _Response:
     async def __anext__(self) -> bytes:
         try:
             data = await self._response.content.readany()
-        except _troubles() as error:
-            raise _failure(error, self._request, is_begun=True) from None
+        except _network_errors() as error:
+            raise _as_transport_error(error, self._request, response_started=True) from None
         try:
             if not data:
                 self._decompressor.close()
@@ -232,25 +227,25 @@ class _Response:
             return self._decompressor.feed(data)
         except MalformedBody as error:
             self._response.close()
-            raise trouble("not_http", self._request, str(error)) from None
+            raise transport_error("not_http", self._request, str(error)) from None
 
     async def aclose(self) -> None:
         self._response.close()
 
 
 class _Connection:
-    """What is known of the connection of a request."""
+    """Whether the connection of a request was reused."""
 
     is_reused = False
 
 
-async def _note_reuse(_: Any, context: Any, __: Any) -> None:
+async def _mark_reused(_: Any, context: Any, __: Any) -> None:
     if isinstance(context.trace_request_ctx, _Connection):
         context.trace_request_ctx.is_reused = True
 
 
 def _is_lost(error: Exception) -> bool:
-    """Whether the host closed the connection without a word."""
+    """Whether the host closed the connection without a response."""
     import aiohttp
 
     is_reset = isinstance(error, aiohttp.ClientOSError) and not isinstance(error, aiohttp.ClientConnectorError)
@@ -258,26 +253,26 @@ def _is_lost(error: Exception) -> bool:
 
 
 @cache
-def _troubles() -> tuple[type[Exception], ...]:
-    """What aiohttp raises where the network or the address is to blame."""
+def _network_errors() -> tuple[type[Exception], ...]:
+    """What aiohttp raises for network and URL errors."""
     import aiohttp
 
     return aiohttp.ClientError, OSError, ValueError
 
 
 @lru_cache
-def _patience(timeouts: Timeouts) -> aiohttp.ClientTimeout:
+def _client_timeout(timeouts: Timeouts) -> aiohttp.ClientTimeout:
     import aiohttp
 
     return aiohttp.ClientTimeout(total=timeouts.total, connect=timeouts.connect, sock_read=timeouts.read)
 
 
-async def _closed(generator: AsyncGenerator[Any, None]) -> None:
+async def _aclose(generator: AsyncGenerator[Any, None]) -> None:
     await generator.aclose()
 
 
-def redirected(request: HttpRequest, response: HttpResponse) -> HttpRequest | None:
-    """The request that a response wants to be made instead; None where it wants none, or at another host."""
+def redirect_target(request: HttpRequest, response: HttpResponse) -> HttpRequest | None:
+    """The request that follows a redirect within the same origin; None for any other response."""
     location = response.headers.get("location")
     if response.status not in _REDIRECTS or not location:
         return None
@@ -291,27 +286,27 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
 
 
 def _data(body: Sequence[bytes], headers: dict[str, str]) -> Any:
-    """The body as aiohttp takes it: small ones joined, large ones piece by piece under a length that is known."""
+    """The body for aiohttp: small ones joined, large ones piece by piece with a known length."""
     size = sum(map(len, body))
-    if len(body) == 1 and size <= _LARGEST_SINGLE:
+    if len(body) == 1 and size <= _MAX_SINGLE_BYTES:
         return body[0]
-    if size <= _JOINED:
+    if size <= _JOIN_BYTES:
         return b"".join(body)
     headers["Content-Length"] = str(size)
     return _pieces(body)
 
 
 async def _pieces(body: Sequence[bytes]) -> AsyncIterator[bytes]:
-    for piece in _gathered(body):
+    for piece in _join_small(body):
         yield piece
 
 
-def _gathered(body: Sequence[bytes]) -> Iterator[bytes]:
-    """The same bytes in fewer pieces: small neighbours joined, large pieces as they are."""
+def _join_small(body: Sequence[bytes]) -> Iterator[bytes]:
+    """The same bytes in fewer pieces: small neighbours joined, large pieces unchanged."""
     waiting: list[bytes] = []
     size = 0
     for piece in body:
-        if waiting and size + len(piece) > _JOINED:
+        if waiting and size + len(piece) > _JOIN_BYTES:
             yield waiting[0] if len(waiting) == 1 else b"".join(waiting)
             waiting, size = [], 0
         waiting.append(piece)
@@ -321,19 +316,19 @@ def _gathered(body: Sequence[bytes]) -> Iterator[bytes]:
 
 
 def _proxies(environ: Mapping[str, str]) -> dict[str, str]:
-    """Proxies by scheme, and the hosts that need none (`no`)."""
-    found: dict[str, str] = {}
+    """Proxies by scheme, and the hosts without one (`no`)."""
+    proxies: dict[str, str] = {}
     for name in ("http", "https", "all", "no"):
         value = environ.get(f"{name}_proxy")
-        # In a CGI program this variable is a header that anybody can send.
+        # In a CGI program this variable is a request header that a client controls.
         if value is None and not (name == "http" and "REQUEST_METHOD" in environ):
             value = environ.get(f"{name.upper()}_PROXY")
         if value:
-            found[name] = value
-    return found
+            proxies[name] = value
+    return proxies
 
 
-def _needs_none(host: str, port: int | None, exempt: str) -> bool:
+def _bypasses_proxy(host: str, port: int | None, exempt: str) -> bool:
     """Whether NO_PROXY names the host, a domain it is in, or everything."""
     names = [name.strip().lower().lstrip(".") for name in exempt.split(",") if name.strip()]
     full = f"{host}:{port}" if port else host
@@ -341,7 +336,7 @@ def _needs_none(host: str, port: int | None, exempt: str) -> bool:
 
 
 def _certificates(environ: Mapping[str, str]) -> ssl.SSLContext | None:
-    """A context that trusts what the environment names; None where it names nothing."""
+    """A TLS context for the certificates that the environment names; None if it names none."""
     file = environ.get("SSL_CERT_FILE") or environ.get("REQUESTS_CA_BUNDLE") or None
     folder = environ.get("SSL_CERT_DIR") or None
     if file is not None and os.path.isdir(file):
@@ -352,13 +347,13 @@ def _certificates(environ: Mapping[str, str]) -> ssl.SSLContext | None:
         return ssl.create_default_context(cafile=file, capath=folder)
     except (OSError, ssl.SSLError) as error:
         raise ProviderSetupError(
-            f"the certificates in {file or folder} cannot be read ({error.strerror or 'no certificates'}); "
+            f"cannot read the certificates in {file or folder} ({error.strerror or 'no certificates'}); "
             "correct SSL_CERT_FILE, SSL_CERT_DIR or REQUESTS_CA_BUNDLE"
         ) from None
 
 
-def _failure(error: Exception, request: HttpRequest, *, is_begun: bool = False) -> TransportError:
-    """What happened, in our words."""
+def _as_transport_error(error: Exception, request: HttpRequest, *, response_started: bool = False) -> TransportError:
+    """An aiohttp exception as a `TransportError`."""
     import aiohttp
 
     code, detail = "connection_lost", ""
@@ -377,7 +372,7 @@ def _failure(error: Exception, request: HttpRequest, *, is_begun: bool = False) 
     elif isinstance(error, aiohttp.ClientConnectorError):
         code, detail = "connection_failed", error.os_error.strerror or "refused"
     elif isinstance(error, aiohttp.ClientResponseError):
-        code, detail = "not_http", "its head is invalid"
+        code, detail = "not_http", "invalid head"
     elif isinstance(error, ValueError) and not isinstance(error, OSError):
         code = "invalid_url"
-    return trouble(code, request, detail, is_begun=is_begun)
+    return transport_error(code, request, detail, response_started=response_started)

@@ -15,29 +15,29 @@ from collections.abc import AsyncIterator, Mapping
 from math import inf
 
 from antiphon.errors import TransportError
-from antiphon.providers.transport.aiohttp_transport import KEPT_ALIVE
+from antiphon.providers.transport.aiohttp_transport import IDLE_SECONDS
 from antiphon.providers.transport.errand import Moment
-from antiphon.providers.transport.http_message import MessageBody, NotHttp, read_head
-from antiphon.providers.transport.request import HttpRequest, trouble
+from antiphon.providers.transport.http_message import MalformedResponse, MessageBody, read_head
+from antiphon.providers.transport.request import HttpRequest, transport_error
 
-_MOST_WAITING = 256 * 1024
-"""So much of an answer may wait to be taken before no more is read."""
-_SMALL = 16 * 1024
-"""A body that is smaller is sent in one piece with its head."""
+_PAUSE_BYTES = 256 * 1024
+"""With more unread bytes than this, reading from the socket is paused."""
+_SINGLE_WRITE_BYTES = 16 * 1024
+"""A smaller body is written together with its head."""
 
 
 class StreamedResponse:
-    """A response, as far as it came."""
+    """A response as far as it has arrived."""
 
-    def __init__(self, line: ClientConnection, request: HttpRequest) -> None:
+    def __init__(self, connection: ClientConnection, request: HttpRequest) -> None:
         self.status = 0
         self.headers: Mapping[str, str] = {}
         self.is_over = False
-        self._line = line
+        self._connection = connection
         self._request = request
         self._pieces: list[bytes] = []
         self._size = 0
-        self._failure: tuple[str, str, bool] | None = None  # its code, its details, and whether the response had begun
+        self._failure: tuple[str, str, bool] | None = None  # code, detail, and whether the response had started
         self._waiter: Moment | None = None
 
     @property
@@ -50,127 +50,127 @@ class StreamedResponse:
     async def __anext__(self) -> bytes:
         while not self._pieces:
             if self._failure is not None:
-                raise self._trouble()
+                raise self._error()
             if self.is_over:
                 raise StopAsyncIteration
-            await self.more()
+            await self.wait()
         pieces, self._pieces, self._size = self._pieces, [], 0
         if not self.is_over:
-            self._line.resume()
+            self._connection.resume()
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     async def aclose(self) -> None:
-        """Let go of it; a connection whose body was not read to the end is closed."""
+        """Release it; closes the connection if the body was not read to the end."""
         if not self.is_over:
-            self._line.cut()
+            self._connection.abort()
 
-    def take(self, piece: bytes) -> bool:
-        """More of the body; whether no more is wanted for now."""
+    def add(self, piece: bytes) -> bool:
+        """Add to the body; True if reading should pause."""
         self._pieces.append(piece)
         self._size += len(piece)
-        return self._size > _MOST_WAITING
+        return self._size > _PAUSE_BYTES
 
     def fail(self, code: str, detail: str = "") -> None:
-        """It is over before its end."""
+        """It ended too early."""
         if not self.is_over and self._failure is None:
             self._failure = code, detail, self.status > 0
 
     def wake(self) -> None:
-        """Let who waits look at what there is."""
+        """Wake the reader."""
         if self._waiter is not None:
             self._waiter.happen()
 
-    async def more(self) -> None:
-        """Wait until there is more of it, or it ended. Raises what ended it before it began."""
-        self._waiter = self._line.watch()
+    async def wait(self) -> None:
+        """Wait for more bytes or the end. Raises if it failed before its head."""
+        self._waiter = self._connection.arm_timeout()
         try:
             await self._waiter
         finally:
             self._waiter = None
-            self._line.rest()
+            self._connection.disarm_timeout()
         if self._failure is not None and not self.status:
-            raise self._trouble()
+            raise self._error()
 
-    def _trouble(self) -> TransportError:
-        """What ended it. Made when it is raised: one that was kept would keep its traceback, and with that the request."""
+    def _error(self) -> TransportError:
+        """What ended it. Created when raised: a stored exception would keep its traceback, and with it the request."""
         assert self._failure is not None
-        code, detail, is_begun = self._failure
-        return trouble(code, self._request, detail, is_begun=is_begun)
+        code, detail, response_started = self._failure
+        return transport_error(code, self._request, detail, response_started=response_started)
 
 
 class ClientConnection(asyncio.Protocol):
-    """A connection to a host: one request at a time."""
+    """A connection to an upstream: one request at a time."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, lines: set[ClientConnection], idle: list[ClientConnection]
+        self, loop: asyncio.AbstractEventLoop, connections: set[ClientConnection], idle: list[ClientConnection]
     ) -> None:
         self._loop = loop
-        self._lines = lines
+        self._connections = connections
         self._idle = idle
-        self._reply: StreamedResponse | None = None
-        self.has_heard = False
-        """Whether the host said anything since the request was sent."""
-        self._is_cut = False
+        self._response: StreamedResponse | None = None
+        self.has_response_data = False
+        """Whether any byte arrived since the request was sent."""
+        self._is_aborted = False
         self._is_paused = False
         self._idle_since = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._body: MessageBody | None = None
-        self._keeps = False
-        self._unread = b""  # of a head
-        self._due = 0.0  # when what is waited for is late; 0: nothing is waited for
-        self._silent_since = 0.0  # the last byte, or when more was wanted again
+        self._keep_alive = False
+        self._partial_head = b""
+        self._read_deadline = 0.0  # 0: no read is waiting
+        self._silent_since = 0.0  # since the last byte, or since reading resumed
         self._read_seconds: float | None = None
-        self._total_due: float | None = None
+        self._total_deadline: float | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self._lines.add(self)
+        self._connections.add(self)
         sock = transport.get_extra_info("socket")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
-        self._lines.discard(self)
-        reply, self._reply = self._reply, None
-        if reply is not None:
-            if self._body is not None and self._body.ends_with_connection and not self._is_cut:
+        self._connections.discard(self)
+        response, self._response = self._response, None
+        if response is not None:
+            if self._body is not None and self._body.ends_with_connection and not self._is_aborted:
                 try:
                     self._body.end()
-                    reply.is_over = True
-                except NotHttp as error:
-                    reply.fail("not_http", str(error))
+                    response.is_over = True
+                except MalformedResponse as error:
+                    response.fail("not_http", str(error))
             else:
-                reply.fail("connection_lost")
-        self.cut()
-        if reply is not None:
-            reply.wake()
+                response.fail("connection_lost")
+        self.abort()
+        if response is not None:
+            response.wake()
 
     @property
-    def is_fresh(self) -> bool:
-        """Whether it can still be used."""
-        return not self._transport.is_closing() and time.monotonic() - self._idle_since < KEPT_ALIVE
+    def is_reusable(self) -> bool:
+        """Whether it can be used for another request."""
+        return not self._transport.is_closing() and time.monotonic() - self._idle_since < IDLE_SECONDS
 
-    def ask(self, head: bytes, request: HttpRequest, began: float) -> StreamedResponse:
+    def send(self, head: bytes, request: HttpRequest, started_at: float) -> StreamedResponse:
         """Send a request."""
         timeouts = request.timeouts
         self._read_seconds = timeouts.read
-        left = None if timeouts.total is None else timeouts.total - (time.monotonic() - began)
-        self._total_due = None if left is None else self._loop.time() + left
-        self._reply = StreamedResponse(self, request)
+        left = None if timeouts.total is None else timeouts.total - (time.monotonic() - started_at)
+        self._total_deadline = None if left is None else self._loop.time() + left
+        self._response = StreamedResponse(self, request)
         self._silent_since = self._loop.time()
         self._body = None
-        self._unread = b""
-        self.has_heard = False
-        if len(request.body) == 1 and len(request.body[0]) < _SMALL:
+        self._partial_head = b""
+        self.has_response_data = False
+        if len(request.body) == 1 and len(request.body[0]) < _SINGLE_WRITE_BYTES:
             self._transport.write(head + request.body[0])
         else:
             self._transport.writelines([head, *request.body])
-        return self._reply
+        return self._response
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """Close the connection at once."""
-        self._is_cut = True
+        self._is_aborted = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -179,102 +179,104 @@ class ClientConnection(asyncio.Protocol):
         self._transport.abort()
 
     def resume(self) -> None:
-        """There is room again."""
+        """Read from the socket again."""
         if self._is_paused:
             self._is_paused = False
             self._silent_since = self._loop.time()
             self._transport.resume_reading()
 
-    def watch(self) -> Moment:
-        """Somebody waits for the next bytes; the moment when they come, or are late.
+    def arm_timeout(self) -> Moment:
+        """A read starts to wait; the returned moment is when bytes arrive or time out.
 
-        They are late by the time since the last byte, however often the wait was given up and begun again."""
+        The timeout counts from the last byte, even if reads were cancelled and started again since."""
         due = inf if self._read_seconds is None else self._silent_since + self._read_seconds
-        if self._total_due is not None and self._total_due < due:
-            due = self._total_due
+        if self._total_deadline is not None and self._total_deadline < due:
+            due = self._total_deadline
         if due < inf:
-            self._due = due
+            self._read_deadline = due
             if self._timer is None or self._timer.when() > due:
                 if self._timer is not None:
                     self._timer.cancel()
-                self._timer = self._loop.call_at(due, self._look)
+                self._timer = self._loop.call_at(due, self._on_timer)
         return Moment(self._loop)
 
-    def rest(self) -> None:
-        """Nobody waits any more."""
-        self._due = 0.0
+    def disarm_timeout(self) -> None:
+        """No read is waiting."""
+        self._read_deadline = 0.0
 
-    def _look(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
-        if self._reply is None:
-            left = KEPT_ALIVE - (time.monotonic() - self._idle_since)
+        if self._response is None:
+            left = IDLE_SECONDS - (time.monotonic() - self._idle_since)
             if left > 0:
-                self._timer = self._loop.call_later(left, self._look)
+                self._timer = self._loop.call_later(left, self._on_timer)
             else:
-                self.cut()
+                self.abort()
             return
         now = self._loop.time()
-        if not self._due or now < self._due:
-            self._timer = self._loop.call_at(min(self._due or now + KEPT_ALIVE, now + KEPT_ALIVE), self._look)
+        if not self._read_deadline or now < self._read_deadline:
+            self._timer = self._loop.call_at(
+                min(self._read_deadline or now + IDLE_SECONDS, now + IDLE_SECONDS), self._on_timer
+            )
             return
-        is_total = self._total_due is not None and now >= self._total_due
+        is_total = self._total_deadline is not None and now >= self._total_deadline
         self._fail("total_timeout" if is_total else "read_timeout")
 
     def _fail(self, code: str, detail: str = "") -> None:
-        reply, self._reply = self._reply, None
-        if reply is not None:
-            reply.fail(code, detail)
-        self.cut()
-        if reply is not None:
-            reply.wake()
+        response, self._response = self._response, None
+        if response is not None:
+            response.fail(code, detail)
+        self.abort()
+        if response is not None:
+            response.wake()
 
     def data_received(self, data: bytes) -> None:
-        reply = self._reply
-        if reply is None:
-            self.cut()  # nothing was asked
+        response = self._response
+        if response is None:
+            self.abort()  # no request was sent
             return
         self._silent_since = self._loop.time()
-        self.has_heard = True
+        self.has_response_data = True
         try:
-            is_enough = self._read(reply, data)
-        except NotHttp as error:
+            should_pause = self._read(response, data)
+        except MalformedResponse as error:
             self._fail("not_http", str(error))
             return
         if self._body is None:
             return
         if self._body.is_over:
-            self._finish(reply, self._body)
-        elif is_enough:
+            self._finish(response, self._body)
+        elif should_pause:
             self._is_paused = True
             self._transport.pause_reading()
-        reply.wake()
+        response.wake()
 
-    def _read(self, reply: StreamedResponse, data: bytes) -> bool:
-        """Read more of an answer; whether no more is wanted for now."""
+    def _read(self, response: StreamedResponse, data: bytes) -> bool:
+        """Parse more of the response; True if reading should pause."""
         if self._body is None:
-            data = self._unread + data if self._unread else data
+            data = self._partial_head + data if self._partial_head else data
             head = read_head(data)
             if head is None:
-                self._unread = data
+                self._partial_head = data
                 return False
             self._body = MessageBody(head)
-            self._keeps = head.keeps and not self._body.ends_with_connection
-            reply.status, reply.headers = head.status, head.headers
+            self._keep_alive = head.keep_alive and not self._body.ends_with_connection
+            response.status, response.headers = head.status, head.headers
             data = data[head.size :]
-        said = self._body.feed(data)
-        return reply.take(said) if said else False
+        content = self._body.feed(data)
+        return response.add(content) if content else False
 
-    def _finish(self, reply: StreamedResponse, body: MessageBody) -> None:
-        """The last byte was read: the next may use the connection."""
-        self._reply = None
-        reply.is_over = True
+    def _finish(self, response: StreamedResponse, body: MessageBody) -> None:
+        """The last byte was read: the connection may be reused."""
+        self._response = None
+        response.is_over = True
         transport = self._transport
-        if not self._keeps or body.is_overfull or transport.get_write_buffer_size() or transport.is_closing():
-            self.cut()
+        if not self._keep_alive or body.is_overfull or transport.get_write_buffer_size() or transport.is_closing():
+            self.abort()
             return
         if self._is_paused:
             self.resume()
         self._idle_since = time.monotonic()
         self._idle.append(self)
         if self._timer is None:
-            self._timer = self._loop.call_later(KEPT_ALIVE, self._look)
+            self._timer = self._loop.call_later(IDLE_SECONDS, self._on_timer)

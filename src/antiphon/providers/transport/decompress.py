@@ -1,8 +1,7 @@
-"""`Decompressor`: the body of a response without its content encoding, piece by piece and bounded.
+"""`Decompressor`: removes the content encoding of a response body, piece by piece and with limits.
 
-Answers are asked for uncompressed; some hosts and proxies compress them all the same. A gzip body may have several members, one
-after the other; all of them are read. How far a body may grow is bounded for each piece and for the whole, and one that ends in
-the middle of a member is malformed.
+Responses are requested uncompressed; some hosts and proxies compress them anyway. A gzip body may have several members. The
+size is limited per piece and in total, and a body that ends inside a member is malformed.
 """
 
 from __future__ import annotations
@@ -11,15 +10,15 @@ import zlib
 
 MAX_PIECE = 64 * 1024 * 1024
 MAX_TOTAL = 256 * 1024 * 1024
-_GZIP_OR_ZLIB, _GZIP = 47, 31  # zlib's numbers for how a member begins
+_GZIP_OR_ZLIB, _GZIP = 47, 31  # zlib's codes for the header of a member
 
 
 class MalformedBody(Exception):
-    """The bytes are not what their content encoding says, or too many. The message says which."""
+    """The bytes do not match their content encoding, or are too many. The message says which."""
 
 
 class Decompressor:
-    """Compressed bytes in, bytes out. Raises `MalformedBody`."""
+    """Compressed bytes in, content out. Raises `MalformedBody`."""
 
     def __init__(self, coding: str, max_total: int = MAX_TOTAL) -> None:
         self._is_identity = coding in ("", "identity")
@@ -31,7 +30,7 @@ class Decompressor:
         self._left = max_total
 
     def feed(self, data: bytes) -> bytes:
-        """What these bytes hold."""
+        """The content of these bytes."""
         if self._is_identity:
             return data
         pieces: list[bytes] = []
@@ -42,7 +41,7 @@ class Decompressor:
                 if not data:
                     break
                 if self._has_members and not self._is_gzip:
-                    raise MalformedBody("there are bytes after the compressed body")
+                    raise MalformedBody("unexpected bytes after the compressed body")
                 self._member = zlib.decompressobj(_GZIP if self._has_members else _GZIP_OR_ZLIB)
             try:
                 piece = self._member.decompress(data, room + 1)
@@ -50,7 +49,7 @@ class Decompressor:
                 raise MalformedBody("the compressed body is damaged") from None
             room -= len(piece)
             if room < 0 or self._member.unconsumed_tail:
-                raise MalformedBody("the compressed body grows beyond all bounds")
+                raise MalformedBody("the decompressed body is too large")
             self._left -= len(piece)
             pieces.append(piece)
             data = self._member.unused_data
@@ -61,4 +60,4 @@ class Decompressor:
     def close(self) -> None:
         """The body ended."""
         if self._member is not None:
-            raise MalformedBody("the compressed body is cut off")
+            raise MalformedBody("the compressed body is truncated")

@@ -7,10 +7,17 @@ from pathlib import Path
 
 from antiphon.errors import StoreReadOnly
 from antiphon.history.private_files import make_private_folder
-from antiphon.tools.builtin.plan import Plan, PlanChange, PlanTask, TaskDraft, TaskUpdate
-from antiphon.tools.builtin.plan_markdown import plan_of, plans_of
 from antiphon.tools.builtin.plan_store import PlanStore
-from antiphon.tools.builtin.plans import plan_tools
+from antiphon.tools.builtin.plans import (
+    Plan,
+    PlanChange,
+    PlanTask,
+    TaskDraft,
+    TaskUpdate,
+    plan_of,
+    plan_tools,
+    plans_of,
+)
 from antiphon.tools.builtin.search import search_tool
 from antiphon.tools.tool import Tool
 

@@ -1,30 +1,242 @@
-"""`DocumentIndex`: a full-text search over a folder of documents, in English and Chinese alike.
-
-The index is derived from the folder. A search first compares the files with what the index knows of them (their times and
-sizes) and reads only those that are new or changed, in one transaction; so an index kept in a file is ready when the next
-process opens it, and two processes may share it. Words are indexed as `history.words` says: Chinese in overlapping pairs,
-English by its stems.
-
-People ask in sentences, and no document has all their words. Documents with all the words come first; then, if there is
-room, those with some, the rarest words counting most, and a title counting more than the text below it.
-"""
+"""`DocumentIndex`: full-text search over a folder: reading documents, indexing them in SQLite, and excerpts of matches."""
 
 from __future__ import annotations
 
 import os
 import re
 import sqlite3
-from collections.abc import Iterable
+import stat
+from collections.abc import Iterable, Iterator
+from html.parser import HTMLParser
 from itertools import islice, pairwise
 from pathlib import Path
 
 from msgspec import Struct
 
 from antiphon.errors import DocumentsUnreadable
-from antiphon.history import words
+from antiphon.history import search_text
 from antiphon.history.sqlite.file import SqliteFile
-from antiphon.tools.builtin.documents import MOST_FILES, DocumentText, find_files, read_document
-from antiphon.tools.builtin.excerpt import marked_excerpt
+
+_WIDTH = 500
+_BEFORE = 60
+_LOOKED_AT = 5_000
+_MARKUP = re.compile(r"^[ \t]*(?:#{1,6}|>|[-+*](?= )|\|)[ \t]*|\*\*|__|`+", re.MULTILINE)
+_ENDING = re.compile(r"(?:ing|ed|es|s)$")
+
+
+def marked_excerpt(text: str, asked: Iterable[str]) -> str:
+    """The best place of the text for the words; its beginning if none of them is found letter by letter."""
+    line = " ".join(_MARKUP.sub("", text).split())
+    spans = list(islice(_spans(line, asked), _LOOKED_AT))
+    begin = _word_edge(line, max(0, min(_best_start(spans) - _BEFORE, len(line) - _WIDTH)))
+    end = min(len(line), begin + _WIDTH)
+    if end < len(line):
+        end = line.rfind(" ", end - 20, end) if " " in line[end - 20 : end] else end
+    pieces: list[str] = []
+    place = begin
+    for first, last in _merged(spans):
+        if first >= begin and last <= end:
+            pieces += (line[place:first], "**", line[first:last], "**")
+            place = last
+    pieces.append(line[place:end])
+    return ("…" if begin else "") + "".join(pieces) + ("…" if end < len(line) else "")
+
+
+def _spans(line: str, asked: Iterable[str]) -> Iterable[tuple[int, int]]:
+    """Where the words stand, overlapping ones too."""
+    patterns = [_pattern(word) for word in asked]
+    if patterns:
+        for found in re.finditer(f"(?=({'|'.join(patterns)}))", line, re.IGNORECASE):
+            yield found.start(1), found.end(1)
+
+
+def _pattern(word: str) -> str:
+    if not word.isascii():
+        return re.escape(word)
+    stem = _ENDING.sub("", word) if len(word) > 4 else word
+    return rf"\b{re.escape(stem)}\w{{0,20}}" if len(stem) > 3 else rf"\b{re.escape(stem)}\b"
+
+
+def _best_start(spans: list[tuple[int, int]]) -> int:
+    """Where the excerpt with the most marked characters begins."""
+    best = most = marked = first = 0
+    for last, (begin, end) in enumerate(spans):
+        marked += end - begin
+        while end - spans[first][0] > _WIDTH - _BEFORE:
+            marked -= spans[first][1] - spans[first][0]
+            first += 1
+        if marked > most and first <= last:
+            best, most = spans[first][0], marked
+    return best
+
+
+def _word_edge(line: str, place: int) -> int:
+    """The beginning of a word at `place` or soon behind it."""
+    edge = line.find(" ", place - 1, place + 20) if place else -1
+    return edge + 1 if edge >= 0 else place
+
+
+def _merged(spans: Iterable[tuple[int, int]]) -> Iterable[tuple[int, int]]:
+    """Spans that touch, as one."""
+    first = last = -1
+    for begin, end in spans:
+        if begin > last:
+            if last > first:
+                yield first, last
+            first, last = begin, end
+        else:
+            last = max(last, end)
+    if last > first:
+        yield first, last
+
+
+MARKDOWN = frozenset({".md", ".markdown", ".mdx"})
+HTML = frozenset({".html", ".htm", ".xhtml"})
+PLAIN = frozenset({".txt", ".text", ".rst", ".org", ".adoc"})
+
+READ_BYTES = 2_000_000
+MOST_FILES = 20_000
+
+_NOT_SHOWN = frozenset({"script", "style", "template", "noscript", "svg", "title"})
+_IN_LINE = frozenset(
+    {"a", "abbr", "b", "code", "em", "i", "mark", "q", "s", "small", "span", "strong", "sub", "sup", "u"}
+)
+_HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t#]*$", re.MULTILINE)
+_TITLE_LENGTH = 120
+
+
+class FoundFile(Struct, frozen=True):
+    """A file that may be a document. `stamp` changes when it does."""
+
+    path: str
+    """Relative to the folder, with slashes."""
+    stamp: str
+
+
+class DocumentText(Struct, frozen=True):
+    """What a document says."""
+
+    title: str
+    text: str
+
+
+def find_files(folder: Path) -> Iterator[FoundFile]:
+    """The files of the folder that look like documents. Raises `DocumentsUnreadable` if the folder itself cannot be read."""
+    try:
+        top = list(os.scandir(folder))
+    except OSError as error:
+        raise DocumentsUnreadable(
+            f"the folder of documents {folder} cannot be read: {error.strerror or error}"
+        ) from error
+    waiting = [("", top)]
+    while waiting:
+        prefix, entries = waiting.pop()
+        for entry in entries:
+            if entry.name.startswith(".") or not _is_text(entry.name):
+                continue
+            try:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append((f"{prefix}{entry.name}/", list(os.scandir(entry.path))))
+                elif entry.is_file(follow_symlinks=False) and _suffix(entry.name) in MARKDOWN | HTML | PLAIN:
+                    about = entry.stat(follow_symlinks=False)
+                    yield FoundFile(prefix + entry.name, f"{about.st_mtime_ns} {about.st_size} {about.st_ino}")
+            except OSError:  # gone meanwhile, or a folder that is not ours to read
+                continue
+
+
+def read_document(folder: Path, path: str) -> DocumentText:
+    """The document at `path` in the folder; one without text if it cannot be read."""
+    name = path.rpartition("/")[2]
+    text = _decoded(_first_bytes(folder / path))
+    suffix = _suffix(name)
+    heading = ""
+    if suffix in HTML:
+        heading, text = _excerpt_text(text)
+    elif suffix in MARKDOWN and (found := _HEADING.search(text)):
+        heading = re.sub(r"[*`]", "", found[1])
+    return DocumentText(" ".join(heading.split())[:_TITLE_LENGTH] or Path(name).stem, text)
+
+
+def _is_text(name: str) -> bool:
+    """Whether a file's name can be written down; one in an encoding the system does not use cannot."""
+    try:
+        return bool(name.encode())
+    except UnicodeEncodeError:
+        return False
+
+
+def _suffix(name: str) -> str:
+    return os.path.splitext(name)[1].lower()
+
+
+def _first_bytes(path: Path) -> bytes:
+    try:
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    except (OSError, ValueError):
+        return b""
+    with os.fdopen(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            return b""
+        try:
+            return file.read(READ_BYTES)
+        except OSError:
+            return b""
+
+
+def _decoded(data: bytes) -> str:
+    """The text of the bytes: by their mark, as UTF-8, or in the older encodings of Chinese and Western files."""
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return data.decode("utf-16", "replace")
+    if b"\0" in data[:8192]:
+        return ""
+    if len(data) == READ_BYTES:
+        return data.decode("utf-8-sig", "ignore")  # the cut may have gone through a character
+    for encoding in ("utf-8-sig", "gb18030"):
+        try:
+            return data.decode(encoding)
+        except UnicodeDecodeError:
+            continue
+    return data.decode("latin-1")
+
+
+def _excerpt_text(html: str) -> tuple[str, str]:
+    """The title of a page, and what a reader of it sees."""
+    page = _Page()
+    page.feed(html)
+    page.close()
+    lines = (" ".join(line.split()) for line in "".join(page.pieces).splitlines())
+    return "".join(page.title or page.heading), "\n".join(line for line in lines if line)
+
+
+class _Page(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.pieces: list[str] = []
+        self.title: list[str] = []
+        self.heading: list[str] = []
+        self._open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: ARG002
+        if tag in _NOT_SHOWN or tag == "h1":
+            self._open.append(tag)
+        if tag not in _IN_LINE:
+            self.pieces.append("\n")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in self._open:
+            del self._open[self._open.index(tag) :]
+        if tag not in _IN_LINE:
+            self.pieces.append("\n")
+
+    def handle_data(self, data: str) -> None:
+        inside = self._open[-1] if self._open else ""
+        if self._open == ["title"]:
+            self.title.append(data)
+        elif inside not in _NOT_SHOWN:
+            self.pieces.append(data)
+            if inside == "h1":
+                self.heading.append(data)
+
 
 _APPLICATION_ID = 0x414E5450 + 2
 _SCHEMA = 1
@@ -46,7 +258,7 @@ a about an and are as at be by can do does for from good have how i in is it me 
 their this to was we what when where which who why will with would you your
 什么 怎么 怎样 如何 需要 可以 一个 我们 你们 帮我 请问 哪些
 """
-_SAY_LITTLE = frozenset(_FILLERS.split())
+_STOP_WORDS = frozenset(_FILLERS.split())
 
 
 class FoundDocument(Struct, frozen=True):
@@ -88,11 +300,11 @@ class DocumentIndex:
 
     def search(self, query: str, limit: int = 5) -> FoundDocuments:
         """The documents that say what is asked for, the best first. Raises `DocumentsUnreadable`."""
-        asked = asked_words(query)
+        asked = query_terms(query)
         self._catch_up()
         with self._file.writing() as db:
             (searched,) = db.execute("SELECT count(*) FROM documents WHERE text <> ''").fetchone()
-            whole = _ranked(db, words.match_expression(query), limit)
+            whole = _ranked(db, search_text.match_expression(query), limit)
             partly = _ranked(db, " OR ".join(map(_matching, asked)), limit + len(whole))
             numbers = [*whole, *(number for number in partly if number not in whole)][:limit]
             return FoundDocuments(
@@ -108,19 +320,19 @@ class DocumentIndex:
         with self._file.transaction() as db:
             known = _stamps(db)  # asked again: another process may have been here meanwhile
             for path in known.keys() - files.keys():
-                _forget(db, path)
+                _remove_document(db, path)
             for path, stamp in files.items():
                 if known.get(path) != stamp:
-                    _forget(db, path)
-                    _learn(db, path, stamp, read_document(self.folder, path))
+                    _remove_document(db, path)
+                    _index_document(db, path, stamp, read_document(self.folder, path))
 
 
-def asked_words(query: str) -> list[str]:
+def query_terms(query: str) -> list[str]:
     """The words of a query, Chinese in pairs, without those that say little (unless there are no others)."""
-    found = _WORD.findall(words.index_text(query).casefold())
+    found = _WORD.findall(search_text.index_text(query).casefold())
     # A run of Chinese ends with its last character alone, which its last pair has already.
     told = [word for before, word in pairwise(["", *found]) if len(word) > 1 or word.isascii() or before[1:] != word]
-    telling = [word for word in dict.fromkeys(told) if word not in _SAY_LITTLE]
+    telling = [word for word in dict.fromkeys(told) if word not in _STOP_WORDS]
     return telling or list(dict.fromkeys(told))
 
 
@@ -142,15 +354,15 @@ def _stamps(db: sqlite3.Connection) -> dict[str, str]:
     return dict(db.execute("SELECT path, stamp FROM documents"))
 
 
-def _forget(db: sqlite3.Connection, path: str) -> None:
+def _remove_document(db: sqlite3.Connection, path: str) -> None:
     db.execute("DELETE FROM spoken WHERE rowid = (SELECT number FROM documents WHERE path = ?)", (path,))
     db.execute("DELETE FROM documents WHERE path = ?", (path,))
 
 
-def _learn(db: sqlite3.Connection, path: str, stamp: str, document: DocumentText) -> None:
+def _index_document(db: sqlite3.Connection, path: str, stamp: str, document: DocumentText) -> None:
     number = db.execute(
         "INSERT INTO documents (path, stamp, title, text) VALUES (?, ?, ?, ?)",
         (path, stamp, document.title, document.text),
     ).lastrowid
-    spoken = (number, words.index_text(document.title), words.index_text(document.text))
+    spoken = (number, search_text.index_text(document.title), search_text.index_text(document.text))
     db.execute("INSERT INTO spoken (rowid, title, body) VALUES (?, ?, ?)", spoken)

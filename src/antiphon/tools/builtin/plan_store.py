@@ -26,7 +26,7 @@ import msgspec
 
 from antiphon.errors import PlanChanged, StoreDamaged, UnknownPlan
 from antiphon.history.sqlite.file import SqliteFile
-from antiphon.tools.builtin.plan import Plan, PlanChange, PlanStatus, TaskDraft, changed_plan, new_plan, now_in_seconds
+from antiphon.tools.builtin.plans import Plan, PlanChange, PlanStatus, TaskDraft, apply_change, new_plan, now_in_seconds
 
 _APPLICATION_ID = 0x414E5450 + 1
 _SCHEMA = 1
@@ -82,7 +82,7 @@ class PlanStore:
             db.execute("UPDATE plans SET body = ? WHERE number = ?", (_encoded(plan), number))
             return plan
 
-        return self._once(key, ("create", title, goal, tasks), made)
+        return self._run_once(key, ("create", title, goal, tasks), made)
 
     def list(self, status: PlanStatus | None = None) -> Sequence[Plan]:
         """The plans in the order they were made."""
@@ -106,11 +106,11 @@ class PlanStore:
                     f"nothing was changed: {plan.id} has version {plan.version} by now, not {expected_version}; "
                     "read it again with get_plan and decide anew"
                 )
-            after = changed_plan(plan, change, now_in_seconds())
+            after = apply_change(plan, change, now_in_seconds())
             db.execute("UPDATE plans SET body = ? WHERE number = ?", (_encoded(after), number))
             return after
 
-        return self._once(key, ("update", plan_id, change, expected_version), updated)
+        return self._run_once(key, ("update", plan_id, change, expected_version), updated)
 
     def delete(self, plan_id: str, *, key: str = "") -> Plan:
         """Forget a plan, and return what it was. Raises `UnknownPlan`."""
@@ -120,9 +120,9 @@ class PlanStore:
             db.execute("DELETE FROM plans WHERE number = ?", (number,))
             return plan
 
-        return self._once(key, ("delete", plan_id), deleted)
+        return self._run_once(key, ("delete", plan_id), deleted)
 
-    def _once(self, key: str, asked: tuple[Any, ...], work: Callable[[sqlite3.Connection], Plan]) -> Plan:
+    def _run_once(self, key: str, asked: tuple[Any, ...], work: Callable[[sqlite3.Connection], Plan]) -> Plan:
         with self._file.transaction() as db:
             if not key:
                 return work(db)

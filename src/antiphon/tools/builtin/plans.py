@@ -1,27 +1,358 @@
-"""The plan tools: a model makes plans, reads, changes and deletes them in a `PlanStore`.
-
-All five may be run again after a crash. Two only read; the other three hand the call's idempotency key to the store, where the
-same call happens once. Calls of a conversation that is not stored have no identity beyond this process: their ids
-(`call_1`, …) come again in the next one, so their keys are made to count for this set of tools alone.
-
-What the store refuses is told to the model in the store's own words.
-"""
+"""Plans: their values and changes, the tools a model uses on them, and their Markdown form."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, date, datetime
 from secrets import token_hex
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
-from msgspec import Meta
+import msgspec
+from msgspec import Meta, Struct, structs
 
-from antiphon.errors import StoreError, StoreLocked, ToolError
-from antiphon.tools.builtin.plan import PlanChange, PlanStatus, TaskDraft, TaskUpdate
-from antiphon.tools.builtin.plan_markdown import one_plan, several_plans
-from antiphon.tools.builtin.plan_store import PlanStore
+from antiphon.errors import PlanRefused, StoreError, StoreLocked, ToolError
+from antiphon.history.search_text import normalize
+from antiphon.parts import ToolCallResult, ToolExecutionStatus
 from antiphon.tools.context import ToolContext
 from antiphon.tools.tool import Tool, tool
+
+if TYPE_CHECKING:
+    from antiphon.tools.builtin.plan_store import PlanStore
+
+PlanStatus: TypeAlias = Literal["active", "done", "archived"]
+
+TITLE_LENGTH = 200
+GOAL_LENGTH = 2_000
+NOTES_LENGTH = 1_000
+TASKS = 100
+SIZE = 30_000
+"""How many characters a plan may have altogether: a model reads it whole, and more than once."""
+
+_TASK_NUMBER = re.compile(r"(?:t|task)?[\s_#-]*(\d{1,9})", re.IGNORECASE | re.ASCII)
+_DATE = re.compile(r"(\d{4})\s*[-/.年]\s*(\d{1,2})\s*[-/.月]\s*(\d{1,2})\s*日?", re.ASCII)
+
+
+class PlanTask(Struct, frozen=True, omit_defaults=True):
+    """One thing to do."""
+
+    id: str
+    title: str
+    notes: str = ""
+    due: str = ""
+    """A date (`2026-03-01`) or a date and time; empty for none."""
+    done: bool = False
+
+
+class Plan(Struct, frozen=True):
+    """A goal and its tasks. `version` grows by one with every change."""
+
+    id: str
+    title: str
+    goal: str
+    status: PlanStatus
+    tasks: tuple[PlanTask, ...]
+    created: datetime
+    updated: datetime
+    version: int = 1
+    tasks_numbered: int = 0
+
+    @property
+    def tasks_done(self) -> int:
+        return sum(task.done for task in self.tasks)
+
+
+class TaskDraft(Struct, frozen=True, forbid_unknown_fields=True):
+    """A task as a model writes it down."""
+
+    title: Annotated[str, Meta(description="What is to be done, in one line")]
+    notes: Annotated[str | None, Meta(description="Details, if any")] = None
+    due: Annotated[str | None, Meta(description="When it is due, like 2026-03-01")] = None
+    done: Annotated[bool | None, Meta(description="Whether it is done already")] = None
+    id: Annotated[str | None, Meta(description="Only for a task that is already in the plan: its id, like t1")] = None
+
+
+class TaskUpdate(Struct, frozen=True, forbid_unknown_fields=True):
+    """What changes about one task; what is left out stays."""
+
+    id: Annotated[str, Meta(description="The task's id, like t1")]
+    done: Annotated[bool | None, Meta(description="true to tick it off, false to open it again")] = None
+    title: Annotated[str | None, Meta(description="A new title")] = None
+    notes: Annotated[str | None, Meta(description="New notes; empty to remove them")] = None
+    due: Annotated[str | None, Meta(description="A new date, like 2026-03-01; empty to remove it")] = None
+
+
+class PlanChange(Struct, frozen=True):
+    """What changes about a plan; `None` stays. Applied from top to bottom."""
+
+    title: str | None = None
+    goal: str | None = None
+    status: PlanStatus | None = None
+    tasks: Sequence[str | TaskDraft] | None = None
+    remove_tasks: Sequence[str] = ()
+    task_updates: Sequence[TaskUpdate] = ()
+    add_tasks: Sequence[str | TaskDraft] = ()
+
+
+def new_plan(plan_id: str, title: str, goal: str, tasks: Iterable[str | TaskDraft], now: datetime) -> Plan:
+    """A plan that was just made. Raises `PlanRefused`."""
+    desk = _PlanEditor(now)
+    desk.add(tasks, "tasks")
+    plan = Plan(
+        id=plan_id,
+        title=desk.line(title, "title", TITLE_LENGTH),
+        goal=desk.text(goal, "goal", GOAL_LENGTH),
+        status="active",
+        tasks=tuple(desk.tasks.values()),
+        created=now,
+        updated=now,
+        tasks_numbered=desk.numbered,
+    )
+    desk.close(plan)
+    return plan
+
+
+def apply_change(plan: Plan, change: PlanChange, now: datetime) -> Plan:
+    """The plan after the change; the same plan if nothing is different. Raises `PlanRefused`."""
+    if change == PlanChange():
+        raise PlanRefused(
+            f"nothing was said to change about {plan.id}; give at least one of "
+            f"{', '.join(structs.asdict(change))}, with what it shall be"
+        )
+    desk = _PlanEditor(now, plan)
+    if change.tasks is not None:
+        desk.replace(change.tasks)
+    desk.remove(change.remove_tasks)
+    for position, update in enumerate(change.task_updates):
+        desk.update(update, f"task_updates[{position}]")
+    desk.add(change.add_tasks, "add_tasks")
+    after = structs.replace(
+        plan,
+        title=plan.title if change.title is None else desk.line(change.title, "title", TITLE_LENGTH),
+        goal=plan.goal if change.goal is None else desk.text(change.goal, "goal", GOAL_LENGTH),
+        status=change.status or plan.status,
+        tasks=tuple(desk.tasks.values()),
+        tasks_numbered=desk.numbered,
+    )
+    desk.close(after)
+    return plan if after == plan else structs.replace(after, version=plan.version + 1, updated=now)
+
+
+class _PlanEditor:
+    """Where the tasks of a plan are worked on, and the problems met are noted."""
+
+    def __init__(self, now: datetime, plan: Plan | None = None) -> None:
+        self.tasks = {task.id: task for task in plan.tasks} if plan else {}
+        self.numbered = plan.tasks_numbered if plan else 0
+        self._now = now
+        self._problems: list[str] = []
+
+    def close(self, plan: Plan) -> None:
+        """Refuse the plan if anything was wrong."""
+        if len(plan.tasks) > TASKS:
+            self._problems.append(
+                f"that would be {len(plan.tasks)} tasks, and a plan has at most {TASKS}: join some, or make two plans"
+            )
+        size = len(plan.goal) + sum(len(task.title) + len(task.notes) for task in plan.tasks)
+        if size > SIZE:
+            self._problems.append(
+                f"the texts of the plan have {size} characters together, and at most {SIZE} are kept: shorten the notes"
+            )
+        if self._problems:
+            raise PlanRefused("nothing was changed: " + "; ".join(self._problems))
+
+    def add(self, drafts: Iterable[str | TaskDraft], where: str) -> None:
+        """Put tasks behind those that are there. Numbers they bring along are not theirs to give."""
+        for position, draft in enumerate(drafts):
+            self._write(self._numbered_task(), _as_draft(draft), f"{where}[{position}]")
+
+    def replace(self, drafts: Iterable[str | TaskDraft]) -> None:
+        """Let these be the tasks. Those that were there before keep their ids."""
+        before, self.tasks = self.tasks, {}
+        given = [_as_draft(draft) for draft in drafts]
+        if before and not given:  # models that fill in every argument fill in an empty list
+            self._problems.append(
+                f"tasks is an empty list, and there are {len(before)} tasks: leave it out to keep them, "
+                "or name those that shall go in remove_tasks"
+            )
+        named = {_task_id(draft.id) for draft in given if draft.id}
+        by_title = {task.title: task for task in reversed(before.values()) if task.id not in named}
+        for position, draft in enumerate(given):
+            where = f"tasks[{position}]"
+            if not draft.id:
+                kept = by_title.pop(_one_line(draft.title), None) or self._numbered_task()
+            else:
+                known = before.get(_task_id(draft.id))
+                if known is None:
+                    self._problems.append(f"{where}: {_unknown_task(draft.id, before)}, or leave out id for a new task")
+                    continue
+                if known.id in self.tasks:
+                    self._problems.append(f"{where}: {known.id} stands in the list twice")
+                    continue
+                kept = known
+            self._write(kept, draft, where)
+
+    def remove(self, ids: Iterable[str]) -> None:
+        for position, given in enumerate(ids):
+            if self.tasks.pop(_task_id(given), None) is None:
+                self._problems.append(f"remove_tasks[{position}]: {_unknown_task(given, self.tasks)}")
+
+    def update(self, update: TaskUpdate, where: str) -> None:
+        task = self.tasks.get(_task_id(update.id))
+        if task is None:
+            self._problems.append(f"{where}: {_unknown_task(update.id, self.tasks)}")
+        elif (update.title, update.notes, update.due, update.done) == (None, None, None, None):
+            self._problems.append(f"{where}: says nothing about {task.id}; give done, title, notes or due")
+        else:
+            self._write(task, update, where)
+
+    def _numbered_task(self) -> PlanTask:
+        self.numbered += 1
+        return PlanTask(f"t{self.numbered}", "")
+
+    def _write(self, task: PlanTask, said: TaskDraft | TaskUpdate, where: str) -> None:
+        """The task with what is said about it, in the place it has."""
+        self.tasks[task.id] = structs.replace(
+            task,
+            title=task.title if said.title is None else self.line(said.title, f"{where}.title", TITLE_LENGTH),
+            notes=task.notes if said.notes is None else self.text(said.notes, f"{where}.notes", NOTES_LENGTH),
+            due=task.due if said.due is None else self.day(said.due, f"{where}.due"),
+            done=task.done if said.done is None else said.done,
+        )
+
+    def line(self, given: str, where: str, limit: int) -> str:
+        line = self.text(_one_line(given), where, limit)
+        if not line:
+            self._problems.append(f"{where} is empty; say in a few words what it is about")
+        return line
+
+    def text(self, given: str, where: str, limit: int) -> str:
+        text = given.strip()
+        if len(text) > limit:
+            self._problems.append(f"{where} has {len(text)} characters, and at most {limit} are kept: shorten it")
+        return text
+
+    def day(self, given: str, where: str) -> str:
+        text = normalize(given).strip()
+        try:
+            if not text:
+                return ""
+            if found := _DATE.fullmatch(text):
+                year, month, day = map(int, found.groups())
+                return date(year, month, day).isoformat()
+            return datetime.fromisoformat(text).isoformat(timespec="minutes")
+        except ValueError:
+            self._problems.append(
+                f"{where}: {given[:40]!r} is no date; write it like 2026-03-01 (today is {self._now.date().isoformat()})"
+            )
+            return ""
+
+
+def _as_draft(given: str | TaskDraft) -> TaskDraft:
+    return TaskDraft(given) if isinstance(given, str) else given
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _task_id(given: str) -> str:
+    number = _TASK_NUMBER.fullmatch(given.strip())
+    return f"t{int(number[1])}" if number else given
+
+
+def _unknown_task(given: str, tasks: Iterable[str]) -> str:
+    known = ", ".join(tasks)
+    return f"there is no task {given[:40]!r}; " + (f"the tasks are {known}" if known else "the plan has no tasks")
+
+
+def now_in_seconds() -> datetime:
+    """The time, as plans keep it."""
+    return datetime.now(UTC).replace(microsecond=0)
+
+
+PLAN_TOOLS = frozenset({"create_plan", "list_plans", "get_plan", "update_plan", "delete_plan"})
+
+_DATA = re.compile(r"(?:\A|\n)```json\n(\{[^\n]*\})\n```\s*\Z")
+_LISTED_SIZE = 30_000
+
+
+class _Data(Struct, omit_defaults=True):
+    plan: Plan | None = None
+    plans: tuple[Plan, ...] | None = None
+
+
+def one_plan(words: str, plan: Plan) -> str:
+    """The result that tells of one plan."""
+    return f"{words}\n\n{markdown(plan)}\n\n{_fenced(_Data(plan=plan))}"
+
+
+def several_plans(plans: Sequence[Plan]) -> str:
+    """The result that lists plans, with all their tasks as long as that can be read; the others by name."""
+    if not plans:
+        return f"There are no such plans. create_plan makes one.\n\n{_fenced(_Data(plans=()))}"
+    shown: list[str] = []
+    size = 0
+    for plan in plans:
+        text = markdown(plan)
+        size += len(text)
+        if shown and size > _LISTED_SIZE:
+            break
+        shown.append(f"{len(shown) + 1}. {text}")
+    told = f"{len(plans)} plans:" if len(plans) > 1 else "1 plan:"
+    rest = plans[len(shown) :]
+    if rest:
+        shown.append(
+            "Too long to show here (get_plan shows one): " + "; ".join(f"{p.id} {p.title}" for p in rest[:200])
+        )
+    return "\n\n".join([told, *shown, _fenced(_Data(plans=tuple(plans[: len(plans) - len(rest)])))])
+
+
+def markdown(plan: Plan) -> str:
+    """A plan as a heading line, its goal and a list of tasks to tick."""
+    progress = f"{plan.tasks_done} of {len(plan.tasks)} tasks done" if plan.tasks else "no tasks yet"
+    lines = [f"**{plan.title}** ({plan.id}, {plan.status}, {progress}, version {plan.version})"]
+    if plan.goal:
+        lines.append(f"Goal: {plan.goal}")
+    return "\n".join([*lines, *map(_task_lines, plan.tasks)])
+
+
+def _task_lines(task: PlanTask) -> str:
+    due = f" (due {task.due})" if task.due else ""
+    notes = "".join(f"\n  {line}" for line in task.notes.splitlines())
+    return f"- [{'x' if task.done else ' '}] {task.id}: {task.title}{due}{notes}"
+
+
+def _fenced(data: _Data) -> str:
+    return f"```json\n{msgspec.json.encode(data).decode()}\n```"
+
+
+def plan_of(result: ToolCallResult) -> Plan | None:
+    """The plan a plan tool's result tells of; `None` if it tells of none, or of a list."""
+    data = _data_of(result)
+    return data.plan if data else None
+
+
+def plans_of(result: ToolCallResult) -> tuple[Plan, ...]:
+    """The plans a plan tool's result shows, be it one or a list."""
+    data = _data_of(result)
+    if data is None:
+        return ()
+    return data.plans if data.plans is not None else (data.plan,) if data.plan else ()
+
+
+def _data_of(result: ToolCallResult) -> _Data | None:
+    if result.tool_name not in PLAN_TOOLS or result.status is not ToolExecutionStatus.SUCCESS:
+        return None
+    found = _DATA.search(result.result_markdown)
+    if found is None:
+        return None
+    try:
+        return msgspec.json.decode(found[1], type=_Data)
+    except msgspec.DecodeError:  # a result that was cut or rewritten on its way: there is still its text to show
+        return None
+
 
 _PlanId = Annotated[str, Meta(description="The plan's id, like plan-1; list_plans shows it")]
 _Tasks = list[str | TaskDraft]
@@ -44,7 +375,7 @@ def plan_tools(store: PlanStore) -> list[Tool]:
         tasks: Annotated[_Tasks | None, Meta(description="The tasks in order: titles, or objects with title")] = None,
     ) -> str:
         """Make a plan with a goal and tasks, and keep it for the user. Returns the plan with the ids of its tasks."""
-        with _told():
+        with _tool_errors():
             plan = store.create(title, goal, tasks or (), key=key_of(context))
         return one_plan(f"Created {plan.id}.", plan)
 
@@ -55,13 +386,13 @@ def plan_tools(store: PlanStore) -> list[Tool]:
         ] = "all",
     ) -> str:
         """List the user's plans with all their tasks, the oldest first."""
-        with _told():
+        with _tool_errors():
             return several_plans(store.list(None if status == "all" else status))
 
     @tool(effect="read", lax=True)
     def get_plan(plan_id: _PlanId) -> str:
         """Show one plan with all its tasks."""
-        with _told():
+        with _tool_errors():
             plan = store.get(plan_id)
         return one_plan(f"This is {plan.id}.", plan)
 
@@ -94,14 +425,14 @@ def plan_tools(store: PlanStore) -> list[Tool]:
             task_updates=task_updates or (),
             add_tasks=add_tasks or (),
         )
-        with _told():
+        with _tool_errors():
             plan = store.update(plan_id, change, expected_version=version, key=key_of(context))
         return one_plan(f"{plan.id} is now:", plan)
 
     @tool(effect="idempotent", lax=True)
     def delete_plan(context: ToolContext, plan_id: _PlanId) -> str:
         """Delete a plan for good. To keep it out of sight instead, give it the status archived with update_plan."""
-        with _told():
+        with _tool_errors():
             plan = store.delete(plan_id, key=key_of(context))
         return f"Deleted {plan.id} ({plan.title}) with its {len(plan.tasks)} tasks."
 
@@ -109,7 +440,7 @@ def plan_tools(store: PlanStore) -> list[Tool]:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _tool_errors() -> Iterator[None]:
     """What the store refuses in the block, for the model."""
     try:
         yield

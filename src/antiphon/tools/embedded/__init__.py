@@ -9,7 +9,7 @@ scanner       text in, text and calls out
 reader        deltas in, deltas out
 """
 
-from antiphon.tools.embedded.dialect import DIALECTS, Dialect
-from antiphon.tools.embedded.reader import EmbeddedCalls, find_calls
+from antiphon.tools.embedded.parsed_call import DIALECTS, Dialect
+from antiphon.tools.embedded.stream import EmbeddedCalls, find_calls
 
 __all__ = ["DIALECTS", "Dialect", "EmbeddedCalls", "find_calls"]

@@ -1,27 +1,125 @@
-"""`Connection`: one live connection to an MCP server.
-
-The SDK's clients must be entered and left in one task (their cancel scopes say so), and tools are called from many. So each
-connection has a task of its own that enters the client, waits until the connection is over, and leaves it; calls go through
-the open client from whatever task they are made in. A call that is cancelled tells the server.
-
-A connection is over when it is closed, or when its stream of messages ends, as it does when a server dies. It is never mended:
-whoever needs one makes another. A call that was under way then is `ConnectionLost`, which says whether it can have reached the
-server.
-"""
+"""The connection to an MCP server: transport, session, content as parts, and the end of its stderr for error messages."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import logging
+import os
+import threading
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
+
+import msgspec
+
+from antiphon.parts import Audio, Document, Image, ResultPart, Text, ToolCallResult, ToolExecutionStatus
 
 if TYPE_CHECKING:
     from mcp import Client
     from mcp.types import CallToolResult, Tool
 
+
+def to_result(answer: CallToolResult) -> ToolCallResult:
+    """The answer, failed if the server says so. It names no call: whoever made the call knows it."""
+    parts = [part for block in answer.content for part in _parts(block)]
+    structured = answer.structured_content
+    if structured is not None and not any(_says(part, structured) for part in parts):
+        parts.append(Text(json.dumps(structured, ensure_ascii=False)))
+    if answer.is_error:
+        return ToolCallResult(
+            "", "", ToolExecutionStatus.FAILED, tuple(parts) or (Text("The tool failed without saying why."),)
+        )
+    return ToolCallResult("", "", content=tuple(parts))
+
+
+def _says(part: ResultPart, structured: Any) -> bool:
+    """Whether a text is the JSON of `structured`, or of the one value it wraps."""
+    if not isinstance(part, Text):
+        return False
+    alone = next(iter(structured.values())) if isinstance(structured, dict) and len(structured) == 1 else structured
+    if part.text == alone:
+        return True
+    try:
+        said = msgspec.json.decode(part.text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return False
+    return bool(said in (structured, alone))
+
+
+def _parts(block: Any) -> list[ResultPart]:
+    match block.type:
+        case "text":
+            return [Text(block.text)] if block.text else []
+        case "image":
+            return [Image(block.mime_type, block.data)]
+        case "audio":
+            return [Audio(block.mime_type, block.data)]
+        case "resource":
+            return [_resource(block.resource)]
+        case "resource_link":
+            about = f": {block.description}" if block.description else ""
+            return [Text(f"[{block.title or block.name}]({block.uri}){about}")]
+        case _:
+            return [Text(block.model_dump_json(by_alias=True, exclude_none=True))]
+
+
+def _resource(resource: Any) -> ResultPart:
+    media_type = resource.mime_type or ""
+    text = getattr(resource, "text", None)
+    if text is None and media_type.startswith("text/"):
+        text = base64.b64decode(resource.blob).decode(errors="replace")
+    if text is not None:
+        return Text(f"{resource.uri}\n{text}")
+    if media_type.startswith("image/"):
+        return Image(media_type, resource.blob)
+    if media_type.startswith("audio/"):
+        return Audio(media_type, resource.blob)
+    if media_type == "application/pdf":
+        return Document(media_type, resource.blob, name=str(resource.uri))
+    size = len(resource.blob) * 3 // 4
+    return Text(f"({resource.uri}: about {size:,} bytes of {media_type or 'unknown type'}, which cannot be shown)")
+
+
 logger = logging.getLogger("antiphon.tools.mcp")
+
+_KEPT_LINES = 5
+_LONGEST_LINE = 500
+
+
+class StderrLog:
+    """One end of a pipe for a server to write to, and its last lines."""
+
+    def __init__(self, name: str, mask: Callable[[str], str]) -> None:
+        self._name = name
+        self._mask = mask
+        self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
+        reading, writing = os.pipe()
+        self.file: TextIO = os.fdopen(writing, "w")
+        self._thread = threading.Thread(
+            target=self._read, args=(os.fdopen(reading, errors="replace"),), name=f"stderr of {name}", daemon=True
+        )
+        self._thread.start()
+
+    def _read(self, source: TextIO) -> None:
+        with source:
+            while line := source.readline(_LONGEST_LINE):
+                line = self._mask(line.rstrip())
+                logger.debug("%s: %s", self._name, line)
+                self._lines.append(line)
+
+    def close(self) -> None:
+        """Let go of our end; what the server still writes is read all the same."""
+        self.file.close()
+
+    def tail(self) -> str:
+        """The last lines, once the server is gone."""
+        self._thread.join(timeout=0.5)
+        return "\n".join(line for line in self._lines if line)
+
+
 # The SDK logs tracebacks of what we report as an error: they are for applications that configured logging.
 logging.getLogger("mcp").addHandler(logging.NullHandler())
 

@@ -33,9 +33,7 @@ import msgspec
 from antiphon.errors import InvalidTool, McpUnavailable, ToolError
 from antiphon.parts import ToolCallResult
 from antiphon.tools.context import ToolContext
-from antiphon.tools.mcp.connection import Connection, ConnectionLost, OpenTransport, first_cause
-from antiphon.tools.mcp.content import as_result
-from antiphon.tools.mcp.stderr import ErrorOutput
+from antiphon.tools.mcp.connection import Connection, ConnectionLost, OpenTransport, StderrLog, first_cause, to_result
 from antiphon.tools.tool import Effect, Tool, ToolSettings
 from antiphon.wire.tool_calls import safe_name
 
@@ -114,8 +112,8 @@ class McpServer:
         async def transport() -> AsyncIterator[tuple[Any, Any]]:
             from mcp import StdioServerParameters, stdio_client
 
-            error_output = ErrorOutput(name, server._masked)
-            server._last_words = error_output.last_words
+            error_output = StderrLog(name, server._masked)
+            server._last_words = error_output.tail
             parameters = StdioServerParameters(command=command, args=list(args), env=given, cwd=cwd)
             try:
                 async with stdio_client(parameters, errlog=error_output.file) as streams:
@@ -189,7 +187,7 @@ class McpServer:
 
     async def tools(self) -> Sequence[Tool]:
         """The tools the server has now. Raises `McpUnavailable` if it cannot be started or reached."""
-        connection = await self._connected()
+        connection = await self._get_connection()
         self.has_changed = False
         try:
             listed = await connection.list_tools()
@@ -206,9 +204,9 @@ class McpServer:
     async def aclose(self) -> None:
         """End the connection; a started server is ended too. It is made again if a tool is called."""
         self._is_closed = True
-        await self._drop()
+        await self._disconnect()
 
-    async def _drop(self) -> None:
+    async def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()
@@ -239,28 +237,28 @@ class McpServer:
         is_second_try = False
         while True:
             try:
-                connection = await self._connected()
-                return as_result(await connection.call(name, arguments, context.progress))
+                connection = await self._get_connection()
+                return to_result(await connection.call(name, arguments, context.progress))
             except McpUnavailable as error:
                 raise ToolError(str(error)) from None
             except ConnectionLost as lost:
                 if not self._is_closed and not is_second_try and (effect != "once" or not lost.was_sent):
                     is_second_try = True
                     continue
-                raise ToolError(self._lost(name, effect, lost)) from None
+                raise ToolError(self._connection_lost_message(name, effect, lost)) from None
             except Exception as error:  # a protocol error, or an answer the SDK cannot make sense of
                 logger.info("MCP server %s failed at %s: %s", self.name, name, type(error).__name__)
                 raise ToolError(
                     f"MCP server {self.name!r} could not answer {name}: {self._words(error, name)}", retry=False
                 ) from None
 
-    def _lost(self, name: str, effect: Effect, lost: ConnectionLost) -> str:
+    def _connection_lost_message(self, name: str, effect: Effect, lost: ConnectionLost) -> str:
         words = f"The connection to MCP server {self.name!r} was lost while it ran {name}."
         if effect == "once" and lost.was_sent:
             return f"{words} It is not known whether it was done; it may have been, in part or as a whole."
         return f"{words} It may be called again."
 
-    async def _connected(self) -> Connection:
+    async def _get_connection(self) -> Connection:
         """A live connection, the one there is or a new one."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
@@ -269,7 +267,7 @@ class McpServer:
         self._is_closed = False
         async with self._connecting:
             if self._connection is None or not self._connection.is_alive:
-                await self._drop()
+                await self._disconnect()
                 self._connection = await self._connect()
             return self._connection
 
@@ -282,7 +280,7 @@ class McpServer:
                 f"MCP server {self.name!r} needs the MCP SDK; install it with: pip install 'antiphon[mcp]'"
             ) from None
         self._http_failures.clear()
-        connection = Connection(self._open_transport, self._changed)
+        connection = Connection(self._open_transport, self._on_tools_changed)
         try:
             await connection.open(self._connect_timeout)
         except Exception as error:  # from no such program to no such protocol
@@ -293,7 +291,7 @@ class McpServer:
             ) from None
         return connection
 
-    def _changed(self) -> None:
+    def _on_tools_changed(self) -> None:
         self.has_changed = True
         if self.on_change is None:
             return

@@ -1,11 +1,10 @@
-"""Content blocks, read; and calls, written: what requests, responses and streams share.
+"""Content blocks, read and written; requests, responses and streams share this.
 
-`read_block` reads a block of a request, `read_output_block` one of an answer; what is not a part of ours, whatever it is,
-becomes a `Native` part and goes back as it came. Thinking is signed or it is not: an empty signature is none.
+A block without a neutral part, or a malformed one, becomes a `Native` part and is written back unchanged.
 
-The input of a call is an object here and text in a part. Going in it is the compact JSON of the object; going out the text is
-put into the body as it is, once it is known to be an object. What is not one becomes `{"_raw": text}` and a loss, a lone
-surrogate (which the API refuses) a replacement character and a loss, and no text at all, or `null`, the empty object.
+The input of a call is an object in the body and text in a part. It is read as compact JSON. The text is embedded unparsed if it
+is an object; other text becomes `{"_raw": text}` and a loss, a lone surrogate a replacement character and a loss, and empty text
+or `null` the empty object.
 """
 
 from __future__ import annotations
@@ -16,12 +15,17 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from antiphon.parts import (
+    Audio,
     Document,
     Image,
     Native,
+    NativeExtras,
+    OutputPart,
     Part,
+    Refusal,
     ResultPart,
     Text,
     Thinking,
@@ -29,12 +33,15 @@ from antiphon.parts import (
     ToolCallResult,
     ToolExecutionStatus,
 )
-from antiphon.wire.anthropic.media import read_document, read_image
-from antiphon.wire.anthropic.native import FORMAT, extras_of
-from antiphon.wire.loss import Loss
+from antiphon.wire.anthropic.block_rules import block_type
+from antiphon.wire.anthropic.media import read_document, read_image, write_document, write_image
+from antiphon.wire.anthropic.parameters import CacheBreakpoints, Capabilities
+from antiphon.wire.anthropic.tools import NAMES
+from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.tool_calls import IdMapper, raw_json_object
+from antiphon.wire.vendors.anthropic import FORMAT, unread_fields
 
-NO_ARGUMENTS = ("{}", "", "null")
+EMPTY_ARGUMENTS = ("{}", "", "null")
 IDS = IdMapper(r"[a-zA-Z0-9_-]{1,64}", prefix="toolu_")
 
 _encode = msgspec.json.Encoder().encode
@@ -48,50 +55,50 @@ _RESULT_FIELDS = frozenset({"type", "tool_use_id", "content", "is_error"})
 
 def read_text(block: dict[str, Any]) -> Text | None:
     text = block.get("text")
-    return Text(text, native=extras_of(block, _TEXT_FIELDS)) if type(text) is str else None
+    return Text(text, native=unread_fields(block, _TEXT_FIELDS)) if type(text) is str else None
 
 
 def read_thinking(block: dict[str, Any]) -> Thinking | None:
     text, signature = block.get("thinking"), block.get("signature")
     if type(text) is not str or (signature is not None and type(signature) is not str):
         return None
-    native = extras_of(block, _THINKING_FIELDS)
+    native = unread_fields(block, _THINKING_FIELDS)
     if signature:
         native = {FORMAT: {"signature": signature, **(native[FORMAT] if native else {})}}
     return Thinking(text, native=native)
 
 
 def read_call(block: dict[str, Any]) -> ToolCallRequest | None:
-    call_id, name, given = block.get("id"), block.get("name"), block.get("input")
+    call_id, name, value = block.get("id"), block.get("name"), block.get("input")
     if type(call_id) is not str or type(name) is not str:
         return None
-    if type(given) is str:
-        arguments = given  # a proxy that forgot to parse it
-    elif given:
+    if type(value) is str:
+        arguments = value  # some proxies do not parse it
+    elif value:
         try:
-            arguments = _encode(given).decode()
+            arguments = _encode(value).decode()
         except (RecursionError, UnicodeError):
             return None
     else:
         arguments = "{}"
-    return ToolCallRequest(name, call_id, arguments, native=extras_of(block, _CALL_FIELDS))
+    return ToolCallRequest(name, call_id, arguments, native=unread_fields(block, _CALL_FIELDS))
 
 
 def read_result(block: dict[str, Any]) -> ToolCallResult | None:
-    call_id, given, failed = block.get("tool_use_id"), block.get("content"), block.get("is_error")
+    call_id, content_value, failed = block.get("tool_use_id"), block.get("content"), block.get("is_error")
     if type(call_id) is not str or (failed is not None and type(failed) is not bool):
         return None
     content: tuple[ResultPart, ...]
-    if type(given) is str:
-        content = (Text(given),)
-    elif given is None:
+    if type(content_value) is str:
+        content = (Text(content_value),)
+    elif content_value is None:
         content = ()
-    elif type(given) is list:
-        content = tuple([read_result_part(part) for part in given])
+    elif type(content_value) is list:
+        content = tuple([read_result_part(part) for part in content_value])
     else:
         return None
     status = FAILED if failed else SUCCESS
-    return ToolCallResult("", call_id, status, content, native=extras_of(block, _RESULT_FIELDS))
+    return ToolCallResult("", call_id, status, content, native=unread_fields(block, _RESULT_FIELDS))
 
 
 def read_result_part(block: Any) -> ResultPart:
@@ -110,32 +117,37 @@ _READERS: dict[str, Callable[[dict[str, Any]], Part | None]] = {
 
 
 def read_block(block: Any) -> Part:
-    """A block of a request as a part; as `Native` if it is none we know."""
+    """A block of a request as a part; `Native` if it is unknown or malformed."""
     kind = block.get("type") if type(block) is dict else None
     reader = _READERS.get(kind) if type(kind) is str else None
     return (reader(block) if reader is not None else None) or Native(FORMAT, block)
 
 
 def read_output_block(block: Any) -> Text | Thinking | ToolCallRequest | Native:
-    """A block of an answer as a part: models say text, think and call; everything else is the provider's own."""
+    """A block of a response as a part: text, thinking or a call; any other block is `Native`."""
     part = read_block(block)
     return part if isinstance(part, Text | Thinking | ToolCallRequest) else Native(FORMAT, block)
 
 
-def plain_input(call: ToolCallRequest) -> Any:
-    """The arguments of a call as the value of `input`, or None if they need mending first."""
+def input_from_arguments(call: ToolCallRequest) -> Any:
+    """The arguments of a call as the value of `input`; None if they are not a valid object."""
     text = call.arguments
     if call.freeform:
         return {"input": text}
-    if text in NO_ARGUMENTS:
+    if text in EMPTY_ARGUMENTS:
         return {}
     return raw_json_object(text)
 
 
-def mended_input(call: ToolCallRequest, path: str, losses: list[Loss]) -> Any:
-    """Arguments that are no plain object, as the value of `input`."""
+def report_raw_arguments(path: str, losses: list[Loss]) -> None:
+    reason = 'arguments are not a JSON object; sent as {"_raw": text} (AN-12)'
+    losses.append(Loss(f"{path}.arguments", "arguments", reason))
+
+
+def repair_input(call: ToolCallRequest, path: str, losses: list[Loss]) -> Any:
+    """Invalid arguments as the value of `input`."""
     text = call.arguments
-    if text.strip() in NO_ARGUMENTS:
+    if text.strip() in EMPTY_ARGUMENTS:
         return {}
     try:
         value = json.loads(text)
@@ -143,8 +155,264 @@ def mended_input(call: ToolCallRequest, path: str, losses: list[Loss]) -> Any:
     except (ValueError, RecursionError):
         written = ""
     if written:
-        losses.append(Loss(f"{path}.arguments", "characters", "the API refuses lone surrogates: they were replaced"))
+        losses.append(
+            Loss(f"{path}.arguments", "characters", "Anthropic rejects lone surrogates; sent replacement characters")
+        )
         return msgspec.Raw(_SURROGATES.sub("\ufffd", written))
-    why = "the input of a call must be an object (AN-12): the text is in `_raw`"
-    losses.append(Loss(f"{path}.arguments", "arguments that are no object", why))
+    report_raw_arguments(path, losses)
     return {"_raw": _SURROGATES.sub("\ufffd", text)}
+
+
+EMPTY_RESULT_TEXT = "(no output)"
+
+_SUCCESS = ToolExecutionStatus.SUCCESS
+_legal_id = IDS.to_wire
+
+
+class CallBlock(Struct, gc=False, tag="tool_use", tag_field="type"):
+    """A call without extras. A struct is faster to build and encode than a dictionary."""
+
+    id: str
+    name: str
+    input: Any
+
+
+class ResultBlock(Struct, gc=False, tag="tool_result", tag_field="type"):
+    """A text result without extras."""
+
+    tool_use_id: str
+    content: str
+
+
+def is_blank(text: str) -> bool:
+    return not text or text.isspace()
+
+
+def collapse_text(write: list[Any]) -> Any:
+    """A single text block without extras as a string."""
+    if len(write) == 1:
+        only = write[0]
+        if type(only) is dict and len(only) == 2 and only.get("type") == "text" and type(only.get("text")) is str:
+            return only["text"]
+    return write
+
+
+def build_block(part: Text | Refusal | Thinking | ToolCallRequest, value: Any, name: str = "") -> dict[str, Any]:
+    """The block of a part with `value` as its text or input; a stream starts it empty. `name` is that of the tool."""
+    if isinstance(part, ToolCallRequest):
+        return {"type": "tool_use", "id": _legal_id(part.tool_call_id), "name": name or part.tool_name, "input": value}
+    if isinstance(part, Thinking):
+        return {"type": "thinking", "thinking": value, "signature": ""}
+    return {"type": "text", "text": value}
+
+
+def report_unsupported(part: OutputPart, path: str, losses: list[Loss]) -> None:
+    """Report a part that a response cannot have."""
+    if isinstance(part, Native):
+        losses.append(Loss(path, "block", f"block type specific to {part.origin}; dropped"))
+    else:
+        kind = type(part).__name__.lower()
+        losses.append(Loss(path, kind, f"Anthropic does not support {kind} in a response; dropped"))
+
+
+class ContentWriter:
+    """Writes the parts of a request. Tracks what the whole body needs: cache breakpoints, and whether citations are enabled."""
+
+    def __init__(self, capabilities: Capabilities, losses: list[Loss]) -> None:
+        self.cache_breakpoints: CacheBreakpoints = []
+        self.citations_enabled = False
+        self._capabilities = capabilities
+        self._losses = losses
+
+    def call(self, part: ToolCallRequest, index: int, position: int) -> CallBlock | dict[str, Any]:
+        value = input_from_arguments(part)
+        if value is None:
+            value = repair_input(part, part_path(index, position), self._losses)
+        name = NAMES.to_wire(part.tool_name)
+        if part.native is None:
+            return CallBlock(_legal_id(part.tool_call_id), name, value)
+        block = build_block(part, value, name)
+        self.extend(block, part.native, part_path(index, position))
+        return block
+
+    def add_result(self, blocks: list[Any], result: ToolCallResult, index: int, position: int) -> None:
+        """Append the block of a result, and after it the media a failed result cannot have (AN-15)."""
+        parts = result.content
+        failed = result.status is not _SUCCESS and result.status != _SUCCESS
+        text = parts[0] if len(parts) == 1 else None
+        if type(text) is Text and text.native is None and result.native is None and not failed:
+            blocks.append(ResultBlock(_legal_id(result.tool_call_id), text.text))
+            return
+        block: dict[str, Any] = {"type": "tool_result", "tool_use_id": _legal_id(result.tool_call_id)}
+        blocks.append(block)
+        if type(text) is Text and text.native is None:
+            block["content"] = text.text
+        elif parts:
+            content: list[Any] = []
+            for number, part in enumerate(parts):
+                for inner in self._write_result_part(part, f"{part_path(index, position)}.content[{number}]"):
+                    (blocks if failed and block_type(inner) != "text" else content).append(inner)
+            if content:
+                block["content"] = collapse_text(content)
+        if failed:
+            block["content"] = block.get("content") or EMPTY_RESULT_TEXT
+            block["is_error"] = True
+        if result.native is not None:
+            self.extend(block, result.native, part_path(index, position))
+
+    def _write_result_part(self, part: Part, path: str) -> list[Any]:
+        match part:
+            case Text() if not part.text:
+                self.report_dropped_extras(part.native, path, "its text is empty and was dropped (AN-18)")
+            case Text():
+                block: dict[str, Any] = {"type": "text", "text": part.text}
+                if part.native is not None:
+                    self.extend(block, part.native, path)
+                return [block]
+            case Image() | Document():
+                return self._write_media(part, path)
+            case Native():
+                return self._write_native(part, path)
+            case Audio():
+                self._losses.append(Loss(path, "audio", "Anthropic does not support audio; dropped"))
+            case _:
+                self._losses.append(Loss(path, "block", "not allowed in a tool result; dropped"))
+        return []
+
+    def write(self, part: Part, role: str, path: str) -> list[Any]:
+        """The block of a part that is not a call or a result; empty if it is dropped."""
+        match part:
+            case Text():
+                return self._write_text(part.text, part.native, role, path)
+            case Thinking():
+                return self._write_thinking(part, path)
+            case Document() if role == "assistant" and self._capabilities.is_version_2026_10:
+                self._losses.append(
+                    Loss(
+                        path,
+                        "document",
+                        "API version 2026-10-21 does not support documents in assistant messages; dropped (AN-28)",
+                    )
+                )
+            case Image() | Document():
+                return self._write_media(part, path)
+            case Native():
+                return self._write_native(part, path)
+            case Refusal():
+                self._losses.append(Loss(path, "refusal", "Anthropic has no refusals in the history; sent as text"))
+                return self._write_text(part.text, part.native, role, path)
+            case _:
+                self._losses.append(Loss(path, "audio", "Anthropic does not support audio; dropped"))
+        return []
+
+    def system_blocks(self, parts: tuple[Part, ...], index: int) -> list[Any]:
+        """The blocks of a system message: text and native blocks."""
+        blocks: list[Any] = []
+        for position, part in enumerate(parts):
+            path = part_path(index, position)
+            if isinstance(part, Text | Refusal):
+                blocks += self._write_text(part.text, part.native, "system", path)
+            elif isinstance(part, Native):
+                blocks += self._write_native(part, path)
+            else:
+                self._losses.append(
+                    Loss(
+                        path,
+                        type(part).__name__.lower(),
+                        "Anthropic accepts only text in a system message; dropped (AN-26)",
+                    )
+                )
+        return blocks
+
+    def _write_text(self, text: str, native: NativeExtras | None, role: str, path: str) -> list[Any]:
+        if is_blank(text):
+            self.report_dropped_extras(native, path, "its text is blank and was dropped (AN-05)")
+            return []
+        block: dict[str, Any] = {"type": "text", "text": text}
+        if native is not None:
+            self.extend(block, native, path)
+            if self._capabilities.is_version_2026_10 and role == "user" and block.pop("citations", None) is not None:
+                reason = "API version 2026-10-21 does not support citations in user messages; dropped (AN-28)"
+                self._losses.append(Loss(f"{path}.citations", "citations", reason))
+        return [block]
+
+    def _write_thinking(self, part: Thinking, path: str) -> list[Any]:
+        extras = part.native.get(FORMAT) if part.native else None
+        if part.native is None or not extras or not extras.get("signature"):
+            self._losses.append(
+                Loss(path, "thinking", "thinking without an Anthropic signature is rejected; dropped (AN-20)")
+            )
+            return []
+        block = build_block(part, part.text)
+        self.extend(block, part.native, path)
+        if "cache_control" in block:
+            del block["cache_control"]
+            self.cache_breakpoints.pop()
+            self._losses.append(
+                Loss(
+                    f"{path}.cache_control", "cache_control", "thinking cannot have a cache breakpoint; dropped (AN-18)"
+                )
+            )
+        return [block]
+
+    def _write_media(self, part: Image | Document, path: str) -> list[Any]:
+        if isinstance(part, Image):
+            block = write_image(part, path, self._losses, accepts_urls=not self._capabilities.is_on_bedrock)
+        else:
+            block = write_document(part, path, self._losses)
+        if block is None:
+            return []
+        if part.native is not None:
+            self.extend(block, part.native, path)
+        return [block]
+
+    def _write_native(self, part: Native, path: str) -> list[Any]:
+        """A block of this format, unchanged."""
+        block = part.data
+        if part.origin != FORMAT:
+            self._losses.append(
+                Loss(path, block_type(block) or "block", f"block type specific to {part.origin}; dropped")
+            )
+            return []
+        if type(block) is dict:
+            self._track_citations(block)
+            if "cache_control" in block:
+                block = dict(block)
+                self.cache_breakpoints.append((block, path))
+        return [block]
+
+    def extend(self, block: dict[str, Any], native: NativeExtras, path: str) -> None:
+        """Add the native extras to a block; report those of other formats."""
+        for origin, extras in native.items():
+            if origin != FORMAT:
+                lose_native(self._losses, path, {origin: extras})
+                continue
+            block.update(extras)
+            if "cache_control" in extras:
+                self.cache_breakpoints.append((block, path))
+            if "citations" in extras:
+                self._track_citations(block)
+
+    def _track_citations(self, block: dict[str, Any]) -> None:
+        citations = block.get("citations")
+        self.citations_enabled = self.citations_enabled or (
+            type(citations) is dict and citations.get("enabled") is True
+        )
+
+    def report_dropped_extras(self, native: NativeExtras | None, path: str, reason: str) -> None:
+        if native:
+            lose_native(self._losses, path, native, FORMAT)
+            self._losses.extend(Loss(f"{path}.{name}", name, reason) for name in native.get(FORMAT, ()))
+
+    def replace_text(self, block: dict[str, Any], text: str) -> dict[str, Any]:
+        """A copy of a block with another text."""
+        replaced = {**block, "text": text}
+        self.cache_breakpoints[:] = [
+            (replaced if marked is block else marked, path) for marked, path in self.cache_breakpoints
+        ]
+        return replaced
+
+
+def part_path(index: int, position: int) -> str:
+    """The path of a part in the request."""
+    return f"messages[{index}].parts[{position}]"

@@ -37,7 +37,7 @@ _ERRORS = ErrorTable(
 
 
 def read_error(body: object, status: int | None = None) -> ProviderError:
-    """The error in a body, whatever the body is."""
+    """The error in a body of any shape."""
     error = read_provider_error(body, status, _ERRORS)
     if error.status is None and error.code in _STATUS_BY_TYPE:
         return structs.replace(error, status=_STATUS_BY_TYPE[error.code])
@@ -45,7 +45,7 @@ def read_error(body: object, status: int | None = None) -> ProviderError:
 
 
 def write_error(error: ProviderError) -> dict[str, Any]:
-    """An error body as Anthropic writes it."""
+    """An error body in Anthropic's shape."""
     outer, inner = own_extras(error, _ERRORS)
     name = own_code(error, _ERRORS) or _WRITTEN[error.kind].type
     return {"type": "error", "error": {"type": name, "message": error.message, **inner}, **outer}

@@ -1,12 +1,11 @@
-"""Images and documents, block to part and back.
+"""Images and documents, read and written.
 
-A block whose source has exactly the fields its kind is known to have becomes an `Image` or a `Document`; any other stays as it
-came, as a `Native` part. Writing is stricter than reading, because the parts may come from anywhere: only what the API takes
-(AN-24) becomes a block, and everything else a loss. Three things are carried in another dress: base64 text becomes a text
-source, a data URL is split, and a media type that was not said is read off the first bytes.
+A block whose source has exactly the known fields of its type becomes an `Image` or a `Document`; any other stays `Native`.
+Writing is stricter, since parts may come from any format: only what the API accepts (AN-24) becomes a block, everything else a
+loss. Base64 text becomes a text source, a data URL is split, and a missing media type is detected from the data.
 
-File ids are good at one provider only: those read here carry a mark of origin (see `native`), others are lost. A document given
-as blocks of text keeps its words as text and its own `source` as an extra, which takes the place of the written one.
+File ids belong to one provider: those read here have an origin marker, others are dropped. A document of text blocks keeps its
+text, and its own `source` as an extra that replaces the written one.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from contextlib import suppress
 from typing import Any
 
 from antiphon.parts import Document, Image
-from antiphon.wire.anthropic.native import extras_of, is_own, mark_of_origin
 from antiphon.wire.loss import Loss
 from antiphon.wire.media import IMAGE_TYPES, is_web_url, parse_data_url, sniff_base64
+from antiphon.wire.vendors.anthropic import is_same_format, origin_marker, unread_fields
 
 PDF = "application/pdf"
 PLAIN = "text/plain"
@@ -28,7 +27,7 @@ _BASE64_FIELDS = {"type", "media_type", "data"}
 
 
 def read_image(block: dict[str, Any]) -> Image | None:
-    """The image in a block, or None if it is none we know."""
+    """The image in a block; None if its source is unknown."""
     source = block.get("source")
     if type(source) is not dict:
         return None
@@ -36,16 +35,16 @@ def read_image(block: dict[str, Any]) -> Image | None:
         case {"type": "base64", "media_type": str(media_type), "data": str(data)} if (
             source.keys() == _BASE64_FIELDS and media_type and data and not data.startswith("data:")
         ):
-            return Image(media_type, data, native=extras_of(block, _IMAGE_FIELDS))
+            return Image(media_type, data, native=unread_fields(block, _IMAGE_FIELDS))
         case {"type": "url", "url": str(url)} if len(source) == 2 and is_web_url(url):
-            return Image(url=url, native=extras_of(block, _IMAGE_FIELDS))
+            return Image(url=url, native=unread_fields(block, _IMAGE_FIELDS))
         case {"type": "file", "file_id": str(file_id)} if len(source) == 2 and file_id:
-            return Image(file_id=file_id, native=extras_of(block, _IMAGE_FIELDS) or mark_of_origin())
+            return Image(file_id=file_id, native=unread_fields(block, _IMAGE_FIELDS) or origin_marker())
     return None
 
 
 def read_document(block: dict[str, Any]) -> Document | None:
-    """The document in a block, or None if it is none we know."""
+    """The document in a block; None if its source is unknown."""
     source, title = block.get("source"), block.get("title") or ""
     if type(source) is not dict or type(title) is not str:
         return None
@@ -53,19 +52,21 @@ def read_document(block: dict[str, Any]) -> Document | None:
         case {"type": "base64", "media_type": "application/pdf", "data": str(data)} if (
             source.keys() == _BASE64_FIELDS and data and not data.startswith("data:")
         ):
-            return Document(PDF, data, name=title, native=extras_of(block, _DOCUMENT_FIELDS))
+            return Document(PDF, data, name=title, native=unread_fields(block, _DOCUMENT_FIELDS))
         case {"type": "text", "media_type": "text/plain", "data": str(text)} if (
             source.keys() == _BASE64_FIELDS and text
         ):
-            return Document(PLAIN, text=text, name=title, native=extras_of(block, _DOCUMENT_FIELDS))
+            return Document(PLAIN, text=text, name=title, native=unread_fields(block, _DOCUMENT_FIELDS))
         case {"type": "url", "url": str(url)} if len(source) == 2 and is_web_url(url):
-            return Document(url=url, name=title, native=extras_of(block, _DOCUMENT_FIELDS))
+            return Document(url=url, name=title, native=unread_fields(block, _DOCUMENT_FIELDS))
         case {"type": "file", "file_id": str(file_id)} if len(source) == 2 and file_id:
-            native = extras_of(block, _DOCUMENT_FIELDS) or mark_of_origin()
+            native = unread_fields(block, _DOCUMENT_FIELDS) or origin_marker()
             return Document(file_id=file_id, name=title, native=native)
-        case {"type": "content", "content": content} if words_of(content):
-            # The words go everywhere, the division into blocks goes back home.
-            return Document(PLAIN, text=words_of(content), name=title, native=extras_of(block, _CONTENT_FIELDS))
+        case {"type": "content", "content": content} if document_text(content):
+            # Other formats get the text; the blocks are kept as an extra.
+            return Document(
+                PLAIN, text=document_text(content), name=title, native=unread_fields(block, _CONTENT_FIELDS)
+            )
     return None
 
 
@@ -74,8 +75,8 @@ _CONTENT_FIELDS = frozenset({"type", "title"})
 _DOCUMENT_FIELDS = _IMAGE_FIELDS | _CONTENT_FIELDS
 
 
-def words_of(content: Any) -> str:
-    """The text of a document given as blocks; empty if there is anything but text in it."""
+def document_text(content: Any) -> str:
+    """The text of a document of blocks; empty if any block is not text."""
     if isinstance(content, str):
         return content
     texts: list[str] = []
@@ -86,17 +87,19 @@ def words_of(content: Any) -> str:
     return "\n\n".join(texts)
 
 
-def write_image(image: Image, path: str, losses: list[Loss], *, takes_urls: bool) -> dict[str, Any] | None:
+def write_image(image: Image, path: str, losses: list[Loss], *, accepts_urls: bool) -> dict[str, Any] | None:
     """The block of an image, or None and a loss."""
     media_type, data = _inline(image)
     if data:
         if media_type in IMAGE_TYPES:
             return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
-        losses.append(Loss(path, "image", f"images of type {media_type or 'unknown'} are not taken (AN-24)"))
+        losses.append(
+            Loss(path, "image", f"Anthropic does not support {media_type or 'unknown image types'}; dropped (AN-24)")
+        )
         return None
-    source = _linked(image, takes_urls)
+    source = _reference_source(image, accepts_urls)
     if source is None:
-        losses.append(Loss(path, "image", _why_unlinked(image)))
+        losses.append(Loss(path, "image", _unsupported_reason(image)))
         return None
     return {"type": "image", "source": source}
 
@@ -114,15 +117,15 @@ def write_document(document: Document, path: str, losses: list[Loss]) -> dict[st
 def _document_source(document: Document, path: str, losses: list[Loss]) -> dict[str, Any] | None:
     if document.text:
         if document.media_type not in ("", PLAIN):
-            losses.append(Loss(f"{path}.media_type", document.media_type, "a text document is text/plain (AN-24)"))
+            losses.append(Loss(f"{path}.media_type", document.media_type, "sent as text/plain (AN-24)"))
         return {"type": "text", "media_type": PLAIN, "data": document.text}
     media_type, data = _inline(document)
     if data:
         return _inline_document(media_type, data, path, losses)
-    linked = _linked(document)
-    if linked is None:
-        losses.append(Loss(path, "document", _why_unlinked(document)))
-    return linked
+    source = _reference_source(document)
+    if source is None:
+        losses.append(Loss(path, "document", _unsupported_reason(document)))
+    return source
 
 
 def _inline_document(media_type: str, data: str, path: str, losses: list[Loss]) -> dict[str, Any] | None:
@@ -134,29 +137,31 @@ def _inline_document(media_type: str, data: str, path: str, losses: list[Loss]) 
             text = base64.b64decode(data, validate=True).decode()
         if text:
             if media_type != PLAIN:
-                losses.append(Loss(f"{path}.media_type", media_type, "a text document is text/plain (AN-24)"))
+                losses.append(Loss(f"{path}.media_type", media_type, "sent as text/plain (AN-24)"))
             return {"type": "text", "media_type": PLAIN, "data": text}
-    losses.append(Loss(path, "document", f"documents of type {media_type or 'unknown'} are not taken (AN-24)"))
+    losses.append(
+        Loss(path, "document", f"Anthropic does not support {media_type or 'unknown document types'}; dropped (AN-24)")
+    )
     return None
 
 
 def _inline(media: Image | Document) -> tuple[str, str]:
-    """The media type and the base64 of what is there in full, a data URL included."""
-    given = media.data or (media.url if media.url.startswith("data:") else "")
-    if given.startswith("data:"):
-        parsed = parse_data_url(given)
+    """Media type and base64 of inline data, also from a data URL."""
+    data = media.data or (media.url if media.url.startswith("data:") else "")
+    if data.startswith("data:"):
+        parsed = parse_data_url(data)
         return (parsed.media_type or media.media_type, parsed.data) if parsed and parsed.is_base64 else ("", "")
-    return media.media_type or sniff_base64(given), given
+    return media.media_type or sniff_base64(data), data
 
 
-def _linked(media: Image | Document, takes_urls: bool = True) -> dict[str, Any] | None:
+def _reference_source(media: Image | Document, accepts_urls: bool = True) -> dict[str, Any] | None:
     if media.file_id:
-        is_ours = is_own(media.native) or media.file_id.startswith("file_")
-        return {"type": "file", "file_id": media.file_id} if is_ours else None
-    return {"type": "url", "url": media.url} if takes_urls and is_web_url(media.url) else None
+        is_same_provider = is_same_format(media.native) or media.file_id.startswith("file_")
+        return {"type": "file", "file_id": media.file_id} if is_same_provider else None
+    return {"type": "url", "url": media.url} if accepts_urls and is_web_url(media.url) else None
 
 
-def _why_unlinked(media: Image | Document) -> str:
+def _unsupported_reason(media: Image | Document) -> str:
     if media.file_id:
-        return "a file id is good at its own provider only"
-    return "URL sources of this kind are not supported" if media.url else "it holds nothing"
+        return "file id belongs to another provider; dropped"
+    return "URL source not supported; dropped" if media.url else f"empty {type(media).__name__.lower()}; dropped"

@@ -1,56 +1,185 @@
-"""The messages of a request, written: messages into turns.
+"""The messages of a request, read and written.
 
-Messages that come to the same role are one turn, and a turn is one message: results first (AN-08), calls last where text
-followed them (AN-29), everything else in its order. Text that is blank is left out, and so is a message with nothing left in
-it (AN-04, AN-05); an answer at the very end loses its trailing blanks (AN-06). A turn of one plain text is written as a string.
-Turns that become neighbours because the one between came to nothing are one message, as they are for the API (AN-02).
+Adjacent messages of one role are one turn: results first (AN-08), calls last if text followed them (AN-29), everything else in
+order. Blank text is dropped, and so are messages that become empty (AN-04, AN-05); a final answer loses trailing whitespace
+(AN-06). A turn of one plain text is written as a string.
 
-System messages that lead are the system prompt. A later one stays where it is if the model takes that and the place is legal;
-else it slides behind the user's turn, or becomes a note in a user's turn, and says so (AN-03). The place is legal behind a
-user's turn and before the model's, and whether that one comes to anything is only known when it ends: until then the message
-waits.
+Leading system messages are the system prompt. A later one keeps its position if the model accepts that and it stands between a
+user turn and an assistant turn; otherwise it moves after the user turn or becomes a note in it, with a loss (AN-03). Whether the
+assistant turn has any content is known only at its end: until then the message is pending.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Literal
 
-from msgspec import Struct
+import msgspec
+from msgspec import Struct, structs
 
-from antiphon.parts import Native, Text, ToolCallRequest, ToolCallResult
-from antiphon.wire.anthropic.block_writer import BlockWriter, path_of, plain
-from antiphon.wire.anthropic.blocks import kind_of
-from antiphon.wire.anthropic.native import FORMAT, is_own
-from antiphon.wire.anthropic.target import Target
+from antiphon.parts import Native, NativeExtras, Part, Text, Thinking, ToolCallRequest, ToolCallResult
+from antiphon.wire.anthropic.block_rules import block_type
+from antiphon.wire.anthropic.content import (
+    FAILED,
+    SUCCESS,
+    ContentWriter,
+    collapse_text,
+    part_path,
+    read_block,
+)
+from antiphon.wire.anthropic.parameters import Capabilities
+from antiphon.wire.codec.typed_reader import ANY_TEXT, TextBlock, call_with_id, result_with_id
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.request import Message
+from antiphon.wire.vendors.anthropic import FORMAT, is_same_format, origin_marker, unread_fields
 
-CONTINUE = "(continue)"
-NOTE = "[system note] "
+CONTINUE_TEXT = "(continue)"
+SYSTEM_NOTE_PREFIX = "[system note] "
 
 _SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
 
 
-class MessagesWriter:
-    """Messages in, `messages` and `system` of a body out."""
+_ROLES = ("user", "assistant", "system")
+_MESSAGE_FIELDS = frozenset({"role", "content"})
+_ANY_TEXT_MESSAGES = {role: Message(role, ANY_TEXT) for role in ("user", "assistant")}
+_ANY_THINKING = Thinking("")
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
 
-    def __init__(self, target: Target, writer: BlockWriter, losses: list[Loss]) -> None:
+
+class _TypedThinking(Struct, forbid_unknown_fields=True, gc=False, tag_field="type", tag="thinking"):
+    thinking: str
+    signature: str = ""
+
+
+class _TypedCall(Struct, forbid_unknown_fields=True, gc=False, tag_field="type", tag="tool_use"):
+    id: str
+    name: str
+    input: msgspec.Raw
+    cache_control: Any = None
+
+
+class _TypedResult(Struct, forbid_unknown_fields=True, gc=False, tag_field="type", tag="tool_result"):
+    tool_use_id: str
+    content: str | list[TextBlock] | None = None
+    is_error: bool | None = None
+    cache_control: Any = None
+
+
+class TypedMessage(Struct, forbid_unknown_fields=True, gc=False):
+    """A message of text, thinking, calls and text results, each with or without a cache breakpoint."""
+
+    role: Literal["user", "assistant"]
+    content: str | list[TextBlock | _TypedThinking | _TypedCall | _TypedResult]
+
+
+class MessageListReader:
+    """Reads the messages of one request in order."""
+
+    def __init__(self, _unread: dict[str, Any]) -> None:
+        self.messages: list[Message] = []
+        self._tool_names: dict[str, str] = {}  # by call id
+
+    def add_generic(self, message: Any) -> None:
+        """Add a message of plain JSON values."""
+        content: Any = message.get("content") if type(message) is dict else None
+        role: Any = message.get("role") if type(message) is dict else None
+        if role not in _ROLES or type(content) not in (str, list):
+            self.messages.append(Message("unknown", (Native(FORMAT, message),)))
+            return
+        parts = (Text(content),) if type(content) is str else tuple(map(self._read_block, content))
+        extras = unread_fields(message, _MESSAGE_FIELDS)
+        self.messages.append(Message(role, parts, None, extras or (origin_marker() if role == "system" else None)))
+
+    def _read_block(self, block: Any) -> Part:
+        part = read_block(block)
+        if type(part) is ToolCallRequest:
+            self._tool_names[part.tool_call_id] = part.tool_name
+        elif type(part) is ToolCallResult and part.tool_call_id in self._tool_names:
+            return structs.replace(part, tool_name=self._tool_names[part.tool_call_id])
+        return part
+
+    def add_typed(self, messages: Iterable[TypedMessage]) -> bool:
+        """Add typed messages; False as soon as one must be read generically, which is then not added."""
+        return all(map(self._add_typed, messages))
+
+    def finish(self) -> tuple[Message, ...]:
+        return tuple(self.messages)
+
+    def _add_typed(self, message: TypedMessage) -> bool:
+        content = message.content
+        if isinstance(content, str):
+            self.messages.append(Message(message.role, (Text(content),)))
+            return True
+        names = self._tool_names
+        parts: list[Part] = []
+        for block in content:
+            if type(block) is _TypedResult:
+                value = block.content
+                if isinstance(value, str):
+                    texts: tuple[Text, ...] = (Text(value),)
+                else:
+                    texts = tuple([Text(text.text, native=_cache_extras(text.cache_control)) for text in value or ()])
+                call_id, native = block.tool_use_id, _cache_extras(block.cache_control)
+                status = FAILED if block.is_error else SUCCESS
+                parts.append(ToolCallResult(names.get(call_id, ""), call_id, status, texts, native=native))
+            elif type(block) is _TypedCall:
+                arguments = _decode(block.input)
+                if type(arguments) is not dict:
+                    return False
+                name, call_id = block.name, block.id
+                names[call_id] = name
+                native = _cache_extras(block.cache_control)
+                parts.append(ToolCallRequest(name, call_id, _encode(arguments).decode(), native=native))
+            elif type(block) is TextBlock:
+                parts.append(Text(block.text, native=_cache_extras(block.cache_control)))
+            elif type(block) is _TypedThinking:
+                signature = {FORMAT: {"signature": block.signature}} if block.signature else None
+                parts.append(Thinking(block.thinking, native=signature))
+        self.messages.append(Message(message.role, tuple(parts)))
+        return True
+
+
+def _cache_extras(cache_control: Any) -> NativeExtras | None:
+    return None if cache_control is None else {FORMAT: {"cache_control": cache_control}}
+
+
+def scan_message(message: TypedMessage) -> Message:
+    """A message with the ids of its calls and results only."""
+    content = message.content
+    return (
+        _ANY_TEXT_MESSAGES[message.role]
+        if isinstance(content, str)
+        else Message(message.role, tuple(map(_scan_block, content)))
+    )
+
+
+def _scan_block(block: TextBlock | _TypedThinking | _TypedCall | _TypedResult) -> Part:
+    if type(block) is _TypedCall:
+        return call_with_id(block.id)
+    if type(block) is _TypedResult:
+        return result_with_id(block.tool_use_id)
+    return ANY_TEXT[0] if type(block) is TextBlock else _ANY_THINKING
+
+
+class MessageListWriter:
+    """Writes `messages` and `system` of a body."""
+
+    def __init__(self, capabilities: Capabilities, writer: ContentWriter, losses: list[Loss]) -> None:
         self.messages: list[Any] = []
         self.system: list[Any] = []
-        self._target = target
+        self._capabilities = capabilities
         self._writer = writer
         self._losses = losses
         self._is_leading = True
-        self._role: str | None = None  # of the turn under way, and the rest of it:
+        self._role: str | None = None  # of the current turn, like the next four
         self._blocks: list[Any] = []
-        self._results = 0  # that lead it
+        self._result_count = 0  # at its start
         self._has_calls = False
-        self._is_unordered = False
-        self._last: dict[str, Any] | None = (
-            None  # the last message, if it is ours and more text may simply follow in it
-        )
-        self._waiting: list[_Waiting] = []  # system messages, until a turn of the model begins
-        self._due: list[_Waiting] = []  # those that stand before the turn under way, if that comes to anything
+        self._needs_sorting = False
+        self._last: dict[str, Any] | None = None  # the last message, if text can be appended to it
+        self._pending: list[_PendingSystemMessage] = []  # system messages until an assistant turn starts
+        self._before_assistant: list[_PendingSystemMessage] = []  # those before the current assistant turn
 
     def write(self, messages: tuple[Message, ...]) -> None:
         writer = self._writer
@@ -58,12 +187,12 @@ class MessagesWriter:
             role = message.role
             if role == "tool":
                 role = "user"
-            if role != self._role or self._waiting:
+            if role != self._role or self._pending:
                 if role != "user" and role != "assistant":
-                    self._add_apart(index, message)
+                    self._add_other_role(index, message)
                     continue
-                if self._waiting or self._due:
-                    self._turn_among_waiting(role)
+                if self._pending or self._before_assistant:
+                    self._start_turn_after_system(role)
                 else:
                     if self._blocks:
                         self._close()
@@ -75,9 +204,9 @@ class MessagesWriter:
             blocks = self._blocks
             for position, part in enumerate(message.parts):
                 if type(part) is ToolCallResult:
-                    if len(blocks) != self._results:
-                        self._is_unordered = True
-                    self._results += 1
+                    if len(blocks) != self._result_count:
+                        self._needs_sorting = True
+                    self._result_count += 1
                     writer.add_result(blocks, part, index, position)
                 elif type(part) is ToolCallRequest:
                     blocks.append(writer.call(part, index, position))
@@ -87,102 +216,106 @@ class MessagesWriter:
                     if text and not text.isspace():
                         blocks.append({"type": "text", "text": text})
                         if self._has_calls:
-                            self._is_unordered = True
+                            self._needs_sorting = True
                 else:
-                    blocks += writer.blocks(part, role, path_of(index, position))
+                    blocks += writer.write(part, role, part_path(index, position))
                     if self._has_calls:
-                        self._is_unordered = True
+                        self._needs_sorting = True
             if extras:
                 self._close(extras, index)
 
-    def finish(self, has_credit: bool) -> None:
-        """End the last turn, and make the end legal (AN-01, AN-06, AN-07). `has_credit`: the last answer may be continued."""
+    def finish(self, can_continue: bool) -> None:
+        """End the last turn as AN-01, AN-06 and AN-07 require. `can_continue`: the last answer may be continued."""
         self._close()
-        self._place(self._due + self._waiting)
+        self._insert_system_messages(self._before_assistant + self._pending)
         if not self.messages:
-            self._losses.append(Loss("messages", "no messages", f"one is needed (AN-01): `{CONTINUE}` was added"))
-            self.messages.append({"role": "user", "content": CONTINUE})
+            self._losses.append(
+                Loss("messages", "no messages", f'at least one message is required; added "{CONTINUE_TEXT}" (AN-01)')
+            )
+            self.messages.append({"role": "user", "content": CONTINUE_TEXT})
         last = self.messages[-1]
         if isinstance(last, dict) and last.get("role") == "assistant":
-            self._finish_answer(last, has_credit)
+            self._finish_assistant_turn(last, can_continue)
 
-    def _finish_answer(self, last: dict[str, Any], has_credit: bool) -> None:
+    def _finish_assistant_turn(self, last: dict[str, Any], can_continue: bool) -> None:
         content = last.get("content")
         if isinstance(content, str):
             self.messages[-1] = {**last, "content": content.rstrip()}
-        elif isinstance(content, list) and content and kind_of(content[-1]) == "text":
+        elif isinstance(content, list) and content and block_type(content[-1]) == "text":
             text = content[-1].get("text")
             if isinstance(text, str) and text[-1:].isspace():
-                reworded = self._writer.reworded(content[-1], text.rstrip())
-                self.messages[-1] = {**last, "content": [*content[:-1], reworded]}
-        is_continued = isinstance(content, list) and any(kind_of(block) in _SERVER_CALLS for block in content)
-        if not self._target.takes_prefill and not is_continued and not has_credit:
-            why = f"this model must not speak last (AN-07): `{CONTINUE}` was added"
-            self._losses.append(Loss("messages", "the answer to be continued", why))
-            self.messages.append({"role": "user", "content": CONTINUE})
+                replaced = self._writer.replace_text(content[-1], text.rstrip())
+                self.messages[-1] = {**last, "content": [*content[:-1], replaced]}
+        is_continued = isinstance(content, list) and any(block_type(block) in _SERVER_CALLS for block in content)
+        if not self._capabilities.accepts_prefill and not is_continued and not can_continue:
+            reason = f'model does not support prefill; added a user message "{CONTINUE_TEXT}" (AN-07)'
+            self._losses.append(Loss("messages", "prefill", reason))
+            self.messages.append({"role": "user", "content": CONTINUE_TEXT})
 
-    def _turn_among_waiting(self, role: str) -> None:
-        """Begin a turn, if one of that role is not under way, while system messages wait for their place."""
+    def _start_turn_after_system(self, role: str) -> None:
+        """Start a turn of another role while system messages are pending."""
         if role == "assistant" or self._role != role:
             self._close()
         if role == "assistant":
-            self._due += self._waiting
-            self._waiting = []
+            self._before_assistant += self._pending
+            self._pending = []
         else:
-            self._slide()
+            self._mark_moved()
         self._role = role
 
-    def _slide(self) -> None:
-        for item in self._due + self._waiting:
-            item.is_slid = True
+    def _mark_moved(self) -> None:
+        for item in self._before_assistant + self._pending:
+            item.is_moved = True
 
     def _close(self, extras: dict[str, Any] | None = None, index: int = 0) -> None:
-        """End the turn under way; `extras` are what message `index`, which stands alone, says beside its parts."""
+        """End the current turn; `extras` are those of message `index`, which is then not merged."""
         role, blocks = self._role, self._blocks
         self._role = None
         if not blocks:
             if extras:
-                self._lose_extras(extras, index)
+                self._report_extras(extras, index)
             return
         self._blocks = []
-        if self._due and role == "assistant":
-            due, self._due = self._due, []
-            self._place(due)
+        if self._before_assistant and role == "assistant":
+            due, self._before_assistant = self._before_assistant, []
+            self._insert_system_messages(due)
         if extras is None and self.messages:
             last = self.messages[-1]
             if type(last) is dict and last.get("role") == role and len(last) == 2:
-                if last is self._last and not self._results and not self._has_calls:
-                    _extend(last, blocks)
+                if last is self._last and not self._result_count and not self._has_calls:
+                    _append_blocks(last, blocks)
                     return
-                blocks = self._with_last(last, blocks)
-        if self._is_unordered:
-            blocks = _ordered(blocks, role)
-            self._is_unordered = False
+                blocks = self._merge_with_previous(last, blocks)
+        if self._needs_sorting:
+            blocks = _sort_blocks(blocks, role)
+            self._needs_sorting = False
         has_calls = self._has_calls
-        self._results = 0
+        self._result_count = 0
         self._has_calls = False
         is_text = len(blocks) == 1 and type(blocks[0]) is dict
-        message = {"role": role, "content": plain(blocks) if is_text else blocks}
+        message = {"role": role, "content": collapse_text(blocks) if is_text else blocks}
         if extras:
             message.update(extras)
         self.messages.append(message)
         self._last = None if extras or has_calls else message
 
-    def _with_last(self, last: dict[str, Any], blocks: list[Any]) -> list[Any]:
-        """The blocks of a turn behind those of the last message, of the same role: the turn between came to nothing."""
+    def _merge_with_previous(self, last: dict[str, Any], blocks: list[Any]) -> list[Any]:
+        """The blocks of a turn after those of the last message of the same role: the turn between them was empty."""
         content = last.get("content")
-        before = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        if not isinstance(before, list):
+        previous_blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        if not isinstance(previous_blocks, list):
             return blocks
         self.messages.pop()
-        self._is_unordered = True
-        return before + blocks
+        self._needs_sorting = True
+        return previous_blocks + blocks
 
     def _message_extras(self, index: int, message: Message) -> dict[str, Any] | None:
-        """What a message says beside its parts. One that says something stands alone."""
+        """The extras of a message; a message with extras is not merged."""
         path = f"messages[{index}]"
         if message.name is not None:
-            self._losses.append(Loss(f"{path}.name", "name", "messages have no names here (AN-02)"))
+            self._losses.append(
+                Loss(f"{path}.name", "name", "Anthropic does not support names of participants; dropped (AN-02)")
+            )
         native = message.native
         if not native:
             return None
@@ -194,77 +327,77 @@ class MessagesWriter:
             self._role = role
         return extras
 
-    def _lose_extras(self, extras: dict[str, Any], index: int) -> None:
-        why = "the message it is on has no place of its own here"
-        self._losses.extend(Loss(f"messages[{index}].{name}", name, why) for name in extras)
+    def _report_extras(self, extras: dict[str, Any], index: int) -> None:
+        reason = "its message was merged or dropped, and the field with it"
+        self._losses.extend(Loss(f"messages[{index}].{name}", name, reason) for name in extras)
 
-    def _add_apart(self, index: int, message: Message) -> None:
-        """A message that belongs to no turn."""
+    def _add_other_role(self, index: int, message: Message) -> None:
+        """A message of another role than user and assistant."""
         if message.role in ("system", "developer"):
             self._add_system(index, message)
             return
         self._is_leading = False
-        self._slide()
+        self._mark_moved()
         for position, part in enumerate(message.parts):
             if type(part) is Native and part.origin == FORMAT:
                 self._close()
                 self.messages.append(part.data)
             else:
-                why = f"there is no role {message.role!r} here (AN-02)"
-                self._losses.append(Loss(path_of(index, position), type(part).__name__.lower(), why))
+                reason = f'unknown role "{message.role}"; dropped (AN-02)'
+                self._losses.append(Loss(part_path(index, position), type(part).__name__.lower(), reason))
 
     def _add_system(self, index: int, message: Message) -> None:
         if self._is_leading:
             self.system += self._writer.system_blocks(message.parts, index)
-            self._lose_extras(self._message_extras(index, message) or {}, index)
-        elif self._target.takes_system_role(is_own(message.native)):
-            self._waiting.append(_Waiting(index, message))
+            self._report_extras(self._message_extras(index, message) or {}, index)
+        elif self._capabilities.accepts_system_role(is_same_format(message.native)):
+            self._pending.append(_PendingSystemMessage(index, message))
         else:
             if self._role != "user":
                 self._close()
                 self._role = "user"
-            self._blocks += self._note(index, message)
+            self._blocks += self._as_user_note(index, message)
 
-    def _place(self, waiting: list[_Waiting]) -> None:
-        """System messages that have waited: here, behind the messages written so far."""
+    def _insert_system_messages(self, waiting: list[_PendingSystemMessage]) -> None:
+        """Insert pending system messages after the messages written so far."""
         for item in waiting:
-            if self.messages and _may_precede_system(self.messages[-1]):
-                self._place_system(item)
+            if self.messages and _can_precede_system(self.messages[-1]):
+                self._insert_system_message(item)
             else:
-                blocks = self._note(item.index, item.message)
+                blocks = self._as_user_note(item.index, item.message)
                 if blocks:
-                    self.messages.append({"role": "user", "content": plain(blocks)})
+                    self.messages.append({"role": "user", "content": collapse_text(blocks)})
 
-    def _place_system(self, item: _Waiting) -> None:
+    def _insert_system_message(self, item: _PendingSystemMessage) -> None:
         blocks = self._writer.system_blocks(item.message.parts, item.index)
         extras = self._message_extras(item.index, item.message) or {}
         if not blocks:
-            self._lose_extras(extras, item.index)
+            self._report_extras(extras, item.index)
             return
-        if item.is_slid:
-            why = "a system message stands between the user's turn and the model's: it was moved there (AN-03)"
-            self._losses.append(Loss(f"messages[{item.index}]", "place", why))
-        self.messages.append({"role": "system", "content": plain(blocks), **extras})
+        if item.is_moved:
+            reason = "a system message must stand between a user turn and an assistant turn; moved (AN-03)"
+            self._losses.append(Loss(f"messages[{item.index}]", "position", reason))
+        self.messages.append({"role": "system", "content": collapse_text(blocks), **extras})
 
-    def _note(self, index: int, message: Message) -> list[Any]:
-        """A system message as a note in a user's turn."""
-        self._lose_extras(self._message_extras(index, message) or {}, index)
+    def _as_user_note(self, index: int, message: Message) -> list[Any]:
+        """A system message as a note in a user turn."""
+        self._report_extras(self._message_extras(index, message) or {}, index)
         blocks: list[Any] = []
         for block in self._writer.system_blocks(message.parts, index):
-            if kind_of(block) == "text" and isinstance(block.get("text"), str):
+            if block_type(block) == "text" and isinstance(block.get("text"), str):
                 blocks.append(block)
             else:
-                why = "only a system message can hold it (AN-03)"
-                self._losses.append(Loss(f"messages[{index}]", kind_of(block) or "block", why))
+                reason = "only allowed in a system message; dropped (AN-03)"
+                self._losses.append(Loss(f"messages[{index}]", block_type(block) or "block", reason))
         if blocks:
-            why = "no system message may stand here, or none on this model (AN-03): it became a note of the user"
-            self._losses.append(Loss(f"messages[{index}]", "system role", why))
-            blocks[0] = self._writer.reworded(blocks[0], NOTE + blocks[0]["text"])
+            reason = "system message not allowed here, or not by this model; sent as a user note (AN-03)"
+            self._losses.append(Loss(f"messages[{index}]", "system role", reason))
+            blocks[0] = self._writer.replace_text(blocks[0], SYSTEM_NOTE_PREFIX + blocks[0]["text"])
         return blocks
 
 
-def _extend(message: dict[str, Any], blocks: list[Any]) -> None:
-    """Add blocks to a message of ours, in place: a thousand turns that came to nothing must not copy it each time."""
+def _append_blocks(message: dict[str, Any], blocks: list[Any]) -> None:
+    """Append blocks in place: a copy per dropped turn would be quadratic."""
     content = message["content"]
     if isinstance(content, str):
         message["content"] = [{"type": "text", "text": content}, *blocks]
@@ -272,28 +405,28 @@ def _extend(message: dict[str, Any], blocks: list[Any]) -> None:
         content += blocks
 
 
-class _Waiting(Struct):
-    """A system message that waits for its place; `is_slid` once something was said after it."""
+class _PendingSystemMessage(Struct):
+    """A system message whose position is not decided; `is_moved` if other messages followed it."""
 
     index: int
     message: Message
-    is_slid: bool = False
+    is_moved: bool = False
 
 
-def _ordered(blocks: list[Any], role: str | None) -> list[Any]:
-    """Results lead a user's turn; calls end an answer if text came behind one. Sorting keeps the order otherwise."""
-    kinds = [kind_of(block) for block in blocks]
+def _sort_blocks(blocks: list[Any], role: str | None) -> list[Any]:
+    """Results first in a user turn; calls last in an assistant turn with text after a call. The sort is stable."""
+    kinds = [block_type(block) for block in blocks]
     if role == "user":
-        return sorted(blocks, key=lambda block: kind_of(block) != "tool_result")
+        return sorted(blocks, key=lambda block: block_type(block) != "tool_result")
     if "tool_use" in kinds and "text" in kinds[kinds.index("tool_use") :]:
-        return sorted(blocks, key=lambda block: kind_of(block) == "tool_use")
+        return sorted(blocks, key=lambda block: block_type(block) == "tool_use")
     return blocks
 
 
-def _may_precede_system(message: Any) -> bool:
+def _can_precede_system(message: Any) -> bool:
     role = message.get("role") if isinstance(message, dict) else None
     if role != "assistant":
         return role in ("user", "system")
     content = message.get("content")
-    last = kind_of(content[-1]) if isinstance(content, list) and content else ""
+    last = block_type(content[-1]) if isinstance(content, list) and content else ""
     return last in _SERVER_CALLS or last.endswith("_tool_result")

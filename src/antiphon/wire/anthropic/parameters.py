@@ -1,318 +1,478 @@
-"""The parameters of a Messages request: everything beside the messages themselves.
+"""Parameters of a request, what each model accepts of them, and cache breakpoints.
 
-Each check takes the `Request` under way and appends to what it found; `PARAMETER_CHECKS` is the order they run in. The checks
-are independent of each other but for what `Request` carries: the model's generation, the cache marks in the order the provider
-counts them, and whether a document asks for citations.
+Reasoning that was read here has an origin marker and is written in the same way: a budget is `enabled`, plain yes `adaptive`,
+plain no `disabled`, and an effort alone stays alone. Reasoning of other formats says only how much: it becomes adaptive thinking
+with an effort on models known to accept that, and a budget on all others. One table converts efforts and budgets; where a model
+rejects one (AN-19, AN-32), the other is used.
+
+`Capabilities` come from the model name and the API version; nothing is assumed against an unknown name. The provider counts
+cache breakpoints in the order tools, system, messages, and accepts four: the last ones reach furthest, so those are kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
-from msgspec import Struct
+from msgspec import structs
 
-from antiphon.wire.anthropic.blocks import (
-    LIST,
-    OBJECT,
-    REQUIRED,
-    SHAPE,
-    STRING,
-    check_block,
-    check_tool,
-    extras,
-    located,
-    shown,
+from antiphon.wire.anthropic.block_rules import block_type
+from antiphon.wire.anthropic.schema import as_output_schema
+from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.request import BUDGETS, ModelRequest, OutputFormat, Reasoning
+from antiphon.wire.rules import name_set
+from antiphon.wire.vendors.anthropic import FORMAT, is_same_format, origin_marker
+
+VERSION = "2023-06-01"
+VERSION_2026_10 = "2026-10-21"
+
+_MAX_NAME_LENGTH = 256
+"""No model has a longer name; the rest is ignored and not kept in a cache."""
+_MODEL = re.compile(
+    r"claude-(?:([a-z]+)-(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)|(\d)(?:[-.](\d))?(?!\d))"  # claude-opus-4-8, claude-3-5-haiku
 )
-from antiphon.wire.anthropic.target import Target
-from antiphon.wire.json_schema import count_optional_and_unions, walk
-from antiphon.wire.rules import Violation, name_set
+THINKING_FAMILIES = ("opus", "sonnet", "fable", "mythos")
+ALWAYS_THINKING = ("fable", "mythos")
+
+
+class Capabilities:
+    """What a model and an API version accept."""
+
+    def __init__(self, model: str, version: str, is_on_bedrock: bool) -> None:
+        match = _MODEL.search(model)
+        family, major, minor, old_major, old_minor = match.groups() if match else ("", 0, 0, 0, 0)
+        self._family = family or ""
+        self._version = (int(major or old_major), int(minor or old_minor or 0))
+        self._is_known = is_known = match is not None
+        self.is_on_bedrock = is_on_bedrock
+        self.is_version_2026_10 = version.startswith("20") and version >= VERSION_2026_10
+        # The conversation may end with an assistant message (AN-07).
+        self.accepts_prefill = not self.is_at_least(4, 6)
+        # Adaptive thinking (AN-19).
+        self.accepts_adaptive = not is_known or self.is_at_least(4, 6)
+        # Thinking with a budget in tokens, and turned off (AN-19).
+        self.accepts_budget = not self.is_at_least(4, 7, THINKING_FAMILIES)
+        self.can_disable_thinking = not (
+            self.is_at_least(5, 0, ALWAYS_THINKING) or self.is_at_least(5, 5, THINKING_FAMILIES)
+        )
+        # An effort is known to be accepted, and it may be `xhigh` (AN-32).
+        self.accepts_effort = self.is_at_least(4, 6)
+        self.accepts_xhigh = not is_known or self.is_at_least(4, 7)
+        # tool_choice may force a call (AN-17).
+        self.accepts_forced_choice = not (
+            self.is_at_least(5, 1, ALWAYS_THINKING) or self.is_at_least(5, 5, THINKING_FAMILIES)
+        )
+        # temperature, top_p and top_k are accepted (AN-21).
+        self.accepts_sampling = not self.is_at_least(4, 7)
+
+    def is_at_least(self, major: int, minor: int, families: tuple[str, ...] = ()) -> bool:
+        """Whether the model is known, of one of these families, and of this version or later."""
+        return self._is_known and self._version >= (major, minor) and (not families or self._family in families)
+
+    def accepts_system_role(self, is_native: bool) -> bool:
+        """Whether system messages may be among the others (AN-03); for unknown models only if an Anthropic body had it."""
+        return self.is_at_least(4, 8) if self._is_known else is_native
+
+
+_cached = lru_cache(maxsize=256)(Capabilities)
+
+
+def capabilities_for(model: Any, version: str, host: Any) -> Capabilities:
+    """The capabilities for a request; `host` is the `anthropic_version` in the body, which other hosts require."""
+    is_on_bedrock = isinstance(host, str) and host.startswith("bedrock-")
+    name = model[:_MAX_NAME_LENGTH] if isinstance(model, str) else ""
+    return _cached(name, version[:_MAX_NAME_LENGTH], is_on_bedrock)
+
+
+MIN_BUDGET = 1024
+DEFAULT_MAX_TOKENS = 4096
+
+_DISPLAYS = {"omitted": "omitted", "summarized": "summarized"}
+_DISPLAY_FOR = _DISPLAYS | {"auto": "summarized", "concise": "summarized", "detailed": "summarized", "none": "omitted"}
+
+
+def read_thinking(thinking: Any) -> Reasoning | None:
+    """The reasoning settings in `thinking`; None if they are unknown."""
+    match thinking:
+        case {"type": "enabled", "budget_tokens": int(budget), **rest} if budget > 0 and type(budget) is int:
+            return _read_display(Reasoning(budget_tokens=budget, enabled=True, native=origin_marker()), rest)
+        case {"type": "adaptive", **rest}:
+            return _read_display(Reasoning(enabled=True, native=origin_marker()), rest)
+        case {"type": "disabled", **rest} if not rest:
+            return Reasoning(enabled=False, native=origin_marker())
+    return None
+
+
+def _read_display(reasoning: Reasoning, other: dict[Any, Any]) -> Reasoning | None:
+    display = other.get("display")
+    if other.keys() - {"display"} or (display is not None and (type(display) is not str or display not in _DISPLAYS)):
+        return None
+    return Reasoning(reasoning.effort, reasoning.budget_tokens, True, display, reasoning.native)
+
+
+def write_reasoning(
+    reasoning: Reasoning, capabilities: Capabilities, losses: list[Loss]
+) -> tuple[dict[str, Any] | None, str | None]:
+    """The values of `thinking` and of `output_config.effort`."""
+    lose_native(losses, "reasoning", reasoning.native, "anthropic")
+    effort = _read_effort(reasoning, losses)
+    if effort == "none" or reasoning.enabled is False or reasoning.budget_tokens == 0:
+        stated_effort = effort if effort != "none" and is_same_format(reasoning.native) else None
+        _write_display(reasoning, None, losses)
+        return _disable(capabilities, losses), _supported_effort(stated_effort, capabilities, losses)
+    thinking: dict[str, Any] | None = None
+    if is_same_format(reasoning.native):
+        if reasoning.enabled:
+            thinking, effort = _enable(reasoning, effort, capabilities, losses)
+    elif capabilities.accepts_effort and reasoning.budget_tokens is None and (effort or reasoning.enabled):
+        thinking = {"type": "adaptive"}
+    elif effort or reasoning.enabled or reasoning.budget_tokens is not None:
+        budget = _write_budget(reasoning.budget_tokens, effort, losses)
+        thinking, effort = _with_budget(budget, effort, capabilities)
+    _write_display(reasoning, thinking, losses)
+    return thinking, _supported_effort(effort, capabilities, losses)
+
+
+def _read_effort(reasoning: Reasoning, losses: list[Loss]) -> str | None:
+    effort = reasoning.effort
+    if effort is None or effort in BUDGETS:
+        return "low" if effort == "minimal" and reasoning.budget_tokens is None else effort
+    losses.append(Loss("reasoning.effort", "effort", f'unknown effort "{effort}"; dropped (AN-32)'))
+    return None
+
+
+def _disable(capabilities: Capabilities, losses: list[Loss]) -> dict[str, Any] | None:
+    if capabilities.can_disable_thinking:
+        return {"type": "disabled"}
+    losses.append(Loss("reasoning", "no thinking", "thinking cannot be turned off for this model; dropped (AN-19)"))
+    return None
+
+
+def _enable(
+    reasoning: Reasoning, effort: str | None, capabilities: Capabilities, losses: list[Loss]
+) -> tuple[dict[str, Any], str | None]:
+    """Thinking as this format stated it, or the nearest that the model accepts."""
+    if reasoning.budget_tokens is None:
+        if capabilities.accepts_adaptive:
+            return {"type": "adaptive"}, effort
+        losses.append(Loss("reasoning", "adaptive thinking", "model requires a thinking budget; sent one (AN-19)"))
+        return {"type": "enabled", "budget_tokens": _write_budget(None, effort, losses)}, effort
+    budget = _write_budget(reasoning.budget_tokens, effort, losses)
+    thinking, nearest_effort = _with_budget(budget, effort, capabilities)
+    return thinking, effort or nearest_effort
+
+
+def _write_budget(budget: int | None, effort: str | None, losses: list[Loss]) -> int:
+    if budget is None or budget == -1:  # dynamic, in Gemini
+        return max(BUDGETS[effort or "medium"], MIN_BUDGET)
+    if budget < MIN_BUDGET:
+        losses.append(
+            Loss("reasoning.budget_tokens", str(budget), f"below the minimum {MIN_BUDGET}; sent {MIN_BUDGET} (AN-19)")
+        )
+        return MIN_BUDGET
+    return budget
+
+
+def _with_budget(budget: int, effort: str | None, capabilities: Capabilities) -> tuple[dict[str, Any], str | None]:
+    """Thinking with a budget, or the nearest effort if the model accepts no budget."""
+    if capabilities.accepts_budget:
+        return {"type": "enabled", "budget_tokens": budget}, None
+    nearest_effort = [name for name in EFFORTS if BUDGETS[name] <= budget][-1]
+    return {"type": "adaptive"}, effort or nearest_effort
+
+
+def _write_display(reasoning: Reasoning, thinking: dict[str, Any] | None, losses: list[Loss]) -> None:
+    if reasoning.shown is None:
+        return
+    display = _DISPLAY_FOR.get(reasoning.shown)
+    if thinking is not None and display is not None:
+        thinking["display"] = display
+    else:
+        reason = f'display "{reasoning.shown}" is not supported, or thinking is off; dropped'
+        losses.append(Loss("reasoning.shown", "shown", reason))
+
+
+def _supported_effort(effort: str | None, capabilities: Capabilities, losses: list[Loss]) -> str | None:
+    if effort == "xhigh" and not capabilities.accepts_xhigh:
+        losses.append(Loss("reasoning.effort", "xhigh", 'model does not support effort "xhigh"; sent "high" (AN-32)'))
+        return "high"
+    return "low" if effort == "minimal" else effort
+
+
+def allow_thinking(thinking: dict[str, Any], body: dict[str, Any], is_default_limit: bool, losses: list[Loss]) -> bool:
+    """Whether thinking with a budget is valid in this body (AN-19, AN-30); the budget may be lowered."""
+    if thinking["type"] != "enabled":
+        return True
+    reason = ""
+    if body.get("tool_choice", {}).get("type") in ("any", "tool"):
+        reason = "thinking cannot be combined with a forced tool call; dropped (AN-19)"
+    elif _tool_loop_lacks_thinking(body["messages"]):
+        reason = "the current tool loop has no thinking blocks; dropped (AN-30)"
+    elif thinking["budget_tokens"] >= body["max_tokens"] and is_default_limit:
+        body["max_tokens"] = thinking["budget_tokens"] + DEFAULT_MAX_TOKENS
+    elif thinking["budget_tokens"] >= body["max_tokens"] and "tools" not in body:
+        # With tools, interleaved thinking may use more tokens than one answer.
+        if body["max_tokens"] <= MIN_BUDGET:
+            reason = f"max_tokens leaves less than the minimum budget {MIN_BUDGET}; dropped (AN-19)"
+        else:
+            lowered = f"must be less than max_tokens; sent {body['max_tokens'] - 1} (AN-19)"
+            losses.append(Loss("reasoning.budget_tokens", str(thinking["budget_tokens"]), lowered))
+            thinking["budget_tokens"] = body["max_tokens"] - 1
+    if reason:
+        losses.append(Loss("reasoning", "thinking", reason))
+    return not reason
+
+
+def _tool_loop_lacks_thinking(messages: list[Any]) -> bool:
+    """Whether the current tool loop has no thinking blocks (AN-30). Adjacent messages of one role are one turn."""
+    has_calls = has_results = is_users_turn = False
+    for message in reversed(messages):
+        content = message.get("content") if isinstance(message, dict) else None
+        kinds = [block_type(block) for block in content] if isinstance(content, list) else []
+        role = message.get("role") if isinstance(message, dict) else None
+        if role == "user":
+            is_users_turn = True
+            has_results = has_results or "tool_result" in kinds
+        elif role == "assistant":
+            if is_users_turn and not has_results:
+                break
+            if "thinking" in kinds or "redacted_thinking" in kinds:
+                return False
+            is_users_turn = has_results = False
+            has_calls = has_calls or "tool_use" in kinds
+    return has_calls
+
 
 PARAMETERS = name_set(
     "model messages max_tokens system metadata stop_sequences stream temperature top_p top_k tools tool_choice thinking "
     "service_tier container context_management mcp_servers output_config output_format cache_control inference_geo speed "
     "user_profile_id diagnostics fallbacks fallback_credit_token compaction"
 )
-# Hosts that name the model in the URL take the version and the betas in the body (AN-01, errata).
+# Hosts with the model in the URL accept version and betas in the body (AN-01, errata).
 HOST_PARAMETERS = PARAMETERS | {"anthropic_version", "anthropic_beta"}
 SAMPLING = ("temperature", "top_p", "top_k")
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
-UNSUPPORTED_KEYWORDS = name_set(
-    "minimum maximum exclusiveMinimum exclusiveMaximum multipleOf minLength maxLength maxItems uniqueItems "
-    "minProperties maxProperties oneOf patternProperties"
-)
+MAX_USER_LENGTH = 512
+MIN_TOP_P_WITH_THINKING = 0.95
+"""The smallest `top_p` accepted with thinking."""
+
+# Fields without a parameter in this API, each with its default, which is not a loss.
+UNSUPPORTED_FIELDS = {
+    "seed": None,
+    "verbosity": None,
+    "metadata": None,
+    "cache_key": None,
+    "store": None,
+    "presence_penalty": 0,
+    "frequency_penalty": 0,
+    "candidates": 1,
+    "logprobs": False,
+    "top_logprobs": 0,
+}
+SERVICE_TIERS = {"auto": "auto", "standard_only": "standard_only", "default": "standard_only"}
 
 
-class Request(Struct):
-    """A body under check: what was found so far, and what later rules need from earlier parts."""
-
-    body: dict[str, Any]
-    target: Target
-    found: list[Violation] = []
-    cache_marks: list[tuple[str, Any]] = []
-    cites: bool = False
-    first_call: int | None = None
-    first_system: int | None = None
-
-    def error(self, rule: str, path: str, message: str) -> None:
-        self.found.append(Violation(rule, path, message))
-
-    def advise(self, rule: str, path: str, message: str) -> None:
-        self.found.append(Violation(rule, path, message, advisory=True))
-
-    def given(self, name: str, kind: type, rule: str, message: str) -> Any:
-        """The value of a parameter; None if it is absent, or not of its kind, which is reported."""
-        value = self.body.get(name)
-        if value is None or isinstance(value, kind):
-            return value
-        self.error(rule, name, message)
-        return None
-
-    def note_cache_mark(self, path: str, block: Any) -> None:
-        """Keep a block's cache mark for the count over the whole request (AN-18)."""
-        if isinstance(block, dict) and isinstance(block.get("cache_control"), dict):
-            self.cache_marks.append((path, block["cache_control"]))
+def read_parameter(name: str, value: Any, fields: dict[str, Any], extras: dict[str, Any]) -> bool:
+    """Read a parameter that other formats have too; False if it is unknown or malformed."""
+    if name == "stop_sequences" and type(value) is list and all(type(sequence) is str for sequence in value):
+        fields["stop"] = tuple(value)
+    elif name == "service_tier" and value in ("auto", "standard_only"):
+        fields["service_tier"] = value
+    elif name == "thinking" and (reasoning := read_thinking(value)) is not None:
+        effort = fields["reasoning"].effort if "reasoning" in fields else None
+        fields["reasoning"] = structs.replace(reasoning, effort=effort)
+    elif name == "output_format" and "output_format" not in fields and (schema := _format_schema(value)) is not None:
+        # An older beta had the format here; the origin marker records it.
+        fields["output_format"] = OutputFormat("json_schema", schema, native=origin_marker())
+    elif name in ("metadata", "output_config") and type(value) is dict:
+        fields_set = {key: inner for key, inner in value.items() if inner is not None}
+        if name == "output_config":
+            _read_output_config(fields_set, fields)
+        elif type(fields_set.get("user_id")) is str:
+            fields["user"] = fields_set.pop("user_id")
+        if fields_set:
+            extras[name] = fields_set
+    else:
+        return False
+    return True
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _read_output_config(config: dict[str, Any], fields: dict[str, Any]) -> None:
+    """Move effort and format out of `config`."""
+    if config.get("effort") in EFFORTS:
+        reasoning = fields.get("reasoning") or Reasoning(native=origin_marker())
+        fields["reasoning"] = structs.replace(reasoning, effort=config.pop("effort"))
+    schema = _format_schema(config.get("format"))
+    if schema is not None and "output_format" not in fields:
+        del config["format"]
+        fields["output_format"] = OutputFormat("json_schema", schema)
 
 
-def _is_integer(value: Any) -> bool:
-    return _is_number(value) and (isinstance(value, int) or value.is_integer())
+def _format_schema(output_format: Any) -> dict[str, Any] | None:
+    match output_format:
+        case {"type": "json_schema", "schema": dict(schema)} if len(output_format) == 2:
+            return schema
+    return None
 
 
-def _check_names_and_limit(request: Request) -> None:
-    body = request.body
-    request.found.extend(extras("AN-27", body, PARAMETERS if "model" in body else HOST_PARAMETERS))
-    if "model" not in body:
-        request.advise("AN-01", "model", REQUIRED)
-    elif not isinstance(body["model"], str):
-        request.error("AN-01", "model", STRING)
-    if "max_tokens" not in body:
-        request.error("AN-01", "max_tokens", REQUIRED)
-    elif not _is_integer(body["max_tokens"]):
-        request.error("AN-01", "max_tokens", "Input should be a valid integer")
-    elif body["max_tokens"] < 0:
-        request.error("AN-01", "max_tokens", "Input should be greater than or equal to 0")
+PARAMETER_FIELDS: dict[str, tuple[str, tuple[type, ...]]] = {
+    "model": ("model", (str,)),
+    "max_tokens": ("max_output_tokens", (int,)),
+    "stream": ("stream", (bool,)),
+    "temperature": ("temperature", (int, float)),
+    "top_p": ("top_p", (int, float)),
+    "top_k": ("top_k", (int,)),
+}
 
 
-def _check_sampling(request: Request) -> None:
-    body = request.body
-    present = [name for name in SAMPLING if name in body]
-    for name in present:
-        if request.target.is_new:
-            request.error("AN-28", name, "Extra inputs are not permitted")
-        else:
-            _check_sampling_value(request, name, body[name])
-    if "temperature" in present and "top_p" in present and request.target.is_at_least(4, 1):
-        message = "`temperature` and `top_p` cannot both be specified for this model. Please use only one."
-        request.advise("AN-31", "top_p", message)
-
-
-def _check_sampling_value(request: Request, name: str, value: Any) -> None:
-    # -1 for "unset" was accepted in top_p and top_k: the corpus knows better than the rule (AN-21).
-    if not _is_number(value):
-        request.error("AN-21", name, "Input should be a valid number")
-    elif value == -1 and name != "temperature":
-        pass
-    elif name == "top_k" and value < 0:
-        request.error("AN-21", name, "Input should be greater than or equal to 0")
-    elif name != "top_k" and not 0 <= value <= 1:
-        request.error("AN-21", name, "range: 0..1")
-    elif not request.target.takes_sampling and not is_neutral(name, value):
-        request.error("AN-21", name, f"`{name}` is deprecated for this model.")
-
-
-def is_neutral(name: str, value: float) -> bool:
-    """Whether a setting says no more than to say nothing."""
+def is_default_value(name: str, value: float) -> bool:
+    """Whether a value has the same effect as no value."""
     return (name == "temperature" and value == 1) or (name == "top_p" and value >= 0.99)
 
 
-def _check_stop_sequences(request: Request) -> None:
-    for index, sequence in enumerate(request.given("stop_sequences", list, "AN-22", LIST) or ()):
-        if not isinstance(sequence, str):
-            request.error("AN-22", f"stop_sequences.{index}", STRING)
-        elif not sequence or sequence.isspace():
-            request.error("AN-22", f"stop_sequences.{index}", "each stop sequence must contain non-whitespace")
-
-
-def _check_metadata(request: Request) -> None:
-    metadata = request.given("metadata", dict, "AN-23", OBJECT)
-    if metadata is None:
-        return
-    request.found.extend(located("metadata", extras("AN-23", metadata, ("user_id",))))
-    user = metadata.get("user_id")
-    if user is not None and not isinstance(user, str):
-        request.error("AN-23", "metadata.user_id", STRING)
-    elif user is not None and len(user) > 512:
-        request.error("AN-23", "metadata.user_id", "String should have at most 512 characters")
-
-
-def _check_thinking(request: Request) -> None:
-    thinking = request.body.get("thinking")
-    if thinking is None:
-        return
-    kind = thinking.get("type") if isinstance(thinking, dict) else None
-    if kind == "enabled":
-        _check_budget(request, thinking.get("budget_tokens"))
-        _check_enabled_thinking(request)
-    elif kind == "disabled":
-        if not request.target.takes_disabled:
-            request.error("AN-19", "thinking.type", '"thinking.type.disabled" is not supported for this model.')
-    elif kind == "adaptive":
-        if not request.target.takes_adaptive:
-            request.error("AN-19", "thinking.type", "adaptive thinking is not supported on this model")
-    else:
-        request.error("AN-19", "thinking", SHAPE)
-
-
-def _check_budget(request: Request, budget: Any) -> None:
-    path, limit = "thinking.budget_tokens", request.body.get("max_tokens")
-    if not _is_integer(budget):
-        request.error("AN-19", path, "Input should be a valid integer" if budget is not None else REQUIRED)
-    elif budget < 1024:
-        request.error("AN-19", path, "Input should be greater than or equal to 1024")
-    elif not request.body.get("tools") and _is_number(limit) and budget >= limit:
-        # With tools, interleaved thinking may spend more than one answer's tokens.
-        request.error("AN-19", path, "`max_tokens` must be greater than `thinking.budget_tokens`.")
-
-
-def _check_enabled_thinking(request: Request) -> None:
-    body, choice = request.body, request.body.get("tool_choice")
-    if not request.target.takes_budget:
-        request.error("AN-19", "thinking.type", '"thinking.type.enabled" is not supported for this model.')
-    if isinstance(choice, dict) and choice.get("type") in ("any", "tool"):
-        request.error("AN-19", "tool_choice", "Thinking may not be enabled when tool_choice forces tool use.")
-    if body.get("temperature", 1) != 1 and not request.target.is_new:
-        request.error("AN-19", "temperature", "`temperature` may only be set to 1 when thinking is enabled.")
-    if body.get("top_k") not in (None, -1) and not request.target.is_new:
-        request.error("AN-19", "top_k", "`top_k` must be unset when thinking is enabled.")
-
-
-def _check_output(request: Request) -> None:
-    config = request.given("output_config", dict, "AN-32", OBJECT)
+def write_thinking_and_format(
+    request: ModelRequest, body: dict[str, Any], capabilities: Capabilities, citations_enabled: bool, losses: list[Loss]
+) -> None:
+    config: dict[str, Any] = {}
+    if request.reasoning is not None:
+        thinking, effort = write_reasoning(request.reasoning, capabilities, losses)
+        if thinking is not None and allow_thinking(thinking, body, request.max_output_tokens is None, losses):
+            body["thinking"] = thinking
+        if effort is not None:
+            config["effort"] = effort
+    output_format = request.output_format
+    if output_format is not None:
+        written = _write_output_format(output_format, citations_enabled, losses)
+        if written is not None and output_format.native is not None and FORMAT in output_format.native:
+            body["output_format"] = written
+        elif written is not None:
+            config["format"] = written
     if config:
-        request.found.extend(located("output_config", extras("AN-32", config, ("effort", "format", "task_budget"))))
-        effort, path = config.get("effort"), "output_config.effort"
-        if effort is not None and effort not in EFFORTS:
-            request.error("AN-32", path, "Input should be 'low', 'medium', 'high', 'xhigh' or 'max'")
-        elif effort == "xhigh" and not request.target.takes_xhigh:
-            message = "This model does not support effort level 'xhigh'. Supported levels: high, low, max, medium."
-            request.error("AN-32", path, message)
-        _check_format(request, "output_config.format", config.get("format"))
-    _check_format(request, "output_format", request.body.get("output_format"))
+        body["output_config"] = config
 
 
-def _check_format(request: Request, path: str, form: Any) -> None:
-    if form is None:
-        return
-    if not isinstance(form, dict):
-        request.error("AN-32", path, OBJECT)
-        return
-    if form.get("type") != "json_schema":
-        request.error("AN-32", f"{path}.type", "Input should be 'json_schema'" if "type" in form else REQUIRED)
-    if not isinstance(form.get("schema"), dict):
-        request.error("AN-32", f"{path}.schema", OBJECT if "schema" in form else REQUIRED)
-    for _, node in walk(form.get("schema")):
-        for keyword in sorted(UNSUPPORTED_KEYWORDS & node.keys()):
-            message = f"For {shown(node.get('type'))} type, property '{keyword}' is not supported"
-            request.error("AN-32", f"{path}.schema", message)
-
-
-def _check_tools(request: Request) -> None:
-    tools = request.given("tools", list, "AN-16", LIST) or []
-    for index, tool in enumerate(tools):
-        path = f"tools.{index}"
-        request.found.extend(located(path, check_tool(tool)))
-        request.note_cache_mark(path, tool)
-    known = [tool for tool in tools if isinstance(tool, dict)]
-    names = [tool["name"] for tool in known if isinstance(tool.get("name"), str)]
-    if len(set(names)) < len(names):
-        request.error("AN-16", "tools", "Tool names must be unique.")
-    if known and all(tool.get("defer_loading") is True for tool in known):
-        request.error("AN-33", "tools", "All tools have defer_loading set")
-    _check_strict_limits(request, [tool.get("input_schema") for tool in known if tool.get("strict") is True])
-
-
-def _check_strict_limits(request: Request, schemas: list[Any]) -> None:
-    if len(schemas) > 20:
-        message = (
-            f"Too many strict tools ({len(schemas)}). The maximum number of strict tools supported is 20. "
-            "Try reducing the number of tools marked as strict."
+def _write_output_format(
+    output_format: OutputFormat, citations_enabled: bool, losses: list[Loss]
+) -> dict[str, Any] | None:
+    lose_native(losses, "output_format", output_format.native, FORMAT)
+    if output_format.kind == "text":
+        return None
+    reason = "Anthropic accepts only the schema of an output format; dropped"
+    dropped = [name for name in ("name", "description") if getattr(output_format, name) is not None]
+    losses.extend(Loss(f"output_format.{name}", name, reason) for name in dropped)
+    if output_format.strict is False:
+        losses.append(Loss("output_format.strict", "strict", "output formats are always strict; sent as strict"))
+    if output_format.kind == "json_object" or output_format.schema is None:
+        losses.append(
+            Loss(
+                "output_format", output_format.kind, "Anthropic requires a schema for an output format; dropped (AN-32)"
+            )
         )
-        request.error("AN-16", "tools", message)
-    counts = [count_optional_and_unions(schema) for schema in schemas]
-    optional, unions = sum(count[0] for count in counts), sum(count[1] for count in counts)
-    if optional > 24:
-        message = (
-            f"Schemas contains too many optional parameters ({optional}), which would make grammar compilation "
-            "inefficient. Reduce the number of optional parameters in your tool schemas (limit: 24)."
-        )
-        request.error("AN-16", "tools", message)
-    if unions > 16:
-        message = (
-            f"Schemas contains too many parameters with union types ({unions} parameters with type arrays or anyOf). "
-            "This causes exponential compilation cost. Reduce the number of nullable or union-typed parameters "
-            "(limit: 16 parameters with unions)."
-        )
-        request.error("AN-16", "tools", message)
+    elif citations_enabled:
+        losses.append(Loss("output_format", output_format.kind, "cannot be combined with citations; dropped (AN-32)"))
+    else:
+        return {"type": "json_schema", "schema": as_output_schema(output_format.schema, "output_format.schema", losses)}
+    return None
 
 
-def _check_tool_choice(request: Request) -> None:
-    choice = request.body.get("tool_choice")
-    if choice is None:
-        return
-    kind = choice.get("type") if isinstance(choice, dict) else None
-    if kind not in ("auto", "any", "tool", "none"):
-        request.error("AN-17", "tool_choice", SHAPE)
-        return
-    fields = ("type", "name", "disable_parallel_tool_use")
-    request.found.extend(located("tool_choice", extras("AN-17", choice, fields)))
-    if not request.body.get("tools") and not request.body.get("mcp_servers"):
-        request.error("AN-17", "tool_choice", "tool_choice may only be specified while providing tools")
-    elif kind == "tool":
-        _check_chosen_name(request, choice.get("name"))
-    if kind in ("any", "tool"):
-        if request.body.get("max_tokens") == 0:
-            request.error("AN-17", "tool_choice", "tool_choice may not force tool use while max_tokens is 0")
-        if not request.target.takes_forced_choice:
-            request.error("AN-17", "tool_choice.type", f"tool_choice type '{kind}' is not supported on this model")
-
-
-def _check_chosen_name(request: Request, name: Any) -> None:
-    if not isinstance(name, str):
-        request.error("AN-17", "tool_choice.name", REQUIRED if name is None else STRING)
-        return
-    given = request.body.get("tools")
-    tools = given if isinstance(given, list) else []
-    declared = [tool.get("name") if isinstance(tool, dict) else None for tool in tools]
-    # A toolset brings names this body does not show.
-    if declared and None not in declared and name not in declared:
-        request.error("AN-17", "tool_choice.name", f"Tool {shown(name)} not found in provided tools")
-
-
-def _check_system(request: Request) -> None:
-    if isinstance(request.body.get("system"), str):
-        return
-    for index, block in enumerate(request.given("system", list, "AN-26", SHAPE) or ()):
-        path = f"system.{index}"
-        if isinstance(block, dict) and block.get("type") == "text":
-            for fault in located(path, check_block(block, "system")):
-                request.error("AN-26" if fault.rule == "AN-05" else fault.rule, fault.path, fault.message)
-            request.note_cache_mark(path, block)
+def write_sampling(request: ModelRequest, body: dict[str, Any], capabilities: Capabilities, losses: list[Loss]) -> None:
+    thinking_enabled = body.get("thinking", {}).get("type") in ("enabled", "adaptive")
+    for name in SAMPLING:
+        value = getattr(request, name)
+        if value is None:
+            continue
+        is_unset = value == -1 and name != "temperature"
+        is_default = is_unset or is_default_value(name, value)
+        reason = ""
+        if capabilities.is_version_2026_10:
+            reason = "API version 2026-10-21 does not support it; dropped (AN-28)"
+        elif thinking_enabled and not (is_default or (name == "top_p" and value >= MIN_TOP_P_WITH_THINKING)):
+            # The API documents the same limits for adaptive thinking.
+            reason = "cannot be combined with thinking; dropped (AN-19)"
+        elif not (capabilities.accepts_sampling or is_default):
+            reason = "model does not support it; dropped (AN-21)"
+        elif value != value or (name == "top_k" and value < 0 and not is_unset):
+            reason = "out of range; dropped (AN-21)"
+        elif name != "top_k" and not is_unset and not 0 <= value <= 1:
+            body[name] = 0 if value < 0 else 1
+            losses.append(Loss(name, str(value), f"outside the range 0 to 1; sent {body[name]} (AN-21)"))
         else:
-            request.error("AN-26", path, SHAPE)
+            body[name] = value
+        if reason:
+            losses.append(Loss(name, name, reason))
 
 
-PARAMETER_CHECKS: tuple[Callable[[Request], None], ...] = (
-    _check_names_and_limit,
-    _check_sampling,
-    _check_stop_sequences,
-    _check_metadata,
-    _check_thinking,
-    _check_output,
-    _check_tools,
-    _check_tool_choice,
-    _check_system,
-)
+def write_stop_and_user(request: ModelRequest, body: dict[str, Any], losses: list[Loss]) -> None:
+    if request.stop is not None:
+        body["stop_sequences"] = [sequence for sequence in request.stop if sequence and not sequence.isspace()]
+        for index, sequence in enumerate(request.stop):
+            if not sequence or sequence.isspace():
+                losses.append(Loss(f"stop[{index}]", repr(sequence), "blank stop sequence; dropped (AN-22)"))
+    if request.user is not None:
+        body["metadata"] = {"user_id": request.user[:MAX_USER_LENGTH]}
+        if len(request.user) > MAX_USER_LENGTH:
+            losses.append(
+                Loss(
+                    "user", "user", f"limited to {MAX_USER_LENGTH} characters; sent the first {MAX_USER_LENGTH} (AN-23)"
+                )
+            )
+    if request.service_tier is not None:
+        if request.service_tier in SERVICE_TIERS:
+            body["service_tier"] = SERVICE_TIERS[request.service_tier]
+        else:
+            losses.append(
+                Loss("service_tier", "service_tier", f'Anthropic has no service tier "{request.service_tier}"; dropped')
+            )
+
+
+MAX_CACHE_BREAKPOINTS = 4
+
+CacheBreakpoints = list[tuple[dict[str, Any], str]]
+"""Written blocks with `cache_control`, each with the path of its part."""
+
+
+def limit_cache_breakpoints(body: dict[str, Any], cache_breakpoints: CacheBreakpoints, losses: list[Loss]) -> None:
+    """Remove breakpoints beyond the limit, and shorten one-hour ones after five-minute ones."""
+    if len(cache_breakpoints) <= MAX_CACHE_BREAKPOINTS and not any(
+        _is_one_hour(block) for block, _ in cache_breakpoints
+    ):
+        return
+    paths = {id(block): path for block, path in cache_breakpoints}
+    breakpoints = [block for block in _cached_blocks(body) if id(block) in paths]
+    for block in breakpoints[:-MAX_CACHE_BREAKPOINTS]:
+        del block["cache_control"]
+        limit = MAX_CACHE_BREAKPOINTS
+        reason = f"Anthropic accepts at most {limit} cache breakpoints; kept the last {limit} (AN-18)"
+        losses.append(Loss(f"{paths[id(block)]}.cache_control", "cache_control", reason))
+    has_five_minutes = False
+    for block in breakpoints[-MAX_CACHE_BREAKPOINTS:]:
+        if not _is_one_hour(block):
+            has_five_minutes = True
+        elif has_five_minutes:
+            block["cache_control"] = {**block["cache_control"], "ttl": "5m"}
+            reason = "a 1h breakpoint must not follow a 5m one; sent 5m (AN-18)"
+            losses.append(Loss(f"{paths[id(block)]}.cache_control.ttl", "ttl", reason))
+
+
+def _is_one_hour(block: dict[str, Any]) -> bool:
+    cache_control = block["cache_control"]
+    return isinstance(cache_control, dict) and cache_control.get("ttl") == "1h"
+
+
+def _cached_blocks(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield from _cached_in(body.get("tools"))
+    yield from _cached_in(body.get("system"))
+    for message in body["messages"]:
+        if isinstance(message, dict):
+            yield from _cached_in(message.get("content"))
+
+
+def _cached_in(blocks: Any) -> Iterator[dict[str, Any]]:
+    for block in blocks if isinstance(blocks, list) else ():
+        if isinstance(block, dict):
+            if "cache_control" in block:
+                yield block
+            if block.get("type") == "tool_result":
+                yield from _cached_in(block.get("content"))

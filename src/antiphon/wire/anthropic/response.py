@@ -1,14 +1,12 @@
-"""Answers of the Messages API, read and written; its errors are in `errors`.
+"""Responses of the Messages API, read and written.
 
-An answer is text, thinking, calls, and what the provider does by itself, which stays `Native`. Why it stopped is told in
-neutral terms by the calls there are as well as by the provider's word; the word itself is kept where writing the neutral term
-would give another one. Everything else an answer says goes to `native["anthropic"]` and back.
+A response is text, thinking and calls; blocks of the provider's own tools stay `Native`. The neutral stop reason depends on the
+calls present as well as on `stop_reason`, which is kept where writing the neutral one would give another. All other fields are
+in `native["anthropic"]`. From other formats: thinking is shown unsigned, empty text is dropped, and a refusal is text with the
+stop reason `refusal`. Usage: the API counts cached tokens separately; neutral counts include them.
 
-Normalisations: null is absent, a `stop_sequence` always written; a thinking block always has a signature, if only an empty
-one; empty lists of citations are absent; input objects are compact JSON. An id that is not there is made.
-
-From other formats: thinking is shown, unsigned; text that is empty is left out; a refusal is text, and the stop reason says
-what it is.
+Normalised: null is absent, but `stop_sequence` is always written; a thinking block always has a signature, which may be empty;
+empty lists of citations are absent; input objects are compact JSON; a missing id is generated.
 """
 
 from __future__ import annotations
@@ -19,17 +17,64 @@ from antiphon.errors import WireError
 from antiphon.history.ids import new_id
 from antiphon.history.usage import TokenUsage
 from antiphon.parts import Native, OutputPart, Refusal, Text, Thinking, ToolCallRequest
-from antiphon.wire.anthropic.content import IDS, mended_input, plain_input, read_output_block
+from antiphon.wire.anthropic.content import (
+    build_block,
+    input_from_arguments,
+    read_output_block,
+    repair_input,
+    report_unsupported,
+)
 from antiphon.wire.anthropic.errors import read_error
-from antiphon.wire.anthropic.native import FORMAT, extras_of
-from antiphon.wire.anthropic.usage import read_usage, write_usage
+from antiphon.wire.codec.typed_reader import UsageScanner
+from antiphon.wire.format import json_type_name
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.output import ModelOutput, StopReason
 from antiphon.wire.tool_calls import IdMapper
+from antiphon.wire.vendors.anthropic import FORMAT, unread_fields
+
+
+def read_usage(raw: Any) -> TokenUsage | None:
+    """The counts of a usage object; None if it is not an object."""
+    if type(raw) is not dict:
+        return None
+    cached, stored = _count(raw, "cache_read_input_tokens"), _count(raw, "cache_creation_input_tokens")
+    details = raw.get("output_tokens_details")
+    return TokenUsage(
+        prompt_tokens=_count(raw, "input_tokens") + cached + stored,
+        completion_tokens=_count(raw, "output_tokens"),
+        cached_tokens=cached,
+        cache_write_tokens=stored,
+        reasoning_tokens=_count(details, "thinking_tokens") if type(details) is dict else 0,
+        raw=raw,
+        format=FORMAT,
+    )
+
+
+def _count(raw: dict[str, Any], name: str) -> int:
+    value = raw.get(name)
+    return value if type(value) is int else 0
+
+
+def write_usage(usage: TokenUsage | None) -> dict[str, Any]:
+    """A usage object; the original one if it came from Anthropic."""
+    if usage is None:
+        return {"input_tokens": 0, "output_tokens": 0}
+    if usage.format == FORMAT and usage.raw is not None:
+        return usage.raw
+    written: dict[str, Any] = {
+        "input_tokens": max(0, usage.prompt_tokens - usage.cached_tokens - usage.cache_write_tokens),
+        "cache_creation_input_tokens": usage.cache_write_tokens,
+        "cache_read_input_tokens": usage.cached_tokens,
+        "output_tokens": usage.completion_tokens,
+    }
+    if usage.reasoning_tokens:
+        written["output_tokens_details"] = {"thinking_tokens": usage.reasoning_tokens}
+    return written
+
 
 MESSAGE_IDS = IdMapper(r"msg_[a-zA-Z0-9_-]{1,124}", prefix="msg_")
 
-_STOPS: dict[str, StopReason] = {
+STOP_REASONS: dict[str, StopReason] = {
     "end_turn": "end",
     "stop_sequence": "stop_sequence",
     "max_tokens": "length",
@@ -38,7 +83,7 @@ _STOPS: dict[str, StopReason] = {
     "refusal": "refusal",
     "pause_turn": "paused",
 }
-_WORDS: dict[StopReason, str] = {
+STOP_WORDS: dict[StopReason, str] = {
     "end": "end_turn",
     "stop_sequence": "stop_sequence",
     "length": "max_tokens",
@@ -49,19 +94,19 @@ _WORDS: dict[StopReason, str] = {
     "malformed_call": "end_turn",
     "other": "end_turn",
 }
-_INEXACT: tuple[StopReason, ...] = ("content_filter", "malformed_call", "other")
+_APPROXIMATED: tuple[StopReason, ...] = ("content_filter", "malformed_call", "other")
 RESPONSE_FIELDS = frozenset({"type", "role", "content", "id", "model", "stop_reason", "stop_sequence", "usage"})
 
 
 def read_response(body: dict[str, Any]) -> ModelOutput:
-    """An answer in neutral terms."""
+    """The response in neutral terms. Raises `WireError` if `content` is not a list."""
     content = body.get("content")
     if type(content) is not list:
-        said = f": {read_error(body).message}" if body.get("type") == "error" else ""
-        raise WireError(f"content: an answer of {FORMAT} has a list of blocks, not {type(content).__name__}{said}")
+        detail = f": {read_error(body).message}" if body.get("type") == "error" else ""
+        raise WireError(f"content: expected an array, got {json_type_name(content)}{detail}")
     parts = tuple([read_output_block(block) for block in content])
-    extras = (extras_of(body, RESPONSE_FIELDS) or {}).get(FORMAT, {})
-    stop, more = read_stop(body.get("stop_reason"), any(type(part) is ToolCallRequest for part in parts))
+    extras = (unread_fields(body, RESPONSE_FIELDS) or {}).get(FORMAT, {})
+    stop, stop_extras = read_stop_reason(body.get("stop_reason"), any(type(part) is ToolCallRequest for part in parts))
     usage = read_usage(body.get("usage"))
     texts: dict[str, Any] = {}
     for name in ("id", "model", "stop_sequence"):
@@ -69,12 +114,12 @@ def read_response(body: dict[str, Any]) -> ModelOutput:
             texts[name] = body[name]
         elif body.get(name) is not None:
             extras[name] = body[name]
-    for name, usual in (("type", "message"), ("role", "assistant")):
-        if body.get(name) not in (None, usual):
+    for name, expected in (("type", "message"), ("role", "assistant")):
+        if body.get(name) not in (None, expected):
             extras[name] = body[name]
     if usage is None and body.get("usage") is not None:
         extras["usage"] = body["usage"]
-    extras |= more
+    extras |= stop_extras
     return ModelOutput(
         parts=parts,
         stop_reason=stop,
@@ -85,99 +130,80 @@ def read_response(body: dict[str, Any]) -> ModelOutput:
     )
 
 
-def read_stop(word: Any, has_calls: bool) -> tuple[StopReason, dict[str, Any]]:
-    """Why an answer stopped, and the provider's word where it says more."""
-    if word is None:
+def read_stop_reason(stop_word: Any, has_calls: bool) -> tuple[StopReason, dict[str, Any]]:
+    """The stop reason, and the original one as an extra where it is more specific."""
+    if stop_word is None:
         return "", {}
-    stop = _STOPS.get(word, "other") if type(word) is str else "other"
+    stop = STOP_REASONS.get(stop_word, "other") if type(stop_word) is str else "other"
     if stop in ("end", "tool_calls"):
         stop = "tool_calls" if has_calls else "end"
-    return stop, {} if stop != "other" and _WORDS[stop] == word else {"stop_reason": word}
+    return stop, {} if stop != "other" and STOP_WORDS[stop] == stop_word else {"stop_reason": stop_word}
 
 
 def write_response(output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
-    """An answer as clients of the Messages API expect it."""
-    is_native = output.format == FORMAT
+    """A response body."""
+    is_same_format = output.format == FORMAT
     content: list[Any] = []
     for position, part in enumerate(output.parts):
-        if type(part) is Native and part.origin == FORMAT:
+        if isinstance(part, Native) and part.origin == FORMAT:
             content.append(part.data)
-        else:
-            block = _block(part, is_native, f"parts[{position}]", losses)
-            if block is not None:
-                content.append(block)
-    why = "an answer has one candidate here"
-    losses.extend(Loss(f"others[{number}]", "candidate", why) for number in range(len(output.others)))
-    lose_created(output.created, losses)
-    own = own_extras(output.native, losses, "native", FORMAT)
+            continue
+        block = _write_block(part, is_same_format, f"parts[{position}]", losses)
+        if block is not None:
+            content.append(block)
+    reason = "Anthropic returns one candidate; dropped"
+    losses.extend(Loss(f"others[{number}]", "candidate", reason) for number in range(len(output.others)))
+    report_created(output.created, losses)
+    extras = own_extras(output.native, losses, "native", FORMAT)
     has_refusal = any(type(part) is Refusal for part in output.parts)
     return {
-        "id": message_id(output.id, is_native),
+        "id": message_id(output.id, is_same_format),
         "type": "message",
         "role": "assistant",
         "model": output.model,
         "content": content,
-        "stop_reason": write_stop(output.stop_reason, has_refusal, is_native, losses),
+        "stop_reason": write_stop_reason(output.stop_reason, has_refusal, is_same_format, losses),
         "stop_sequence": output.stop_sequence,
         "usage": write_usage(output.usage),
-        **own,
+        **extras,
     }
 
 
-def message_id(given: str, is_native: bool) -> str:
-    """The id of an answer; one of another format stands behind the prefix of this one."""
-    if is_native and given:
-        return given
-    return MESSAGE_IDS.to_wire(f"msg_{given}") if given else f"msg_{new_id()}"
+def message_id(source_id: str, is_same_format: bool) -> str:
+    """The id of a response; ids of other formats get the prefix of this one."""
+    if is_same_format and source_id:
+        return source_id
+    return MESSAGE_IDS.to_wire(f"msg_{source_id}") if source_id else f"msg_{new_id()}"
 
 
-def lose_created(created: int | None, losses: list[Loss]) -> None:
+def report_created(created: int | None, losses: list[Loss]) -> None:
     if created is not None:
-        losses.append(Loss("created", "created", "an answer does not tell its time here"))
+        losses.append(Loss("created", "created", "Anthropic does not report the time; dropped"))
 
 
-def write_stop(stop: StopReason, has_refusal: bool, is_native: bool, losses: list[Loss]) -> str | None:
-    """The word for why an answer stopped."""
-    if not stop and is_native:
+def write_stop_reason(stop: StopReason, has_refusal: bool, is_same_format: bool, losses: list[Loss]) -> str | None:
+    """The `stop_reason` of a response."""
+    if not stop and is_same_format:
         return None
     if has_refusal and stop in ("", "end"):
         return "refusal"
-    if stop in _INEXACT and not is_native:
-        losses.append(Loss("stop_reason", stop, f"the nearest word here is {_WORDS[stop]}"))
-    return _WORDS.get(stop, "end_turn")
+    if stop in _APPROXIMATED and not is_same_format:
+        losses.append(Loss("stop_reason", stop, f'no matching stop_reason; sent "{STOP_WORDS[stop]}"'))
+    return STOP_WORDS.get(stop, "end_turn")
 
 
-def _block(part: OutputPart, is_native: bool, path: str, losses: list[Loss]) -> dict[str, Any] | None:
-    """The block of a part, or None: it was empty, or it is lost."""
-    match part:
-        case Text() | Refusal():
-            if not part.text and not is_native:
-                own_extras(part.native, losses, path, FORMAT)
-                return None
-            return {"type": "text", "text": part.text, **own_extras(part.native, losses, path, FORMAT)}
-        case Thinking():
-            own = own_extras(part.native, losses, path, FORMAT)
-            if not part.text and not own and not is_native:
-                return None
-            return {"type": "thinking", "thinking": part.text, "signature": "", **own}
-        case ToolCallRequest():
-            given = plain_input(part)
-            block = {
-                "type": "tool_use",
-                "id": IDS.to_wire(part.tool_call_id),
-                "name": part.tool_name,
-                "input": mended_input(part, path, losses) if given is None else given,
-            }
-            return {**block, **own_extras(part.native, losses, path, FORMAT)}
-        case Native():
-            losses.append(Loss(path, "block", f"only {part.origin} understands it"))
-        case _:
-            losses.append(Loss(path, type(part).__name__.lower(), "an answer is text, thinking and calls here"))
-    return None
+def _write_block(part: OutputPart, is_same_format: bool, path: str, losses: list[Loss]) -> dict[str, Any] | None:
+    """The block of a part; None if it is empty or dropped."""
+    if not isinstance(part, Text | Refusal | Thinking | ToolCallRequest):
+        report_unsupported(part, path, losses)
+        return None
+    if isinstance(part, ToolCallRequest):
+        value = input_from_arguments(part)
+        value = repair_input(part, path, losses) if value is None else value
+        return {**build_block(part, value), **own_extras(part.native, losses, path, FORMAT)}
+    extras = own_extras(part.native, losses, path, FORMAT)
+    is_shown = part.text or is_same_format or (extras and isinstance(part, Thinking))
+    return {**build_block(part, part.text), **extras} if is_shown else None
 
 
-def scan_usage(data: bytes) -> TokenUsage | None:
-    """The usage alone; None if the response must be read whole."""
-    from antiphon.wire.anthropic.outline import scan_usage as scan
-
-    return scan(data)
+scan_usage = UsageScanner("content", "usage", read_usage).scan

@@ -1,12 +1,11 @@
-"""The rules of Anthropic's Messages API, told before the provider tells them.
+"""The rules of the Messages API, checked before the request is sent.
 
-`check_request` reads a body front to back and returns what it breaks: the parameters by `parameters`, each content block by
-`blocks`, and here the messages and their order. `check_sequence` looks at nothing but the message list, so that a repair can
-ask it alone. Rule ids are those of the rule book; messages are the provider's own words; paths can be followed in the body
-(`messages.3.content.0.tool_use_id`), so the union tags the provider puts into them are left out.
+`check_request` checks the parameters (`parameter_rules`), each content block (`block_rules`), and here the messages and their
+order; `check_sequence` checks only the order. Messages are the provider's own; paths are those of the body
+(`messages.3.content.0.tool_use_id`), without the union tags the provider adds.
 
-What depends on the model is checked only when its name says for certain which generation it is. Nothing here raises: a value
-of the wrong type is a violation, and is not looked into further.
+Rules that depend on the model apply only if its name has a known version. Nothing here raises: a value of the wrong type is a
+violation and is not examined further.
 """
 
 from __future__ import annotations
@@ -15,14 +14,24 @@ from typing import Any
 
 from msgspec import Struct
 
-from antiphon.wire.anthropic.blocks import EXTRA, LIST, OBJECT, REQUIRED, SHAPE, check_block, extras, kind_of, located
-from antiphon.wire.anthropic.parameters import PARAMETER_CHECKS, Request
-from antiphon.wire.anthropic.target import VERSION, target_of
+from antiphon.wire.anthropic.block_rules import (
+    EXTRA_FIELD,
+    LIST,
+    MISSING_FIELD,
+    OBJECT,
+    WRONG_SHAPE,
+    block_type,
+    check_block,
+    unknown_fields,
+    with_prefix,
+)
+from antiphon.wire.anthropic.parameter_rules import PARAMETER_CHECKS, RuleContext
+from antiphon.wire.anthropic.parameters import MAX_CACHE_BREAKPOINTS, VERSION, capabilities_for
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.rules import Violation
 
 MESSAGE_FIELDS = frozenset({"role", "content"})
-# A beta lets a system message set the effort from there on; the body does not show which betas are on.
+# A beta lets a system message set the effort from there on, and betas are in a header.
 SYSTEM_FIELDS = MESSAGE_FIELDS | {"output_config"}
 ROLES = ("user", "assistant", "system")
 SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
@@ -35,107 +44,109 @@ def check_request(body: Any, options: WriteOptions = DEFAULT_OPTIONS, *, advisor
     """The rules of the Messages API that a request body breaks; `options.version` is the `anthropic-version` header."""
     if not isinstance(body, dict):
         return [Violation("AN-01", "", OBJECT)]
-    request = Request(body, target_of(body.get("model"), options.version or VERSION, body.get("anthropic_version")))
+    context = RuleContext(
+        body, capabilities_for(body.get("model"), options.version or VERSION, body.get("anthropic_version"))
+    )
     for check in PARAMETER_CHECKS:
-        check(request)
-    _check_messages(request)
-    _check_cache_marks(request)
-    found = request.found
-    return found if advisories else [violation for violation in found if not violation.advisory]
+        check(context)
+    _check_messages(context)
+    _check_cache_breakpoints(context)
+    violations = context.violations
+    return violations if advisories else [violation for violation in violations if not violation.advisory]
 
 
-def _check_messages(request: Request) -> None:
-    messages = request.body.get("messages")
+def _check_messages(context: RuleContext) -> None:
+    messages = context.body.get("messages")
     if not isinstance(messages, list):
-        request.error("AN-01", "messages", LIST if "messages" in request.body else REQUIRED)
+        context.error("AN-01", "messages", LIST if "messages" in context.body else MISSING_FIELD)
         return
     if not messages:
-        request.error("AN-01", "messages", "at least one message is required")
+        context.error("AN-01", "messages", "at least one message is required")
         return
     if len(messages) > 100_000:
         message = f"List should have at most 100000 items after validation, not {len(messages)}"
-        request.error("AN-01", "messages", message)
+        context.error("AN-01", "messages", message)
     final = len(messages) - 1
     for index, message in enumerate(messages):
-        _check_message(request, index, message, index == final)
-    request.found.extend(check_sequence(messages))
-    _check_ending(request, final, messages[final])
-    _check_thinking_loop(request, messages)
-    _check_whole(request)
+        _check_message(context, index, message, index == final)
+    context.violations.extend(check_sequence(messages))
+    _check_ending(context, final, messages[final])
+    _check_thinking_loop(context, messages)
+    _check_cross_field(context)
 
 
-def _check_message(request: Request, index: int, message: Any, is_final: bool) -> None:
+def _check_message(context: RuleContext, index: int, message: Any, is_final: bool) -> None:
     if not isinstance(message, dict):
-        request.error("AN-02", f"messages.{index}", SHAPE)
+        context.error("AN-02", f"messages.{index}", WRONG_SHAPE)
         return
     if message.keys() != MESSAGE_FIELDS:
         for name in sorted(MESSAGE_FIELDS - message.keys()):
-            request.error("AN-02", f"messages.{index}.{name}", REQUIRED)
+            context.error("AN-02", f"messages.{index}.{name}", MISSING_FIELD)
         known = SYSTEM_FIELDS if message.get("role") == "system" else MESSAGE_FIELDS
-        request.found.extend(located(f"messages.{index}", extras("AN-02", message, known)))
+        context.violations.extend(with_prefix(f"messages.{index}", unknown_fields("AN-02", message, known)))
     role, content = message.get("role"), message.get("content")
     if "role" in message and role not in ROLES:
-        request.error("AN-02", f"messages.{index}.role", "Input should be 'user', 'assistant' or 'system'")
+        context.error("AN-02", f"messages.{index}.role", "Input should be 'user', 'assistant' or 'system'")
         return
-    if role == "system" and request.first_system is None:
-        request.first_system = index
+    if role == "system" and context.first_system is None:
+        context.first_system = index
     if not content and (content == "" or content == []):
         if not (is_final and role == "assistant"):
-            wanted = "all messages must have non-empty content except for the optional final assistant message"
-            request.error("AN-04", f"messages.{index}", wanted)
+            message_text = "all messages must have non-empty content except for the optional final assistant message"
+            context.error("AN-04", f"messages.{index}", message_text)
     elif isinstance(content, str):
         if content.isspace():
-            request.error("AN-05", f"messages.{index}.content", "text content blocks must contain non-whitespace text")
+            context.error("AN-05", f"messages.{index}.content", "text content blocks must contain non-whitespace text")
     elif isinstance(content, list):
-        _check_content(request, index, role or "user", content)
+        _check_content(context, index, role or "user", content)
     elif "content" in message:
-        request.error("AN-02", f"messages.{index}.content", SHAPE)
+        context.error("AN-02", f"messages.{index}.content", WRONG_SHAPE)
 
 
-def _check_content(request: Request, index: int, role: str, content: list[Any]) -> None:
+def _check_content(context: RuleContext, index: int, role: str, content: list[Any]) -> None:
     for position, block in enumerate(content):
-        faults = check_block(block, role)
-        if faults:
-            request.found.extend(located(f"messages.{index}.content.{position}", faults))
+        block_violations = check_block(block, role)
+        if block_violations:
+            context.violations.extend(with_prefix(f"messages.{index}.content.{position}", block_violations))
         if not isinstance(block, dict):
             continue
         kind = block.get("type")
         if "cache_control" in block:
-            request.note_cache_mark(f"messages.{index}.content.{position}", block)
+            context.add_cache_breakpoint(f"messages.{index}.content.{position}", block)
         citations = block.get("citations")
         if isinstance(citations, dict):
-            request.cites = request.cites or citations.get("enabled") is True
-        elif citations and role == "user" and request.target.is_new and kind == "text":
-            request.error("AN-28", f"messages.{index}.content.{position}.citations", EXTRA)
-        if kind == "tool_use" and request.first_call is None:
-            request.first_call = index
+            context.citations_enabled = context.citations_enabled or citations.get("enabled") is True
+        elif citations and role == "user" and context.capabilities.is_version_2026_10 and kind == "text":
+            context.error("AN-28", f"messages.{index}.content.{position}.citations", EXTRA_FIELD)
+        if kind == "tool_use" and context.first_call is None:
+            context.first_call = index
         elif kind == "tool_result" and isinstance(block.get("content"), list):
             for inner, part in enumerate(block["content"]):
                 if isinstance(part, dict) and "cache_control" in part:
-                    request.note_cache_mark(f"messages.{index}.content.{position}.content.{inner}", part)
-        elif kind == "document" and role == "assistant" and request.target.is_new:
+                    context.add_cache_breakpoint(f"messages.{index}.content.{position}.content.{inner}", part)
+        elif kind == "document" and role == "assistant" and context.capabilities.is_version_2026_10:
             message = "`document` blocks are not permitted in `assistant` messages"
-            request.error("AN-28", f"messages.{index}.content.{position}", message)
-        elif kind == "image" and request.target.is_on_bedrock and kind_of(block.get("source")) == "url":
-            request.error("AN-24", f"messages.{index}.content.{position}.source", "URL sources are not supported")
+            context.error("AN-28", f"messages.{index}.content.{position}", message)
+        elif kind == "image" and context.capabilities.is_on_bedrock and block_type(block.get("source")) == "url":
+            context.error("AN-24", f"messages.{index}.content.{position}.source", "URL sources are not supported")
 
 
-def _check_ending(request: Request, final: int, message: Any) -> None:
+def _check_ending(context: RuleContext, final: int, message: Any) -> None:
     if not isinstance(message, dict) or message.get("role") != "assistant":
         return
     content = message.get("content")
     blocks = content if isinstance(content, list) else []
-    last = blocks[-1].get("text") if blocks and kind_of(blocks[-1]) == "text" else content
+    last = blocks[-1].get("text") if blocks and block_type(blocks[-1]) == "text" else content
     if isinstance(last, str) and last[-1:].isspace():
-        request.error("AN-06", f"messages.{final}", "final assistant content cannot end with trailing whitespace")
-    # A turn with a server call may be one that the provider paused in the middle of its own tools (pause_turn).
-    is_paused = any(kind_of(block) in SERVER_CALLS for block in blocks)
-    is_continued = is_paused or request.body.get("fallback_credit_token") is not None
-    if not request.target.takes_prefill and not is_continued:
+        context.error("AN-06", f"messages.{final}", "final assistant content cannot end with trailing whitespace")
+    # A turn with a server call may be one that the provider paused during its own tools (pause_turn).
+    is_paused = any(block_type(block) in SERVER_CALLS for block in blocks)
+    is_continued = is_paused or context.body.get("fallback_credit_token") is not None
+    if not context.capabilities.accepts_prefill and not is_continued:
         prefill = (
             "This model does not support assistant message prefill. The conversation must end with a user message."
         )
-        request.error("AN-07", f"messages.{final}", prefill)
+        context.error("AN-07", f"messages.{final}", prefill)
 
 
 def _role_and_blocks(message: Any) -> tuple[str, list[Any]]:
@@ -147,15 +158,15 @@ def _role_and_blocks(message: Any) -> tuple[str, list[Any]]:
     return role if isinstance(role, str) else "", content if isinstance(content, list) else []
 
 
-def _check_thinking_loop(request: Request, messages: list[Any]) -> None:
-    """A tool loop under way that shows no thinking at all, while thinking is enabled (AN-30)."""
-    thinking = request.body.get("thinking")
+def _check_thinking_loop(context: RuleContext, messages: list[Any]) -> None:
+    """The current tool loop has no thinking blocks although thinking is enabled (AN-30)."""
+    thinking = context.body.get("thinking")
     if not isinstance(thinking, dict) or thinking.get("type") != "enabled":
         return
     last_call: tuple[int, str] | None = None
     for index in range(len(messages) - 1, -1, -1):
         role, blocks = _role_and_blocks(messages[index])
-        kinds = [kind_of(block) for block in blocks]
+        kinds = [block_type(block) for block in blocks]
         if role == "user" and "tool_result" not in kinds:
             break
         if role == "assistant" and any(kind in THINKING for kind in kinds):
@@ -169,79 +180,83 @@ def _check_thinking_loop(request: Request, messages: list[Any]) -> None:
             "`assistant` message must start with a thinking block (preceeding the lastmost set of `tool_use` and "
             "`tool_result` blocks)."
         )
-        request.error("AN-30", f"messages.{index}.content.0.type", message)
+        context.error("AN-30", f"messages.{index}.content.0.type", message)
 
 
-def _check_whole(request: Request) -> None:
-    """What is known only of all messages together: what stands in them, and what does not go with that."""
-    body, system = request.body, request.first_system
+def _check_cross_field(context: RuleContext) -> None:
+    """Rules that combine the messages with parameters."""
+    body, system = context.body, context.first_system
     if system is not None:
-        if not request.target.takes_system_role(is_native=True):
-            request.error("AN-03", f"messages.{system}", "role 'system' is not supported on this model")
-        elif request.target.is_at_least(5, 0, ("sonnet",)):
-            request.advise("AN-03", f"messages.{system}", "role 'system' is accepted but ignored by this model")
-    if request.cites:
+        if not context.capabilities.accepts_system_role(is_native=True):
+            context.error("AN-03", f"messages.{system}", "role 'system' is not supported on this model")
+        elif context.capabilities.is_at_least(5, 0, ("sonnet",)):
+            context.advise("AN-03", f"messages.{system}", "role 'system' is accepted but ignored by this model")
+    if context.citations_enabled:
         message, config = "citations are not supported together with an output format", body.get("output_config")
         if body.get("output_format"):
-            request.error("AN-32", "output_format", message)
+            context.error("AN-32", "output_format", message)
         elif isinstance(config, dict) and config.get("format"):
-            request.error("AN-32", "output_config.format", message)
-    if request.first_call is not None and not body.get("tools") and not body.get("mcp_servers"):
+            context.error("AN-32", "output_config.format", message)
+    if context.first_call is not None and not body.get("tools") and not body.get("mcp_servers"):
         advice = "a history with tool calls is refused by some hosts when no tools are given"
-        request.advise("AN-31", f"messages.{request.first_call}", advice)
+        context.advise("AN-31", f"messages.{context.first_call}", advice)
 
 
-def _check_cache_marks(request: Request) -> None:
-    marks = request.cache_marks
-    if len(marks) > 4:
-        request.error("AN-18", "", f"A maximum of 4 blocks with cache_control may be provided. Found {len(marks)}.")
-    has_short = False
-    for path, mark in marks:
-        if mark.get("ttl") != "1h":
-            has_short = True
-        elif has_short:
+def _check_cache_breakpoints(context: RuleContext) -> None:
+    breakpoints = context.cache_breakpoints
+    if len(breakpoints) > MAX_CACHE_BREAKPOINTS:
+        context.error(
+            "AN-18",
+            "",
+            f"A maximum of {MAX_CACHE_BREAKPOINTS} blocks with cache_control may be provided. Found {len(breakpoints)}.",
+        )
+    has_five_minutes = False
+    for path, cache_control in breakpoints:
+        if cache_control.get("ttl") != "1h":
+            has_five_minutes = True
+        elif has_five_minutes:
             message = (
                 "a ttl='1h' cache_control block must not come after a ttl='5m' cache_control block. "
                 "Note that blocks are processed in the following order: tools, system, messages."
             )
-            request.error("AN-18", f"{path}.cache_control.ttl", message)
+            context.error("AN-18", f"{path}.cache_control.ttl", message)
 
 
 def check_sequence(messages: list[Any]) -> list[Violation]:
     """The rules the order of messages, calls and results breaks (AN-03, AN-08 to AN-10, AN-25, AN-29)."""
-    sequence = _Sequence()
+    sequence = _TurnChecker()
     for index, message in enumerate(messages):
         sequence.read(index, message)
     sequence.end_turn("")
-    return sequence.found
+    return sequence.violations
 
 
-class _Sequence(Struct):
-    """The messages read so far, as turns: the provider merges messages of one role before it looks (AN-02).
+class _TurnChecker(Struct):
+    """The messages so far, as turns: the provider merges messages of one role before it checks (AN-02).
 
     System messages belong to no turn: calls before one may be answered after it.
     """
 
-    found: list[Violation] = []
-    role: str = ""  # of the turn under way
-    previous: str = ""  # of the message before, system included
-    last_kind: str = ""  # of the block before
-    calls: dict[str, int] = {}  # calls of the last assistant turn not answered yet: id, message index
-    answered: set[str] = set()  # those of them that are
+    violations: list[Violation] = []
+    role: str = ""  # of the current turn
+    previous: str = ""  # role of the previous message, system included
+    last_kind: str = ""  # type of the previous block
+    calls: dict[str, int] = {}  # calls of the last assistant turn without a result: id, message index
+    answered: set[str] = set()  # those with a result
     seen: set[str] = set()  # every call id so far
-    served: set[str] = set()  # every id of a call the provider runs itself
+    server_call_ids: set[str] = set()  # calls the provider runs itself
     is_leading: bool = False  # nothing but results yet in this user turn
-    is_split: bool = False  # text after a call was reported for this turn
+    text_after_call_reported: bool = False
 
     def read(self, index: int, message: Any) -> None:
         role, blocks = _role_and_blocks(message)
         if role == "system":
-            is_served = self.last_kind in SERVER_CALLS or self.last_kind.endswith("_tool_result")
+            follows_server_call = self.last_kind in SERVER_CALLS or self.last_kind.endswith("_tool_result")
             if index == 0:
                 self._report_system(0, "use the top-level 'system' parameter for the initial system prompt")
-            elif self.previous == "assistant" and not is_served:
-                place = "a 'user' message or an 'assistant' message ending in a server tool use"
-                self._report_system(index, f"role 'system' must follow {place}")
+            elif self.previous == "assistant" and not follows_server_call:
+                position_text = "a 'user' message or an 'assistant' message ending in a server tool use"
+                self._report_system(index, f"role 'system' must follow {position_text}")
         else:
             if self.previous == "system" and role != "assistant" and self.role:
                 self._report_system(index - 1, "role 'system' must precede an 'assistant' message or end the array")
@@ -252,10 +267,10 @@ class _Sequence(Struct):
         self.previous = role
 
     def _report_system(self, index: int, message: str) -> None:
-        self.found.append(Violation("AN-03", f"messages.{index}", message))
+        self.violations.append(Violation("AN-03", f"messages.{index}", message))
 
     def end_turn(self, role: str) -> None:
-        """Close the turn under way before one of another role begins."""
+        """End the current turn before one of another role."""
         is_answering = self.role == "assistant" and role == "user"
         if not is_answering:
             if self.calls:
@@ -264,17 +279,17 @@ class _Sequence(Struct):
         self.answered = set()
         self.role = role
         self.is_leading = is_answering
-        self.is_split = False
+        self.text_after_call_reported = False
 
     def _report_calls(self, rule: str) -> None:
         message = (
             "`tool_use` ids were found without `tool_result` blocks immediately after: "
             f"{', '.join(self.calls)}. Each `tool_use` block must have a corresponding `tool_result` block in the next message."
         )
-        self.found.append(Violation(rule, f"messages.{next(iter(self.calls.values()))}", message))
+        self.violations.append(Violation(rule, f"messages.{next(iter(self.calls.values()))}", message))
 
     def _read_block(self, index: int, position: int, block: Any) -> None:
-        kind = self.last_kind = kind_of(block)
+        kind = self.last_kind = block_type(block)
         if kind == "tool_result":
             if self.role != "assistant":
                 self._read_result(index, position, block.get("tool_use_id"))
@@ -284,20 +299,20 @@ class _Sequence(Struct):
             self._read_call(index, position, block.get("id"))
         elif kind in SERVER_CALLS:
             if isinstance(block.get("id"), str):
-                self.served.add(block["id"])
+                self.server_call_ids.add(block["id"])
         elif kind.endswith("_tool_result"):
             self._read_server_result(index, position, kind, block.get("tool_use_id"))
-        elif kind == "text" and self.calls and self.role == "assistant" and not self.is_split:
-            # Refused in the one recording there is, though the rule book has it as an advisory (AN-29).
+        elif kind == "text" and self.calls and self.role == "assistant" and not self.text_after_call_reported:
+            # Rejected in the only recording, although documented as a recommendation (AN-29).
             self._report_calls("AN-29")
-            self.is_split = True
+            self.text_after_call_reported = True
 
     def _read_call(self, index: int, position: int, call_id: Any) -> None:
         if not isinstance(call_id, str) or self.role != "assistant":
             return
         if call_id in self.seen:
             message = "`tool_use` ids must be unique"
-            self.found.append(Violation("AN-10", f"messages.{index}.content.{position}", message))
+            self.violations.append(Violation("AN-10", f"messages.{index}.content.{position}", message))
         self.seen.add(call_id)
         self.calls[call_id] = index
 
@@ -306,23 +321,23 @@ class _Sequence(Struct):
             return
         if call_id in self.answered:
             message = f"each tool_use must have a single result. Found multiple `tool_result` blocks with id: {call_id}"
-            self.found.append(Violation("AN-10", f"messages.{index}.content.{position}", message))
+            self.violations.append(Violation("AN-10", f"messages.{index}.content.{position}", message))
         elif call_id not in self.calls:
             message = (
                 f"unexpected `tool_use_id` found in `tool_result` blocks: {call_id}. "
                 "Each `tool_result` block must have a corresponding `tool_use` block in the previous message."
             )
-            self.found.append(Violation("AN-09", f"messages.{index}.content.{position}", message))
+            self.violations.append(Violation("AN-09", f"messages.{index}.content.{position}", message))
         else:
             self.answered.add(call_id)
-            # A result behind other content does not count: the call is reported when the turn ends (AN-08).
+            # A result after other content does not count: the call is reported at the end of the turn (AN-08).
             if self.is_leading:
                 del self.calls[call_id]
 
     def _read_server_result(self, index: int, position: int, kind: str, call_id: Any) -> None:
-        if isinstance(call_id, str) and call_id not in self.served:
+        if isinstance(call_id, str) and call_id not in self.server_call_ids:
             message = (
                 f"unexpected `tool_use_id` found in `{kind}` blocks: {call_id}. "
                 f"Each `{kind}` block must have a corresponding `server_tool_use` block before it."
             )
-            self.found.append(Violation("AN-25", f"messages.{index}.content.{position}", message))
+            self.violations.append(Violation("AN-25", f"messages.{index}.content.{position}", message))

@@ -1,14 +1,12 @@
-"""JSON Schemas, bent into what the API takes.
+"""JSON Schemas rewritten into what the API accepts.
 
-`object_schema` is for the input of tools (AN-16): the root is an object without oneOf, anyOf or allOf, shared definitions are
-called `$defs`, and the keys of the root's properties are short and plain. What is already so comes back as the same object.
-Branches of a root combinator are laid over each other: their properties side by side, required what every branch (of allOf:
-any branch) requires. A root that is no object is wrapped as the property `value`.
+`as_object_schema` is for the input of tools (AN-16): the root is an object without oneOf, anyOf or allOf, shared definitions are
+called `$defs`, and property names at the root are short and plain. A valid schema is returned as the same object. Branches of a
+root combinator are merged: their properties side by side, required what every branch (of allOf: any branch) requires. A root
+that is not an object is wrapped as the property `value`. `as_output_schema` is for the output format (AN-32), which accepts no
+bounds, no `oneOf` (written as `anyOf`) and no patterns of property names.
 
-`answer_schema` is for the output format (AN-32), which takes no bounds, no `oneOf` (written as `anyOf`) and no patterns of
-property names.
-
-Calling `definitions` by their other name loses nothing; every other change is a loss with its path in the schema.
+Renaming `definitions` is not a loss; every other change is, with its path in the schema.
 """
 
 from __future__ import annotations
@@ -17,32 +15,36 @@ from typing import Any
 
 import msgspec
 
-from antiphon.wire.anthropic.blocks import PROPERTY_KEY
-from antiphon.wire.anthropic.parameters import UNSUPPORTED_KEYWORDS
+from antiphon.wire.anthropic.block_rules import PROPERTY_KEY
 from antiphon.wire.json_schema import format_path, walk
 from antiphon.wire.loss import Loss
+from antiphon.wire.rules import name_set
 from antiphon.wire.tool_calls import NameMapper
 
+UNSUPPORTED_KEYWORDS = name_set(
+    "minimum maximum exclusiveMinimum exclusiveMaximum multipleOf minLength maxLength maxItems uniqueItems "
+    "minProperties maxProperties oneOf patternProperties"
+)
 COMBINATORS = ("allOf", "anyOf", "oneOf")
 
-_BENT = frozenset({*COMBINATORS, "$ref", "definitions"})
-_DEEPEST = 16
+_UNSUPPORTED_AT_ROOT = frozenset({*COMBINATORS, "$ref", "definitions"})
+_MAX_DEPTH = 16
 _KEYS = NameMapper(PROPERTY_KEY.pattern)
 
 
-def object_schema(schema: dict[str, Any] | None, path: str, losses: list[Loss]) -> dict[str, Any]:
-    """A schema that may be the input of a tool."""
+def as_object_schema(schema: dict[str, Any] | None, path: str, losses: list[Loss]) -> dict[str, Any]:
+    """The schema as a valid tool input."""
     if schema is None:
         return {"type": "object", "properties": {}}
-    if not _BENT.isdisjoint(schema):
+    if not _UNSUPPORTED_AT_ROOT.isdisjoint(schema):
         if "definitions" in schema:
             schema = _with_defs(schema)
-        schema = _flat(schema, schema.get("$defs"), path, losses)
+        schema = _merge_combinators(schema, schema.get("$defs"), path, losses)
     if schema.get("type") != "object":
-        schema = _as_object(schema, path, losses)
+        schema = _wrap_as_object(schema, path, losses)
     properties = schema.get("properties")
     if isinstance(properties, dict) and any(_KEYS.to_wire(key) != key for key in properties):
-        schema = _with_plain_keys(schema, properties, path, losses)
+        schema = _with_valid_keys(schema, properties, path, losses)
     return schema
 
 
@@ -55,58 +57,70 @@ def _with_defs(schema: dict[str, Any]) -> dict[str, Any]:
     return renamed
 
 
-def _flat(schema: dict[str, Any], defs: Any, path: str, losses: list[Loss], depth: int = 0) -> dict[str, Any]:
+def _merge_combinators(
+    schema: dict[str, Any], defs: Any, path: str, losses: list[Loss], depth: int = 0
+) -> dict[str, Any]:
     """A schema without `$ref` and combinators at its root."""
     if "$ref" in schema:
-        schema = _resolved(schema, defs, path, losses)
+        schema = _resolve_reference(schema, defs, path, losses)
     present = [name for name in COMBINATORS if name in schema]
     if not present:
         return schema
-    flat = {name: value for name, value in schema.items() if name not in COMBINATORS}
+    merged = {name: value for name, value in schema.items() if name not in COMBINATORS}
     for name in present:
-        why = "a combinator at the root is not taken (AN-16): its branches were laid over each other"
-        losses.append(Loss(f"{path}.{name}", name, why))
-        given = schema[name] if isinstance(schema[name], list) and depth < _DEEPEST else []
-        branches = [_flat(branch, defs, f"{path}.{name}", losses, depth + 1) for branch in given if _is_object(branch)]
-        _overlay(flat, branches, is_all=name == "allOf")
-    return flat
+        reason = "Anthropic does not support combinators at the root; merged the branches (AN-16)"
+        losses.append(Loss(f"{path}.{name}", name, reason))
+        branch_values = schema[name] if isinstance(schema[name], list) and depth < _MAX_DEPTH else []
+        branches = [
+            _merge_combinators(branch, defs, f"{path}.{name}", losses, depth + 1)
+            for branch in branch_values
+            if _is_object(branch)
+        ]
+        _merge_branches(merged, branches, is_all=name == "allOf")
+    return merged
 
 
 def _is_object(branch: Any) -> bool:
     return isinstance(branch, dict) and branch.get("type", "object") == "object"
 
 
-def _resolved(schema: dict[str, Any], defs: Any, path: str, losses: list[Loss]) -> dict[str, Any]:
+def _resolve_reference(schema: dict[str, Any], defs: Any, path: str, losses: list[Loss]) -> dict[str, Any]:
     siblings = {name: value for name, value in schema.items() if name != "$ref"}
     reference = schema["$ref"]
-    found: Any = None
-    for _ in range(_DEEPEST):
+    definition: Any = None
+    for _ in range(_MAX_DEPTH):
         name = reference.removeprefix("#/$defs/") if isinstance(reference, str) else ""
-        found = defs.get(name) if isinstance(defs, dict) else None
-        if not isinstance(found, dict) or "$ref" not in found:
+        definition = defs.get(name) if isinstance(defs, dict) else None
+        if not isinstance(definition, dict) or "$ref" not in definition:
             break
-        reference = found["$ref"]
-    if not isinstance(found, dict) or "$ref" in found:
-        losses.append(Loss(f"{path}.$ref", "$ref", "what the root refers to is not in the schema"))
+        reference = definition["$ref"]
+    if not isinstance(definition, dict) or "$ref" in definition:
+        losses.append(Loss(f"{path}.$ref", "$ref", "unresolved reference at the root; dropped"))
         return siblings
-    return {**found, **siblings}
+    return {**definition, **siblings}
 
 
-def _overlay(flat: dict[str, Any], branches: list[dict[str, Any]], *, is_all: bool) -> None:
-    properties = dict(flat["properties"]) if isinstance(flat.get("properties"), dict) else {}
+def _merge_branches(merged: dict[str, Any], branches: list[dict[str, Any]], *, is_all: bool) -> None:
+    properties = dict(merged["properties"]) if isinstance(merged.get("properties"), dict) else {}
     for branch in branches:
         members = branch.get("properties")
         for name, value in members.items() if isinstance(members, dict) else ():
             known = properties.get(name, value)
             properties[name] = value if known == value else {"anyOf": [known, value]}
-    needed = [_required(branch) for branch in branches]
-    shared = set().union(*needed) if is_all else set(needed[0]).intersection(*needed[1:]) if needed else set()
-    required = _required(flat)
+    required_sets = [_required(branch) for branch in branches]
+    shared = (
+        set().union(*required_sets)
+        if is_all
+        else set(required_sets[0]).intersection(*required_sets[1:])
+        if required_sets
+        else set()
+    )
+    required = _required(merged)
     required += sorted(shared - set(required))
-    flat["properties"] = properties
+    merged["properties"] = properties
     if required:
-        flat["required"] = required
-    flat.setdefault("type", "object")
+        merged["required"] = required
+    merged.setdefault("type", "object")
 
 
 def _required(schema: dict[str, Any]) -> list[str]:
@@ -114,35 +128,35 @@ def _required(schema: dict[str, Any]) -> list[str]:
     return [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
 
 
-def _as_object(schema: dict[str, Any], path: str, losses: list[Loss]) -> dict[str, Any]:
+def _wrap_as_object(schema: dict[str, Any], path: str, losses: list[Loss]) -> dict[str, Any]:
     kind = schema.get("type")
     if kind is None:
         return {**schema, "type": "object"}
     if isinstance(kind, list) and "object" in kind:
-        losses.append(Loss(f"{path}.type", "type", "the input of a tool is an object and nothing else (AN-16)"))
+        losses.append(Loss(f"{path}.type", "type", "the root schema must be an object; sent only that type (AN-16)"))
         return {**schema, "type": "object"}
-    losses.append(Loss(path, "schema", "the input of a tool is an object (AN-16): this became its property `value`"))
+    losses.append(Loss(path, "schema", 'the root schema must be an object; wrapped as property "value" (AN-16)'))
     inner = {name: value for name, value in schema.items() if name != "$defs"}
     wrapped: dict[str, Any] = {"type": "object", "properties": {"value": inner}, "required": ["value"]}
     return {**wrapped, "$defs": schema["$defs"]} if "$defs" in schema else wrapped
 
 
-def _with_plain_keys(
+def _with_valid_keys(
     schema: dict[str, Any], properties: dict[str, Any], path: str, losses: list[Loss]
 ) -> dict[str, Any]:
     names = {name: _KEYS.to_wire(name) for name in properties}
-    for name, plain in names.items():
-        if name != plain:
-            why = f"keys are of the form {PROPERTY_KEY.pattern[:-2]} (AN-16): the model sees {plain}"
-            losses.append(Loss(f"{path}.properties.{name}", "property key", why))
+    for name, wire_name in names.items():
+        if name != wire_name:
+            reason = f"must match {PROPERTY_KEY.pattern[:-2]}; sent as {wire_name} (AN-16)"
+            losses.append(Loss(f"{path}.properties.{name}", "property key", reason))
     renamed = {**schema, "properties": {names[name]: value for name, value in properties.items()}}
     if isinstance(schema.get("required"), list):
         renamed["required"] = [names.get(name, name) for name in _required(schema)]
     return renamed
 
 
-def answer_schema(schema: dict[str, Any], path: str, losses: list[Loss]) -> dict[str, Any]:
-    """A schema that may be the format of an answer."""
+def as_output_schema(schema: dict[str, Any], path: str, losses: list[Loss]) -> dict[str, Any]:
+    """The schema as a valid output format."""
     if not any(UNSUPPORTED_KEYWORDS & node.keys() for _, node in walk(schema)):
         return schema
     copy: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(schema))
@@ -151,6 +165,6 @@ def answer_schema(schema: dict[str, Any], path: str, losses: list[Loss]) -> dict
             value = node.pop(keyword)
             if keyword == "oneOf" and "anyOf" not in node:
                 node["anyOf"] = value
-            place, why = format_path(path, schema_path), "the output format does not take this keyword (AN-32)"
-            losses.append(Loss(f"{place}.{keyword}", keyword, why))
+            node_path, reason = format_path(path, schema_path), "not supported in an output format; dropped (AN-32)"
+            losses.append(Loss(f"{node_path}.{keyword}", keyword, reason))
     return copy

@@ -1,20 +1,12 @@
 """Streams of the Messages API, read; `stream_writer` writes them.
 
-    stream := message_start ( ping | block )* message_delta+ message_stop        | … error
+    stream := message_start ( ping | block )* message_delta+ message_stop        | ... error
     block  := content_block_start content_block_delta* content_block_stop
 
-A block of text, thinking or a call is a part that grows. Any other block is the provider's own: it is put together here and
-comes as one `Native` part when it is whole. Citations and signatures extend their part. A `fallback` block names the model that
-gives the rest of the answer, and so the answer's model.
-
-Usage is cumulative: a later count replaces an earlier one, but null is ignored, and so is a zero in place of a number. One zero
-counts: `output_tokens` in the first `message_delta`, because `message_start` has a provisional one.
-
-The end is `message_stop`; a stream that ends without it is complete if a stop reason was told, and cut otherwise.
-
-What real streams do besides, and is put up with: pings and unknown events anywhere; blocks that do not end, are counted from 1,
-or have all they say in their start; a second `message_start` after a reconnect; `[DONE]`. Deltas of an unknown kind on a part we
-know, and the running estimate in some thinking deltas, are passed over.
+Blocks of text, thinking and calls are parts that grow; any other block is collected and emitted as one `Native` part. A
+`fallback` block names the model of the rest of the answer. Usage is cumulative: null and a zero after a number are ignored,
+except the first `output_tokens` of `message_delta`. A stream without `message_stop` is complete if it had a stop reason.
+Tolerated: unknown events, blocks without an end or counted from 1, a second `message_start` after a reconnect, `[DONE]`.
 """
 
 from __future__ import annotations
@@ -27,9 +19,7 @@ from msgspec import Struct
 from antiphon.parts import Native, Text, Thinking, ToolCallRequest
 from antiphon.wire.anthropic.content import read_output_block
 from antiphon.wire.anthropic.errors import read_error
-from antiphon.wire.anthropic.native import FORMAT, extras_of
-from antiphon.wire.anthropic.response import RESPONSE_FIELDS, read_stop
-from antiphon.wire.anthropic.usage import read_usage
+from antiphon.wire.anthropic.response import RESPONSE_FIELDS, read_stop_reason, read_usage
 from antiphon.wire.delta import (
     Failed,
     Finished,
@@ -43,6 +33,7 @@ from antiphon.wire.delta import (
 )
 from antiphon.wire.output import NOT_AN_ANSWER, ErrorKind, ProviderError
 from antiphon.wire.sse import SseEvent, SseOverflow, SseReader
+from antiphon.wire.vendors.anthropic import FORMAT, unread_fields
 
 _decode = msgspec.json.Decoder().decode
 _DELTA_FIELDS = frozenset({"type", "stop_reason", "stop_sequence"})
@@ -50,28 +41,28 @@ _MESSAGE_DELTA_FIELDS = frozenset({"type", "delta", "usage"})
 _STOP_FIELDS = frozenset({"type"})
 
 
-class _Block(Struct):
-    """A block under way: the part it is, or the whole of it if it is the provider's own."""
+class _OpenBlock(Struct):
+    """An open block: its part, or all its data if it is native."""
 
     index: int
     kind: type
     data: dict[str, Any] = {}
-    pieces: list[str] = []  # of the input, in a block of the provider's own
-    held: str = ""  # arguments that came with the start of a call, in case no others come
+    pieces: list[str] = []  # of the input of a native block
+    initial_arguments: str = ""  # arguments in the start of a call, used if no others follow
 
 
-class _PlainDelta(Struct, forbid_unknown_fields=True, gc=False, tag="text_delta", tag_field="type"):
+class _TextDelta(Struct, forbid_unknown_fields=True, gc=False, tag="text_delta", tag_field="type"):
     text: str
 
 
-class _PlainEvent(Struct, forbid_unknown_fields=True, gc=False, tag="content_block_delta", tag_field="type"):
-    """An event that is more of a text and nothing else: what most are, told while decoding."""
+class _TextEvent(Struct, forbid_unknown_fields=True, gc=False, tag="content_block_delta", tag_field="type"):
+    """An event that is only more text, as most are."""
 
     index: int
-    delta: _PlainDelta
+    delta: _TextDelta
 
 
-_decode_text = msgspec.json.Decoder(_PlainEvent).decode
+_decode_text = msgspec.json.Decoder(_TextEvent).decode
 
 
 class StreamReader:
@@ -79,83 +70,83 @@ class StreamReader:
 
     def __init__(self) -> None:
         self._sse = SseReader()
-        self._open: dict[int, _Block] = {}
+        self._open: dict[int, _OpenBlock] = {}
         self._count = 0
         self._is_started = False
-        self._is_over = False
+        self._has_ended = False
         self._has_calls = False
-        self._speaks_text = False
+        self._text_open = False
         self._usage: dict[str, Any] = {}
         self._is_output_provisional = True
         self._fallback_model = ""
-        self._stop_word: Any = None
+        self._stop_reason: Any = None
         self._stop_sequence: str | None = None
         self._extras: dict[str, Any] = {}
 
     def feed(self, data: bytes) -> list[ModelOutputDelta]:
         deltas: list[ModelOutputDelta] = []
-        if self._is_over:
+        if self._has_ended:
             return deltas
         try:
             events = self._sse.feed(data)
         except SseOverflow:
-            self._fail("server", "an event of the stream never ends", deltas)
+            self._fail("server", "invalid stream: event too long", deltas)
             return deltas
         self._read(events, deltas, "server")
         return deltas
 
     def close(self) -> list[ModelOutputDelta]:
-        """The stream ended."""
+        """End of the stream."""
         deltas: list[ModelOutputDelta] = []
-        if not self._is_over:
+        if not self._has_ended:
             self._read(self._sse.close(), deltas, "stream_cut")
-        if not self._is_over:
-            self._end(deltas)
+        if not self._has_ended:
+            self._end_of_stream(deltas)
         return deltas
 
     def _read(self, events: list[SseEvent], deltas: list[ModelOutputDelta], malformed: ErrorKind) -> None:
         for event in events:
-            if self._is_over:
+            if self._has_ended:
                 return
-            if self._speaks_text:
+            if self._text_open:
                 try:
-                    plain = _decode_text(event.data)
+                    text_event = _decode_text(event.data)
                 except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-                    self._speaks_text = False  # until text is said again, nothing is taken for granted
+                    self._text_open = False  # decode generically until the next text
                 else:
-                    block = self._open.get(plain.index)
+                    block = self._open.get(text_event.index)
                     if block is not None and block.kind is Text:
-                        if plain.delta.text:
-                            deltas.append(PartDelta(block.index, plain.delta.text))
+                        if text_event.delta.text:
+                            deltas.append(PartDelta(block.index, text_event.delta.text))
                         continue
             try:
                 data = _decode(event.data)
             except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
                 if event.data.strip() == b"[DONE]":
-                    self._end(deltas)
+                    self._end_of_stream(deltas)
                 else:
-                    self._fail(malformed, "an event of the stream is not JSON", deltas)
+                    self._fail(malformed, "invalid stream: event is not JSON", deltas)
                 return
             if type(data) is not dict:
-                self._fail("server", "an event of the stream is not an object", deltas)
+                self._fail("server", "invalid stream: event is not an object", deltas)
                 return
             kind, number = data.get("type"), data.get("index")
             if kind == "content_block_delta":
                 self._on_delta(data, deltas)
             elif kind == "content_block_start":
-                self._begin(number if type(number) is int else -1, data.get("content_block"), deltas)
+                self._start_block(number if type(number) is int else -1, data.get("content_block"), deltas)
             elif kind == "content_block_stop":
                 if type(number) is int:
-                    self._finish(number, deltas)
+                    self._end_block(number, deltas)
             elif kind == "message_start":
                 self._on_message_start(data, deltas)
             elif kind == "message_delta":
                 self._on_message_delta(data, deltas)
             elif kind == "message_stop":
-                self._keep_extras(data, _STOP_FIELDS)
+                self._add_extras(data, _STOP_FIELDS)
                 self._complete(deltas)
             elif kind == "error" or (kind is None and "error" in data):
-                self._is_over = True
+                self._has_ended = True
                 deltas.append(Failed(read_error(data)))
 
     def _on_message_start(self, event: dict[str, Any], deltas: list[ModelOutputDelta]) -> None:
@@ -169,58 +160,58 @@ class StreamReader:
                 message_id if type(message_id) is str else "",
                 model if type(model) is str else "",
                 format=FORMAT,
-                native=extras_of(message, RESPONSE_FIELDS),
+                native=unread_fields(message, RESPONSE_FIELDS),
             )
             deltas.append(started)
         self._report_usage(message.get("usage"), deltas)
         content = message.get("content")
         for block in content if type(content) is list else ():
-            self._begin(-1, block, deltas)
-            self._finish(-1, deltas)
+            self._start_block(-1, block, deltas)
+            self._end_block(-1, deltas)
 
-    def _begin(self, number: int, block: Any, deltas: list[ModelOutputDelta]) -> None:
+    def _start_block(self, number: int, block: Any, deltas: list[ModelOutputDelta]) -> None:
         if type(block) is not dict:
             return
         for other in [other for other, open_ in self._open.items() if other == number or open_.kind is Native]:
-            self._finish(other, deltas)
+            self._end_block(other, deltas)
         part = read_output_block(block)
-        begun = self._open[number] = _Block(self._count, type(part))
+        block_state = self._open[number] = _OpenBlock(self._count, type(part))
         self._count += 1
         if isinstance(part, Native):
-            begun.data = dict(block)
+            block_state.data = dict(block)
             self._fallback_model = _model_after_fallback(block) or self._fallback_model
         elif isinstance(part, ToolCallRequest):
             self._has_calls = True
-            begun.held = part.arguments if part.arguments != "{}" else ""
+            block_state.initial_arguments = part.arguments if part.arguments != "{}" else ""
             empty = ToolCallRequest(part.tool_name, part.tool_call_id, "", native=part.native)
-            deltas.append(PartStarted(begun.index, empty))
+            deltas.append(PartStarted(block_state.index, empty))
         else:
-            deltas.append(PartStarted(begun.index, type(part)("", native=part.native)))
+            deltas.append(PartStarted(block_state.index, type(part)("", native=part.native)))
             if part.text:
-                deltas.append(PartDelta(begun.index, part.text))
+                deltas.append(PartDelta(block_state.index, part.text))
 
     def _on_delta(self, event: dict[str, Any], deltas: list[ModelOutputDelta]) -> None:
         delta, number = event.get("delta"), event.get("index")
         if type(delta) is not dict or type(number) is not int:
             return
         kind = delta.get("type")
-        if number not in self._open and kind in ("text_delta", "thinking_delta"):  # it came without a start
-            said = str(kind).removesuffix("_delta")
-            self._begin(number, {"type": said, said: ""}, deltas)
+        if number not in self._open and kind in ("text_delta", "thinking_delta"):  # a block without a start
+            kind_name = str(kind).removesuffix("_delta")
+            self._start_block(number, {"type": kind_name, kind_name: ""}, deltas)
         block = self._open.get(number)
         if block is None:
             return
         if block.kind is Native:
-            _grow(block, delta)
+            _append_native(block, delta)
         elif kind == "text_delta" and block.kind is Text:
             text = delta.get("text")
-            self._speaks_text = True
+            self._text_open = True
             if type(text) is str and text:
                 deltas.append(PartDelta(block.index, text))
         elif kind == "input_json_delta" and block.kind is ToolCallRequest:
             text = delta.get("partial_json")
             if type(text) is str and text:
-                block.held = ""
+                block.initial_arguments = ""
                 deltas.append(PartDelta(block.index, text))
         elif kind == "thinking_delta" and block.kind is Thinking:
             text = delta.get("thinking")
@@ -232,32 +223,32 @@ class StreamReader:
         elif kind == "citations_delta" and block.kind is Text and delta.get("citation") is not None:
             deltas.append(PartExtended(block.index, {FORMAT: {"citations": [delta["citation"]]}}))
 
-    def _finish(self, number: int, deltas: list[ModelOutputDelta]) -> None:
+    def _end_block(self, number: int, deltas: list[ModelOutputDelta]) -> None:
         block = self._open.pop(number, None)
         if block is None:
             return
         if block.kind is Native:
-            deltas.append(PartStarted(block.index, Native(FORMAT, _whole(block))))
-        elif block.held:
-            deltas.append(PartDelta(block.index, block.held))
+            deltas.append(PartStarted(block.index, Native(FORMAT, _complete_native(block))))
+        elif block.initial_arguments:
+            deltas.append(PartDelta(block.index, block.initial_arguments))
         deltas.append(PartEnded(block.index))
 
     def _on_message_delta(self, event: dict[str, Any], deltas: list[ModelOutputDelta]) -> None:
         delta = event.get("delta")
         if type(delta) is dict:
-            self._stop_word = delta.get("stop_reason", self._stop_word)
+            self._stop_reason = delta.get("stop_reason", self._stop_reason)
             if type(delta.get("stop_sequence")) is str:
                 self._stop_sequence = delta["stop_sequence"]
-            self._keep_extras(delta, _DELTA_FIELDS)
-        self._keep_extras(event, _MESSAGE_DELTA_FIELDS)
+            self._add_extras(delta, _DELTA_FIELDS)
+        self._add_extras(event, _MESSAGE_DELTA_FIELDS)
         usage = event.get("usage")
         if self._is_output_provisional and type(usage) is dict and usage.get("output_tokens") is not None:
             self._is_output_provisional = False
             self._usage.pop("output_tokens", None)
         self._report_usage(usage, deltas)
 
-    def _keep_extras(self, said: dict[str, Any], known: frozenset[str]) -> None:
-        extras = extras_of(said, known)
+    def _add_extras(self, fields: dict[str, Any], known: frozenset[str]) -> None:
+        extras = unread_fields(fields, known)
         if extras is not None:
             self._extras |= extras[FORMAT]
 
@@ -274,35 +265,35 @@ class StreamReader:
 
     def _complete(self, deltas: list[ModelOutputDelta]) -> None:
         for number in list(self._open):
-            self._finish(number, deltas)
-        self._is_over = True
-        stop, more = read_stop(self._stop_word, self._has_calls)
-        extras = self._extras | more
+            self._end_block(number, deltas)
+        self._has_ended = True
+        stop, stop_extras = read_stop_reason(self._stop_reason, self._has_calls)
+        extras = self._extras | stop_extras
         native = {FORMAT: extras} if extras else None
         deltas.append(Finished(stop, self._stop_sequence, native=native, model=self._fallback_model))
 
-    def _end(self, deltas: list[ModelOutputDelta]) -> None:
+    def _end_of_stream(self, deltas: list[ModelOutputDelta]) -> None:
         """No more events will come."""
-        if self._stop_word is not None:
+        if self._stop_reason is not None:
             self._complete(deltas)
         else:
-            self._fail("stream_cut", "the stream ended before the answer was complete", deltas)
+            self._fail("stream_cut", "stream ended before the response was complete", deltas)
 
     def _fail(self, kind: ErrorKind, message: str, deltas: list[ModelOutputDelta]) -> None:
-        self._is_over = True
+        self._has_ended = True
         code = NOT_AN_ANSWER if kind == "server" else None
         deltas.append(Failed(ProviderError(message, kind, code=code)))
 
 
 def _model_after_fallback(block: dict[str, Any]) -> str:
-    """The model that a block hands the answer over to, or "" if it is another block."""
+    """The model named in a `fallback` block; "" for other blocks."""
     to = block.get("to") if block.get("type") == "fallback" else None
     model = to.get("model") if type(to) is dict else None
     return model if type(model) is str else ""
 
 
-def _grow(block: _Block, delta: dict[str, Any]) -> None:
-    """Add a delta to a block of the provider's own: text and lists grow, everything else is replaced."""
+def _append_native(block: _OpenBlock, delta: dict[str, Any]) -> None:
+    """Add a delta to a native block: strings and lists are appended, everything else is replaced."""
     if delta.get("type") == "input_json_delta":
         if type(delta.get("partial_json")) is str:
             block.pieces.append(delta["partial_json"])
@@ -317,12 +308,12 @@ def _grow(block: _Block, delta: dict[str, Any]) -> None:
         block.data[name] = known + value if is_growing else value
 
 
-def _whole(block: _Block) -> dict[str, Any]:
+def _complete_native(block: _OpenBlock) -> dict[str, Any]:
     text = "".join(block.pieces)
     if not text:
         return block.data
     try:
-        given = _decode(text)
+        value = _decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeError):
-        given = {"_raw": text}  # cut off by the limit of tokens
-    return {**block.data, "input": given}
+        value = {"_raw": text}  # cut off by the token limit
+    return {**block.data, "input": value}

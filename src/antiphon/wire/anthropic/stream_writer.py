@@ -1,14 +1,11 @@
 """Streams of the Messages API, written from the deltas of any format.
 
-The API has one block open at a time, other formats have several: the parts that start while one is open wait, with all that is
-said of them, and follow in the order in which they started. From other formats a block begins when there is something in it, so
-that empty text and hidden reasoning leave no empty blocks behind.
+The API has one open block at a time: parts that start while one is open wait with their deltas and follow in order. For other
+formats a block starts with its first content, so that empty text and hidden reasoning leave no empty blocks.
 
-Arguments are passed on as they come. Those that do not begin like an object are kept back and end up in `_raw`, and the text of
-a freeform call is written as the one property `input`. A signature follows the thinking it signs. What the provider's own
-blocks hold comes with their start, but the input of its calls in one delta behind it, as it streams that itself.
-
-`message_start` waits for the delta after it if that may be the usage it should hold; the usage in `message_delta` is the whole.
+Arguments are forwarded as they come; those that do not begin like an object are buffered and end up in `_raw`, and the text of a
+freeform call becomes the property `input`. A signature follows its thinking. `message_start` waits for the next delta if that may
+be the usage it should have; the usage in `message_delta` is the total.
 """
 
 from __future__ import annotations
@@ -19,11 +16,9 @@ import msgspec
 
 from antiphon.history.usage import TokenUsage
 from antiphon.parts import Native, OutputPart, Refusal, Text, Thinking, ToolCallRequest
-from antiphon.wire.anthropic.content import IDS, NO_ARGUMENTS
+from antiphon.wire.anthropic.content import EMPTY_ARGUMENTS, build_block, report_raw_arguments, report_unsupported
 from antiphon.wire.anthropic.errors import write_error
-from antiphon.wire.anthropic.native import FORMAT
-from antiphon.wire.anthropic.response import lose_created, message_id, write_stop
-from antiphon.wire.anthropic.usage import write_usage
+from antiphon.wire.anthropic.response import message_id, report_created, write_stop_reason, write_usage
 from antiphon.wire.delta import (
     Failed,
     Finished,
@@ -37,11 +32,12 @@ from antiphon.wire.delta import (
 )
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.output import ProviderError
+from antiphon.wire.vendors.anthropic import FORMAT
 
 _encode = msgspec.json.Encoder().encode
 _END = b"}}\n\n"
-# Where the extras of an answer stand in `message_delta`: these in its delta, the rest beside that.
-_IN_DELTA = ("container", "stop_details", "stop_reason", "stop_sequence", "type", "delta", "usage")
+# Extras that belong inside the delta of `message_delta`; the others go beside it.
+_DELTA_FIELDS = ("container", "stop_details", "stop_reason", "stop_sequence", "type", "delta", "usage")
 
 
 def _event(kind: str, **fields: Any) -> bytes:
@@ -49,11 +45,11 @@ def _event(kind: str, **fields: Any) -> bytes:
 
 
 class _Block:
-    """The block that is open: `start` it once there is something in it, then say it, then `end` it."""
+    """The open block. `start` it with its first content, `append` to it, then `end` it."""
 
     _delta = ""
     _field = ""
-    _head = b""
+    _prefix = b""
     is_started = False
 
     def __init__(self, opening: dict[str, Any], number: int, path: str, losses: list[Loss]) -> None:
@@ -67,26 +63,26 @@ class _Block:
         if not self.is_started:
             self.is_started = True
             self.out.append(_event("content_block_start", index=self._number, content_block=self._opening))
-            self._head = self._head_of(self._delta, self._field)
+            self._prefix = self._delta_prefix(self._delta, self._field)
 
-    def _head_of(self, kind: str, field: str) -> bytes:
+    def _delta_prefix(self, kind: str, field: str) -> bytes:
         start = f'{{"type":"content_block_delta","index":{self._number},"delta":{{"type":"{kind}","{field}":'
         return b"event: content_block_delta\ndata: " + start.encode()
 
-    def say(self, text: str) -> None:
+    def append(self, text: str) -> None:
         if text:
             if not self.is_started:
                 self.start()
-            self.out.append(self._head + _encode(text) + _END)
+            self.out.append(self._prefix + _encode(text) + _END)
 
-    def _say_as(self, kind: str, field: str, value: Any) -> None:
+    def _append_delta(self, kind: str, field: str, value: Any) -> None:
         self.start()
-        self.out.append(self._head_of(kind, field) + _encode(value) + _END)
+        self.out.append(self._delta_prefix(kind, field) + _encode(value) + _END)
 
     def extend(self, extras: dict[str, Any]) -> None:
-        """What this format says beside the words, while the block is open."""
-        why = "a block does not change once it has started"
-        self.losses.extend(Loss(f"{self.path}.{name}", name, why) for name in extras)
+        """Add extras while the block is open."""
+        reason = "a block cannot change after its start; dropped"
+        self.losses.extend(Loss(f"{self.path}.{name}", name, reason) for name in extras)
 
     def end(self) -> None:
         if self.is_started:
@@ -97,10 +93,10 @@ class _TextBlock(_Block):
     _delta, _field = "text_delta", "text"
 
     def extend(self, extras: dict[str, Any]) -> None:
-        rest = dict(extras)
-        for citation in rest.pop("citations", ()):
-            self._say_as("citations_delta", "citation", citation)
-        super().extend(rest)
+        other = dict(extras)
+        for citation in other.pop("citations", ()):
+            self._append_delta("citations_delta", "citation", citation)
+        super().extend(other)
 
 
 class _ThinkingBlock(_Block):
@@ -108,49 +104,48 @@ class _ThinkingBlock(_Block):
     _signature = ""
 
     def extend(self, extras: dict[str, Any]) -> None:
-        rest = dict(extras)
-        self._signature = rest.pop("signature", self._signature)
-        super().extend(rest)
+        other = dict(extras)
+        self._signature = other.pop("signature", self._signature)
+        super().extend(other)
 
     def end(self) -> None:
         if self._signature:
-            self._say_as("signature_delta", "signature", self._signature)
+            self._append_delta("signature_delta", "signature", self._signature)
         super().end()
 
 
 class _CallBlock(_Block):
     _delta, _field = "input_json_delta", "partial_json"
     _is_object = False
-    _held = ""
+    _buffered = ""
 
-    def say(self, text: str) -> None:
+    def append(self, text: str) -> None:
         if self._is_object:
-            super().say(text)
+            super().append(text)
             return
-        self._held += text
-        if self._held.lstrip().startswith("{"):
+        self._buffered += text
+        if self._buffered.lstrip().startswith("{"):
             self._is_object = True
-            super().say(self._held)
+            super().append(self._buffered)
 
     def end(self) -> None:
-        if not self._is_object and self._held.strip() not in NO_ARGUMENTS:
-            why = "the input of a call must be an object (AN-12): the text is in `_raw`"
-            self.losses.append(Loss(f"{self.path}.arguments", "arguments that are no object", why))
-            super().say(_encode({"_raw": self._held}).decode())
+        if not self._is_object and self._buffered.strip() not in EMPTY_ARGUMENTS:
+            report_raw_arguments(self.path, self.losses)
+            super().append(_encode({"_raw": self._buffered}).decode())
         super().end()
 
 
 class _FreeformBlock(_Block):
     _delta, _field = "input_json_delta", "partial_json"
-    _is_begun = False
+    _has_text = False
 
-    def say(self, text: str) -> None:
+    def append(self, text: str) -> None:
         quoted = _encode(text).decode()[1:-1]
-        super().say(quoted if self._is_begun else '{"input":"' + quoted)
-        self._is_begun = True
+        super().append(quoted if self._has_text else '{"input":"' + quoted)
+        self._has_text = True
 
     def end(self) -> None:
-        super().say('"}' if self._is_begun else '{"input":""}')
+        super().append('"}' if self._has_text else '{"input":""}')
         super().end()
 
 
@@ -161,62 +156,62 @@ class StreamWriter:
         self.losses: list[Loss] = []
         self._model = model
         self._started: Started | None = None
-        self._is_native = False
-        self._is_announced = False
-        self._is_over = False
+        self._is_same_format = False
+        self._is_started = False
+        self._has_ended = False
         self._usage: TokenUsage | None = None
         self._has_refusal = False
         self._block: _Block | None = None
-        self._part = -1  # the index of the part that is the open block
+        self._part = -1  # the part of the open block
         self._number = 0  # of the next block
         self._waiting: dict[int, list[ModelOutputDelta]] = {}
-        self._lost: set[int] = set()  # parts that are not written
+        self._dropped_parts: set[int] = set()  # parts that are not written
 
     def write(self, delta: ModelOutputDelta) -> bytes:
         if type(delta) is PartDelta and delta.index == self._part and self._block is not None:
             block = self._block
-            block.say(delta.text)
-            said = b"".join(block.out)
+            block.append(delta.text)
+            data = b"".join(block.out)
             block.out.clear()
-            return said
-        if self._is_over:
+            return data
+        if self._has_ended:
             return b""
         out: list[bytes] = []
         if isinstance(delta, Started):
-            if not self._is_announced:
+            if not self._is_started:
                 self._started = delta
-                self._is_native = delta.format == FORMAT
-                if not self._is_native:
-                    self._announce(out)
+                self._is_same_format = delta.format == FORMAT
+                if not self._is_same_format:
+                    self._write_message_start(out)
         elif isinstance(delta, UsageReported):
             self._usage = delta.usage
             if self._started is not None:
-                self._announce(out)
+                self._write_message_start(out)
         elif isinstance(delta, Failed):
-            self._is_over = True
+            self._has_ended = True
             out.append(_event("error", error=write_error(delta.error)["error"]))
         elif isinstance(delta, Finished):
             self._on_finished(delta, out)
         else:
-            self._announce(out)
+            self._write_message_start(out)
             self._on_part(delta, out)
         return b"".join(out)
 
     def close(self) -> bytes:
-        """The end; an error if the answer was not complete."""
-        if self._is_over:
+        """The end of the stream; an error if the response is not complete."""
+        if self._has_ended:
             return b""
-        return self.write(Failed(ProviderError("the stream ended before the answer was complete", "stream_cut")))
+        return self.write(Failed(ProviderError("stream ended before the response was complete", "stream_cut")))
 
-    def _announce(self, out: list[bytes]) -> None:
+    def _write_message_start(self, out: list[bytes]) -> None:
         """Write `message_start`, once."""
-        if self._is_announced:
+        if self._is_started:
             return
-        self._is_announced = True
+        self._is_started = True
         started, self._started = self._started or Started(), None
-        lose_created(started.created, self.losses)
+        report_created(started.created, self.losses)
         message = {
-            "id": message_id(started.id, self._is_native),
+            "id": message_id(started.id, self._is_same_format),
             "type": "message",
             "role": "assistant",
             "model": self._model or started.model,
@@ -230,7 +225,7 @@ class StreamWriter:
 
     def _on_part(self, delta: PartStarted | PartDelta | PartExtended | PartEnded, out: list[bytes]) -> None:
         index = delta.index
-        if index in self._lost:
+        if index in self._dropped_parts:
             return
         if type(delta) is PartStarted:
             if self._block is None:
@@ -238,21 +233,21 @@ class StreamWriter:
             else:
                 self._waiting[index] = [delta]
         elif index == self._part:
-            self._go_on(delta, out)
-            self._follow(out)
+            self._continue_block(delta, out)
+            self._open_waiting(out)
         elif index in self._waiting:
             self._waiting[index].append(delta)
 
-    def _go_on(self, delta: ModelOutputDelta, out: list[bytes]) -> None:
+    def _continue_block(self, delta: ModelOutputDelta, out: list[bytes]) -> None:
         block = self._block
         if block is None:
-            return  # the part is lost
+            return  # the part was dropped
         if type(delta) is PartDelta:
-            block.say(delta.text)
+            block.append(delta.text)
         elif type(delta) is PartExtended:
-            own = own_extras(delta.native, self.losses, block.path, FORMAT)
-            if own:
-                block.extend(own)
+            extras = own_extras(delta.native, self.losses, block.path, FORMAT)
+            if extras:
+                block.extend(extras)
         elif type(delta) is PartEnded:
             self._end_block(block, out)
             return
@@ -266,71 +261,62 @@ class StreamWriter:
         self._block = None
         self._part = -1
 
-    def _follow(self, out: list[bytes]) -> None:
-        """Let the parts that have waited follow, until one is still open."""
+    def _open_waiting(self, out: list[bytes]) -> None:
+        """Write the waiting parts until one stays open."""
         while self._waiting and self._block is None:
             index = next(iter(self._waiting))
             for delta in self._waiting.pop(index):
                 if type(delta) is PartStarted:
                     self._open(delta, out)
                 else:
-                    self._go_on(delta, out)
+                    self._continue_block(delta, out)
 
     def _open(self, delta: PartStarted, out: list[bytes]) -> None:
         path = f"parts[{delta.index}]"
         block = None
         if delta.candidate:
-            self.losses.append(Loss(path, "candidate", "an answer has one candidate here"))
+            self.losses.append(Loss(path, "candidate", "Anthropic returns one candidate; dropped"))
         else:
-            block = self._block_of(delta.part, path)
+            block = self._new_block(delta.part, path)
         if block is None:
-            self._lost.add(delta.index)
+            self._dropped_parts.add(delta.index)
             return
         self._block, self._part = block, delta.index
         out += block.out
         block.out.clear()
 
-    def _block_of(self, part: OutputPart, path: str) -> _Block | None:
-        if isinstance(part, Native):
-            return self._native_block(part, path)
+    def _new_block(self, part: OutputPart, path: str) -> _Block | None:
+        if isinstance(part, Native) and part.origin == FORMAT and type(part.data) is dict:
+            return self._new_native_block(part.data, path)
         if not isinstance(part, Text | Refusal | Thinking | ToolCallRequest):
-            self.losses.append(Loss(path, type(part).__name__.lower(), "an answer is text, thinking and calls here"))
+            report_unsupported(part, path, self.losses)
             return None
-        own = own_extras(part.native, self.losses, path, FORMAT)
-        block: _Block
+        extras = own_extras(part.native, self.losses, path, FORMAT)
         if isinstance(part, ToolCallRequest):
-            opening: dict[str, Any] = {"type": "tool_use", "id": IDS.to_wire(part.tool_call_id), "name": part.tool_name}
             kind = _FreeformBlock if part.freeform else _CallBlock
-            block = kind({**opening, "input": {}, **own}, self._number, path, self.losses)
-            block.start()
+            call = kind({**build_block(part, {}), **extras}, self._number, path, self.losses)
+            call.start()
             if part.arguments:
-                block.say(part.arguments)
-            return block
-        later = "signature" if isinstance(part, Thinking) else "citations"
-        extras = {name: value for name, value in own.items() if name != later}
-        if isinstance(part, Thinking):
-            opening = {"type": "thinking", "thinking": "", "signature": "", **extras}
-            block = _ThinkingBlock(opening, self._number, path, self.losses)
-        else:
-            self._has_refusal = self._has_refusal or isinstance(part, Refusal)
-            block = _TextBlock({"type": "text", "text": "", **extras}, self._number, path, self.losses)
-        if self._is_native:
+                call.append(part.arguments)
+            return call
+        late_field = "signature" if isinstance(part, Thinking) else "citations"
+        late = {late_field: extras.pop(late_field)} if late_field in extras else None
+        self._has_refusal = self._has_refusal or isinstance(part, Refusal)
+        block_type = _ThinkingBlock if isinstance(part, Thinking) else _TextBlock
+        block = block_type({**build_block(part, ""), **extras}, self._number, path, self.losses)
+        if self._is_same_format:
             block.start()
-        block.say(part.text)
-        if later in own:
-            block.extend({later: own[later]})
+        block.append(part.text)
+        if late is not None:
+            block.extend(late)
         return block
 
-    def _native_block(self, part: Native, path: str) -> _Block | None:
-        data = part.data
-        if part.origin != FORMAT or type(data) is not dict:
-            self.losses.append(Loss(path, "block", f"only {part.origin} understands it"))
-            return None
-        given = data.get("input")
-        if type(given) is dict and given and str(data.get("type")).endswith("_tool_use"):
+    def _new_native_block(self, data: dict[str, Any], path: str) -> _Block:
+        call_input = data.get("input")
+        if type(call_input) is dict and call_input and str(data.get("type")).endswith("_tool_use"):
             block: _Block = _CallBlock({**data, "input": {}}, self._number, path, self.losses)
             block.start()
-            block.say(_encode(given).decode())
+            block.append(_encode(call_input).decode())
         else:
             block = _Block(data, self._number, path, self.losses)
             block.start()
@@ -339,18 +325,20 @@ class StreamWriter:
     def _on_finished(self, finished: Finished, out: list[bytes]) -> None:
         if finished.candidate:
             return  # its parts were reported when they started
-        self._announce(out)
+        self._write_message_start(out)
         while self._block is not None or self._waiting:
             if self._block is not None:
                 self._end_block(self._block, out)
-            self._follow(out)
-        own = own_extras(finished.native, self.losses, "native", FORMAT)
+            self._open_waiting(out)
+        extras = own_extras(finished.native, self.losses, "native", FORMAT)
         delta = {
-            "stop_reason": write_stop(finished.stop_reason, self._has_refusal, self._is_native, self.losses),
+            "stop_reason": write_stop_reason(
+                finished.stop_reason, self._has_refusal, self._is_same_format, self.losses
+            ),
             "stop_sequence": finished.stop_sequence,
-            **{name: value for name, value in own.items() if name in _IN_DELTA},
+            **{name: value for name, value in extras.items() if name in _DELTA_FIELDS},
         }
-        beside = {name: value for name, value in own.items() if name not in _IN_DELTA}
-        out.append(_event("message_delta", delta=delta, usage=write_usage(self._usage), **beside))
+        event_extras = {name: value for name, value in extras.items() if name not in _DELTA_FIELDS}
+        out.append(_event("message_delta", delta=delta, usage=write_usage(self._usage), **event_extras))
         out.append(_event("message_stop"))
-        self._is_over = True
+        self._has_ended = True

@@ -1,11 +1,10 @@
 """Tools and the choice among them, read and written.
 
-A tool with a name and an input schema is a `ToolDefinition`; everything else in the list (the provider's own tools, toolsets,
-what nobody knows) is `Native`. `type: "custom"` is what a tool is when it does not say, so it is left out.
+A tool with a name and an input schema is a `ToolDefinition`; everything else in the list is `Native`. `type: "custom"` is the
+default and is left out.
 
-What AN-16, AN-17 and AN-33 refuse is mended: names are mapped, of two tools of one name the second is left out, `strict` is
-taken off where there are more strict tools than allowed, and a choice that cannot be made is not made. There is no choice
-among some of the tools here, so the others are left out.
+What AN-16, AN-17 and AN-33 reject is changed: names are mapped, a second tool of one name is dropped, `strict` is removed beyond
+the limits, and an impossible choice is dropped. The API has no choice among some of the tools: the others are left out.
 """
 
 from __future__ import annotations
@@ -13,23 +12,22 @@ from __future__ import annotations
 from typing import Any
 
 from antiphon.parts import Native
-from antiphon.wire.anthropic.blocks import TOOL_NAME
-from antiphon.wire.anthropic.caching import Marks
-from antiphon.wire.anthropic.native import FORMAT, extras_of
-from antiphon.wire.anthropic.schema import object_schema
-from antiphon.wire.anthropic.target import Target
+from antiphon.wire.anthropic.block_rules import TOOL_NAME
+from antiphon.wire.anthropic.parameters import CacheBreakpoints, Capabilities
+from antiphon.wire.anthropic.schema import as_object_schema
 from antiphon.wire.json_schema import SchemaCache, count_optional_and_unions, find_reference_cycle
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
 from antiphon.wire.tool_calls import FREEFORM_SCHEMA, NameMapper
+from antiphon.wire.vendors.anthropic import FORMAT, unread_fields
 
 NAMES = NameMapper(TOOL_NAME.pattern, max_length=128)
-MOST_STRICT, MOST_OPTIONAL, MOST_UNIONS = 20, 24, 16
+MAX_STRICT_TOOLS, MAX_OPTIONAL_PARAMETERS, MAX_UNION_PARAMETERS = 20, 24, 16
 
 _TOOL_FIELDS = frozenset({"type", "name", "description", "input_schema", "strict"})
 _CHOICE_FIELDS = frozenset({"type", "name", "disable_parallel_tool_use"})
 _MODES = {"auto": "auto", "any": "required", "tool": "tool", "none": "none"}
-_WORDS = {"auto": "auto", "required": "any", "tool": "tool", "none": "none"}
+_CHOICE_TYPES = {"auto": "auto", "required": "any", "tool": "tool", "none": "none"}
 
 
 def read_tool(tool: Any) -> ToolDefinition | Native:
@@ -41,32 +39,34 @@ def read_tool(tool: Any) -> ToolDefinition | Native:
     is_known = type(name) is str and type(schema) is dict and (description is None or type(description) is str)
     if not is_known or (strict is not None and type(strict) is not bool):
         return Native(FORMAT, tool)
-    return ToolDefinition(name, description, schema, strict, native=extras_of(tool, _TOOL_FIELDS))
+    return ToolDefinition(name, description, schema, strict, native=unread_fields(tool, _TOOL_FIELDS))
 
 
 def read_choice(choice: dict[str, Any]) -> tuple[ToolChoice, bool | None] | None:
-    """The choice, and whether calls may be parallel; None if it is no choice we know."""
-    kind, name, alone = choice.get("type"), choice.get("name"), choice.get("disable_parallel_tool_use")
+    """The choice, and whether calls may be parallel; None if it is unknown."""
+    kind, name, disables_parallel = choice.get("type"), choice.get("name"), choice.get("disable_parallel_tool_use")
     mode: Any = _MODES.get(kind) if type(kind) is str else None
-    if mode is None or (alone is not None and type(alone) is not bool):
+    if mode is None or (disables_parallel is not None and type(disables_parallel) is not bool):
         return None
     if type(name) is not str if mode == "tool" else name is not None:
         return None
     names = () if name is None else (name,)
-    return ToolChoice(mode, names, native=extras_of(choice, _CHOICE_FIELDS)), None if alone is None else not alone
+    return ToolChoice(
+        mode, names, native=unread_fields(choice, _CHOICE_FIELDS)
+    ), None if disables_parallel is None else not disables_parallel
 
 
-def write_tools(request: ModelRequest, marks: Marks, losses: list[Loss]) -> list[Any]:
+def write_tools(request: ModelRequest, cache_breakpoints: CacheBreakpoints, losses: list[Loss]) -> list[Any]:
     """The tools of a request, in their order."""
     written: list[Any] = []
-    taken: set[str] = set()
-    strict = _Strictness(losses)
+    used_names: set[str] = set()
+    strict = _StrictToolLimits(losses)
     allowed = _allowed(request, losses)
     for index, tool in enumerate(request.tools):
         path = f"tools[{index}]"
         if isinstance(tool, Native):
             if tool.origin != FORMAT:
-                losses.append(Loss(path, "tool", f"it is a tool of {tool.origin}"))
+                losses.append(Loss(path, "tool", f"tool specific to {tool.origin}; dropped"))
                 continue
             block: Any = dict(tool.data) if type(tool.data) is dict else tool.data
             name = _native_name(tool)
@@ -75,30 +75,32 @@ def write_tools(request: ModelRequest, marks: Marks, losses: list[Loss]) -> list
         else:
             if allowed is not None and tool.name not in allowed:
                 continue
-            block = _tool(tool, path, losses)
+            block = _write_tool(tool, path, losses)
             name = block["name"]
             if block.get("strict") is True:
                 strict.check(block, path)
         if name is not None:
-            if name in taken:
-                losses.append(Loss(path, "tool", f"there is another tool {name!r} before it (AN-16)"))
+            if name in used_names:
+                losses.append(Loss(path, "tool", f'duplicate tool name "{name}"; dropped (AN-16)'))
                 continue
-            taken.add(name)
+            used_names.add(name)
         if type(block) is dict and "cache_control" in block:
-            marks.append((block, path))
+            cache_breakpoints.append((block, path))
         written.append(block)
     if written and all(type(tool) is dict and tool.get("defer_loading") is True for tool in written):
         del written[0]["defer_loading"]
-        losses.append(Loss("tools[0].defer_loading", "defer_loading", "not all tools may have it (AN-33)"))
+        losses.append(
+            Loss("tools[0].defer_loading", "defer_loading", "not allowed on all tools; dropped from the first (AN-33)")
+        )
     return written
 
 
-def _tool(tool: ToolDefinition, path: str, losses: list[Loss]) -> dict[str, Any]:
+def _write_tool(tool: ToolDefinition, path: str, losses: list[Loss]) -> dict[str, Any]:
     block: dict[str, Any] = {"name": NAMES.to_wire(tool.name)}
     if tool.description is not None:
         block["description"] = tool.description
     block["input_schema"] = (
-        FREEFORM_SCHEMA if tool.freeform else object_schema(tool.parameters, f"{path}.parameters", losses)
+        FREEFORM_SCHEMA if tool.freeform else as_object_schema(tool.parameters, f"{path}.parameters", losses)
     )
     if tool.strict is not None:
         block["strict"] = tool.strict
@@ -107,17 +109,19 @@ def _tool(tool: ToolDefinition, path: str, losses: list[Loss]) -> dict[str, Any]
 
 
 def _allowed(request: ModelRequest, losses: list[Loss]) -> tuple[str, ...] | None:
-    """The names of the tools that may be called, if not all may."""
+    """The names of the allowed tools; None if all are allowed."""
     choice = request.tool_choice
     if choice is None or choice.mode != "allowed" or not request.tools:
         return None
     declared = {_native_name(tool) if isinstance(tool, Native) else tool.name for tool in request.tools}
     if not declared & set(choice.names):
-        losses.append(Loss("tool_choice.names", "the tools allowed", "none of them is there: all are given"))
+        losses.append(
+            Loss("tool_choice.names", "the tools allowed", "none of the allowed tools is declared; sent all tools")
+        )
         return None
     if declared - set(choice.names):
-        why = "there is no choice among some of the tools here: the others were left out"
-        losses.append(Loss("tool_choice.names", "the tools not allowed", why))
+        reason = "Anthropic has no list of allowed tools; sent only those (AN-17)"
+        losses.append(Loss("tool_choice.names", "the tools not allowed", reason))
     return choice.names
 
 
@@ -127,30 +131,32 @@ def _native_name(tool: Native) -> str | None:
 
 
 @SchemaCache
-def _looked_into(schema: dict[str, Any]) -> tuple[int, int, bool]:
-    """What counts for the strictness of a tool: its optional parameters, those of several types, whether it is circular."""
+def _strict_costs(schema: dict[str, Any]) -> tuple[int, int, bool]:
+    """What counts toward the limits on strict tools: optional and union parameters, and whether the schema is circular."""
     return *count_optional_and_unions(schema), bool(find_reference_cycle(schema))
 
 
-class _Strictness:
-    """How much strictness the tools written so far have used up (AN-16)."""
+class _StrictToolLimits:
+    """How much of the limits on strict tools is used (AN-16)."""
 
     def __init__(self, losses: list[Loss]) -> None:
         self._losses = losses
         self._tools = self._optional = self._unions = 0
 
     def check(self, block: dict[str, Any], path: str) -> None:
-        """Take `strict` off a tool that is one too many, or refers to itself."""
-        optional, unions, is_circular = _looked_into(block["input_schema"])
-        is_too_much = (
-            self._tools + 1 > MOST_STRICT
-            or self._optional + optional > MOST_OPTIONAL
-            or self._unions + unions > MOST_UNIONS
+        """Remove `strict` from a tool that exceeds the limits or refers to itself."""
+        optional, unions, is_circular = _strict_costs(block["input_schema"])
+        exceeds_limits = (
+            self._tools + 1 > MAX_STRICT_TOOLS
+            or self._optional + optional > MAX_OPTIONAL_PARAMETERS
+            or self._unions + unions > MAX_UNION_PARAMETERS
             or is_circular
         )
-        if is_too_much:
+        if exceeds_limits:
             del block["strict"]
-            self._losses.append(Loss(f"{path}.strict", "strict", "the limits on strict tools are reached (AN-16)"))
+            self._losses.append(
+                Loss(f"{path}.strict", "strict", "exceeds the limits on strict tools; sent without strict (AN-16)")
+            )
             return
         self._tools += 1
         self._optional += optional
@@ -158,26 +164,38 @@ class _Strictness:
 
 
 def write_choice(
-    request: ModelRequest, tools: list[Any], target: Target, can_call: bool, losses: list[Loss]
+    request: ModelRequest, tools: list[Any], capabilities: Capabilities, has_tools: bool, losses: list[Loss]
 ) -> dict[str, Any] | None:
-    """The choice among `tools`. `can_call` is whether there is anything to choose from, here or at an MCP server."""
+    """The `tool_choice`. `has_tools` includes those of MCP servers."""
     choice, parallel = request.tool_choice, request.parallel_tool_calls
     if choice is None and parallel is None:
         return None
-    if not can_call:
-        why = "it needs tools (AN-17)"
+    if not has_tools:
+        reason = "requires tools; dropped (AN-17)"
         if choice is not None:
-            losses.append(Loss("tool_choice", "tool_choice", why))
+            losses.append(Loss("tool_choice", "tool_choice", reason))
         if parallel is not None:
-            losses.append(Loss("parallel_tool_calls", "parallel_tool_calls", why))
+            losses.append(Loss("parallel_tool_calls", "parallel_tool_calls", reason))
         return None
-    written: dict[str, Any] = {"type": "auto"} if choice is None else _choice(choice, tools, losses)
-    if written["type"] in ("any", "tool") and (not target.takes_forced_choice or request.max_output_tokens == 0):
-        losses.append(Loss("tool_choice", written["type"], "a call cannot be demanded of this model (AN-17)"))
+    written: dict[str, Any] = {"type": "auto"} if choice is None else _write_choice_type(choice, tools, losses)
+    if written["type"] in ("any", "tool") and (
+        not capabilities.accepts_forced_choice or request.max_output_tokens == 0
+    ):
+        losses.append(
+            Loss(
+                "tool_choice",
+                written["type"],
+                'model does not support forced tool use; sent tool_choice "auto" (AN-17)',
+            )
+        )
         written = {"type": "auto"}
     if parallel is not None:
         if written["type"] == "none":
-            losses.append(Loss("parallel_tool_calls", "parallel_tool_calls", "no calls are to be made (AN-17)"))
+            losses.append(
+                Loss(
+                    "parallel_tool_calls", "parallel_tool_calls", 'not allowed with tool_choice "none"; dropped (AN-17)'
+                )
+            )
         else:
             written["disable_parallel_tool_use"] = not parallel
     if choice is not None:
@@ -185,15 +203,15 @@ def write_choice(
     return written
 
 
-def _choice(choice: ToolChoice, tools: list[Any], losses: list[Loss]) -> dict[str, Any]:
+def _write_choice_type(choice: ToolChoice, tools: list[Any], losses: list[Loss]) -> dict[str, Any]:
     if choice.mode == "allowed":
         return {"type": "any" if choice.must_call else "auto"}
     if choice.mode != "tool":
-        return {"type": _WORDS[choice.mode]}
+        return {"type": _CHOICE_TYPES[choice.mode]}
     name = NAMES.to_wire(choice.names[0]) if choice.names else None
     declared = [tool.get("name") if type(tool) is dict else None for tool in tools]
-    # A toolset brings names this body does not show.
+    # A toolset has names that are not in the body.
     if name is None or (declared and None not in declared and name not in declared):
-        losses.append(Loss("tool_choice.names", "the tool chosen", "it is not among the tools (AN-17)"))
+        losses.append(Loss("tool_choice.names", "the tool chosen", 'not declared; sent tool_choice "auto" (AN-17)'))
         return {"type": "auto"}
     return {"type": "tool", "name": name}

@@ -2,8 +2,8 @@
 
 `TypedReader` decodes the whole list of messages typed in one pass. If a message does not fit, it decodes the list message by
 message: each one typed if possible, generic otherwise, so that one odd message does not cost the typed parse of the others.
-The result is the same as that of the generic reader. `scan` reads only the ids of calls and results, for bodies that are
-forwarded unchanged.
+The result is the same as that of the generic reader. `RequestScanner` reads only the ids of calls and results, for bodies
+that are forwarded unchanged.
 
 After a typed decode the parameters beside the messages are in alphabetical order, otherwise in the order of the body.
 """
@@ -33,24 +33,23 @@ ANY_TEXT: Final = (Text(""),)
 """The parts of a scanned message that has only text."""
 
 
-class EntryListReader(Protocol[EntryIn]):
-    """Collects the messages of one request, entry by entry."""
+class MessageListReader(Protocol[EntryIn]):
+    """Collects the messages of one request, made with the rest of its body."""
 
-    def add(self, entry: EntryIn) -> bool:
-        """Add a typed entry; False if it must be read generically, and nothing was added."""
+    def add_typed(self, entries: Iterable[EntryIn]) -> bool:
+        """Add typed entries; False as soon as one must be read generically. Nothing of that one was added."""
 
     def add_generic(self, entry: Any) -> None:
         """Add an entry of plain JSON values."""
 
-    def finish(self) -> ModelRequest:
-        """The request with every entry added."""
+    def finish(self) -> tuple[Message, ...]:
+        """The messages of all entries."""
 
 
 class TypedReader(Generic[Entry]):
     """Reads bodies with a list of `entry` under `key`, and the named parameters beside it.
 
-    `new_list` starts the list of one request from the rest of its body. `scan_entry` makes a message that has only ids of a
-    typed entry, or None if the body cannot be scanned.
+    `new_list` starts the list of one request, `build` makes the request of its messages; both get the rest of the body.
     """
 
     def __init__(
@@ -58,93 +57,84 @@ class TypedReader(Generic[Entry]):
         key: str,
         entry: Any,
         parameters: Iterable[str],
-        new_list: Callable[[dict[str, Any]], EntryListReader[Entry]],
-        scan_entry: Callable[[Entry], Message | None] | None = None,
+        new_list: Callable[[dict[str, Any]], MessageListReader[Entry]],
+        build: Callable[[tuple[Message, ...], dict[str, Any]], ModelRequest],
     ) -> None:
         self._key = key
+        self._path = f"$.{key}"
         self._names = tuple(sorted({*parameters} - {key}))
         self._new_list = new_list
-        self._scan_entry = scan_entry
+        self._build = build
         fields: list[tuple[str, Any, Any]] = [(name, Any, UNSET) for name in self._names]
         body = msgspec.defstruct("TypedBody", [(key, list[entry]), *fields], forbid_unknown_fields=True, gc=False)
-        scanned: list[Any] = [(key, list[entry]), ("model", str, ""), ("stream", bool | None, None)]
         self._decode = msgspec.json.Decoder(body).decode
-        self._decode_scanned = msgspec.json.Decoder(msgspec.defstruct("ScannedBody", scanned, gc=False)).decode
+        self._decode_entries: Callable[[msgspec.Raw], list[Entry]] = msgspec.json.Decoder(list[entry]).decode
         self._decode_entry: Callable[[msgspec.Raw], Entry] = msgspec.json.Decoder(entry).decode
 
     def read(self, data: bytes) -> ModelRequest | None:
         """The request in a body; None if the body is not JSON or has no list under the key."""
+        is_list_typed = False
         try:
             body = self._decode(data)
             unread = {name: value for name in self._names if (value := getattr(body, name)) is not UNSET}
             messages = self._new_list(unread)
-            if all(map(messages.add, getattr(body, self._key))):
-                return messages.finish()
+            if messages.add_typed(getattr(body, self._key)):
+                return self._build(messages.finish(), unread)
+        except msgspec.ValidationError as error:
+            is_list_typed = self._path not in str(error)  # only a parameter is unknown
         except _INVALID:
-            pass
+            return None
         try:
-            return self._read_by_entry(data)
+            return self._read_by_entry(data, is_list_typed=is_list_typed)
         except _INVALID:
             return None
 
-    def _read_by_entry(self, data: bytes) -> ModelRequest | None:
+    def _read_by_entry(self, data: bytes, *, is_list_typed: bool) -> ModelRequest | None:
         body = _decode_raw_body(data)
         entries = body.pop(self._key, None)
         if entries is None:
             return None
-        messages = self._new_list({name: _decode_value(value) for name, value in body.items()})
-        for raw in _decode_raw_list(entries):
+        unread = {name: _decode_value(value) for name, value in body.items()}
+        messages = self._new_list(unread)
+        if is_list_typed:
             try:
-                entry = self._decode_entry(raw)
+                if messages.add_typed(self._decode_entries(entries)):
+                    return self._build(messages.finish(), unread)
             except msgspec.ValidationError:
                 pass
-            else:
-                if messages.add(entry):
-                    continue
-            messages.add_generic(_decode_value(raw))
-        return messages.finish()
+            messages = self._new_list(unread)
+        for raw in _decode_raw_list(entries):
+            try:
+                is_added = messages.add_typed((self._decode_entry(raw),))
+            except msgspec.ValidationError:
+                is_added = False
+            if not is_added:
+                messages.add_generic(_decode_value(raw))
+        return self._build(messages.finish(), unread)
+
+
+class RequestScanner(Generic[Entry]):
+    """Scans bodies with a list of `entry` under `key`. `scan_entry` makes a message with only ids; None: read it whole."""
+
+    def __init__(self, key: str, entry: Any, scan_entry: Callable[[Entry], Message | None]) -> None:
+        fields: list[Any] = [(key, list[entry]), ("model", str, ""), ("stream", bool | None, None)]
+        self._decode = msgspec.json.Decoder(msgspec.defstruct("ScannedBody", fields, gc=False)).decode
+        self._key = key
+        self._scan_entry = scan_entry
 
     def scan(self, data: bytes) -> ModelRequest | None:
         """The model, `stream` and the order of calls and results; None if the body must be read whole."""
         try:
-            body: Any = self._decode_scanned(data)
+            body: Any = self._decode(data)
         except _INVALID:
             return None
         messages: list[Message] = []
-        scan_entry = self._scan_entry
-        for entry in getattr(body, self._key) if scan_entry else ():
-            message = scan_entry(entry) if scan_entry else None
+        for entry in getattr(body, self._key):
+            message = self._scan_entry(entry)
             if message is None:
                 return None
             messages.append(message)
         return ModelRequest(messages=tuple(messages), model=body.model, stream=body.stream)
-
-
-class PlainReader:
-    """Like `TypedReader`, but one odd message makes the whole body generic: `request_of` returns None for it."""
-
-    def __init__(
-        self,
-        key: str,
-        entry: Any,
-        parameters: Iterable[str],
-        request_of: Callable[[list[Any], dict[str, Any]], ModelRequest | None],
-    ) -> None:
-        self._key = key
-        self._names = tuple(sorted({*parameters} - {key}))
-        self._request_of = request_of
-        fields: list[tuple[str, Any, Any]] = [(name, Any, UNSET) for name in self._names]
-        body = msgspec.defstruct("PlainBody", [(key, list[entry]), *fields], forbid_unknown_fields=True, gc=False)
-        self._decode = msgspec.json.Decoder(body).decode
-
-    def read(self, data: bytes) -> ModelRequest | None:
-        """A plain body in neutral terms; None if it must be read generically."""
-        try:
-            body = self._decode(data)
-            rest = {name: value for name in self._names if (value := getattr(body, name)) is not UNSET}
-            return self._request_of(getattr(body, self._key), rest)
-        except _INVALID:
-            return None
 
 
 class TextBlock(Struct, forbid_unknown_fields=True, gc=False, tag_field="type", tag="text"):
@@ -170,22 +160,6 @@ class UsageScanner:
         except _INVALID:
             return None
         return self._read(raw) if raw is not UNSET else None
-
-
-class OutlineDecoder(Generic[Entry]):
-    """Decodes only the list of `entry` under `messages`, the model, and whether it streams."""
-
-    def __init__(self, entry: Any) -> None:
-        fields: list[Any] = [("messages", list[entry]), ("model", str, ""), ("stream", bool | None, None)]
-        self._decode = msgspec.json.Decoder(msgspec.defstruct("OutlinedBody", fields, gc=False)).decode
-
-    def decode(self, data: bytes) -> tuple[list[Entry], str, bool | None] | None:
-        """The entries, the model and whether it streams; None if the body must be read whole."""
-        try:
-            body: Any = self._decode(data)
-        except _INVALID:
-            return None
-        return body.messages, body.model, body.stream
 
 
 def call_with_id(call_id: str) -> ToolCallRequest:

@@ -6,12 +6,12 @@ first call of each step carries a signature or a placeholder (GM-10). Every step
 current turn, so that a turn keeps its bytes when the next one begins (L9).
 
 Results without ids are matched by order and name, so they are sorted by their calls. Contents of text, calls and text results
-in camelCase are decoded into structs (`TypedContent`); all others are read from dictionaries by `read_contents`.
+in camelCase are decoded into structs (`TypedContent`); all others are read from dictionaries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
@@ -82,15 +82,15 @@ class TypedContent(Struct, forbid_unknown_fields=True, gc=False):
     parts: list[_TypedPart]
 
 
-class ContentReader:
-    """Reads the contents of one request in order: typed ones with `add_typed`, all others with `add`."""
+class MessageListReader:
+    """Reads the contents of one request in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, _unread: dict[str, Any]) -> None:
         self.messages: list[Message] = []
         self._calls = CallIdTracker()
         self._previous_role = ""
 
-    def add(self, content: Any) -> None:
+    def add_generic(self, content: Any) -> None:
         """Add a content of plain JSON values."""
         raw_role = content.get("role") if type(content) is dict else 0
         role = _ROLES.get(raw_role) if raw_role is None or type(raw_role) is str else None
@@ -107,8 +107,14 @@ class ContentReader:
         self._start_message(role)
         self.messages.append(Message(role, tuple([read_part(part, self._calls) for part in parts]), None, native))
 
-    def add_typed(self, content: TypedContent) -> bool:
-        """Add a typed content; False, and nothing is added, if it must be read by `add`."""
+    def add_typed(self, contents: Iterable[TypedContent]) -> bool:
+        """Add typed contents; False as soon as one must be read generically, which is then not added."""
+        return all(map(self._add_typed, contents))
+
+    def finish(self) -> tuple[Message, ...]:
+        return tuple(self.messages)
+
+    def _add_typed(self, content: TypedContent) -> bool:
         calls = self._calls
         if content.role == "user":
             role = self._previous_role = "user"

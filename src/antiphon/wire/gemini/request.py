@@ -19,7 +19,7 @@ from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.gemini.content import ContentWriter, read_part
 from antiphon.wire.gemini.messages import (
     CONTENT_FIELDS,
-    ContentReader,
+    MessageListReader,
     TypedContent,
     report_message_extras,
     write_turns,
@@ -54,26 +54,17 @@ def read_request(body: dict[str, Any]) -> ModelRequest:
     """The request in neutral terms. Raises `WireError` if `contents` is not a list."""
     fields, native = split_fields(body, _BODY_FIELDS)
     contents = require_list(fields.pop("contents", None), "contents")
-    reader = ContentReader()
+    reader = MessageListReader({})
     for content in contents:
-        reader.add(content)
-    return _build_request(reader.messages, fields, native)
+        reader.add_generic(content)
+    return _build_request(reader.finish(), fields, native)
 
 
-class _ContentList:
-    """The messages of one request, read content by content."""
-
-    def __init__(self, unread: dict[str, Any]) -> None:
-        self._unread = unread
-        self._reader = ContentReader()
-        self.add = self._reader.add_typed
-        self.add_generic = self._reader.add
-
-    def finish(self) -> ModelRequest:
-        return _build_request(self._reader.messages, *split_fields(self._unread, _BODY_FIELDS))
+def _build_from_unread(messages: tuple[Message, ...], unread: dict[str, Any]) -> ModelRequest:
+    return _build_request(messages, *split_fields(unread, _BODY_FIELDS))
 
 
-decode_request = TypedReader("contents", TypedContent, PARAMETERS, _ContentList).read
+decode_request = TypedReader("contents", TypedContent, PARAMETERS, MessageListReader, _build_from_unread).read
 
 
 def scan_request(_data: bytes) -> ModelRequest | None:
@@ -81,7 +72,7 @@ def scan_request(_data: bytes) -> ModelRequest | None:
     return None
 
 
-def _build_request(messages: list[Message], fields: dict[str, Any], native: dict[str, Any]) -> ModelRequest:
+def _build_request(messages: Sequence[Message], fields: dict[str, Any], native: dict[str, Any]) -> ModelRequest:
     values: dict[str, Any] = {}
     marks: NativeExtras = {}
     system = _read_system(fields.pop("systemInstruction", None), native)

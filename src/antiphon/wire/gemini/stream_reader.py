@@ -44,7 +44,7 @@ from antiphon.wire.gemini.response import (
     read_usage,
     write_stop_reason,
 )
-from antiphon.wire.output import MOST_CANDIDATES, NOT_AN_ANSWER, ProviderError
+from antiphon.wire.output import MAX_CANDIDATES, NOT_AN_ANSWER, ProviderError
 from antiphon.wire.sse import SseOverflow
 from antiphon.wire.tool_calls import CallIdTracker
 from antiphon.wire.vendors.google import FORMAT, gemini_extras, get_field, split_fields
@@ -270,9 +270,9 @@ class StreamReader:
             return
         index, content, finish_reason = candidate.get("index"), candidate.get("content"), candidate.get("finishReason")
         number = index if type(index) is int and index >= 0 else position
-        if number >= MOST_CANDIDATES:
+        if number >= MAX_CANDIDATES:
             self._fail(
-                ProviderError(f"invalid stream: candidate index {number} exceeds {MOST_CANDIDATES - 1}", "server")
+                ProviderError(f"invalid stream: candidate index {number} exceeds {MAX_CANDIDATES - 1}", "server")
             )
             return
         state = self._candidate(number)

@@ -4,6 +4,7 @@ from antiphon.wire.format import FormatModule, FormatSignature
 from antiphon.wire.request import SequenceRule
 from antiphon.wire.rules import name_set
 
+FORMAT = "openai-chat"
 FORMAT_MODULE = FormatModule(
     messages_key="messages",
     sequence_rule=SequenceRule(),

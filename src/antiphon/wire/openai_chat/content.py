@@ -1,9 +1,8 @@
-"""The parts of a message's content: text, images, sound, files, refusals, and Mistral's thinking.
+"""Content blocks: text, images, audio, files, refusals, and Mistral's thinking.
 
-Theory of operation. A part is read into a neutral one only if it is plainly what it says: anything odd, and every type this
-module does not know, stays a `Native` part and goes back as it came. Keys beyond those a neutral part holds are kept in its
-`native`: under `openai` what the Responses API understands too, under `openai-chat` the rest. Writing is the reverse; what
-another format said about a part is reported as lost.
+A block is read into a neutral part only if its shape is exactly known; anything else stays a `Native` part and is written
+back unchanged. Keys that a neutral part has no field for are kept in its `native`: under `openai` if Responses has them too,
+else under `openai-chat`.
 
 Normalisations: `image_url` as a string is `{"url": …}`; base64 data without a file name gets one.
 """
@@ -27,36 +26,19 @@ from antiphon.wire.media import (
     looks_like_base64,
     sniff_base64,
 )
+from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.dialects import Dialect
-from antiphon.wire.vendors.openai import IMAGE_TYPES
+from antiphon.wire.vendors import openai
+from antiphon.wire.vendors.openai import IMAGE_TYPES, OPENAI, unread_fields
 
-FORMAT = "openai-chat"
-SHARED = "openai"
-"""Extras that both of OpenAI's formats understand."""
-
-_SHARED_KEYS = ("prompt_cache_breakpoint", "detail")
-
-ReadPart = InputPart | Refusal | Thinking
+ContentPart = InputPart | Refusal | Thinking
 
 
-def extras(value: dict[str, Any], *known: str) -> NativeExtras | None:
-    """What a part of the body says beyond the keys that are known."""
-    own: dict[str, Any] = {}
-    shared: dict[str, Any] = {}
-    for key, extra in value.items():
-        if key not in known and extra is not None:
-            (shared if key in _SHARED_KEYS else own)[key] = extra
-    native = {SHARED: shared} if shared else {}
-    if own:
-        native[FORMAT] = own
-    return native or None
-
-
-def read_content(content: list[Any]) -> list[ReadPart]:
+def read_content(content: list[Any]) -> list[ContentPart]:
     return [read_part(part) for part in content]
 
 
-def read_part(part: Any) -> ReadPart:
+def read_part(part: Any) -> ContentPart:
     if type(part) is dict:
         if len(part) == 2 and part.get("type") == "text" and type(part.get("text")) is str:
             return Text(part["text"])
@@ -70,12 +52,12 @@ def read_part(part: Any) -> ReadPart:
 
 def _read_text(part: dict[str, Any]) -> Text | None:
     text = part.get("text")
-    return Text(text, native=extras(part, "type", "text")) if type(text) is str else None
+    return Text(text, native=unread_fields(part, FORMAT, ("type", "text"))) if type(text) is str else None
 
 
 def _read_refusal(part: dict[str, Any]) -> Refusal | None:
     text = part.get("refusal")
-    return Refusal(text, native=extras(part, "type", "refusal")) if type(text) is str else None
+    return Refusal(text, native=unread_fields(part, FORMAT, ("type", "refusal"))) if type(text) is str else None
 
 
 def _read_image(part: dict[str, Any]) -> Image | None:
@@ -84,19 +66,19 @@ def _read_image(part: dict[str, Any]) -> Image | None:
         image = {"url": image}
     if type(image) is not dict or "detail" in part:
         return None
-    url, native = image.get("url"), extras(part, "type", "image_url") or {}
+    url, native = image.get("url"), unread_fields(part, FORMAT, ("type", "image_url")) or {}
     if type(url) is not str:
         return None
     more = {key: value for key, value in image.items() if key != "url" and value is not None}
     if type(more.get("detail")) is str:
-        native.setdefault(SHARED, {})["detail"] = more.pop("detail")
+        native.setdefault(OPENAI, {})["detail"] = more.pop("detail")
     if more:
         native.setdefault(FORMAT, {})["image_url"] = more
-    return picture(url, native or None)
+    return read_image_url(url, native or None)
 
 
-def picture(url: str, native: NativeExtras | None = None) -> Image | None:
-    """The image at an address: data URLs are taken apart. None if it is no address of an image."""
+def read_image_url(url: str, native: NativeExtras | None = None) -> Image | None:
+    """The image at a URL, from its data if it is a data URL; None if it is not the URL of an image."""
     if is_web_url(url):
         return Image(url=url, native=native)
     inline = inline_base64(url)
@@ -115,11 +97,11 @@ def _read_audio(part: dict[str, Any]) -> Audio | None:
     media_type = audio_media_type(name)
     if audio_format(media_type) != name:
         return None
-    return Audio(media_type, data, native=extras(part, "type", "input_audio"))
+    return Audio(media_type, data, native=unread_fields(part, FORMAT, ("type", "input_audio")))
 
 
 def _read_file(part: dict[str, Any]) -> Document | None:
-    file, native = part.get("file"), extras(part, "type", "file")
+    file, native = part.get("file"), unread_fields(part, FORMAT, ("type", "file"))
     if type(file) is not dict or not all(type(value) is str for value in file.values()):
         return None
     name, known = file.get("filename", ""), len(file) - ("filename" in file)
@@ -137,8 +119,8 @@ def _read_document_url(part: dict[str, Any]) -> Document | None:
     url, name = part.get("document_url"), part.get("document_name")
     if type(url) is not str or not url or type(name) not in (str, type(None)):
         return None
-    native = extras(part, "document_url", "document_name")
-    return Document(url=url, name=name or "", native=native)  # `type` is kept: it says how to write it
+    native = unread_fields(part, FORMAT, ("document_url", "document_name"))
+    return Document(url=url, name=name or "", native=native)  # `type` is kept: it decides how it is written
 
 
 def _read_thinking(part: dict[str, Any]) -> Thinking | None:
@@ -153,14 +135,14 @@ def _read_thinking(part: dict[str, Any]) -> Thinking | None:
 
 
 def thinking_text(part: Any) -> str | None:
-    """The words of a Mistral thinking part, of one piece or many."""
+    """The text of a Mistral thinking block."""
     pieces = part.get("thinking") if type(part) is dict and part.get("type") == "thinking" else None
     if type(pieces) is not list:
         return None
     return "".join(piece["text"] for piece in pieces if type(piece) is dict and type(piece.get("text")) is str)
 
 
-_READERS: dict[str, Callable[[dict[str, Any]], ReadPart | None]] = {
+_READERS: dict[str, Callable[[dict[str, Any]], ContentPart | None]] = {
     "text": _read_text,
     "refusal": _read_refusal,
     "image_url": _read_image,
@@ -172,18 +154,18 @@ _READERS: dict[str, Callable[[dict[str, Any]], ReadPart | None]] = {
 
 
 def write_part(part: Any, losses: list[Loss], path: str, dialect: Dialect) -> list[Any]:
-    """A part of a message's content, in a list; none if it cannot be said, and its losses are reported."""
+    """The blocks of a part: one, or none if the host does not accept it and the loss is reported."""
     kind = type(part)
     if kind is Native:
         if part.origin == FORMAT:
             return [part.data]
-        losses.append(Loss(path, "native", f"only {part.origin} understands this block"))
+        losses.append(Loss(path, "native", f"block type specific to {part.origin}; dropped"))
         return []
     written: dict[str, Any] | None = None
     if kind is Text:
-        written = {"type": "text", "text": part.text, **own_extras(part.native, losses, path, SHARED, FORMAT)}
+        written = {"type": "text", "text": part.text, **own_extras(part.native, losses, path, OPENAI, FORMAT)}
     elif kind is Refusal:
-        written = {"type": "refusal", "refusal": part.text, **own_extras(part.native, losses, path, SHARED, FORMAT)}
+        written = {"type": "refusal", "refusal": part.text, **own_extras(part.native, losses, path, OPENAI, FORMAT)}
     elif kind is Image:
         written = _write_image(part, losses, path, dialect)
     elif kind is Document:
@@ -191,24 +173,25 @@ def write_part(part: Any, losses: list[Loss], path: str, dialect: Dialect) -> li
     elif kind is Audio:
         written = _write_audio(part, losses, path)
     else:
-        losses.append(Loss(path, kind.__name__, "it has no place in such a message"))
+        losses.append(Loss(path, kind.__name__, "not allowed in a message of this role; dropped"))
     return [] if written is None else [written]
 
 
 def _write_image(part: Image, losses: list[Loss], path: str, dialect: Dialect) -> dict[str, Any] | None:
-    more = own_extras(part.native, losses, path, SHARED, FORMAT)
-    url, why = "", "no address"
-    if part.data:  # what OpenAI takes an image by: OC-13
+    more = own_extras(part.native, losses, path, OPENAI, FORMAT)
+    url, reason = "", "no URL and no data; dropped"
+    if part.data:  # OC-13
         kind = part.media_type or sniff_base64(part.data)
-        if (kind.lower() in IMAGE_TYPES and looks_like_base64(part.data)) or (kind and dialect.takes_any_image):
+        if (kind.lower() in IMAGE_TYPES and looks_like_base64(part.data)) or (kind and dialect.accepts_any_image):
             url = data_url(kind, part.data)
-        why = f"only png, jpeg, gif and webp are taken, not {part.media_type or 'an unknown type'} (OC-13)"
+        media_type = part.media_type or "an unknown image type"
+        reason = f"OpenAI does not support {media_type} (PNG, JPEG, GIF and WebP only); dropped (OC-13)"
     elif is_web_url(part.url):
         url = part.url
     elif part.file_id:
-        why = "an image is taken by an http address or as data, not by a file's id"
+        reason = "Chat Completions does not accept an image by file id; dropped"
     if not url:
-        losses.append(Loss(path, "image", why))
+        losses.append(Loss(path, "image", reason))
         return None
     image = {"url": url, **more.pop("image_url", {})}
     if "detail" in more:
@@ -217,16 +200,16 @@ def _write_image(part: Image, losses: list[Loss], path: str, dialect: Dialect) -
 
 
 def _write_audio(part: Audio, losses: list[Loss], path: str) -> dict[str, Any] | None:
-    more = own_extras(part.native, losses, path, SHARED, FORMAT)
+    more = own_extras(part.native, losses, path, OPENAI, FORMAT)
     if not part.data:
-        losses.append(Loss(path, "audio", "sound is taken as data only"))
+        losses.append(Loss(path, "audio", "Chat Completions accepts audio only as inline data; dropped"))
         return None
     name = audio_format(part.media_type) or "wav"
     return {"type": "input_audio", "input_audio": {"data": part.data, "format": name}, **more}
 
 
 def _write_document(part: Document, losses: list[Loss], path: str, dialect: Dialect) -> dict[str, Any] | None:
-    more = own_extras(part.native, losses, path, SHARED, FORMAT)
+    more = own_extras(part.native, losses, path, OPENAI, FORMAT)
     if part.text:
         text = f"{part.name}\n\n{part.text}" if part.name else part.text
         return {"type": "text", "text": text, **more}
@@ -235,16 +218,25 @@ def _write_document(part: Document, losses: list[Loss], path: str, dialect: Dial
         file = {"filename": part.name or file_name(kind), "file_data": data_url(kind, part.data)}
     elif part.file_id:
         file = {"file_id": part.file_id, **({"filename": part.name} if part.name else {})}
-    elif part.url and (dialect.takes_document_urls or more.get("type") == "document_url"):
+    elif part.url and (dialect.accepts_document_urls or more.get("type") == "document_url"):
         named = {"document_name": part.name} if part.name else {}
         return {**more, "type": "document_url", "document_url": part.url, **named}
     else:
-        why = "a file is taken as data or by its id, not by an address" if part.url else "there is nothing in it"
-        losses.append(Loss(path, "document", why))
+        reason = (
+            "Chat Completions accepts a file only as data or by id; dropped" if part.url else "empty document; dropped"
+        )
+        losses.append(Loss(path, "document", reason))
         return None
     return {"type": "file", "file": file, **more}
 
 
-def stable_text(value: Any) -> str:
-    """A value as text that is always the same for the same value."""
+def collapse_text(content: list[Any]) -> Any:
+    """The string of content that is a single plain text; else the list."""
+    if len(content) == 1 and openai.is_plain_text(content[0], "text"):
+        return content[0]["text"]
+    return content
+
+
+def canonical_json(value: Any) -> str:
+    """Text as it is; any other value as JSON with sorted keys."""
     return value if type(value) is str else msgspec.json.encode(value, order="sorted").decode()

@@ -1,14 +1,12 @@
-"""Chat Completions answers: `read_response` and `write_response`.
+"""Chat Completions responses, with stop reasons and usage.
 
-Theory of operation. Each choice is a candidate: its message is read by `assistant`, the first becomes the `ModelOutput`, the
-rest its `others`. What no part holds is kept in `native["openai-chat"]`: keys of the body under their own names, keys of a
-choice in `choice`, of its message in `message`. Why the model stopped is decided by what it said (calls mean `tool_calls`),
-because `finish_reason` lies; the host's own word is kept where the neutral one would be written differently. A choice that
-is none stays whole in `whole`.
+Each choice is a candidate: the first becomes the `ModelOutput`, the others its `others`. What no part holds is kept in
+`native["openai-chat"]`: keys of the body under their own names, keys of a choice in `choice`, of its message in `message`. The
+stop reason follows from the parts (calls mean `tool_calls`), because hosts report wrong ones; the host's own `finish_reason` is
+kept where ours would differ. A choice of unknown shape stays whole in `whole`.
 
-Normalisations, beside those of `assistant` and `calls`: absent `object`, `role` and `message` are what they must be; an
-empty `content` is null; texts of an answer are joined; empty `finish_reason` is null; `index` is the place; a call without
-an id gets one.
+Normalisations: absent `object`, `role` and `message` have their only value; empty `content` is null; texts are joined; empty
+`finish_reason` is null; `index` is the position; a call without an id gets one.
 """
 
 from __future__ import annotations
@@ -23,40 +21,17 @@ from msgspec import structs
 from antiphon.errors import WireError
 from antiphon.history.ids import new_id
 from antiphon.history.usage import TokenUsage
-from antiphon.parts import (
-    Audio,
-    Document,
-    Image,
-    Native,
-    NativeExtras,
-    OutputPart,
-    Refusal,
-    Text,
-    Thinking,
-    ToolCallRequest,
-)
-from antiphon.wire.loss import Loss, lose_native, own_extras
-from antiphon.wire.openai_chat.assistant import is_drawn, read_assistant, undrawn, write_thinking
-from antiphon.wire.openai_chat.calls import is_deprecated, wrapped_calls, write_call
-from antiphon.wire.openai_chat.content import FORMAT, SHARED, write_part
-from antiphon.wire.openai_chat.dialects import Dialect
+from antiphon.parts import NativeExtras, OutputPart, Refusal, ToolCallRequest
+from antiphon.wire.codec.typed_reader import UsageScanner
+from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.openai_chat import FORMAT
+from antiphon.wire.openai_chat.assistant import AssistantWriter, read_assistant
 from antiphon.wire.openai_chat.errors import read_error
-from antiphon.wire.openai_chat.usage import read_usage, write_usage
+from antiphon.wire.openai_chat.tools import is_legacy_function
 from antiphon.wire.output import ModelOutput, StopReason
-from antiphon.wire.tool_calls import IdMapper, NameMapper
 from antiphon.wire.vendors import openai
 
-ANSWERS = Dialect(
-    id_rule=IdMapper("(?s).*"),
-    name_rule=NameMapper("(?s).*"),
-    null_content=None,
-    has_custom_tools=True,
-    argument_repair=False,
-    keeps_reasoning=True,
-    takes_any_image=True,
-)
-"""How answers are written: everything as it is."""
-_REASONS: dict[str, StopReason] = {
+STOP_REASONS: dict[str, StopReason] = {
     "stop": "end",
     "eos": "end",
     "length": "length",
@@ -64,28 +39,29 @@ _REASONS: dict[str, StopReason] = {
     "function_call": "tool_calls",
     "content_filter": "content_filter",
 }
-_WORDS: dict[str, str] = {
+FINISH_REASONS: dict[str, str] = {
     "end": "stop",
     "stop_sequence": "stop",
     "length": "length",
     "tool_calls": "tool_calls",
     "content_filter": "content_filter",
 }
-_OF_A_CHOICE = ("finish_reason", "choice", "message", "whole")
+_CHOICE_EXTRAS = ("finish_reason", "choice", "message", "whole")
+STOP_SEQUENCE_LOSS = "Chat Completions does not report the matched stop sequence; dropped"
 _NOT_ID = re.compile(r"[^a-zA-Z0-9_-]+")
+_CACHED = ("prompt_cache_hit_tokens", "cache_read_input_tokens", "cached_tokens", "num_cached_tokens")
+_BASIC_FIELDS = frozenset({"prompt_tokens", "completion_tokens", "total_tokens"})
 
 
 def read_response(body: dict[str, Any]) -> ModelOutput:
-    """A Chat Completions answer in neutral terms."""
+    """A Chat Completions response in neutral terms."""
     choices = body.get("choices")
     if type(choices) is not list:
         error = read_error(body) if "error" in body else None
         if error is None or error.code != "content_filter" or choices is not None:
             reason = f": {error.message}" if error is not None else ""
-            raise WireError(
-                f"choices: an answer holds an array of choices, not {openai.json_type_name(choices)}{reason}"
-            )
-        # Azure tells of a filtered prompt with an error and the status of an answer.
+            raise WireError(f"choices: expected an array, got {openai.json_type_name(choices)}{reason}")
+        # Azure reports a filtered prompt with an error body and status 200.
         fields, native = _read_head(body)
         return ModelOutput(stop_reason="content_filter", native={FORMAT: {**native, "choices": None}}, **fields)
     fields, native = _read_head(body)
@@ -95,7 +71,7 @@ def read_response(body: dict[str, Any]) -> ModelOutput:
     if not choices:
         native["choices"] = []
         return ModelOutput(usage=usage, native={FORMAT: native}, **fields)
-    first, *others = (_read_choice(choice, place, fields) for place, choice in enumerate(choices))
+    first, *others = (_read_choice(choice, index, fields) for index, choice in enumerate(choices))
     if native:
         first = structs.replace(first, native={FORMAT: {**native, **(first.native or {}).get(FORMAT, {})}})
     return structs.replace(first, usage=usage, others=tuple(others))
@@ -114,31 +90,31 @@ def _read_head(body: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     return fields, native
 
 
-def _read_choice(choice: Any, place: int, fields: dict[str, Any]) -> ModelOutput:
+def _read_choice(choice: Any, index: int, fields: dict[str, Any]) -> ModelOutput:
     message = choice.get("message") if type(choice) is dict else None
     is_known = type(choice) is dict and type(message) in (dict, type(None))
-    read = read_assistant(message or {}, place, is_answer=True) if is_known else None
+    read = read_assistant(message or {}, index, is_response=True) if is_known else None
     if read is None:
         return ModelOutput(native={FORMAT: {"whole": choice}}, **fields)
     known = ("message", "finish_reason")
     extras = {key: value for key, value in choice.items() if key not in known and value is not None}
-    if type(extras.get("index")) is int and extras["index"] == place:
+    if type(extras.get("index")) is int and extras["index"] == index:
         del extras["index"]
     if message and message.get("role", "assistant") not in ("assistant", None):
         read.extras["role"] = message["role"]
-    word = choice.get("finish_reason")
-    parts = with_ids(read.parts)
-    reason = stop_reason(word, parts)
+    finish_reason = choice.get("finish_reason")
+    parts = assign_call_ids(read.parts)
+    reason = stop_reason(finish_reason, parts)
     return ModelOutput(
         parts=tuple(parts),
         stop_reason=reason,
-        native=candidate_native(word, reason, parts, extras, read.extras),
+        native=candidate_native(finish_reason, reason, parts, extras, read.extras),
         **fields,
     )
 
 
-def with_ids(parts: list[OutputPart]) -> list[OutputPart]:
-    """Calls that came without an id get one; they must be told apart."""
+def assign_call_ids(parts: list[OutputPart]) -> list[OutputPart]:
+    """Give an id to calls without one."""
     taken = {part.tool_call_id for part in parts if isinstance(part, ToolCallRequest)}
     if "" not in taken:
         return parts
@@ -154,14 +130,14 @@ def with_ids(parts: list[OutputPart]) -> list[OutputPart]:
     return named
 
 
-def stop_reason(word: Any, parts: Sequence[OutputPart]) -> StopReason:
-    """Why the model stopped, by the host's word and by what was said."""
+def stop_reason(finish_reason: Any, parts: Sequence[OutputPart]) -> StopReason:
+    """Why the model stopped, from `finish_reason` and from its parts."""
     reason: StopReason = ""
-    if word is not None and word != "":
-        reason = _REASONS.get(word, "other") if type(word) is str else "other"
+    if finish_reason is not None and finish_reason != "":
+        reason = STOP_REASONS.get(finish_reason, "other") if type(finish_reason) is str else "other"
     if any(type(part) is ToolCallRequest for part in parts):
         return "tool_calls" if reason in ("", "end", "tool_calls", "other") else reason
-    if reason == "tool_calls":  # some proxies say so without a call; it would loop for ever
+    if reason == "tool_calls":  # some proxies send it without a call; a loop would never end
         return "end"
     if reason == "end" and any(type(part) is Refusal for part in parts):
         return "refusal"
@@ -169,167 +145,145 @@ def stop_reason(word: Any, parts: Sequence[OutputPart]) -> StopReason:
 
 
 def candidate_native(
-    word: Any, reason: StopReason, parts: Sequence[OutputPart], choice: dict[str, Any], message: dict[str, Any]
+    finish_reason: Any, reason: StopReason, parts: Sequence[OutputPart], choice: dict[str, Any], message: dict[str, Any]
 ) -> NativeExtras | None:
-    """What is said of a candidate beyond its parts: the host's own word, and the extras of its choice and its message."""
-    own: dict[str, Any] = {}
-    if word == "":
-        word = None
-    if word != finish_word(reason, parts, is_own=True):
-        own["finish_reason"] = word
+    """What a candidate has beside its parts: the host's own finish reason, and the extras of its choice and message."""
+    extras: dict[str, Any] = {}
+    if finish_reason == "":
+        finish_reason = None
+    if finish_reason != finish_reason_for(reason, parts, is_same_format=True):
+        extras["finish_reason"] = finish_reason
     if choice:
-        own["choice"] = choice
+        extras["choice"] = choice
     if message:
-        own["message"] = message
-    return {FORMAT: own} if own else None
+        extras["message"] = message
+    return {FORMAT: extras} if extras else None
 
 
-def finish_word(
-    reason: str, parts: Sequence[OutputPart], *, is_own: bool, losses: list[Loss] | None = None
+def finish_reason_for(
+    reason: str, parts: Sequence[OutputPart], *, is_same_format: bool, losses: list[Loss] | None = None
 ) -> str | None:
     """The `finish_reason` for a neutral reason."""
     calls = [part for part in parts if type(part) is ToolCallRequest]
-    if reason == "tool_calls" and len(calls) == 1 and is_deprecated(calls[0].native):
+    if reason == "tool_calls" and len(calls) == 1 and is_legacy_function(calls[0].native):
         return "function_call"
-    if reason in _WORDS:
-        return _WORDS[reason]
+    if reason in FINISH_REASONS:
+        return FINISH_REASONS[reason]
     if reason == "":
-        return None if is_own else "tool_calls" if calls else "stop"
+        return None if is_same_format else "tool_calls" if calls else "stop"
     if reason == "refusal":
         return "stop" if any(type(part) is Refusal for part in parts) else "content_filter"
     if losses is not None:
-        losses.append(Loss("stop_reason", reason, "finish_reason has no word for it; `stop` is said"))
+        losses.append(Loss("stop_reason", reason, 'no matching finish_reason; sent "stop"'))
     return "stop"
 
 
 def write_response(output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
-    """A body as clients of Chat Completions expect it."""
+    """A body as Chat Completions clients expect it."""
     native = output.native or {}
     own = dict(native.get(FORMAT, {}))
-    is_own = output.format == FORMAT
-    body: dict[str, Any] = {"id": output.id if is_own else completion_id(output.id), "object": "chat.completion"}
-    if not is_own or output.created is not None:
+    is_same_format = output.format == FORMAT
+    body: dict[str, Any] = {
+        "id": output.id if is_same_format else completion_id(output.id),
+        "object": "chat.completion",
+    }
+    if not is_same_format or output.created is not None:
         body["created"] = int(time.time()) if output.created is None else output.created
     body["model"] = output.model
     choices = own.pop("choices", output)
     if choices is output:
         candidates = (output, *output.others)
-        body["choices"] = [_write_choice(each, place, losses) for place, each in enumerate(candidates)]
+        body["choices"] = [_write_choice(candidate, index, losses) for index, candidate in enumerate(candidates)]
     elif choices is not None:
         body["choices"] = choices
     if output.usage is not None:
         body["usage"] = write_usage(output.usage)
-    body.update((key, value) for key, value in own.items() if key not in _OF_A_CHOICE)
+    body.update((key, value) for key, value in own.items() if key not in _CHOICE_EXTRAS)
     return body
 
 
 def completion_id(answer_id: str) -> str:
-    """An id in OpenAI's manner that follows from another format's."""
+    """An OpenAI response id, derived from another format's."""
     if not answer_id:
         return f"chatcmpl-{new_id()}"
     return answer_id if answer_id.startswith("chatcmpl-") else f"chatcmpl-{_NOT_ID.sub('_', answer_id)}"
 
 
-def _write_choice(output: ModelOutput, place: int, losses: list[Loss]) -> Any:
-    path = "" if place == 0 else f"others[{place - 1}]."
+def _write_choice(output: ModelOutput, index: int, losses: list[Loss]) -> Any:
+    path = "" if index == 0 else f"others[{index - 1}]."
     native = output.native or {}
     lose_native(losses, f"{path}native", native, FORMAT)
     own = native.get(FORMAT, {})
     if "whole" in own:
         return own["whole"]
     if output.stop_sequence is not None:
-        losses.append(Loss(f"{path}stop_sequence", "stop_sequence", "which sequence stopped it cannot be said"))
-    message = write_answer(output.parts, losses, path)
+        losses.append(Loss(f"{path}stop_sequence", "stop_sequence", STOP_SEQUENCE_LOSS))
+    message, _ = AssistantWriter(losses).write(output.parts, path)
     message.update(own.get("message", {}))
     if "finish_reason" in own:
-        word = own["finish_reason"]
+        finish_reason = own["finish_reason"]
     else:
-        word = finish_word(output.stop_reason, output.parts, is_own=output.format == FORMAT, losses=losses)
-    return {"index": place, "message": message, "logprobs": None, "finish_reason": word, **own.get("choice", {})}
+        finish_reason = finish_reason_for(
+            output.stop_reason, output.parts, is_same_format=output.format == FORMAT, losses=losses
+        )
+    return {
+        "index": index,
+        "message": message,
+        "logprobs": None,
+        "finish_reason": finish_reason,
+        **own.get("choice", {}),
+    }
 
 
-def write_answer(parts: tuple[OutputPart, ...], losses: list[Loss], path: str) -> dict[str, Any]:
-    """The message of a choice."""
-    message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
-    content: list[Any] = []
-    calls: list[Any] = []
-    native_content: Any = None
-    single = sum(type(part) is ToolCallRequest for part in parts) == 1
-    for place, part in enumerate(parts):
-        where = f"{path}parts[{place}]"
-        if isinstance(part, Text):
-            own = own_extras(part.native, losses, where, SHARED, FORMAT)
-            if part.native is not None:
-                native_content = own.pop("content", None)
-            if "annotations" in own:
-                message["annotations"] = message.get("annotations", []) + own.pop("annotations")
-            content.append({"type": "text", "text": part.text, **own})
-        elif isinstance(part, Thinking):
-            thought = _write_thought(part, message, losses, where)
-            if thought is not None:
-                content.append(thought)
-        elif isinstance(part, Refusal):
-            message["refusal"] = (message["refusal"] or "") + part.text
-            own_extras(part.native, losses, where, SHARED, FORMAT)
-        elif isinstance(part, ToolCallRequest):
-            if single and is_deprecated(part.native):
-                message["function_call"] = {"name": part.tool_name, "arguments": part.arguments}
-            else:
-                calls.append(write_call(part, losses, where, ANSWERS))
-        else:
-            _write_other(part, message, content, calls, losses, where)
-    message["content"] = native_content if native_content is not None else _joined(content)
-    if calls:
-        message["tool_calls"] = calls
-    return message
+def read_usage(raw: Any) -> TokenUsage | None:
+    """The counts of a `usage` object; None if there is none.
 
-
-def _write_thought(part: Thinking, message: dict[str, Any], losses: list[Loss], path: str) -> dict[str, Any] | None:
-    """Reasoning in the field it came in; another format's in the field that most clients read."""
-    if part.native is None or FORMAT not in part.native:
-        if part.text:
-            message["reasoning_content"] = message.get("reasoning_content", "") + part.text
-        lose_native(losses, path, part.native, FORMAT)
+    Neutral counts are inclusive: the prompt includes cached tokens, the completion reasoning. Hosts that count otherwise are
+    recognised by their totals (xAI: total = prompt + completion + reasoning; Grok at Azure: more cached than prompt tokens).
+    """
+    if type(raw) is not dict or not raw:
         return None
-    return write_thinking(part, message, losses, path, ANSWERS)
+    prompt, completion = _count(raw, "prompt_tokens"), _count(raw, "completion_tokens")
+    total = _count(raw, "total_tokens")
+    cached = written = reasoning = 0
+    details = raw.get("prompt_tokens_details")
+    if not _BASIC_FIELDS.issuperset(raw):
+        more = raw.get("completion_tokens_details")
+        found = [_count(details, "cached_tokens"), *(_count(raw, name) for name in _CACHED)]
+        cached = next(filter(None, found), 0)
+        written = _count(details, "cache_write_tokens") or _count(raw, "cache_creation_input_tokens")
+        reasoning = _count(more, "reasoning_tokens") or _count(raw, "reasoning_tokens")
+    uncounted = total - prompt - completion
+    if uncounted > 0 and uncounted == _count(details, "audio_tokens"):
+        prompt += uncounted
+    elif uncounted > 0 and reasoning in (0, uncounted):
+        completion, reasoning = completion + uncounted, uncounted
+    elif reasoning > completion:
+        completion += reasoning
+    if cached > prompt:
+        prompt += cached
+    return TokenUsage(prompt, completion, cached, written, reasoning, total, raw, FORMAT)
 
 
-def _write_other(
-    part: Image | Audio | Document | Native,
-    message: dict[str, Any],
-    content: list[Any],
-    calls: list[Any],
-    losses: list[Loss],
-    path: str,
-) -> None:
-    if isinstance(part, Native):
-        wrapped = wrapped_calls(part)
-        if wrapped is not None:
-            calls.extend(wrapped)
-        else:
-            content += write_part(part, losses, path, ANSWERS)
-    elif isinstance(part, Image):
-        for written in write_part(undrawn(part) if is_drawn(part) else part, losses, path, ANSWERS):
-            message.setdefault("images", []).append(written)
-    elif isinstance(part, Audio):
-        more = own_extras(part.native, losses, path, SHARED, FORMAT)
-        sound = {"data": part.data} if part.data else {}
-        message["audio"] = {"id": part.file_id or f"audio_{new_id()}", **sound, **more}
-    else:
-        losses.append(Loss(path, "document", "an answer holds no files"))
+def _count(value: Any, key: str) -> int:
+    count: Any = value.get(key) if type(value) is dict else None
+    return int(count) if type(count) in (int, float) and 0 <= count < 2**53 else 0
 
 
-def _joined(content: list[Any]) -> Any:
-    """The content of an answer: a string, unless it holds what only a list can."""
-    if not content:
-        return None
-    if all(openai.is_plain_text(piece, "text") for piece in content):
-        return "".join(piece["text"] for piece in content)
-    return content
+def write_usage(usage: TokenUsage) -> dict[str, Any]:
+    """A `usage` object; the host's own if it came from this format."""
+    if usage.raw is not None and usage.format == FORMAT:
+        return usage.raw
+    prompt: dict[str, int] = {"cached_tokens": usage.cached_tokens}
+    if usage.cache_write_tokens:
+        prompt["cache_write_tokens"] = usage.cache_write_tokens
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "prompt_tokens_details": prompt,
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+    }
 
 
-def scan_usage(data: bytes) -> TokenUsage | None:
-    """The usage alone; None if the response must be read whole."""
-    from antiphon.wire.openai_chat.outline import scan_usage as scan
-
-    return scan(data)
+scan_usage = UsageScanner("choices", "usage", read_usage).scan

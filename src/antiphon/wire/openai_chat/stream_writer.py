@@ -1,12 +1,11 @@
-"""Neutral deltas as a Chat Completions stream.
+"""Writes Chat Completions streams.
 
-Theory of operation. Every chunk is a fixed head, a delta and a fixed tail; both are encoded once for each candidate, and for
-each part what stands around its text, so that a text delta costs one encoding of that text. Parts may interleave as they
-like: chat chunks are keyed by candidate and call. The chunk with the finish reason is written for each `Finished`; usage and
-`[DONE]` wait for `close`, as other candidates may still finish.
+Every chunk is a fixed head, a delta and a fixed tail; both are encoded once per choice, and once per part what surrounds its
+text, so that a text delta costs one encoding of that text. Parts may interleave: chunks are keyed by choice and call. A chunk
+with the finish reason is written for each `Finished`; usage and `[DONE]` wait for `close`, as other choices may still finish.
 
-Reasoning of another format is written as `reasoning_content`, the field that most clients read. A call whose arguments never
-came is given `{}`, for clients parse them.
+Reasoning of another format is written as `reasoning_content`, the field that most clients read. A call without arguments gets
+`{}`, because clients parse them.
 """
 
 from __future__ import annotations
@@ -31,13 +30,14 @@ from antiphon.wire.delta import (
     UsageReported,
 )
 from antiphon.wire.loss import Loss, own_extras
-from antiphon.wire.openai_chat.assistant import REASONING_FIELDS
-from antiphon.wire.openai_chat.calls import is_deprecated
-from antiphon.wire.openai_chat.content import FORMAT, SHARED
+from antiphon.wire.openai_chat import FORMAT
+from antiphon.wire.openai_chat.assistant import REASONING_FIELDS, AssistantWriter
+from antiphon.wire.openai_chat.dialects import RESPONSE_DIALECT
 from antiphon.wire.openai_chat.errors import write_error
-from antiphon.wire.openai_chat.response import completion_id, finish_word, write_answer
-from antiphon.wire.openai_chat.usage import write_usage
-from antiphon.wire.output import ProviderError
+from antiphon.wire.openai_chat.response import STOP_SEQUENCE_LOSS, completion_id, finish_reason_for, write_usage
+from antiphon.wire.openai_chat.tools import is_legacy_function, write_call
+from antiphon.wire.output import STREAM_CUT, ProviderError
+from antiphon.wire.vendors.openai import OPENAI
 
 _encode = msgspec.json.encode
 _TAIL = b',"finish_reason":null}]}\n\n'
@@ -45,7 +45,7 @@ _DONE = b"data: [DONE]\n\n"
 
 
 class _Part(Struct):
-    """How the text of a part is wrapped."""
+    """What surrounds the text of a part."""
 
     part: OutputPart
     candidate: int
@@ -53,21 +53,22 @@ class _Part(Struct):
     before: bytes = b""
     after: bytes = b""
     is_empty: bool = True
-    annotations: list[Any] = []  # they wait for the end: clients take such a list only once
+    annotations: list[Any] = []  # written at the end: clients read such a list only once
     aliases: tuple[str, ...] = ()  # fields that all get the text
 
 
 class StreamWriter:
-    """Deltas of any format in, the bytes of a stream out. `model` is the name for answers that do not tell theirs."""
+    """Deltas of any format in, the bytes of a stream out. `model` is used if the response has no model name."""
 
     def __init__(self, model: str = "") -> None:
         self.losses: list[Loss] = []
         self._model = model
+        self._assistant = AssistantWriter(self.losses)
         self._head: dict[str, Any] | None = None
-        self._begin = b""
+        self._chunk_start = b""
         self._is_own = False
         self._parts: dict[int, _Part] = {}
-        self._said: dict[int, list[OutputPart]] = {}
+        self._parts_by_choice: dict[int, list[OutputPart]] = {}
         self._usage: dict[str, Any] | None = None
         self._is_finished = False
         self._is_failed = False
@@ -96,43 +97,43 @@ class StreamWriter:
         if self._is_failed:
             return b""
         if not self._is_finished:
-            return self.write(Failed(ProviderError("the stream ended before the answer did", "stream_cut")))
+            return self.write(Failed(ProviderError(STREAM_CUT, "stream_cut")))
         if self._usage is None:
             return _DONE
         return b"data: " + _encode({**(self._head or {}), "choices": [], "usage": self._usage}) + b"\n\n" + _DONE
 
     def _start(self, started: Started) -> bytes:
         self._is_own = started.format == FORMAT
-        own = own_extras(started.native, self.losses, "native", FORMAT)
+        extras = own_extras(started.native, self.losses, "native", FORMAT)
         self._head = {
             "id": started.id if self._is_own and started.id else completion_id(started.id),
             "object": "chat.completion.chunk",
             "created": int(time.time()) if started.created is None else started.created,
             "model": started.model or self._model,
-            **own,
+            **extras,
         }
-        self._begin = b"data: " + _encode(self._head)[:-1] + b',"choices":[{"index":'
+        self._chunk_start = b"data: " + _encode(self._head)[:-1] + b',"choices":[{"index":'
         return self._open(0)
 
     def _open(self, candidate: int) -> bytes:
-        """The first chunk of a candidate, which says who speaks."""
-        self._said[candidate] = []
+        """The first chunk of a choice, with its role."""
+        self._parts_by_choice[candidate] = []
         return self._chunk(candidate, {"role": "assistant", "content": None})
 
-    def _opened(self, candidate: int) -> bytes:
-        """Open a candidate, and those before it: clients count them as they come."""
-        return b"".join(self._open(number) for number in range(candidate + 1) if number not in self._said)
+    def _open_choices(self, candidate: int) -> bytes:
+        """Open a choice and those before it: clients number them in order."""
+        return b"".join(self._open(number) for number in range(candidate + 1) if number not in self._parts_by_choice)
 
-    def _around(self, candidate: int) -> bytes:
-        return self._begin + str(candidate).encode() + b',"delta":'
+    def _chunk_prefix(self, candidate: int) -> bytes:
+        return self._chunk_start + str(candidate).encode() + b',"delta":'
 
     def _chunk(self, candidate: int, delta: dict[str, Any]) -> bytes:
-        return self._around(candidate) + _encode(delta) + _TAIL
+        return self._chunk_prefix(candidate) + _encode(delta) + _TAIL
 
     def _write_start(self, delta: PartStarted) -> bytes:
         candidate, part = delta.candidate, delta.part
-        written = self._opened(candidate)
-        said = self._said[candidate]
+        written = self._open_choices(candidate)
+        said = self._parts_by_choice[candidate]
         calls = sum(type(other) is ToolCallRequest for other in said)
         said.append(part)
         opened = self._parts[delta.index] = _Part(part, candidate, calls)
@@ -143,17 +144,17 @@ class StreamWriter:
             return written + self._start_text(opened, part, path)
         if isinstance(part, Thinking):
             return written + self._start_thinking(opened, part, path)
-        return written + self._write_whole(part, candidate, path)
+        return written + self._write_complete(part, candidate, delta.index)
 
     def _start_text(self, opened: _Part, part: Text | Refusal, path: str) -> bytes:
         field = "content" if type(part) is Text else "refusal"
         self._wrap(opened, f'{{"{field}":', "}")
-        own = own_extras(part.native, self.losses, path, SHARED, FORMAT)
+        own = own_extras(part.native, self.losses, path, OPENAI, FORMAT)
         opened.annotations = own.get("annotations", [])
         return self._chunk(opened.candidate, {field: part.text}) if part.text else b""
 
     def _start_thinking(self, opened: _Part, part: Thinking, path: str) -> bytes:
-        own = own_extras(part.native, self.losses, path, SHARED, FORMAT)
+        own = own_extras(part.native, self.losses, path, OPENAI, FORMAT)
         field, also = own.pop("field", None), own.pop("also", ())
         own.pop("part", None)
         fields = (field, *also) if field in REASONING_FIELDS else (REASONING_FIELDS[0],)
@@ -164,33 +165,31 @@ class StreamWriter:
         return self._chunk(opened.candidate, {**first, **own}) if first or own else b""
 
     def _wrap(self, opened: _Part, before: str, after: str) -> None:
-        opened.before = self._around(opened.candidate) + before.encode()
+        opened.before = self._chunk_prefix(opened.candidate) + before.encode()
         opened.after = after.encode() + _TAIL
 
     def _start_call(self, opened: _Part, call: ToolCallRequest, path: str) -> bytes:
         opened.is_empty = not call.arguments
-        if is_deprecated(call.native):
+        if is_legacy_function(call.native):
             self._wrap(opened, '{"function_call":{"arguments":', "}}")
             function = {"name": call.tool_name, "arguments": call.arguments}
             return self._chunk(opened.candidate, {"function_call": function})
         kind, text = ("custom", "input") if call.freeform else ("function", "arguments")
         self._wrap(opened, f'{{"tool_calls":[{{"index":{opened.call},"{kind}":{{"{text}":', "}}]}")
-        more = own_extras(call.native, self.losses, path, SHARED, FORMAT)
-        called = {"name": call.tool_name, text: call.arguments, **more.pop(kind, {})}
-        fragment = {"index": opened.call, "id": call.tool_call_id, "type": kind, kind: called, **more}
+        fragment = {"index": opened.call, **write_call(call, self.losses, path, RESPONSE_DIALECT)}
         return self._chunk(opened.candidate, {"tool_calls": [fragment]})
 
-    def _write_whole(self, part: Image | Audio | Document | Native, candidate: int, path: str) -> bytes:
-        """A part that has no text to grow: it is written like in a whole answer."""
-        message = write_answer((part,), self.losses, path.removesuffix("parts[0]"))
+    def _write_complete(self, part: Image | Audio | Document | Native, candidate: int, index: int) -> bytes:
+        """A part that has no text to grow: it is written as in a whole response."""
+        message, _ = self._assistant.write((part,), "", index)
         delta = {key: value for key, value in message.items() if value is not None and key != "role"}
         for image in delta.get("images", ()):
-            image["index"] = sum(type(other) is Image for other in self._said[candidate]) - 1
+            image["index"] = sum(type(other) is Image for other in self._parts_by_choice[candidate]) - 1
         return self._chunk(candidate, delta) if delta else b""
 
     def _write_extension(self, delta: PartExtended) -> bytes:
         part = self._parts[delta.index]
-        own = own_extras(delta.native, self.losses, f"parts[{delta.index}]", SHARED, FORMAT)
+        own = own_extras(delta.native, self.losses, f"parts[{delta.index}]", OPENAI, FORMAT)
         part.annotations = [*part.annotations, *own.pop("annotations", ())]
         if not own:
             return b""
@@ -211,13 +210,13 @@ class StreamWriter:
     def _write_finish(self, delta: Finished) -> bytes:
         self._is_finished = True
         candidate = delta.candidate
-        written = self._opened(candidate)
+        written = self._open_choices(candidate)
         if delta.stop_sequence is not None:
-            self.losses.append(Loss("stop_sequence", "stop_sequence", "which sequence stopped it cannot be said"))
+            self.losses.append(Loss("stop_sequence", "stop_sequence", STOP_SEQUENCE_LOSS))
         own = own_extras(delta.native, self.losses, "native", FORMAT)
         choice, message = own.pop("choice", {}), own.pop("message", {})
-        said = self._said[candidate]
-        word = finish_word(delta.stop_reason, said, is_own=self._is_own, losses=self.losses)
+        said = self._parts_by_choice[candidate]
+        word = finish_reason_for(delta.stop_reason, said, is_same_format=self._is_own, losses=self.losses)
         word = own.pop("finish_reason", word)
         if message:
             written += self._chunk(candidate, message)

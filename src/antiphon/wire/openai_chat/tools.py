@@ -1,32 +1,49 @@
-"""The tools of a request and the choice among them.
+"""Tools, the choice among them, and tool calls.
 
-Theory of operation. A function or a custom tool becomes a `ToolDefinition`; every other type (a host's own tools) stays a
-`Native` at its place. Writing gives each tool a name and a schema that OpenAI takes: names by the dialect's rule,
-a root that is an object (OC-16), strictness only for schemas that are closed (OC-17). A choice that names a tool which is
-not declared, or that comes without tools, is dropped and reported (OC-18).
+A function or a custom tool becomes a `ToolDefinition`; every other type stays a `Native` at its position. Writing gives each
+tool a name and a schema that OpenAI accepts: an object at the root (OC-16), strict only for closed schemas (OC-17). A choice
+of an undeclared tool, or without tools, is dropped and reported (OC-18).
 
-Normalisations: a tool without `type` is a function; an empty list of tools is absent; the choice `any` (Mistral) is
-`required`.
+`arguments` is text on both sides and is not parsed. A call that cannot be read stays whole as
+`Native(FORMAT, {"tool_calls": [call]})`, so that it keeps its position among the calls. Legacy function calls have no ids;
+they get one here, and a mark that turns them back into function calls.
+
+Normalisations: a tool or call without `type` is a function; an empty list of tools is absent; the choice `any` (Mistral) is
+`required`; a call's `index` that equals its position is dropped; absent arguments are empty, an object becomes JSON text.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 from msgspec import structs
 
-from antiphon.parts import Native
+from antiphon.parts import Native, NativeExtras, ToolCallRequest
 from antiphon.wire.json_schema import first_strict_problem, is_object_schema
 from antiphon.wire.loss import Loss, lose_native, own_extras
-from antiphon.wire.openai_chat.calls import DEPRECATED, DEPRECATED_NATIVE, is_deprecated
-from antiphon.wire.openai_chat.content import FORMAT, SHARED
+from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.dialects import Dialect
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
-from antiphon.wire.tool_calls import FREEFORM_SCHEMA
+from antiphon.wire.tool_calls import FREEFORM_SCHEMA, raw_json_object
+from antiphon.wire.vendors.openai import OPENAI, unread_fields
+
+LEGACY_FUNCTION = "function_call"
+"""The mark of a call, result, tool or choice of the legacy function API."""
+LEGACY_FUNCTION_EXTRAS: NativeExtras = {FORMAT: {LEGACY_FUNCTION: True}}
 
 _FUNCTION_FIELDS = frozenset({"name", "description", "parameters", "strict"})
 _CUSTOM_FIELDS = frozenset({"name", "description"})
-_WORDS = {"auto": "auto", "none": "none", "required": "required", "any": "required"}
+NOT_STRICT = (
+    "schema does not meet strict mode (additionalProperties must be false everywhere); sent without strict (OC-17)"
+)
+_WRAPPED_ROOT = 'the root schema must be an object; wrapped as property "value" (OC-16)'
+_CHOICE_MODES: dict[str, Literal["auto", "none", "required"]] = {
+    "auto": "auto",
+    "none": "none",
+    "required": "required",
+    "any": "required",
+}
 
 
 def read_tools(tools: list[Any]) -> list[ToolDefinition | Native]:
@@ -34,13 +51,13 @@ def read_tools(tools: list[Any]) -> list[ToolDefinition | Native]:
 
 
 def read_functions(functions: list[Any]) -> list[ToolDefinition | Native] | None:
-    """Functions of the deprecated API, if all of them are plain."""
+    """Functions of the legacy API; None if any of them has unknown fields."""
     tools: list[ToolDefinition | Native] = []
     for function in functions:
-        tool = _read_declared(function, "function", {}) if type(function) is dict else None
+        tool = _read_definition(function, "function", {}) if type(function) is dict else None
         if tool is None or tool.native:
             return None
-        tools.append(structs.replace(tool, native=DEPRECATED_NATIVE))
+        tools.append(structs.replace(tool, native=LEGACY_FUNCTION_EXTRAS))
     return tools or None
 
 
@@ -51,10 +68,10 @@ def _read_tool(tool: Any) -> ToolDefinition | None:
     if kind not in ("function", "custom") or type(tool.get(kind)) is not dict:
         return None
     more = {key: value for key, value in tool.items() if key not in ("type", kind) and value is not None}
-    return _read_declared(tool[kind], kind, more)
+    return _read_definition(tool[kind], kind, more)
 
 
-def _read_declared(function: dict[str, Any], kind: str, more: dict[str, Any]) -> ToolDefinition | None:
+def _read_definition(function: dict[str, Any], kind: str, more: dict[str, Any]) -> ToolDefinition | None:
     name, description = function.get("name"), function.get("description")
     parameters, strict = function.get("parameters"), function.get("strict")
     if type(name) is not str or type(description) not in (str, type(None)) or kind in more:
@@ -70,18 +87,18 @@ def _read_declared(function: dict[str, Any], kind: str, more: dict[str, Any]) ->
 
 
 def write_tools(request: ModelRequest, body: dict[str, Any], losses: list[Loss], dialect: Dialect) -> None:
-    """Put the tools into a body, and what was said about choosing among them."""
+    """Put the tools and the choice among them into a body."""
     tools: list[Any] = []
     functions: list[Any] = []
     declared: dict[str, str] = {}
-    for place, tool in enumerate(request.tools):
-        path = f"tools[{place}]"
+    for index, tool in enumerate(request.tools):
+        path = f"tools[{index}]"
         if isinstance(tool, Native):
             if tool.origin == FORMAT:
                 tools.append(tool.data)
             else:
-                losses.append(Loss(path, "tool", f"only {tool.origin} has this tool"))
-        elif is_deprecated(tool.native):
+                losses.append(Loss(path, "tool", f"tool type specific to {tool.origin}; dropped"))
+        elif is_legacy_function(tool.native):
             functions.append(_write_function(tool, losses, path, dialect))
         else:
             written = _write_tool(tool, losses, path, dialect)
@@ -93,23 +110,25 @@ def write_tools(request: ModelRequest, body: dict[str, Any], losses: list[Loss],
         body["functions"] = functions
     _write_choice(request, body, losses, dialect, declared)
     if request.parallel_tool_calls is not None:
-        if tools or dialect.takes_idle_choice:
+        if tools or dialect.allows_choice_without_tools:
             body["parallel_tool_calls"] = request.parallel_tool_calls
         else:
-            losses.append(Loss("parallel_tool_calls", "parallel_tool_calls", "there are no tools (OC-19)"))
+            losses.append(Loss("parallel_tool_calls", "parallel_tool_calls", "no tools are declared; dropped (OC-19)"))
 
 
 def _write_tool(tool: ToolDefinition, losses: list[Loss], path: str, dialect: Dialect) -> dict[str, Any]:
     if tool.freeform and dialect.has_custom_tools:
-        more = own_extras(tool.native, losses, path, SHARED, FORMAT)
+        more = own_extras(tool.native, losses, path, OPENAI, FORMAT)
         custom: dict[str, Any] = {"name": dialect.name_rule.to_wire(tool.name)}
         if tool.description is not None:
             custom["description"] = tool.description
-        said = [field for field in ("parameters", "strict") if getattr(tool, field) is not None]
-        losses.extend(Loss(f"{path}.{field}", field, "a freeform tool takes text") for field in said)
+        ignored = [field for field in ("parameters", "strict") if getattr(tool, field) is not None]
+        losses.extend(Loss(f"{path}.{field}", field, "a freeform tool accepts only text; dropped") for field in ignored)
         return {"type": "custom", "custom": {**custom, **more.pop("custom", {})}, **more}
-    more = own_extras(tool.native, losses, path, SHARED, FORMAT)
-    losses.extend(Loss(f"{path}.{key}", key, "this host has no freeform tools") for key in more.pop("custom", ()))
+    more = own_extras(tool.native, losses, path, OPENAI, FORMAT)
+    losses.extend(
+        Loss(f"{path}.{key}", key, "host does not support freeform tools; dropped") for key in more.pop("custom", ())
+    )
     function = _write_function(tool, losses, path, dialect)
     return {"type": "function", "function": {**function, **more.pop("function", {})}, **more}
 
@@ -121,38 +140,38 @@ def _write_function(tool: ToolDefinition, losses: list[Loss], path: str, dialect
     parameters = FREEFORM_SCHEMA if tool.freeform else tool.parameters
     if parameters is not None:
         if dialect.enforces_schemas:
-            parameters = _rooted(parameters, losses, path)
+            parameters = _with_object_root(parameters, losses, path)
         function["parameters"] = parameters
     if tool.strict is not None:
         if tool.strict and dialect.enforces_schemas and first_strict_problem(parameters or {}) is not None:
-            losses.append(Loss(f"{path}.strict", "strict", "its schema is not closed (OC-17)"))
+            losses.append(Loss(f"{path}.strict", "strict", NOT_STRICT))
         else:
             function["strict"] = tool.strict
-    if tool.native is not None and DEPRECATED in tool.native.get(FORMAT, ()):
+    if tool.native is not None and LEGACY_FUNCTION in tool.native.get(FORMAT, ()):
         lose_native(losses, path, tool.native, FORMAT)
     return function
 
 
-def _rooted(parameters: dict[str, Any], losses: list[Loss], path: str) -> dict[str, Any]:
+def _with_object_root(parameters: dict[str, Any], losses: list[Loss], path: str) -> dict[str, Any]:
     """A schema whose root is an object (OC-16)."""
     if is_object_schema(parameters):
         return parameters
     if parameters.get("type") is None:
         return {**parameters, "type": "object"}
-    losses.append(Loss(f"{path}.parameters", "parameters", "arguments are an object: the value is in `value` (OC-16)"))
+    losses.append(Loss(f"{path}.parameters", "parameters", _WRAPPED_ROOT))
     return {"type": "object", "properties": {"value": parameters}, "required": ["value"], "additionalProperties": False}
 
 
 def read_choice(choice: Any) -> ToolChoice | None:
-    """What `tool_choice` says, or None if it says something of its own."""
+    """The neutral choice; None if it must stay native."""
     if type(choice) is str:
-        word: Any = _WORDS.get(choice)
-        return ToolChoice(word) if word is not None else None
+        simple = _CHOICE_MODES.get(choice)
+        return ToolChoice(simple) if simple is not None else None
     if type(choice) is not dict:
         return None
     kind = choice.get("type")
     if kind in ("function", "custom") and len(choice) == 2:
-        name = _named(choice)
+        name = _choice_name(choice)
         return ToolChoice("tool", (name,)) if name is not None else None
     allowed = choice.get("allowed_tools")
     if kind != "allowed_tools" or len(choice) != 2 or type(allowed) is not dict or len(allowed) != 2:
@@ -160,12 +179,12 @@ def read_choice(choice: Any) -> ToolChoice | None:
     mode, tools = allowed.get("mode"), allowed.get("tools")
     if mode not in ("auto", "required") or type(tools) is not list:
         return None
-    names = [_named(tool) for tool in tools]
+    names = [_choice_name(tool) for tool in tools]
     known = tuple(name for name in names if name is not None)
     return ToolChoice("allowed", known, mode == "required") if known and len(known) == len(names) else None
 
 
-def _named(tool: Any) -> str | None:
+def _choice_name(tool: Any) -> str | None:
     if type(tool) is not dict or len(tool) != 2:
         return None
     named = tool.get(tool["type"]) if tool.get("type") in ("function", "custom") else None
@@ -176,11 +195,11 @@ def _named(tool: Any) -> str | None:
 
 
 def read_function_choice(choice: Any) -> ToolChoice | None:
-    """What the deprecated `function_call` says."""
+    """The choice in the legacy `function_call`."""
     if choice in ("auto", "none") and type(choice) is str:
-        return ToolChoice("auto" if choice == "auto" else "none", native=DEPRECATED_NATIVE)
+        return ToolChoice("auto" if choice == "auto" else "none", native=LEGACY_FUNCTION_EXTRAS)
     if type(choice) is dict and len(choice) == 1 and type(choice.get("name")) is str:
-        return ToolChoice("tool", (choice["name"],), native=DEPRECATED_NATIVE)
+        return ToolChoice("tool", (choice["name"],), native=LEGACY_FUNCTION_EXTRAS)
     return None
 
 
@@ -190,11 +209,11 @@ def _write_choice(
     choice = request.tool_choice
     if choice is None:
         return
-    deprecated = is_deprecated(choice.native)
+    is_legacy = is_legacy_function(choice.native)
     lose_native(losses, "tool_choice", choice.native, FORMAT)
-    if ("functions" if deprecated else "tools") not in body and not dialect.takes_idle_choice:
-        losses.append(Loss("tool_choice", "tool_choice", "there are no tools (OC-18)"))
-    elif deprecated:
+    if ("functions" if is_legacy else "tools") not in body and not dialect.allows_choice_without_tools:
+        losses.append(Loss("tool_choice", "tool_choice", "no tools are declared; dropped (OC-18)"))
+    elif is_legacy:
         safe_name = dialect.name_rule.to_wire
         body["function_call"] = {"name": safe_name(choice.names[0])} if choice.names else choice.mode
     else:
@@ -208,20 +227,118 @@ def _choice_value(choice: ToolChoice, losses: list[Loss], dialect: Dialect, decl
     if mode in ("auto", "none"):
         return mode
     if mode == "required":
-        return dialect.required_word
+        return dialect.required_choice
     known = [name for name in choice.names if not declared or name in declared]
     if not known:
-        losses.append(Loss("tool_choice", "tool_choice", "the tool it names is not declared (OC-18)"))
+        losses.append(Loss("tool_choice", "tool_choice", "the named tool is not declared; dropped (OC-18)"))
         return None
-    if not dialect.takes_named_choice:
-        losses.append(Loss("tool_choice.names", "tool_choice", "this host takes no choice by name"))
-        return dialect.required_word if mode == "tool" or choice.must_call else "auto"
+    if not dialect.accepts_named_choice:
+        losses.append(
+            Loss("tool_choice.names", "tool_choice", "host does not accept a choice by name; sent without names")
+        )
+        return dialect.required_choice if mode == "tool" or choice.must_call else "auto"
     kinds = [declared.get(name, "function") for name in known]
     named = [{"type": kind, kind: {"name": safe_name(name)}} for kind, name in zip(kinds, known, strict=True)]
     if mode == "tool":
-        losses.extend(Loss("tool_choice.names", name, "one tool can be named, not several") for name in known[1:])
+        losses.extend(
+            Loss("tool_choice.names", name, "only one tool can be named; dropped this one") for name in known[1:]
+        )
         return named[0]
     if len(known) < len(choice.names):
-        losses.append(Loss("tool_choice.names", "tool_choice", "some tools it names are not declared (OC-18)"))
+        losses.append(
+            Loss("tool_choice.names", "tool_choice", "some of the named tools are not declared; dropped these (OC-18)")
+        )
     allowed = {"mode": "required" if choice.must_call else "auto", "tools": named}
     return {"type": "allowed_tools", "allowed_tools": allowed}
+
+
+def is_legacy_function(native: NativeExtras | None) -> bool:
+    return native is not None and LEGACY_FUNCTION in native.get(FORMAT, ())
+
+
+def is_object(arguments: str) -> bool:
+    """Whether arguments are the JSON text of an object."""
+    return raw_json_object(arguments) is not None
+
+
+def unreadable_calls(part: Native) -> list[Any] | None:
+    """The calls in a part that holds unreadable calls; None if it is another part."""
+    if part.origin != FORMAT or type(part.data) is not dict or len(part.data) != 1:
+        return None
+    calls: list[Any] | None = part.data.get("tool_calls")
+    return calls
+
+
+def read_calls(calls: list[Any]) -> list[ToolCallRequest | Native]:
+    return [read_call(call, index) or Native(FORMAT, {"tool_calls": [call]}) for index, call in enumerate(calls)]
+
+
+def read_call(call: Any, position: int) -> ToolCallRequest | None:
+    if type(call) is not dict:
+        return None
+    call_id, kind = call.get("id"), call.get("type")
+    if kind is None or kind == "":
+        kind = "function"
+    if kind not in ("function", "custom") or type(call_id) not in (str, type(None)):
+        return None
+    called, text = call.get(kind), "arguments" if kind == "function" else "input"
+    if type(called) is not dict or type(called.get("name")) is not str:
+        return None
+    arguments = called.get(text, "")
+    if type(arguments) is dict and kind == "function":
+        arguments = msgspec.json.encode(arguments).decode()
+    if type(arguments) not in (str, type(None)):
+        return None
+    index = ("index",) if call.get("index") == position and type(call.get("index")) is int else ()
+    native = unread_fields(call, FORMAT, ("id", "type", kind, *index))
+    more = {key: value for key, value in called.items() if key not in ("name", text) and value is not None}
+    if more:
+        native = native or {}
+        native.setdefault(FORMAT, {})[kind] = more
+    return ToolCallRequest(called["name"], call_id or "", arguments or "", kind == "custom", native=native)
+
+
+def read_function_call(value: Any, position: int) -> ToolCallRequest | None:
+    """A call of the legacy API; its id follows from the position of its message."""
+    if type(value) is not dict or len(value) != 2:
+        return None
+    name, arguments = value.get("name"), value.get("arguments")
+    if type(name) is not str or type(arguments) is not str or not name:
+        return None
+    return ToolCallRequest(name, f"call_function_{position}", arguments, native=LEGACY_FUNCTION_EXTRAS)
+
+
+def write_call(call: ToolCallRequest, losses: list[Loss], path: str, dialect: Dialect) -> dict[str, Any]:
+    """A call as an entry of `tool_calls`."""
+    native, signature = call.native, None
+    if native is not None:
+        if dialect.accepts_thought_signatures and "gemini" in native:
+            gemini = dict(native["gemini"])
+            signature = gemini.pop("thoughtSignature", None)
+            native = {**native, "gemini": gemini}
+        if LEGACY_FUNCTION in native.get(FORMAT, ()):
+            native = {**native, FORMAT: {key: value for key, value in native[FORMAT].items() if key != LEGACY_FUNCTION}}
+    more = own_extras(native, losses, path, OPENAI, FORMAT)
+    if signature is not None:
+        more.setdefault("extra_content", {"google": {"thought_signature": signature}})
+    kind, text, arguments = "function", "arguments", call.arguments
+    if call.freeform and dialect.has_custom_tools:
+        kind, text = "custom", "input"
+    elif call.freeform:
+        arguments = msgspec.json.encode({"input": arguments}).decode()
+    elif dialect.parses_arguments:
+        arguments = arguments_as_object_text(call, losses, path)
+    called = {"name": dialect.name_rule.to_wire(call.tool_name), text: arguments, **more.pop(kind, {})}
+    return {"id": dialect.id_rule.to_wire(call.tool_call_id), "type": kind, kind: called, **more}
+
+
+def arguments_as_object_text(call: ToolCallRequest, losses: list[Loss], path: str) -> str:
+    """Arguments that a host can parse (OC-07)."""
+    if is_object(call.arguments):
+        return call.arguments
+    if call.arguments.strip() not in ("", "null"):
+        losses.append(
+            Loss(f"{path}.arguments", "arguments", 'arguments are not a JSON object; sent as {"_raw": text} (OC-07)')
+        )
+        return msgspec.json.encode({"_raw": call.arguments}).decode()
+    return "{}"

@@ -1,20 +1,40 @@
-"""Content parts: what stands in the `content` of a message item and in the `output` of a tool's answer.
+"""Content parts and the model's items, read and written.
 
-Theory of operation. A part is read by its `type` into the neutral part of its kind; what it says beyond that goes into the
-part's `native`, under "openai" where Chat Completions says it with the same word and under "openai-responses" otherwise. A
-part that cannot be read whole (unknown type, two sources of one image, a number where text should be) is kept as `Native`.
-Writing is the mirror. A part that the format cannot say is a `Loss`, and None is returned for it.
+A part is read by its `type` into the neutral part of its kind; other fields go into its `native`, under "openai" if Chat
+Completions has them too, else under "openai-responses". A part of unknown shape stays `Native`.
+
+Consecutive items of the model are one assistant turn. Its message items have their own fields as the extra `item` of their first
+part: a text with that extra starts an item, any other text continues the one before. Items of a response have every field that
+clients may look for; ids that Antiphon generated contain `GENERATED_ID_MARK` and are never sent to an API. Reasoning of
+another origin is written as a summary; its signature is a loss.
 """
 
 from __future__ import annotations
 
 import binascii
+import re
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Container, Iterator
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
+from functools import lru_cache
+from typing import Any
 
-from antiphon.parts import Audio, Document, Image, InputPart, Native, NativeExtras, Part, Refusal, Text
-from antiphon.wire.loss import Loss, own_extras
+from antiphon.history.ids import new_id
+from antiphon.parts import (
+    Audio,
+    Document,
+    Image,
+    InputPart,
+    Native,
+    NativeExtras,
+    OutputPart,
+    Part,
+    Refusal,
+    Text,
+    Thinking,
+    ToolCallRequest,
+)
+from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.media import (
     audio_format,
     audio_media_type,
@@ -24,58 +44,43 @@ from antiphon.wire.media import (
     is_web_url,
     media_type_of_url,
 )
+from antiphon.wire.openai_responses import FORMAT
+from antiphon.wire.tool_calls import MAX_CACHED_LENGTH
+from antiphon.wire.vendors.openai import OPENAI, unread_fields
 
-FORMAT = "openai-responses"
-SHARED = "openai"
-"""The origin of extras that both OpenAI formats understand."""
-
-Body: TypeAlias = dict[str, Any]
-
-_SHARED_FIELDS = frozenset({"detail", "prompt_cache_breakpoint"})
+GENERATED_ID_MARK = "_antiphon_"
+MESSAGE_FIELDS = frozenset({"type", "role", "content"})
+_CALL = frozenset({"type", "call_id", "name", "arguments"})
+_FREEFORM_CALL = frozenset({"type", "call_id", "name", "input"})
 _AUDIO_FORMATS = ("mp3", "wav")
+_OUTPUT_TEXT = ("type", "text")
+_is_item_id = re.compile(r"[a-zA-Z0-9_-]{1,64}").fullmatch
+_OFTEN_EMPTY = ("annotations", "logprobs")
+_REFUSAL = ("type", "refusal")
 
 
-def is_recording(url: str) -> bool:
+def is_audio_or_video_url(url: str) -> bool:
     """Whether a URL is of audio or video, which is refused as a file (OR-05)."""
     return is_web_url(url) and media_type_of_url(url).startswith(("audio/", "video/"))
 
 
-def extras_of(given: Body, known: Container[str]) -> NativeExtras | None:
-    """What is said beyond the known fields, as native extras. Null counts as not said."""
-    own: Body = {}
-    shared: Body = {}
-    for field, value in given.items():
-        if field not in known and value is not None:
-            (shared if field in _SHARED_FIELDS else own)[field] = value
-    return natives(own, shared)
-
-
-def natives(own: Body, shared: Body) -> NativeExtras | None:
-    native: NativeExtras = {}
-    if own:
-        native[FORMAT] = own
-    if shared:
-        native[SHARED] = shared
-    return native or None
-
-
-def read_input(part: Any) -> InputPart:
-    """A part of a user's, system's or developer's message, or of a tool's answer."""
+def read_input_part(part: Any) -> InputPart:
+    """A part of a user's, system's or developer's message, or of a tool result."""
     kind = part.get("type") if type(part) is dict else None
-    found = _READERS[kind](part) if type(kind) is str and kind in _READERS else None
-    return found or Native(FORMAT, part)
+    read = _READERS[kind](part) if type(kind) is str and kind in _READERS else None
+    return read or Native(FORMAT, part)
 
 
-def _read_text(part: Body) -> Text | None:
+def _read_text(part: dict[str, Any]) -> Text | None:
     text = part.get("text")
-    # A model's text where a user's is expected: the API takes it (OR-23), so its type is kept.
+    # The API accepts the model's text type in a user's message (OR-23), so the type is kept.
     known = ("type", "text") if part["type"] == "input_text" else ("text",)
-    return Text(text, native=extras_of(part, known)) if type(text) is str else None
+    return Text(text, native=unread_fields(part, FORMAT, known)) if type(text) is str else None
 
 
-def _read_image(part: Body) -> Image | None:
+def _read_image(part: dict[str, Any]) -> Image | None:
     url, file_id = part.get("image_url"), part.get("file_id")
-    native = extras_of(part, ("type", "image_url", "file_id"))
+    native = unread_fields(part, FORMAT, ("type", "image_url", "file_id"))
     if type(url) is str and url and file_id is None:
         inline = inline_base64(url)
         if inline and inline.data:
@@ -86,7 +91,7 @@ def _read_image(part: Body) -> Image | None:
     return None
 
 
-def _read_file(part: Body) -> Document | None:
+def _read_file(part: dict[str, Any]) -> Document | None:
     sources = [field for field in ("file_data", "file_url", "file_id") if part.get(field) is not None]
     name = part.get("filename") or ""
     if len(sources) != 1 or type(name) is not str:
@@ -94,7 +99,7 @@ def _read_file(part: Body) -> Document | None:
     source = part[sources[0]]
     if type(source) is not str or not source:
         return None
-    native = extras_of(part, ("type", "filename", sources[0]))
+    native = unread_fields(part, FORMAT, ("type", "filename", sources[0]))
     if sources[0] == "file_url":
         return Document(url=source, name=name, native=native)
     if sources[0] == "file_id":
@@ -117,75 +122,62 @@ def _plain_text(data: str) -> str | None:
     return text if b64encode(text.encode()).decode() == data else None
 
 
-def _read_sound(part: Body) -> Audio | None:
-    sound = part.get("input_audio")
-    if type(sound) is not dict or len(sound) != 2 or len(part) != 2:
+def _read_audio(part: dict[str, Any]) -> Audio | None:
+    audio = part.get("input_audio")
+    if type(audio) is not dict or len(audio) != 2 or len(part) != 2:
         return None
-    data, kind = sound.get("data"), sound.get("format")
+    data, kind = audio.get("data"), audio.get("format")
     if type(data) is str and data and type(kind) is str and kind in _AUDIO_FORMATS:
-        # The empty extras say that it came from here, where one host may take what OpenAI refuses.
+        # The empty extras mark audio of this format: a host may accept what OpenAI refuses.
         return Audio(audio_media_type(kind), data, native={FORMAT: {}})
     return None
 
 
-_READERS: dict[str, Callable[[Body], InputPart | None]] = {
+_READERS: dict[str, Callable[[dict[str, Any]], InputPart | None]] = {
     "input_text": _read_text,
     "output_text": _read_text,
     "input_image": _read_image,
     "input_file": _read_file,
-    "input_audio": _read_sound,
+    "input_audio": _read_audio,
 }
 
 
-def write_input(part: Part, losses: list[Loss], path: str) -> list[Body]:
-    """A part of a message that is not the model's, or of a tool's answer, in a list; none if it cannot be said."""
-    body: Body | None
+def write_input_part(part: Part, losses: list[Loss], path: str) -> list[dict[str, Any]]:
+    """The content of a client's message or a tool result: one part, or none if it is not accepted."""
+    body: dict[str, Any] | None
     if isinstance(part, Native):
         if part.origin == FORMAT and part.data is not None:
             return [part.data]
-        why = f"only {part.origin} can say it" if part.origin != FORMAT else "null is no part of a message"
-        losses.append(Loss(path, kind_of(part), why))
+        reason = f"block type specific to {part.origin}; dropped" if part.origin != FORMAT else "null content; dropped"
+        losses.append(Loss(path, block_type(part), reason))
         return []
     if isinstance(part, Text | Refusal):
         body = {"type": "input_text", "text": part.text}
         if isinstance(part, Refusal):
-            losses.append(Loss(path, "refusal", "only an assistant refuses; it is sent as text"))
+            losses.append(Loss(path, "refusal", "refusals are allowed only in assistant messages; sent as text"))
     elif isinstance(part, Image):
         body = _write_image(part)
     elif isinstance(part, Document):
         body = _write_document(part)
     elif isinstance(part, Audio):
-        body = _write_sound(part)
+        body = _write_audio(part)
     else:
-        losses.append(Loss(path, type(part).__name__, "it has no place in this message"))
+        losses.append(Loss(path, type(part).__name__, "not allowed in a message of this role; dropped"))
         return []
     if body is None:
-        losses.append(Loss(path, type(part).__name__.lower(), "OpenAI Responses does not take it"))
+        losses.append(Loss(path, type(part).__name__.lower(), "not supported by OpenAI Responses; dropped"))
         return []
-    return [{**body, **own_extras(part.native, losses, path, SHARED, FORMAT)}]
+    return [{**body, **own_extras(part.native, losses, path, OPENAI, FORMAT)}]
 
 
-def texts_of(items: Any) -> Iterator[str]:
-    """What is said in the input of a body, whoever says it."""
-    if isinstance(items, str):
-        yield items
-    for item in items if isinstance(items, list) else ():
-        content = (item.get("content") or item.get("output")) if isinstance(item, dict) else None
-        if isinstance(content, str):
-            yield content
-        for part in content if isinstance(content, list) else ():
-            if isinstance(part, dict) and isinstance(part.get("text"), str):
-                yield part["text"]
-
-
-def kind_of(native: Native) -> str:
-    """What to call a native block in a loss."""
+def block_type(native: Native) -> str:
+    """The type of a native block, for losses."""
     data = native.data
     kind = data.get("type") if isinstance(data, dict) else None
     return kind if isinstance(kind, str) else "block"
 
 
-def _write_image(image: Image) -> Body | None:
+def _write_image(image: Image) -> dict[str, Any] | None:
     if image.data:
         return {"type": "input_image", "image_url": data_url(image.media_type or "image/png", image.data)}
     if image.url:
@@ -193,9 +185,9 @@ def _write_image(image: Image) -> Body | None:
     return {"type": "input_image", "file_id": image.file_id} if image.file_id else None
 
 
-def _write_document(document: Document) -> Body | None:
+def _write_document(document: Document) -> dict[str, Any] | None:
     kind, data = document.media_type, document.data
-    body: Body = {"type": "input_file"}
+    body: dict[str, Any] = {"type": "input_file"}
     if document.text and not data:
         kind, data = kind or "text/plain", b64encode(document.text.encode()).decode()
     if data:
@@ -206,48 +198,263 @@ def _write_document(document: Document) -> Body | None:
         return {**body, "filename": document.name or file_name(kind), "file_data": data_url(kind, data)}
     if document.name:
         body["filename"] = document.name
-    if document.url and not is_recording(document.url):
+    if document.url and not is_audio_or_video_url(document.url):
         return {**body, "file_url": document.url}
     return {**body, "file_id": document.file_id} if document.file_id else None
 
 
-def _write_sound(sound: Audio) -> Body | None:
-    """Sound that was read from this format goes back to it; OpenAI refuses any other."""
-    kind = audio_format(sound.media_type)
-    if sound.native is None or FORMAT not in sound.native or kind not in _AUDIO_FORMATS:
+def _write_audio(audio: Audio) -> dict[str, Any] | None:
+    """Audio read from this format is written back; OpenAI refuses any other."""
+    kind = audio_format(audio.media_type)
+    if audio.native is None or FORMAT not in audio.native or kind not in _AUDIO_FORMATS:
         return None
-    return {"type": "input_audio", "input_audio": {"data": sound.data, "format": kind}}
+    return {"type": "input_audio", "input_audio": {"data": audio.data, "format": kind}}
 
 
-_OUTPUT_TEXT = ("type", "text")
-_OFTEN_EMPTY = ("annotations", "logprobs")
-_REFUSAL = ("type", "refusal")
-
-
-def read_output(part: Any) -> Text | Refusal | None:
+def read_output_part(part: Any) -> Text | Refusal | None:
     """A part of the model's own message; None if it cannot be read as one."""
-    if type(part) is not dict or "item" in part:  # that name is taken, for the fields of the item
+    if type(part) is not dict or "item" in part:  # reserved for the fields of the item
         return None
     if part.get("type") == "output_text" and type(part.get("text")) is str:
         unmarked = (part.get("annotations") == []) + (part.get("logprobs") == [])
         if len(part) == 2 + unmarked:
             return Text(part["text"])
         known = [*_OUTPUT_TEXT, *(field for field in _OFTEN_EMPTY if part.get(field) == [])]
-        return Text(part["text"], native=extras_of(part, known))
+        return Text(part["text"], native=unread_fields(part, FORMAT, known))
     if part.get("type") == "refusal" and type(part.get("refusal")) is str:
-        return Refusal(part["refusal"], native=extras_of(part, _REFUSAL))
+        return Refusal(part["refusal"], native=unread_fields(part, FORMAT, _REFUSAL))
     return None
 
 
-def write_output(part: Text | Refusal, losses: list[Loss], path: str, *, whole: bool) -> Body:
-    """A part of the model's own message; `whole` parts have every field a client may look for."""
-    body: Body
+def write_output_part(part: Text | Refusal, losses: list[Loss], path: str, *, complete: bool) -> dict[str, Any]:
+    """A part of the model's own message; `complete`: with every field that clients may look for."""
+    body: dict[str, Any]
     if isinstance(part, Refusal):
         body = {"type": "refusal", "refusal": part.text}
-    elif whole:
+    elif complete:
         body = {"type": "output_text", "annotations": [], "logprobs": [], "text": part.text}
     else:
         body = {"type": "output_text", "text": part.text}
-    body.update(own_extras(part.native, losses, path, SHARED, FORMAT))
+    body.update(own_extras(part.native, losses, path, OPENAI, FORMAT))
     body.pop("item", None)
     return body
+
+
+def read_model_item(turn: list[Any], item: Any) -> None:
+    """Append the parts of an item of the model to its turn."""
+    if type(item) is dict:
+        kind = item.get("type")
+        if kind == "function_call":
+            if _read_call(turn, item, "arguments"):
+                return
+        elif kind == "reasoning":
+            if type(item.get("summary")) is list:
+                own = {field: value for field, value in item.items() if field != "type"}
+                turn.append(Thinking(reasoning_text(item), native={FORMAT: own}))
+                return
+        elif kind == "message":
+            if item.get("role") in ("assistant", None) and read_assistant_item(turn, item, item.get("content")):
+                return
+        elif kind == "custom_tool_call" and _read_call(turn, item, "input"):
+            return
+    turn.append(Native(FORMAT, item))
+
+
+def _read_call(turn: list[Any], item: dict[str, Any], text_field: str) -> bool:
+    call_id, name, text = item.get("call_id"), item.get("name"), item.get(text_field)
+    if type(call_id) is not str or type(name) is not str or type(text) is not str:
+        return False
+    freeform = text_field == "input"
+    native: NativeExtras | None = None
+    if len(item) != 4:
+        known = _FREEFORM_CALL if freeform else _CALL
+        native = {FORMAT: {field: value for field, value in item.items() if field not in known}}
+    if "id" not in item and turn and type(turn[-1]) is Thinking and _must_keep_missing_id(turn):
+        native = {FORMAT: {**(native[FORMAT] if native else {}), "id": None}}
+    # No arguments at all mean an empty object.
+    turn.append(ToolCallRequest(name, call_id, text if freeform else text or "{}", freeform, native=native))
+    return True
+
+
+def read_assistant_item(turn: list[Any], item: dict[str, Any], content: Any) -> bool:
+    """Read a message item of the model into its turn; False if its content is empty or unknown."""
+    if type(content) is str:
+        parts: list[Text | Refusal | None] = [Text(content)]
+    elif type(content) is list and content:
+        parts = [read_output_part(part) for part in content]
+        if not all(parts):
+            return False
+    else:
+        return False
+    last = turn[-1] if turn else None
+    fields: dict[str, Any] = {}
+    if len(item) > (3 if "type" in item else 2):
+        fields = {field: value for field, value in item.items() if field not in MESSAGE_FIELDS and value is not None}
+    if last is not None and type(last) is Thinking and "id" not in fields and _must_keep_missing_id(turn):
+        fields["id"] = None
+    if fields or type(last) is Text or type(last) is Refusal:
+        first: Any = parts[0]
+        own = {"item": fields}
+        native = (
+            {FORMAT: own} if first.native is None else {**first.native, FORMAT: {**own, **first.native.get(FORMAT, {})}}
+        )
+        parts[0] = type(first)(first.text, native=native)
+    turn.extend(parts)
+    return True
+
+
+def _must_keep_missing_id(turn: list[Any]) -> bool:
+    """Whether the last item is reasoning with an id, so that a missing id of the next must be kept (OR-21)."""
+    last = turn[-1] if turn else None
+    return isinstance(last, Thinking) and (last.native or {}).get(FORMAT, {}).get("id") is not None
+
+
+def reasoning_text(item: dict[str, Any]) -> str:
+    """The text of a reasoning item: its content, or else its summary."""
+    for field in ("content", "summary"):
+        parts = item.get(field)
+        if type(parts) is list and parts:
+            texts = [part.get("text") for part in parts if type(part) is dict]
+            readable = [text for text in texts if type(text) is str]
+            if readable:
+                return "\n\n".join(readable)
+    return ""
+
+
+class IdPolicy(Enum):
+    """Which item ids of a turn are sent."""
+
+    NONE = 0
+    EACH = 1
+    """Each that may be sent."""
+    ALL = 2
+    """All; they were checked before."""
+
+
+class IdGenerator:
+    """Generates ids for the items of one response."""
+
+    def __init__(self) -> None:
+        self._stem = new_id()
+        self._count = 0
+
+    def new(self, prefix: str) -> str:
+        self._count += 1
+        return f"{prefix}{GENERATED_ID_MARK}{self._stem}{self._count:02d}"
+
+
+def write_output_items(parts: Sequence[OutputPart], losses: list[Loss]) -> list[Any]:
+    """The `output` of a response."""
+    ids = IdGenerator()
+    items: list[Any] = []
+    texts: list[Text | Refusal] = []  # the content of one message item
+    for index, part in enumerate((*parts, None)):
+        if texts and (not isinstance(part, Text | Refusal) or starts_new_item(part)):
+            items.append(message_item(texts, ids.new("msg"), losses, f"parts[{index - len(texts)}]"))
+            texts = []
+        if isinstance(part, Text | Refusal):
+            texts.append(part)
+        elif part is not None:
+            items.extend(write_item(part, ids, losses, f"parts[{index}]"))
+    return items
+
+
+def write_item(part: OutputPart, ids: IdGenerator, losses: list[Loss], path: str) -> Iterator[Any]:
+    """The item of a part other than text; none if the format has no such item."""
+    if isinstance(part, ToolCallRequest):
+        yield call_item(part, ids.new("ctc" if part.freeform else "fc"), losses, path)
+    elif isinstance(part, Thinking):
+        yield reasoning_item(part, ids.new("rs"), losses, path)
+    elif isinstance(part, Native) and part.origin == FORMAT:
+        yield part.data
+    elif isinstance(part, Native):
+        losses.append(Loss(path, block_type(part), f"block type specific to {part.origin}; dropped"))
+    else:
+        kind = type(part).__name__.lower()
+        losses.append(Loss(path, kind, "a response of OpenAI Responses holds only text and calls; dropped"))
+
+
+def starts_new_item(part: Text | Refusal) -> bool:
+    """Whether a text that follows another starts a message item of its own."""
+    return bool(part.native) and "item" in (part.native or {}).get(FORMAT, {})
+
+
+def item_id(part: OutputPart) -> str | None:
+    """The id that the item of a part has from this API."""
+    fields = _own_fields(part)
+    known = fields.get("item", {}).get("id") if isinstance(part, Text | Refusal) else fields.get("id")
+    return known if isinstance(known, str) and known else None
+
+
+def message_item(parts: Sequence[Text | Refusal], new_id: str, losses: list[Loss], path: str) -> dict[str, Any]:
+    """The message item with these parts as content."""
+    content = [write_output_part(part, losses, path, complete=True) for part in parts]
+    fields = _own_fields(parts[0]).get("item", {})
+    known = {field: value for field, value in fields.items() if value is not None}
+    return {"id": new_id, "type": "message", "status": "completed", **known, "role": "assistant", "content": content}
+
+
+def call_item(call: ToolCallRequest, new_id: str, losses: list[Loss], path: str) -> dict[str, Any]:
+    """The item of a call."""
+    item: dict[str, Any] = {
+        "id": new_id,
+        "type": "custom_tool_call" if call.freeform else "function_call",
+        "status": "completed",
+        "call_id": call.tool_call_id,
+        "name": call.tool_name,
+        "input" if call.freeform else "arguments": call.arguments,
+    }
+    _add_own(item, call, losses, path)
+    return item
+
+
+def reasoning_item(thinking: Thinking, new_id: str, losses: list[Loss], path: str) -> dict[str, Any]:
+    """The item of reasoning."""
+    item: dict[str, Any] = {"id": new_id, "type": "reasoning"}
+    _add_own(item, thinking, losses, path)
+    if not isinstance(item.get("summary"), list):
+        item["summary"] = [{"type": "summary_text", "text": thinking.text}] if thinking.text else []
+    return item
+
+
+def _own_fields(part: OutputPart) -> dict[str, Any]:
+    native = None if isinstance(part, Native) else part.native
+    return native.get(FORMAT, {}) if native else {}
+
+
+def _add_own(item: dict[str, Any], part: ToolCallRequest | Thinking, losses: list[Loss], path: str) -> None:
+    if part.native:
+        lose_native(losses, path, part.native, FORMAT, OPENAI)
+        own = part.native.get(FORMAT, {})
+        item.update(own if own.get("id") else {field: value for field, value in own.items() if field != "id"})
+
+
+def is_valid_item_id(item_id: str, prefix: str) -> bool:
+    """Whether OpenAI may have issued an item id of this prefix."""
+    return (_cached_check_item_id if len(item_id) <= MAX_CACHED_LENGTH else _check_item_id)(item_id, prefix)
+
+
+def _check_item_id(item_id: str, prefix: str) -> bool:
+    return item_id.startswith(prefix) and _is_item_id(item_id) is not None and GENERATED_ID_MARK not in item_id
+
+
+_cached_check_item_id = lru_cache(maxsize=4096)(_check_item_id)
+
+
+def collapse_text(content: list[Any]) -> Any:
+    """The string of content that is a single plain text; else the list."""
+    if not content:
+        return ""
+    only = content[0]
+    if len(content) == 1 and type(only) is dict and len(only) == 2 and only.get("type") == "input_text":
+        return only["text"] if type(only.get("text")) is str else content
+    return content
+
+
+def prefix_error(content: list[Any]) -> list[Any]:
+    """The content of a failed result."""
+    first = content[0] if content else None
+    if type(first) is dict and first.get("type") == "input_text" and type(first.get("text")) is str:
+        text = first["text"]
+        return content if text.startswith("Error:") else [{**first, "text": f"Error: {text}"}, *content[1:]]
+    return [{"type": "input_text", "text": "Error: the tool failed."}, *content]

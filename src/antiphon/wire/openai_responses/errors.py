@@ -18,6 +18,6 @@ def write_error(error: ProviderError) -> dict[str, Any]:
     return openai.write_error(error, openai.RESPONSES_ERRORS)
 
 
-def failure(error: ProviderError) -> dict[str, Any]:
+def response_error(error: ProviderError) -> dict[str, Any]:
     """The `error` of a failed response."""
     return {"code": openai.error_code(error, openai.RESPONSES_ERRORS), "message": error.message}

@@ -21,26 +21,26 @@ from antiphon.history.ids import new_id
 from antiphon.history.usage import TokenUsage
 from antiphon.parts import NativeExtras, OutputPart, Refusal, ToolCallRequest
 from antiphon.wire.loss import Loss
-from antiphon.wire.openai_responses.content import FORMAT, SHARED, Body
-from antiphon.wire.openai_responses.items import read_model_item
-from antiphon.wire.openai_responses.output_items import write_output_items
+from antiphon.wire.openai_responses import FORMAT
+from antiphon.wire.openai_responses.content import read_model_item, write_output_items
 from antiphon.wire.output import ModelOutput, StopReason
+from antiphon.wire.vendors.openai import OPENAI
 
-_TAKEN = frozenset({"id", "object", "created_at", "model", "output", "usage", "status", "incomplete_details"})
-_CUTS: dict[str, StopReason] = {"max_output_tokens": "length", "content_filter": "content_filter"}
-_CUT_WORDS = {"length": "max_output_tokens", "content_filter": "content_filter"}
+_READ_FIELDS = frozenset({"id", "object", "created_at", "model", "output", "usage", "status", "incomplete_details"})
+_INCOMPLETE_REASONS: dict[str, StopReason] = {"max_output_tokens": "length", "content_filter": "content_filter"}
+_INCOMPLETE_BY_STOP_REASON = {"length": "max_output_tokens", "content_filter": "content_filter"}
 _STATUS_REASONS: dict[Any, StopReason] = {"in_progress": "paused", "queued": "paused"}
-_UNSAYABLE = {
+_STOP_REASON_LOSSES = {
     "stop_sequence": "a stop sequence counts as completed",
     "paused": "a paused turn counts as completed",
     "malformed_call": "a malformed call counts as completed",
     "other": "the reason is not told",
 }
-_ALWAYS_THERE: Body = {"error": None, "incomplete_details": None, "instructions": None}
+_REQUIRED_FIELDS: dict[str, Any] = {"error": None, "incomplete_details": None, "instructions": None}
 
 
-_DEFAULTS: Body = {
-    **_ALWAYS_THERE,
+_DEFAULTS: dict[str, Any] = {
+    **_REQUIRED_FIELDS,
     "background": False,
     "max_output_tokens": None,
     "metadata": {},
@@ -57,7 +57,7 @@ _DEFAULTS: Body = {
 """What clients look for in a response that was made elsewhere."""
 
 
-def read_response(body: Body) -> ModelOutput:
+def read_response(body: dict[str, Any]) -> ModelOutput:
     """A Responses object in neutral terms."""
     output = body.get("output")
     if output is not None and type(output) is not list:
@@ -79,17 +79,17 @@ def read_response(body: Body) -> ModelOutput:
     )
 
 
-def created_of(body: Body) -> int | None:
+def created_of(body: dict[str, Any]) -> int | None:
     created = body.get("created_at")
     return created if type(created) is int else None
 
 
-def stop_reason(body: Body, parts: Iterable[OutputPart]) -> StopReason:
+def stop_reason(body: dict[str, Any], parts: Iterable[OutputPart]) -> StopReason:
     """Why the model stopped: what was cut short by the status, the rest by what it said."""
     status, details = body.get("status"), body.get("incomplete_details")
     if status == "incomplete" or (status is None and details):
         reason = details.get("reason") if type(details) is dict else None
-        return _CUTS.get(reason, "other") if type(reason) is str else "other"
+        return _INCOMPLETE_REASONS.get(reason, "other") if type(reason) is str else "other"
     if type(status) is str and status not in ("completed", "complete"):
         return _STATUS_REASONS.get(status, "other")
     kinds = {type(part) for part in parts}
@@ -98,9 +98,9 @@ def stop_reason(body: Body, parts: Iterable[OutputPart]) -> StopReason:
     return "refusal" if Refusal in kinds else "end"
 
 
-def response_extras(body: Body, reason: StopReason) -> NativeExtras | None:
+def response_extras(body: dict[str, Any], reason: StopReason) -> NativeExtras | None:
     """What a response says beyond the fields of a `ModelOutput`."""
-    own = {field: value for field, value in body.items() if value is not None and field not in _TAKEN}
+    own = {field: value for field, value in body.items() if value is not None and field not in _READ_FIELDS}
     said = {"status": body.get("status"), "incomplete_details": body.get("incomplete_details")}
     if said != _status(reason):
         own["status"] = said["status"]
@@ -115,12 +115,12 @@ def response_extras(body: Body, reason: StopReason) -> NativeExtras | None:
     return {FORMAT: own} if own else None
 
 
-def _status(reason: str, items: list[Any] | None = None) -> Body:
+def _status(reason: str, items: list[Any] | None = None) -> dict[str, Any]:
     """The words for a stop reason. A refusal without words of its own (given the items) can only be a filter's."""
     if reason == "refusal" and items is not None and not any(map(_has_refusal, items)):
         reason = "content_filter"
-    if reason in _CUT_WORDS:
-        return {"status": "incomplete", "incomplete_details": {"reason": _CUT_WORDS[reason]}}
+    if reason in _INCOMPLETE_BY_STOP_REASON:
+        return {"status": "incomplete", "incomplete_details": {"reason": _INCOMPLETE_BY_STOP_REASON[reason]}}
     return {"status": "completed", "incomplete_details": None}
 
 
@@ -150,7 +150,7 @@ def _count(counts: Any, field: str) -> int:
     return value if type(value) is int else 0
 
 
-def write_usage(usage: TokenUsage | None) -> Body | None:
+def write_usage(usage: TokenUsage | None) -> dict[str, Any] | None:
     if usage is None or (usage.format == FORMAT and usage.raw is not None):
         return None if usage is None else usage.raw
     return {
@@ -162,18 +162,18 @@ def write_usage(usage: TokenUsage | None) -> Body | None:
     }
 
 
-def write_response(output: ModelOutput, losses: list[Loss]) -> Body:
+def write_response(output: ModelOutput, losses: list[Loss]) -> dict[str, Any]:
     """A Responses object as OpenAI's clients expect it."""
-    lose_candidates(len(output.others), losses)
+    report_candidates(len(output.others), losses)
     items = write_output_items(output.parts, losses)
     return response_body(output, items, losses)
 
 
-def lose_candidates(count: int, losses: list[Loss]) -> None:
+def report_candidates(count: int, losses: list[Loss]) -> None:
     losses.extend(Loss(f"others[{place}]", "candidate", "a response has one answer") for place in range(count))
 
 
-def legal_id(response_id: str, origin: str) -> str:
+def to_response_id(response_id: str, origin: str) -> str:
     """The id a response goes by: its own, or one that looks like OpenAI's."""
     if origin == FORMAT:
         return response_id
@@ -182,30 +182,30 @@ def legal_id(response_id: str, origin: str) -> str:
     return response_id if response_id.startswith("resp_") else f"resp_{response_id}"
 
 
-def response_body(output: ModelOutput, items: list[Any], losses: list[Loss]) -> Body:
+def response_body(output: ModelOutput, items: list[Any], losses: list[Loss]) -> dict[str, Any]:
     """The object around the items; `output.parts` are not looked at."""
     native = output.native or {}
-    is_own = output.format == FORMAT
-    created = int(time.time()) if output.created is None and not is_own else output.created
-    body: Body = {
-        "id": legal_id(output.id, output.format),
+    is_same_format = output.format == FORMAT
+    created = int(time.time()) if output.created is None and not is_same_format else output.created
+    body: dict[str, Any] = {
+        "id": to_response_id(output.id, output.format),
         "object": "response",
         "created_at": created,
-        **(_ALWAYS_THERE if is_own else _DEFAULTS),
+        **(_REQUIRED_FIELDS if is_same_format else _DEFAULTS),
         **_status(output.stop_reason, items),
         "model": output.model,
         "output": items,
         "usage": write_usage(output.usage),
     }
-    for origin in (SHARED, FORMAT):
+    for origin in (OPENAI, FORMAT):
         body.update(native.get(origin, {}))
     for origin, extras in native.items():
-        if origin not in (FORMAT, SHARED):
+        if origin not in (FORMAT, OPENAI):
             losses.extend(Loss(name, name, f"only {origin} can say it") for name in extras)
     if output.stop_sequence is not None:
         losses.append(Loss("stop_sequence", output.stop_sequence, "OpenAI Responses does not tell it"))
-    if output.stop_reason in _UNSAYABLE and "status" not in native.get(FORMAT, {}):
-        losses.append(Loss("stop_reason", output.stop_reason, _UNSAYABLE[output.stop_reason]))
+    if output.stop_reason in _STOP_REASON_LOSSES and "status" not in native.get(FORMAT, {}):
+        losses.append(Loss("stop_reason", output.stop_reason, _STOP_REASON_LOSSES[output.stop_reason]))
     return body
 
 

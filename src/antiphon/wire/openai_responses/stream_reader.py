@@ -32,9 +32,9 @@ from antiphon.wire.delta import (
     Started,
     UsageReported,
 )
-from antiphon.wire.openai_responses.content import FORMAT, Body
+from antiphon.wire.openai_responses import FORMAT
+from antiphon.wire.openai_responses.content import read_model_item
 from antiphon.wire.openai_responses.errors import read_error
-from antiphon.wire.openai_responses.items import read_model_item
 from antiphon.wire.openai_responses.response import created_of, read_usage, response_extras, stop_reason
 from antiphon.wire.output import NOT_AN_ANSWER, ProviderError
 from antiphon.wire.sse import SseEvent, SseOverflow, SseReader
@@ -72,17 +72,17 @@ class _Part(Struct):
 class _Item(Struct):
     """An item under way. Message items have a part per content index, others at most one."""
 
-    item: Body
+    item: dict[str, Any]
     kind: Any
     previous: OutputPart | None
     parts: dict[Any, _Part] = {}
     is_done: bool = False
     place: int | None = None  # the index that a part given only when whole will have
-    section: Any = None  # which summary or content of reasoning was said last
+    summary_section: Any = None  # which summary or content of reasoning was said last
 
 
 _decode_event = msgspec.json.Decoder(StreamEvent).decode
-_NO_ITEM: Body = {}
+_NO_ITEM: dict[str, Any] = {}
 _TEXT_DELTA = "response.output_text.delta"  # most of the events of most streams
 
 
@@ -121,7 +121,7 @@ class StreamReader:
         deltas = self._read(self._sse.close(), cut)
         if not self._is_over:
             self._fail(cut)
-            deltas.extend(self._taken())
+            deltas.extend(self._take_output())
         return deltas
 
     def _read(self, events: list[SseEvent], cut: ProviderError | None = None) -> list[ModelOutputDelta]:
@@ -145,9 +145,9 @@ class StreamReader:
                 handler(self, event)
                 if self._is_over:
                     break
-        return self._taken()
+        return self._take_output()
 
-    def _taken(self) -> list[ModelOutputDelta]:
+    def _take_output(self) -> list[ModelOutputDelta]:
         taken, self._out = self._out, []
         return taken
 
@@ -171,7 +171,7 @@ class StreamReader:
         if type(event.item) is dict and key not in self._items:
             self._open(key, event.item)
 
-    def _open(self, key: Any, item: Body) -> _Item:
+    def _open(self, key: Any, item: dict[str, Any]) -> _Item:
         if not self._is_started:
             self._start(None)
         kind = item.get("type")
@@ -225,17 +225,17 @@ class StreamReader:
             part = self._begin(item, key, make("", native=native))
         return part
 
-    def _say(self, part: _Part | None, text: Any) -> None:
+    def _append_text(self, part: _Part | None, text: Any) -> None:
         if part is not None and type(text) is str and text:
             part.pieces.append(text)
             self._out.append(PartDelta(part.index, text))
 
-    def _complete(self, part: _Part | None, text: Any) -> None:
+    def _append_missing_text(self, part: _Part | None, text: Any) -> None:
         """Say what is missing of a text that is known whole now."""
         if part is not None and type(text) is str:
             said = "".join(part.pieces)
             if len(text) > len(said) and text.startswith(said):
-                self._say(part, text[len(said) :])
+                self._append_text(part, text[len(said) :])
 
     def _on_part(self, event: StreamEvent, say: Callable[[_Part | None, Any], None]) -> None:
         given = event.part if type(event.part) is dict else _NO_ITEM
@@ -257,12 +257,12 @@ class StreamReader:
                 self._out.append(PartDelta(part.index, text))
 
     def _on_call_text(self, event: StreamEvent) -> None:
-        self._say(self._only_part(event), event.delta)
+        self._append_text(self._single_part(event), event.delta)
 
     def _end_call_text(self, event: StreamEvent, text: Any) -> None:
-        self._complete(self._only_part(event), text)
+        self._append_missing_text(self._single_part(event), text)
 
-    def _only_part(self, event: StreamEvent) -> _Part | None:
+    def _single_part(self, event: StreamEvent) -> _Part | None:
         item = self._items.get(event.output_index) if type(event.output_index) is int else self._last
         if item is None or item.is_done or item.kind == "message":
             return None
@@ -274,14 +274,14 @@ class StreamReader:
         if part is None or item.is_done or item.kind != "reasoning":
             return
         is_summary = event.type == "response.reasoning_summary_text.delta"
-        section = (is_summary, event.summary_index if is_summary else event.content_index)
-        if section != item.section:
-            if item.section is not None and item.section[0] is not is_summary:
+        summary_section = (is_summary, event.summary_index if is_summary else event.content_index)
+        if summary_section != item.summary_section:
+            if item.summary_section is not None and item.summary_section[0] is not is_summary:
                 return  # the other telling of the same thoughts
             if part.pieces:
-                self._say(part, "\n\n")
-            item.section = section
-        self._say(part, event.delta)
+                self._append_text(part, "\n\n")
+            item.summary_section = summary_section
+        self._append_text(part, event.delta)
 
     def _on_item_done(self, event: StreamEvent) -> None:
         key = event.output_index
@@ -309,12 +309,12 @@ class StreamReader:
         keys = sorted(item.parts, key=lambda number: number if type(number) is int else 0)
         for place, part in enumerate(parts):
             begun = item.parts[keys[place]] if place < len(keys) else None
-            self._end_with(item, place, begun, part)
+            self._end_part_as(item, place, begun, part)
         for number in keys[len(parts) :]:
             self._out.append(PartEnded(item.parts[number].index))
         self._last_part = parts[-1]
 
-    def _end_with(self, item: _Item, place: int, begun: _Part | None, part: Any) -> None:
+    def _end_part_as(self, item: _Item, place: int, begun: _Part | None, part: Any) -> None:
         """End a part whose final form is known, beginning it if that was not done."""
         if isinstance(part, Native):
             self._begin(item, None, part, item.place)
@@ -324,7 +324,7 @@ class StreamReader:
         if begun is None:  # it begins without its text, which follows
             empty = {"arguments": ""} if isinstance(part, ToolCallRequest) else {"text": ""}
             begun = self._begin(item, place, structs.replace(part, native=None, **empty))
-        self._complete(begun, text)
+        self._append_missing_text(begun, text)
         if part.native is not None and part.native != begun.native:
             self._out.append(PartExtended(begun.index, part.native))
         self._out.append(PartEnded(begun.index))
@@ -338,7 +338,7 @@ class StreamReader:
             self._out.append(PartEnded(part.index))
 
     def _on_terminal(self, event: StreamEvent) -> None:
-        response: Body = event.response if type(event.response) is dict else {}
+        response: dict[str, Any] = event.response if type(event.response) is dict else {}
         if response.get("status") == "failed":
             self._on_failed(event)
             return
@@ -380,11 +380,15 @@ _HANDLERS: dict[str, Callable[[StreamReader, StreamEvent], None]] = {
     "response.in_progress": StreamReader._on_lifecycle,
     "response.output_item.added": StreamReader._on_item_added,
     "response.output_item.done": StreamReader._on_item_done,
-    "response.content_part.added": lambda reader, event: reader._on_part(event, reader._say),
-    "response.content_part.done": lambda reader, event: reader._on_part(event, reader._complete),
-    "response.output_text.done": lambda reader, event: reader._complete(reader._content(event, Text), event.text),
-    "response.refusal.delta": lambda reader, event: reader._say(reader._content(event, Refusal), event.delta),
-    "response.refusal.done": lambda reader, event: reader._complete(reader._content(event, Refusal), event.refusal),
+    "response.content_part.added": lambda reader, event: reader._on_part(event, reader._append_text),
+    "response.content_part.done": lambda reader, event: reader._on_part(event, reader._append_missing_text),
+    "response.output_text.done": lambda reader, event: reader._append_missing_text(
+        reader._content(event, Text), event.text
+    ),
+    "response.refusal.delta": lambda reader, event: reader._append_text(reader._content(event, Refusal), event.delta),
+    "response.refusal.done": lambda reader, event: reader._append_missing_text(
+        reader._content(event, Refusal), event.refusal
+    ),
     "response.function_call_arguments.delta": StreamReader._on_call_text,
     "response.function_call_arguments.done": lambda reader, event: reader._end_call_text(event, event.arguments),
     "response.custom_tool_call_input.delta": StreamReader._on_call_text,

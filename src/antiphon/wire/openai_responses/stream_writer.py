@@ -30,18 +30,17 @@ from antiphon.wire.delta import (
     overlaid,
 )
 from antiphon.wire.loss import Loss
-from antiphon.wire.openai_responses.content import Body
-from antiphon.wire.openai_responses.errors import failure
-from antiphon.wire.openai_responses.output_items import (
-    ItemIds,
-    begins_item,
+from antiphon.wire.openai_responses.content import (
+    IdGenerator,
     call_item,
     item_id,
-    item_of,
     message_item,
     reasoning_item,
+    starts_new_item,
+    write_item,
 )
-from antiphon.wire.openai_responses.response import legal_id, lose_candidates, response_body
+from antiphon.wire.openai_responses.errors import response_error
+from antiphon.wire.openai_responses.response import report_candidates, response_body, to_response_id
 from antiphon.wire.output import ModelOutput, ProviderError
 
 _encode = msgspec.json.Encoder().encode
@@ -73,7 +72,7 @@ class _Part(Struct):
     def text(self) -> str:
         return "".join(self.pieces)
 
-    def whole(self) -> Any:
+    def complete(self) -> Any:
         """The part with all that was said."""
         text = self.text
         if isinstance(self.part, ToolCallRequest):
@@ -91,7 +90,7 @@ class StreamWriter:
         self._model = model
         self._started = Started()
         self._id = ""
-        self._ids = ItemIds()
+        self._ids = IdGenerator()
         self._items: list[_Item] = []
         self._parts: dict[int, _Part] = {}
         self._usage: TokenUsage | None = None
@@ -105,7 +104,7 @@ class StreamWriter:
         if self._is_over:
             return b""
         if isinstance(delta, PartDelta):
-            self._say(delta)
+            self._append_text(delta)
         elif isinstance(delta, Started):
             self._begin(delta)
         elif isinstance(delta, UsageReported):
@@ -122,20 +121,20 @@ class StreamWriter:
             self._finish(delta)
         else:
             self._fail(delta.error)
-        return self._taken()
+        return self._take_output()
 
     def close(self) -> bytes:
         """The end of the stream; a failure if nothing ended it."""
         if not self._is_over:
             self._fail(ProviderError("the stream ended before the response was complete", "stream_cut"))
-        return self._taken()
+        return self._take_output()
 
-    def _taken(self) -> bytes:
+    def _take_output(self) -> bytes:
         data = b"".join(self._out)
         self._out.clear()
         return data
 
-    def _emit(self, kind: str, fields: Body) -> None:
+    def _emit(self, kind: str, fields: dict[str, Any]) -> None:
         event = {"type": kind, "sequence_number": self._number, **fields}
         self._number += 1
         self._out.append(b"event: %b\ndata: %b\n\n" % (kind.encode(), _encode(event)))
@@ -149,17 +148,17 @@ class StreamWriter:
             started = structs.replace(started, model=self._model)
         if started.created is None:
             started = structs.replace(started, created=int(time.time()))
-        self._id = legal_id(started.id, started.format) or legal_id("", "")
+        self._id = to_response_id(started.id, started.format) or to_response_id("", "")
         self._started = started
         response = self._response(ModelOutput(format=started.format), [], [])
         response.update({"status": "in_progress", "incomplete_details": None, "usage": None})
         self._emit("response.created", {"response": response})
         self._emit("response.in_progress", {"response": response})
 
-    def _response(self, output: ModelOutput, items: list[Any], losses: list[Loss]) -> Body:
+    def _response(self, output: ModelOutput, items: list[Any], losses: list[Loss]) -> dict[str, Any]:
         """The response object with what the start told of it."""
         started = self._started
-        whole = structs.replace(
+        complete = structs.replace(
             output,
             model=output.model or started.model,
             created=started.created,
@@ -167,7 +166,7 @@ class StreamWriter:
             usage=self._usage,
             native=overlaid(started.native, output.native),
         )
-        return {**response_body(whole, items, losses), "id": self._id}
+        return {**response_body(complete, items, losses), "id": self._id}
 
     def _start_part(self, started: PartStarted) -> None:
         self._begin(Started())
@@ -182,12 +181,12 @@ class StreamWriter:
             kind = "custom_tool_call" if part.freeform else "function_call"
             body = call_item(structs.replace(part, arguments="", native=None), "", [], "")
             self._start_item(kind, part, started.index, {**body, "status": "in_progress"})
-            self._say(PartDelta(started.index, part.arguments))
+            self._append_text(PartDelta(started.index, part.arguments))
         elif isinstance(part, Thinking):
             self._start_item("reasoning", part, started.index, {"id": "", "type": "reasoning", "summary": []})
-            self._say(PartDelta(started.index, part.text))
+            self._append_text(PartDelta(started.index, part.text))
         else:
-            self._write_whole(part, started.index)
+            self._write_complete_item(part, started.index)
 
     def _open(self, kind: str, part: OutputPart) -> _Item:
         item = _Item(len(self._items), kind, item_id(part) or self._ids.new(_PREFIXES[kind]))
@@ -201,33 +200,33 @@ class StreamWriter:
 
     def _start_text(self, part: Text | Refusal, index: int) -> None:
         last = self._items[-1] if self._items else None
-        if last is None or last.kind != "message" or last.final is not None or begins_item(part):
+        if last is None or last.kind != "message" or last.final is not None or starts_new_item(part):
             self._end_messages()
             last = self._open("message", part)
             item = {"id": last.id, "type": "message", "status": "in_progress", "role": "assistant", "content": []}
             self._emit("response.output_item.added", {"output_index": last.index, "item": item})
         added = self._add(last, part, index)
-        empty: Body = {"type": "refusal", "refusal": ""}
+        empty: dict[str, Any] = {"type": "refusal", "refusal": ""}
         if isinstance(part, Text):
             empty = {"type": "output_text", "annotations": [], "logprobs": [], "text": ""}
-        self._emit("response.content_part.added", {**_place(added), "part": empty})
-        self._say(PartDelta(index, part.text))
+        self._emit("response.content_part.added", {**_content_position(added), "part": empty})
+        self._append_text(PartDelta(index, part.text))
 
-    def _start_item(self, kind: str, part: ToolCallRequest | Thinking, index: int, body: Body) -> None:
+    def _start_item(self, kind: str, part: ToolCallRequest | Thinking, index: int, body: dict[str, Any]) -> None:
         """Begin an item of one part; its own id is put into the body."""
         item = self._open(kind, part)
         self._add(item, part, index)
         self._emit("response.output_item.added", {"output_index": item.index, "item": {**body, "id": item.id}})
 
-    def _write_whole(self, part: OutputPart, index: int) -> None:
+    def _write_complete_item(self, part: OutputPart, index: int) -> None:
         """A part that is not said piece by piece."""
-        for body in item_of(part, self._ids, self.losses, f"parts[{index}]"):
+        for body in write_item(part, self._ids, self.losses, f"parts[{index}]"):
             item = _Item(len(self._items), "", "", final=body)
             self._items.append(item)
             self._emit("response.output_item.added", {"output_index": item.index, "item": body})
             self._emit("response.output_item.done", {"output_index": item.index, "item": body})
 
-    def _say(self, delta: PartDelta) -> None:
+    def _append_text(self, delta: PartDelta) -> None:
         part = self._parts.get(delta.index)
         if part is None or part.is_over or not delta.text:
             return
@@ -236,14 +235,14 @@ class StreamWriter:
         part.pieces.append(text)
         if item.kind == "message":
             if type(part.part) is Text:
-                self._emit("response.output_text.delta", {**_place(part), "delta": text, "logprobs": []})
+                self._emit("response.output_text.delta", {**_content_position(part), "delta": text, "logprobs": []})
             else:
-                self._emit("response.refusal.delta", {**_place(part), "delta": text})
+                self._emit("response.refusal.delta", {**_content_position(part), "delta": text})
         elif item.kind == "reasoning":
             if first:
                 empty = {"type": "summary_text", "text": ""}
-                self._emit("response.reasoning_summary_part.added", {**_summary(item), "part": empty})
-            self._emit("response.reasoning_summary_text.delta", {**_summary(item), "delta": text})
+                self._emit("response.reasoning_summary_part.added", {**_summary_position(item), "part": empty})
+            self._emit("response.reasoning_summary_text.delta", {**_summary_position(item), "delta": text})
         else:
             name = "custom_tool_call_input" if item.kind == "custom_tool_call" else "function_call_arguments"
             fields = {"item_id": item.id, "output_index": item.index, "delta": text}
@@ -260,34 +259,34 @@ class StreamWriter:
             if item is not self._items[-1]:
                 self._end_message(item)
             return
-        whole, path = part.whole(), f"parts[{index}]"
-        if isinstance(whole, ToolCallRequest):
-            item.final = call_item(whole, item.id, self.losses, path)
-            fields: Body = {"item_id": item.id, "output_index": item.index}
-            if whole.freeform:
-                self._emit("response.custom_tool_call_input.done", {**fields, "input": whole.arguments})
+        complete, path = part.complete(), f"parts[{index}]"
+        if isinstance(complete, ToolCallRequest):
+            item.final = call_item(complete, item.id, self.losses, path)
+            fields: dict[str, Any] = {"item_id": item.id, "output_index": item.index}
+            if complete.freeform:
+                self._emit("response.custom_tool_call_input.done", {**fields, "input": complete.arguments})
             else:
-                fields |= {"name": whole.tool_name, "arguments": whole.arguments}
+                fields |= {"name": complete.tool_name, "arguments": complete.arguments}
                 self._emit("response.function_call_arguments.done", fields)
         else:
-            item.final = reasoning_item(whole, item.id, self.losses, path)
+            item.final = reasoning_item(complete, item.id, self.losses, path)
             if part.pieces:
                 said = {"type": "summary_text", "text": part.text}
-                self._emit("response.reasoning_summary_text.done", {**_summary(item), "text": part.text})
-                self._emit("response.reasoning_summary_part.done", {**_summary(item), "part": said})
+                self._emit("response.reasoning_summary_text.done", {**_summary_position(item), "text": part.text})
+                self._emit("response.reasoning_summary_part.done", {**_summary_position(item), "part": said})
         self._end_item(item)
 
     def _end_content(self, part: _Part) -> None:
-        content = message_item([part.whole()], "", [], "")["content"][0]
+        content = message_item([part.complete()], "", [], "")["content"][0]
         for number, annotation in enumerate(content.get("annotations") or ()):
-            fields = {**_place(part), "annotation_index": number, "annotation": annotation}
+            fields = {**_content_position(part), "annotation_index": number, "annotation": annotation}
             self._emit("response.output_text.annotation.added", fields)
         if type(part.part) is Text:
             said = {"text": part.text, "logprobs": content.get("logprobs") or []}
-            self._emit("response.output_text.done", {**_place(part), **said})
+            self._emit("response.output_text.done", {**_content_position(part), **said})
         else:
-            self._emit("response.refusal.done", {**_place(part), "refusal": part.text})
-        self._emit("response.content_part.done", {**_place(part), "part": content})
+            self._emit("response.refusal.done", {**_content_position(part), "refusal": part.text})
+        self._emit("response.content_part.done", {**_content_position(part), "part": content})
 
     def _end_messages(self) -> None:
         """End the message item that could have gone on, now that something else begins."""
@@ -297,7 +296,7 @@ class StreamWriter:
     def _end_message(self, item: _Item) -> None:
         if item.final is None and all(part.is_over for part in item.parts):
             path = f"parts[{item.parts[0].source}]"
-            item.final = message_item([part.whole() for part in item.parts], item.id, self.losses, path)
+            item.final = message_item([part.complete() for part in item.parts], item.id, self.losses, path)
             self._end_item(item)
 
     def _end_item(self, item: _Item) -> None:
@@ -306,7 +305,7 @@ class StreamWriter:
 
     def _finish(self, finished: Finished) -> None:
         if finished.candidate != 0:
-            lose_candidates(1, self.losses)
+            report_candidates(1, self.losses)
             return
         self._begin(Started())
         for index in list(self._parts):
@@ -329,15 +328,15 @@ class StreamWriter:
         self._begin(Started())
         items = [item.final for item in self._items if item.final is not None]
         response = self._response(ModelOutput(), items, [])
-        response.update({"status": "failed", "incomplete_details": None, "error": failure(error)})
+        response.update({"status": "failed", "incomplete_details": None, "error": response_error(error)})
         self._emit("response.failed", {"response": response})
         self._is_over = True
 
 
-def _place(part: _Part) -> Body:
+def _content_position(part: _Part) -> dict[str, Any]:
     item = part.item
     return {"item_id": item.id, "output_index": item.index, "content_index": part.place}
 
 
-def _summary(item: _Item) -> Body:
+def _summary_position(item: _Item) -> dict[str, Any]:
     return {"item_id": item.id, "output_index": item.index, "summary_index": 0}

@@ -15,9 +15,11 @@ from typing import Any
 from antiphon.parts import Native
 from antiphon.wire.json_schema import first_strict_problem, is_object_schema
 from antiphon.wire.loss import Loss, lose_native, own_extras
-from antiphon.wire.openai_responses.content import FORMAT, SHARED, Body, extras_of, kind_of
+from antiphon.wire.openai_responses import FORMAT
+from antiphon.wire.openai_responses.content import block_type
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
 from antiphon.wire.tool_calls import NameMapper
+from antiphon.wire.vendors.openai import OPENAI, unread_fields
 
 _FUNCTION = frozenset({"type", "name", "description", "parameters", "strict"})
 _CUSTOM = frozenset({"type", "name", "description"})
@@ -38,13 +40,13 @@ def _read_tool(tool: Any) -> ToolDefinition | None:
     if description is not None and type(description) is not str:
         return None
     if tool.get("type") == "custom":
-        return ToolDefinition(tool["name"], description, freeform=True, native=extras_of(tool, _CUSTOM))
+        return ToolDefinition(tool["name"], description, freeform=True, native=unread_fields(tool, FORMAT, _CUSTOM))
     parameters, strict = tool.get("parameters"), tool.get("strict")
     if tool.get("type") != "function" or type(strict) not in (bool, type(None)):
         return None
     if parameters is not None and type(parameters) is not dict:
         return None
-    native = extras_of(tool, _FUNCTION)
+    native = unread_fields(tool, FORMAT, _FUNCTION)
     if strict is None and "strict" in tool:
         own = (native or {}).get(FORMAT)
         native = {**(native or {}), FORMAT: {**own, "strict": None} if own else {}}
@@ -59,12 +61,12 @@ def write_tools(tools: Sequence[ToolDefinition | Native], losses: list[Loss]) ->
         elif tool.origin == FORMAT:
             written.append(tool.data)
         else:
-            losses.append(Loss(f"tools[{place}]", kind_of(tool), f"only {tool.origin} has this tool"))
+            losses.append(Loss(f"tools[{place}]", block_type(tool), f"only {tool.origin} has this tool"))
     return written
 
 
-def _write_tool(tool: ToolDefinition, losses: list[Loss], path: str) -> Body:
-    body: Body = {"type": "custom" if tool.freeform else "function", "name": NAMES.to_wire(tool.name)}
+def _write_tool(tool: ToolDefinition, losses: list[Loss], path: str) -> dict[str, Any]:
+    body: dict[str, Any] = {"type": "custom" if tool.freeform else "function", "name": NAMES.to_wire(tool.name)}
     if tool.description is not None:
         body["description"] = tool.description
     if tool.freeform:
@@ -75,14 +77,14 @@ def _write_tool(tool: ToolDefinition, losses: list[Loss], path: str) -> Body:
         if tool.parameters is not None:
             body["parameters"] = _object_schema(tool.parameters, losses, f"{path}.parameters")
         if tool.strict is not None:
-            body["strict"] = tool.strict and closed(body.get("parameters"), losses, f"{path}.strict")
+            body["strict"] = tool.strict and allows_strict(body.get("parameters"), losses, f"{path}.strict")
         elif tool.native and tool.native.get(FORMAT) == {}:
             body["strict"] = None
-    body.update(own_extras(tool.native, losses, path, SHARED, FORMAT))
+    body.update(own_extras(tool.native, losses, path, OPENAI, FORMAT))
     return body
 
 
-def _object_schema(parameters: Body, losses: list[Loss], path: str) -> Body:
+def _object_schema(parameters: dict[str, Any], losses: list[Loss], path: str) -> dict[str, Any]:
     """Parameters whose root is an object (OR-12)."""
     if is_object_schema(parameters):
         return parameters
@@ -92,7 +94,7 @@ def _object_schema(parameters: Body, losses: list[Loss], path: str) -> Body:
     return {"type": "object", "properties": {"value": parameters}, "required": ["value"]}
 
 
-def closed(schema: Body | None, losses: list[Loss], path: str) -> bool:
+def allows_strict(schema: dict[str, Any] | None, losses: list[Loss], path: str) -> bool:
     """Whether a schema may be strict (OR-20)."""
     problem = first_strict_problem(schema) if schema is not None else None
     if problem is not None:
@@ -130,12 +132,12 @@ def _freeform(tools: Sequence[ToolDefinition | Native]) -> set[str]:
     return {tool.name for tool in tools if isinstance(tool, ToolDefinition) and tool.freeform}
 
 
-def write_tool_choice(request: ModelRequest, body: Body, losses: list[Loss]) -> None:
+def write_tool_choice(request: ModelRequest, body: dict[str, Any], losses: list[Loss]) -> None:
     """Say which tools to call, as far as the tools in the body allow (OR-13)."""
     choice = request.tool_choice
     if choice is None:
         return
-    lose_native(losses, "tool_choice", choice.native, SHARED)
+    lose_native(losses, "tool_choice", choice.native, OPENAI)
     if choice.mode in ("auto", "none", "required"):
         brought = [item for item in body["input"] if isinstance(item, dict) and isinstance(item.get("tools"), list)]
         if choice.mode != "required" or body.get("tools") or brought or body.get("prompt") is not None:
@@ -145,7 +147,7 @@ def write_tool_choice(request: ModelRequest, body: Body, losses: list[Loss]) -> 
         return
     freeform = _freeform(request.tools)
     declared = None if body.get("prompt") is not None else set(declared_names(body))
-    chosen: list[Body] = []
+    chosen: list[dict[str, Any]] = []
     for name in choice.names:
         legal = NAMES.to_wire(name)
         if declared is None or legal in declared:
@@ -159,7 +161,7 @@ def write_tool_choice(request: ModelRequest, body: Body, losses: list[Loss]) -> 
         body["tool_choice"] = {"type": "allowed_tools", "mode": mode, "tools": chosen}
 
 
-def declared_names(body: Body) -> Iterator[str]:
+def declared_names(body: dict[str, Any]) -> Iterator[str]:
     """The names of all tools the model has: the body's, those in namespaces, and those that items bring."""
     items = body.get("input")
     holders: list[Any] = [body, *(items if isinstance(items, list) else ())]

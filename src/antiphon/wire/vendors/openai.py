@@ -1,4 +1,4 @@
-"""What Chat Completions and Responses share: types, names, ranges, metadata, declared functions, and errors.
+"""What Chat Completions and Responses share: parameters, types, names, ranges, metadata, declared functions, and errors.
 
 A check appends what it finds to the caller's list, so that a legal value costs a few lookups and no allocation: paths and
 sentences are made only when a rule is broken. The sentences are OpenAI's own. Values are decoded JSON of any type: nothing may
@@ -8,11 +8,12 @@ be hashed, compared or sliced before its type is known.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
+from antiphon.parts import NativeExtras
 from antiphon.wire.errors import ErrorTable, WrittenError, own_code, own_extras, read_provider_error
 from antiphon.wire.json_schema import is_object_schema, strict_problems
 from antiphon.wire.media import IMAGE_TYPES as COMMON_IMAGE_TYPES
@@ -20,17 +21,43 @@ from antiphon.wire.media import is_web_url, looks_like_base64, parse_data_url
 from antiphon.wire.output import ErrorKind, ProviderError
 from antiphon.wire.rules import Violation
 
+OPENAI = "openai"
+"""The origin of native extras that both formats have."""
 IMAGE_TYPES = (*COMMON_IMAGE_TYPES, "image/jpg")
 
 Violations = list[Violation]
 Limit = tuple[str, Callable[[str], object], str]
 """A parameter, the models that refuse it, and what they answer."""
 
+ParameterTable: TypeAlias = dict[str, tuple[str, tuple[type, ...]]]
+"""By the name of a parameter: the field of the request, and the types that its value may have."""
+NUMBER = (int, float)
+OPENAI_PARAMETERS: ParameterTable = {
+    "model": ("model", (str,)),
+    "stream": ("stream", (bool,)),
+    "parallel_tool_calls": ("parallel_tool_calls", (bool,)),
+    "temperature": ("temperature", NUMBER),
+    "top_p": ("top_p", NUMBER),
+    "top_logprobs": ("top_logprobs", (int,)),
+    "user": ("user", (str,)),
+    "metadata": ("metadata", (dict,)),
+    "service_tier": ("service_tier", (str,)),
+    "prompt_cache_key": ("cache_key", (str,)),
+    "store": ("store", (bool,)),
+}
+"""The parameters that both formats have."""
+SHARED_PARAMETERS = ("safety_identifier", "prompt_cache_retention", "prompt_cache_options", "moderation")
+"""Parameters of both formats that no field of a request holds."""
+SERVICE_TIERS = {"standard": "default", "standard_only": "default"}
+"""Other providers' names of the default tier."""
+MAX_METADATA_PAIRS, MAX_METADATA_KEY, MAX_METADATA_VALUE = 16, 64, 512
+
 MAX_SCHEMA_PROBLEMS = 10  # of one schema; a broken generator repeats itself
 
 mentions_json = re.compile("json", re.IGNORECASE).search
 is_name = re.compile(r"[a-zA-Z0-9_-]{1,64}").fullmatch
 
+_SHARED_FIELDS = ("prompt_cache_breakpoint", "detail")
 _MAX_SHOWN = 80
 _TYPE_NAMES: dict[type, str] = {
     type(None): "null",
@@ -42,6 +69,48 @@ _TYPE_NAMES: dict[type, str] = {
     dict: "an object",
 }
 _is_name_charset = re.compile(r"[a-zA-Z0-9_-]+").fullmatch
+
+
+def read_parameter_fields(body: Mapping[str, Any], table: ParameterTable, fields: dict[str, Any]) -> dict[str, Any]:
+    """Put the values of a known name and type into the fields of a request; returns the rest."""
+    unread: dict[str, Any] = {}
+    for name, value in body.items():
+        if name in table and type(value) in table[name][1]:
+            fields[table[name][0]] = value
+        elif value is not None:
+            unread[name] = value
+    return unread
+
+
+def unread_fields(value: dict[str, Any], origin: str, read: Container[str]) -> NativeExtras | None:
+    """The fields of an object that were not read, as native extras."""
+    extras: dict[str, Any] = {}
+    shared: dict[str, Any] = {}
+    for key, field in value.items():
+        if key not in read and field is not None:
+            (shared if key in _SHARED_FIELDS else extras)[key] = field
+    return native_extras(origin, extras, shared)
+
+
+def native_extras(origin: str, extras: dict[str, Any], shared: dict[str, Any]) -> NativeExtras | None:
+    """Extras of one format, and those that both formats have."""
+    native = {OPENAI: shared} if shared else {}
+    if extras:
+        native[origin] = extras
+    return native or None
+
+
+def texts_of(messages: Any) -> Iterator[str]:
+    """The texts in the messages or input items of either format."""
+    if isinstance(messages, str):
+        yield messages
+    for message in messages if isinstance(messages, list) else ():
+        content = (message.get("content") or message.get("output")) if isinstance(message, dict) else None
+        if isinstance(content, str):
+            yield content
+        for part in content if isinstance(content, list) else ():
+            if isinstance(part, dict) and isinstance(part.get("text"), str):
+                yield part["text"]
 
 
 def model_family(names: str) -> Callable[[str], object]:
@@ -175,18 +244,18 @@ def check_metadata(violations: Violations, rule: str, metadata: Any) -> None:
     if not isinstance(metadata, dict):
         violations.append(wrong_type(rule, "metadata", "an object", metadata))
         return
-    if len(metadata) > 16:
+    if len(metadata) > MAX_METADATA_PAIRS:
         got = f"but got an object with {len(metadata)} properties instead."
         expected_text = f"Invalid 'metadata': too many properties. Expected an object with at most 16 properties, {got}"
         violations.append(Violation(rule, "metadata", expected_text))
     for key, value in metadata.items():
         path = f"metadata.{quote_value(key)}"
-        if len(key) > 64:
-            violations.append(string_too_long(rule, path, len(key), 64))
+        if len(key) > MAX_METADATA_KEY:
+            violations.append(string_too_long(rule, path, len(key), MAX_METADATA_KEY))
         if not isinstance(value, str):
             violations.append(wrong_type(rule, path, "a string", value))
-        elif len(value) > 512:
-            violations.append(string_too_long(rule, path, len(value), 512))
+        elif len(value) > MAX_METADATA_VALUE:
+            violations.append(string_too_long(rule, path, len(value), MAX_METADATA_VALUE))
 
 
 def check_image_url(violations: Violations, rule: str, path: str, url: Any) -> None:

@@ -1,0 +1,210 @@
+"""The models of a chat: the menu, the default, the lookup of a name, and the model a conversation was last used with."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+
+from antiphon.context.tokens import CHARACTERS_PER_TOKEN, CharacterEstimate
+from antiphon.errors import AntiphonError, ProviderSetupError, RoutingError
+from antiphon.history import (
+    AgentHistory,
+    AgentHistorySnapshot,
+    ContextEntry,
+    DebugLogEntry,
+    EntryMetadata,
+    HistoryEntry,
+    ModelOutputEntry,
+)
+from antiphon.providers.call import ProviderCallOptions
+from antiphon.providers.client import ProviderClient
+from antiphon.providers.default_model import LOCAL_SERVERS, OFFLINE, PREFERRED, ModelChoice, default_model
+from antiphon.providers.presets import PRESETS, Preset, first_set_variable
+from antiphon.providers.router import ProviderRouter
+from antiphon.wire.delta import Finished, ModelOutputDelta, PartDelta, UsageReported
+
+
+class ChatModels:
+    """The models on the menu (`names`), and the default.
+
+    Other models may be named too: `check` raises `RoutingError`, which lists the known ones, for an unknown name.
+    """
+
+    def __init__(
+        self,
+        router: ProviderRouter,
+        choice: ModelChoice,
+        names: Sequence[str] = (),
+        check: Callable[[str], object] | None = None,
+    ) -> None:
+        self.router = router
+        self.choice = choice
+        self.names = tuple(dict.fromkeys((choice.model, *names)))
+        self.check = check or router.resolve
+
+    def is_available(self, model: str) -> bool:
+        """Whether a model of that name is known and its provider has what it needs, such as a key."""
+        try:
+            self.check(model)
+            self.router.client(self.router.resolve(model)[0].provider)
+        except AntiphonError:
+            return False
+        return True
+
+
+class ReloadableProvider(ProviderClient):
+    """Calls the models in force at the moment: a reload may replace them while conversations are open."""
+
+    name = "chat"
+
+    def __init__(self, models: Callable[[], ChatModels]) -> None:
+        self._models = models
+
+    async def call_model(
+        self, context: Sequence[ContextEntry], options: ProviderCallOptions
+    ) -> AsyncIterator[ModelOutputDelta]:
+        async with aclosing(self._models().router.call_model(context, options)) as deltas:  # type: ignore[type-var]
+            async for delta in deltas:
+                yield delta
+
+
+class MeteredModels(ProviderClient):
+    """The same provider, with every call charged: `charge` gets the tokens once the call is over, however it ended.
+
+    The provider's report counts. Without one, and for a stream that was not read to its end, the tokens are estimated; a call
+    that failed before any output costs nothing.
+    """
+
+    name = "chat"
+
+    def __init__(self, provider: ProviderClient, charge: Callable[[int], None]) -> None:
+        self._provider = provider
+        self._charge = charge
+
+    async def call_model(
+        self, context: Sequence[ContextEntry], options: ProviderCallOptions
+    ) -> AsyncIterator[ModelOutputDelta]:
+        reported, characters, has_output, is_finished = 0, 0, False, False
+        try:
+            async with aclosing(self._provider.call_model(context, options)) as deltas:  # type: ignore[type-var]
+                async for delta in deltas:
+                    match delta:
+                        case UsageReported():
+                            reported = delta.usage.total
+                        case PartDelta():
+                            characters += len(delta.text)
+                            has_output = True
+                        case Finished():
+                            is_finished = True
+                    yield delta
+        finally:
+            if has_output and not (is_finished and reported):
+                prompt = sum(map(CharacterEstimate().count, context))
+                reported = max(reported, prompt + math.ceil(characters / CHARACTERS_PER_TOKEN))
+            self._charge(reported)
+
+
+def models_from_environment(environ: Mapping[str, str], model: str | ProviderClient | None = None) -> ChatModels:
+    """The models whose provider has a key or an address in the environment; `model` is the default, if it is given."""
+    offer = default_model(environ)
+    if isinstance(model, ProviderClient):
+        router = ProviderRouter({model.name: model}, default=model.name, environ=environ)
+        return ChatModels(
+            router, ModelChoice(model.name, "given by the program", "Name another as provider/model."), ()
+        )
+    if model and model != offer.model:
+        choice = ModelChoice(model, "as you asked", "Name another model as provider/model to change it.")
+    else:
+        choice = offer
+    router = ProviderRouter(default=choice.model, environ=environ)
+    router.resolve(choice.model)
+    return ChatModels(router, choice, [*_available_models(environ), OFFLINE])
+
+
+def _available_models(environ: Mapping[str, str]) -> Iterator[str]:
+    for provider, model in (*PREFERRED, *LOCAL_SERVERS):
+        preset = PRESETS[provider]
+        if first_set_variable(_key_variables(preset) if preset.needs_key else preset.base_url_variables, environ):
+            yield f"{provider}/{model}"
+
+
+def _key_variables(preset: Preset) -> tuple[str, ...]:
+    return (*preset.key_variables, *preset.bearer_variables)
+
+
+def models_used(entries: Iterable[HistoryEntry]) -> list[str]:
+    """The models that answered in these entries."""
+    return list(dict.fromkeys(_origins(entries)))
+
+
+def _origins(entries: Iterable[HistoryEntry]) -> Iterator[str]:
+    for entry in entries:
+        if isinstance(entry, ModelOutputEntry) and (origin := entry.origin) and origin.provider and origin.model:
+            yield f"{origin.provider}/{origin.model}"
+
+
+def models_needing_key(available: Sequence[str]) -> list[tuple[str, str]]:
+    """Models that a key would make available: the name, and the variable to set."""
+    offered = ((f"{name}/{model}", PRESETS[name].key_variables[0]) for name, model in PREFERRED)
+    return [(name, variable) for name, variable in offered if name not in available]
+
+
+def find_model(wanted: str, available: Sequence[str], router: ProviderRouter, environ: Mapping[str, str]) -> str:
+    """The model with that name, or with that part of a name. Raises an error that names near misses, or the missing key."""
+    fitting = [name for name in available if wanted.lower() in name.lower()]
+    name = fitting[0] if len(fitting) == 1 and wanted not in available else wanted
+    try:
+        provider = router.resolve(name)[0].provider
+    except RoutingError:
+        offered = [*available, *(f"{provider}/{model}" for provider, model in PREFERRED)]
+        parts = {part: name for name in reversed(offered) for part in (name, name.partition("/")[2])}
+        near = dict.fromkeys(parts[part] for part in difflib.get_close_matches(wanted, parts, n=3))
+        if not near:
+            raise
+        raise RoutingError(f"unknown model {wanted!r}; did you mean {' or '.join(near)}?") from None
+    preset = PRESETS.get(provider)
+    if preset is not None and preset.needs_key and not first_set_variable(_key_variables(preset), environ):
+        raise ProviderSetupError(
+            f"{name} needs a key: set {' or '.join(_key_variables(preset))}; offline/plain needs none"
+        )
+    router.client(provider)  # built now, so that a wrong setting is reported now and not in the middle of a turn
+    return name
+
+
+# The model of a conversation is the one that was chosen for it (a note in its log), else the one that answered last.
+
+_CHOSEN = "chat_model"
+
+
+def model_note(model: str) -> DebugLogEntry:
+    """The entry that records which model was chosen."""
+    return DebugLogEntry("model", f"Model set to {model}.", metadata=EntryMetadata(extra={_CHOSEN: model}))
+
+
+def chosen_model(snapshot: AgentHistorySnapshot) -> str:
+    """The model that was chosen last; empty if none was."""
+    for entry in reversed(snapshot.effective):
+        if isinstance(entry, DebugLogEntry) and entry.metadata and entry.metadata.extra:
+            chosen = entry.metadata.extra.get(_CHOSEN)
+            if isinstance(chosen, str):
+                return chosen
+    return ""
+
+
+def record_model(history: AgentHistory, model: str) -> None:
+    """Record the choice of a model, unless the log has it already."""
+    snapshot = history.snapshot()
+    if model != (chosen_model(snapshot) or _last_model(snapshot)):
+        history.append(model_note(model))
+
+
+def remembered_model(snapshot: AgentHistorySnapshot, is_available: Callable[[str], bool], default: str) -> str:
+    """The model to continue a conversation with."""
+    candidates = (chosen_model(snapshot), _last_model(snapshot))
+    return next((model for model in candidates if model and is_available(model)), default)
+
+
+def _last_model(snapshot: AgentHistorySnapshot) -> str:
+    return next(_origins(reversed(snapshot.effective)), "")

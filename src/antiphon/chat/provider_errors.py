@@ -1,0 +1,55 @@
+"""A provider's error in one line, with the next step: at a prompt, or after a command that ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from antiphon.providers.presets import PRESETS
+from antiphon.wire.output import ErrorKind, ProviderError
+
+_MAX_CHARS = 300
+
+ADVICE: Mapping[ErrorKind, str] = MappingProxyType(
+    {
+        "invalid_request": "Rephrase the message, or {switch}.",
+        "context_length": "{shorten}, or {switch}.",
+        "authentication": "Check the key{key}, or {switch}.",
+        "billing": "The account has no credit left: add credit, or {switch}.",
+        "permission": "The key{key} lacks permission: use another key, or {switch}.",
+        "not_found": "Check the model name, or {switch}.",
+        "timeout": "{retry}.",
+        "conflict": "{retry}.",
+        "too_large": "Remove attachments, or {switch}.",
+        "rate_limit": "Wait a moment. {retry}, or {switch}.",
+        "overloaded": "{retry}, or {switch}.",
+        "server": "{retry}, or {switch}.",
+        "stream_cut": "{retry}.",
+        "unknown": "{retry}, or {switch}.",
+    }
+)
+"""The next step after an error of each kind."""
+
+_INTERACTIVE_HINTS = {
+    "retry": "/retry to try again",
+    "switch": "switch with /model",
+    "shorten": "/compact to shorten the conversation",
+}
+_BATCH_HINTS = {"retry": "Try again", "switch": "choose another model with --model", "shorten": "Shorten the message"}
+
+
+def format_error(error: ProviderError, model: str, *, is_interactive: bool = True) -> str:
+    """The error in one line, followed by the next step. It quotes the provider: escape it before it is printed."""
+    line = " ".join(error.message.split())
+    message = line if len(line) <= _MAX_CHARS else line[: _MAX_CHARS - 1] + "…"
+    return f"{message.rstrip('.')}. {advice(error, model, is_interactive=is_interactive)}"
+
+
+def advice(error: ProviderError, model: str, *, is_interactive: bool = True) -> str:
+    """The next step after an error of `model`."""
+    hints = _INTERACTIVE_HINTS if is_interactive else _BATCH_HINTS
+    if error.status is None and error.kind in ("server", "timeout", "unknown"):
+        return f"Check the network connection. {hints['retry']}, or {hints['switch']}."
+    preset = PRESETS.get(model.partition("/")[0])
+    variables = " or ".join((*preset.key_variables, *preset.bearer_variables)) if preset else ""
+    return ADVICE[error.kind].format(key=f" in {variables}" if variables else "", **hints)

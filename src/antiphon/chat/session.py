@@ -1,0 +1,231 @@
+"""`ChatSession`: the store, the models and the tools of a chat in the terminal, and the conversation that is open in it.
+
+One router and one toolbox serve every conversation that is opened, one after the other. The page opens its conversations with the
+same function, `open_conversation`, so that the model and the approvals of a conversation are the same on both. A session deletes
+a conversation only if it created it and nothing was added. Plans and the document index are in the folder of the store, or in the
+user's data folder if the store is a server.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, structs
+
+from antiphon.chat.models import (
+    ChatModels,
+    find_model,
+    models_from_environment,
+    models_used,
+    record_model,
+    remembered_model,
+)
+from antiphon.chat.toolbox import Toolboxes
+from antiphon.conversation import Conversation, ToolLoop
+from antiphon.errors import DocumentsUnreadable, HistoryError, StoreError, UnknownConversation
+from antiphon.history import AgentHistory, ConversationInfo, HistoryStore, ModelInputEntry
+from antiphon.history.location import data_folder_for, display_location, ensure_private_folder, open_store
+from antiphon.providers.client import ProviderClient
+from antiphon.providers.default_model import ModelChoice
+from antiphon.tools.builtin import PlanStore
+from antiphon.tools.registry import ToolRegistry
+from antiphon.tools.tool import Tool, ask_before_changes
+
+
+def open_chat_store(location: str | Path) -> HistoryStore:
+    """The store at a location; the folder of a file is created."""
+    ensure_private_folder(data_folder_for(location))
+    return open_store(location)
+
+
+def open_conversation(
+    history: AgentHistory,
+    models: ChatModels,
+    tools: ToolRegistry,
+    *,
+    model: str = "",
+    provider: ProviderClient | None = None,
+    asks_before_changes: bool = False,
+    token_limit: int | None = None,
+) -> Conversation:
+    """A conversation of a chat, with `model`, else with the model it was last used with, if that is available."""
+    return Conversation(
+        model or remembered_model(history.snapshot(), models.is_available, models.choice.model),
+        provider=provider or models.router,
+        tools=tools,
+        history=history,
+        token_limit=token_limit,
+        approval=ask_before_changes if asks_before_changes else None,
+    )
+
+
+def needs_approval(tool: Tool, *, asks_before_changes: bool) -> bool:
+    """Whether calls of a tool may need approval."""
+    return bool(tool.needs_approval) or (asks_before_changes and tool.effect != "read")
+
+
+def resume_conversation(store: HistoryStore, which: str, model: str | None, system: str | None) -> AgentHistory:
+    """A stored conversation, with another model and system instruction if they are given."""
+    history = store.open(which)
+    if system is not None and system != history.system_instruction:
+        history.set_system_instruction(system)
+    if model:
+        record_model(history, model)
+    return history
+
+
+class ChatSettings(Struct, frozen=True, kw_only=True):
+    """The options of a chat."""
+
+    store: str | Path
+    model: str | None = None
+    resume: str | None = None
+    system: str | None = None
+    has_tools: bool = True
+    asks_before_changes: bool = False
+    """Whether calls of tools that are not read-only need approval."""
+    folder: Path | None = None
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """The fields, without a password in the address of the store (law L10)."""
+        return list((structs.asdict(self) | {"store": display_location(self.store)}).items())
+
+    def __repr__(self) -> str:
+        return f"ChatSettings({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
+
+
+class ChatSession:
+    """A chat. Close it when done."""
+
+    def __init__(self, settings: ChatSettings, environ: Mapping[str, str] = os.environ) -> None:
+        self.settings = settings
+        self._environ = environ
+        self.folder = data_folder_for(settings.store)
+        self._models = models_from_environment(environ)
+        model = self._resolve_model(settings.model) if settings.model else ""
+        if settings.folder is not None and not settings.folder.is_dir():
+            raise DocumentsUnreadable(f"no folder {settings.folder}; give an existing one with --folder")
+        self.store = open_chat_store(settings.store)
+        try:
+            self._toolboxes = Toolboxes(self.folder, folder=settings.folder, with_builtin=settings.has_tools)
+            self._toolbox = self._toolboxes.of("")
+            if settings.resume:
+                self._open(resume_conversation(self.store, settings.resume, model, settings.system))
+            else:
+                self._open(self.store.create(), model)
+                if settings.system is not None and settings.system != self.history.system_instruction:
+                    self.history.set_system_instruction(settings.system)
+                self._created = (self.chat.id, self.history.version)
+        except BaseException:
+            self.store.close()
+            raise
+
+    chat: Conversation
+    loop: ToolLoop
+    _created: tuple[str, int] | None = None
+    """The conversation that this session created, and its version then."""
+
+    @property
+    def choice(self) -> ModelChoice:
+        """The default model."""
+        return self._models.choice
+
+    @property
+    def history(self) -> AgentHistory:
+        return self.chat.history
+
+    @property
+    def tools(self) -> Sequence[Tool]:
+        return tuple(self._toolbox.registry)
+
+    def needs_approval(self, tool: Tool) -> bool:
+        """Whether calls of a tool may need approval."""
+        return needs_approval(tool, asks_before_changes=self.settings.asks_before_changes)
+
+    @property
+    def plans(self) -> PlanStore:
+        return self._toolbox.plans
+
+    @property
+    def info(self) -> ConversationInfo:
+        """The facts about the open conversation."""
+        return self.store.info(self.chat.id)
+
+    @property
+    def models(self) -> list[str]:
+        """The models that are available now."""
+        return list(dict.fromkeys([*self._models.names, *models_used(self.history.entries)]))
+
+    @property
+    def has_messages(self) -> bool:
+        """Whether a message was sent."""
+        return any(isinstance(entry, ModelInputEntry) for entry in self.history.entries)
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether this session created the open conversation and nothing was added since, here or elsewhere."""
+        if self._created is None or self._created[0] != self.chat.id:
+            return False
+        try:
+            info = self.info
+        except UnknownConversation:  # deleted by another process
+            return True
+        return info.version == self._created[1] and not info.title
+
+    def set_model(self, wanted: str) -> str:
+        """Use another model from the next turn on; returns its name. Raises an error that names near misses."""
+        self.chat.model = name = self._resolve_model(wanted)
+        if self.has_messages:  # before that, the first answer records it, and an unused conversation stays unused
+            record_model(self.history, name)
+        return name
+
+    def new(self) -> None:
+        """Start another conversation with the same model."""
+        self._replace(self.store.create())
+        self._created = (self.chat.id, self.history.version)
+
+    def open(self, conversation: str) -> None:
+        """Continue a stored conversation with the same model."""
+        self._replace(self.store.open(conversation))
+
+    def fork(self, at: int | None = None) -> None:
+        """Continue in a new conversation that starts with the first `at` entries of this one."""
+        if not self.has_messages:
+            raise HistoryError("the conversation is empty; there is nothing to fork")
+        self._replace(self.history.fork(at))
+
+    async def aclose(self) -> None:
+        """Close everything, and delete the conversation that was created and not used."""
+        try:
+            self._delete_if_created_and_empty()
+            await self._models.router.aclose()
+            await self._toolboxes.aclose()
+        finally:
+            self.store.close()
+
+    def _replace(self, history: AgentHistory) -> None:
+        self._delete_if_created_and_empty()
+        self._open(history, self.chat.model)
+
+    def _open(self, history: AgentHistory, model: str = "") -> None:
+        self.chat = open_conversation(
+            history,
+            self._models,
+            self._toolbox.registry,
+            model=model,
+            asks_before_changes=self.settings.asks_before_changes,
+        )
+        self.loop = ToolLoop(self.chat)
+
+    def _delete_if_created_and_empty(self) -> None:
+        try:
+            if self.is_unused:
+                self.store.delete(self.chat.id)
+        except StoreError:  # deleted or locked by another process; an empty row does no harm
+            return
+
+    def _resolve_model(self, wanted: str) -> str:
+        return find_model(wanted, self._models.names, self._models.router, self._environ)

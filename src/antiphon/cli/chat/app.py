@@ -1,0 +1,335 @@
+"""`TerminalChat`: a chat at a terminal.
+
+Two things run side by side. The composer reads lines, always; a worker takes them one after the other and does what they say, a
+command or a turn. So what is typed while a turn runs is queued and said when the turn is over. Ctrl-C interrupts what the worker
+does, and gives the queued lines back to be edited; a question of the chat's own (approve this call?) takes the next line that
+is sent.
+
+On a terminal that can only print, the lines are read when the worker is free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+
+import msgspec
+
+from antiphon.chat.session import ChatSession
+from antiphon.chat.uploads import parse_message
+from antiphon.cli.chat.commands import COMMANDS, Commands
+from antiphon.cli.chat.input import PROMPT, LineEditor, PlainInput
+from antiphon.cli.chat.render import Renderer
+from antiphon.cli.chat.turn_view import CollapsedBlock, PlainView, TurnView, View, run_turn
+from antiphon.cli.terminal import escape_control_chars
+from antiphon.conversation import LoopFinished
+from antiphon.errors import AntiphonError, StoreError, WriterConflict
+from antiphon.history import ModelInputEntry, ModelOutputEntry
+from antiphon.parts import InputPart, ToolCallRequest, text_of
+
+_APPROVE = "a approve · l approve all · d deny [reason] · e edit › "
+
+
+class DecisionSkipped(Exception):
+    """A question of the chat was left without an answer."""
+
+
+class TerminalChat:
+    """The chat of one terminal."""
+
+    def __init__(self, session: ChatSession) -> None:
+        self.session = session
+        self.renderer = Renderer()
+        self.collapsed: list[CollapsedBlock] = []
+        self._lines: deque[str] = deque()
+        self._has_lines = asyncio.Event()
+        self._is_free = asyncio.Event()
+        self._is_leaving = False
+        self._answer: asyncio.Future[str] | None = None
+        self._job: asyncio.Task[None] | None = None
+        self._commands = Commands(self)
+        self._tasks: set[asyncio.Task[object]] = set()
+        is_dumb = os.environ.get("TERM", "dumb") in ("dumb", "unknown", "")
+        self.editor: LineEditor | PlainInput = PlainInput(self._is_free) if is_dumb else self._line_editor()
+        self._turn_view = TurnView(self.renderer, self.editor, self.collapsed)
+        if not is_dumb:
+            self.editor.live = self._turn_view.live
+
+    async def run(self) -> int:
+        """Talk until the user leaves."""
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self.interrupt)
+        self._print_greeting()
+        working = asyncio.create_task(self._process_queue())
+        try:
+            await self.editor.run(self._submit)
+        finally:
+            await self.session.loop.interrupt()
+            working.cancel()
+            await asyncio.wait([working])
+            await self.editor.flush()
+            asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
+        self._print_resume_hint()
+        await self.editor.flush()
+        return 0
+
+    # What commands use.
+
+    def say(self, text: str, style: str = "") -> None:
+        """Show words of the chat's own."""
+        self.show(self.renderer.line(text, style))
+
+    def show(self, drawn: str) -> None:
+        """Show what is drawn already."""
+        self._turn_view.commit(drawn, "said")
+
+    def leave(self) -> None:
+        """End the chat."""
+        self._is_leaving = True
+        self.editor.stop()
+
+    async def ask(self, prompt: str, default: str = "") -> str:
+        """Have the next line as an answer. Raises `DecisionSkipped` if the user interrupts."""
+        kept = self.editor.take()
+        self.editor.prompt = prompt
+        if default:
+            self.editor.prefill(default)
+        self._answer = asyncio.get_running_loop().create_future()
+        await self.editor.flush()
+        self._is_free.set()
+        try:
+            return await self._answer
+        finally:
+            self._is_free.clear()
+            self._answer = None
+            self.editor.prompt = PROMPT
+            if kept:
+                self.editor.prefill(kept)
+
+    async def play(self, content: Sequence[InputPart] = ()) -> None:
+        """Play a turn, asking for approval where it is needed."""
+        finished = await self._played(content)
+        while finished.reason == "approval":
+            try:
+                await self._decide()
+            except DecisionSkipped:
+                self.say("Left undecided. /retry asks again; or say something else.", "yellow")
+                return
+            finished = await self._played(())
+
+    def expand(self, back: int = 1) -> None:
+        """Open something that was folded, counted from the last."""
+        if not 1 <= back <= len(self.collapsed):
+            self.say(
+                "Nothing is folded." if not self.collapsed else f"There are {len(self.collapsed)} folded things.", "dim"
+            )
+            return
+        collapsed = self.collapsed[-back]
+        self.show(self.renderer.one_line(collapsed.title, "bold"))
+        self.show(self.renderer.markdown(collapsed.body))
+
+    def show_last(self) -> None:
+        """The last question and the last answer, so that one knows where one is."""
+        effective = list(self.session.history.effective)
+        question = next((each for each in reversed(effective) if isinstance(each, ModelInputEntry)), None)
+        answer = next((each for each in reversed(effective) if isinstance(each, ModelOutputEntry)), None)
+        if question is not None:
+            self._echo(text_of(question.content))
+        if answer is not None and question is not None and answer.sequence_number > question.sequence_number:
+            self._turn_view.commit(self.renderer.markdown(answer.response_markdown), "text")
+        turn = self.session.chat.turn
+        if pending := self.session.loop.pending:
+            self._turn_view.commit(
+                self.renderer.line("These calls wait for your approval; /retry asks you:", "yellow"), "note"
+            )
+            for call in pending:
+                self.show(self.renderer.one_line(f"{call.tool_name} {call.arguments}", "yellow", indent="  "))
+        elif turn.open_calls or turn.needs_model:
+            self.say("The last turn is not finished; /retry goes on with it.", "yellow")
+
+    # Ctrl-C, and the lines.
+
+    def interrupt(self) -> None:
+        """Ctrl-C: interrupt what is going on; if nothing is, clear the line."""
+        if self._answer is not None:
+            if not self._answer.done():  # a second Ctrl-C, or one right after Enter, comes before the answer is read
+                self._answer.set_exception(DecisionSkipped())
+        elif self.session.chat.active_turn is not None:
+            self._restore_queue()
+            self._in_background(self.session.loop.interrupt())
+        elif self._job is not None:
+            self._restore_queue()
+            self._job.cancel()
+        elif not self.editor.take():
+            self.say("Ctrl-D leaves.", "dim")
+            self._in_background(self.editor.flush())
+
+    def _restore_queue(self) -> None:
+        """What was queued goes back into the line: it was meant for another moment."""
+        if self._lines:
+            self.editor.prefill("\n".join(self._lines))
+            self._lines.clear()
+            self._show_queue()
+
+    def _submit(self, text: str) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(text)
+        elif text.strip():
+            self._lines.append(text)
+            self._is_free.clear()
+            self._has_lines.set()
+            self._show_queue()
+
+    def _show_queue(self) -> None:
+        self._turn_view.queued = tuple(self._lines) if self._job is not None else ()
+
+    async def _process_queue(self) -> None:
+        await self.editor.flush()
+        while not self._is_leaving:
+            if not self._lines:
+                self._is_free.set()
+                self._has_lines.clear()
+                await self._has_lines.wait()
+            text = self._lines.popleft()
+            asked = self.session.chat.turn.input
+            self._job = asyncio.create_task(self._handle_line(text))
+            self._show_queue()
+            try:
+                await asyncio.wait([self._job])
+                if self._job.cancelled():
+                    self.say("(interrupted)", "yellow")
+                elif error := self._job.exception():
+                    self._failed(error)
+                    self._restore_input(text, asked)
+            except asyncio.CancelledError:
+                self._job.cancel()
+                await asyncio.wait([self._job])
+                raise
+            finally:
+                self._job = None
+            await self.editor.flush()
+        self._is_free.set()
+
+    async def _handle_line(self, text: str) -> None:
+        self._echo(text)
+        await self.editor.flush()
+        if text.startswith("/") and not text.startswith("//"):
+            await self._commands.run(text)
+        else:
+            await self.play(parse_message(text.removeprefix("/") if text.startswith("//") else text))
+
+    def _failed(self, error: BaseException) -> None:
+        if isinstance(error, WriterConflict):
+            count = len(self.session.history.refresh())
+            self.say(
+                f"Somebody else wrote to this conversation: {count} new entries. Look, and send yours again.", "red"
+            )
+        elif isinstance(error, AntiphonError):
+            self.say(str(error), "red")
+        else:
+            self.say(f"something went wrong that should not: {type(error).__name__}: {error}", "red")
+
+    def _restore_input(self, text: str, asked_before: ModelInputEntry | None) -> None:
+        """Give a message back that did not get into the log: it is nowhere else."""
+        asked = self.session.chat.turn.input
+        is_kept = asked is not None and asked is not asked_before and text_of(asked.content) == text
+        if not is_kept and not text.startswith("/"):
+            self.editor.prefill(text)
+
+    # Turns.
+
+    async def _played(self, content: Sequence[InputPart]) -> LoopFinished:
+        view: View = PlainView(tells_calls=True) if isinstance(self.editor, PlainInput) else self._turn_view
+        return await run_turn(self.session.loop, view, content)
+
+    async def _decide(self) -> None:
+        loop = self.session.loop
+        everything = False
+        for call in loop.pending:
+            if everything:
+                loop.approve(call.tool_call_id)
+                continue
+            self.say(f"{call.tool_name} wants to run:", "yellow")
+            self.show(escape_control_chars(_pretty(call)))
+            everything = await self._decide_one(call)
+
+    async def _decide_one(self, call: ToolCallRequest) -> bool:
+        """Ask about one call until there is a decision; whether it counts for all that follow."""
+        loop = self.session.loop
+        while True:
+            word, _, reason = (await self.ask(_APPROVE)).strip().partition(" ")
+            match word.lower():
+                case "a" | "y" | "yes" | "approve" | "l" | "all":
+                    loop.approve(call.tool_call_id)
+                    return word.lower() in ("l", "all")
+                case "d" | "n" | "no" | "deny":
+                    loop.deny(call.tool_call_id, reason)
+                    return False
+                case "e" | "edit":
+                    with suppress(DecisionSkipped):
+                        try:
+                            loop.edit(call.tool_call_id, await self.ask("arguments › ", call.arguments))
+                        except AntiphonError as error:
+                            self.say(str(error), "red")
+                            continue
+                        return False
+                case _:
+                    self.say("a, l, d or e; Ctrl-C leaves it undecided.", "dim")
+
+    # Words of its own.
+
+    def _echo(self, text: str) -> None:
+        if isinstance(self.editor, LineEditor):
+            shown = text if len(text) < 4_000 else f"{text[:4_000]}… ({len(text):,} characters)"
+            self._turn_view.commit(self.renderer.styled(f"{PROMPT}{shown}", "bold"), "asked")
+
+    def _print_greeting(self) -> None:
+        session = self.session
+        if session.settings.model is None and session.chat.model == session.choice.model:
+            self.say(str(session.choice), "cyan")
+        else:
+            self.say(f"{session.chat.model}; /model switches to another.", "cyan")
+        self.say("Enter sends, Alt-Enter breaks the line, Ctrl-C interrupts, Ctrl-D leaves, /help says more.", "dim")
+        if session.has_messages:
+            self.show_last()
+
+    def _print_resume_hint(self) -> None:
+        with suppress(StoreError):  # a busy store must not keep anybody from leaving
+            if not self.session.is_unused:
+                self.say(f"Kept as {self.session.chat.id}; `antiphon chat --resume` goes on with it.", "dim")
+
+    def _status(self) -> str:
+        chat = self.session.chat
+        return f"{chat.model} · {chat.tokens:,} tokens · version {chat.history.version}"
+
+    def _line_editor(self) -> LineEditor:
+        return LineEditor(
+            self.renderer,
+            {f"/{name}": command.about for name, command in COMMANDS.items()},
+            words=lambda: {"/model": self.session.models, "/resume": ("last",), "/memory": ("edit", "add ", "clear")},
+            status=self._status,
+            interrupt=self.interrupt,
+            expand=self._expand_last,
+            history=self.session.folder / "input.history",
+        )
+
+    def _expand_last(self) -> None:
+        self.expand()
+        self._in_background(self.editor.flush())
+
+    def _in_background(self, work: object) -> None:
+        task: asyncio.Task[object] = asyncio.ensure_future(work)  # type: ignore[call-overload]
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _pretty(call: ToolCallRequest) -> str:
+    if call.freeform:
+        return call.arguments
+    try:
+        return msgspec.json.format(call.arguments, indent=2)
+    except msgspec.DecodeError:
+        return call.arguments

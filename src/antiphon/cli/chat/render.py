@@ -1,0 +1,292 @@
+"""`Renderer`: Markdown, code, tables and lines as text for this terminal, at the width it has now.
+
+rich draws the Markdown, and is loaded when there is some: a prompt should be there at once.
+
+What a model or a tool wrote is escaped: it may be bold, it may not move the cursor. Markdown is escaped before it is parsed and
+again in the parsed tokens, where an entity (`&#27;`) has become the character it stands for. Links and images are shown with
+their address, because nobody can see where a clickable word leads. HTML is shown as it is written. Without colours (NO_COLOR, a
+dumb terminal) no escape sequence is written at all.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+from antiphon.cli.terminal import ellipsize, escape_control_chars, styled, table, use_color, width_of
+from antiphon.conversation import Round, rounds_of
+from antiphon.history import AgentHistorySnapshot, HistoryEntry, RollbackEntry, TokenUsage
+from antiphon.history.entries import TITLES
+from antiphon.history.transcript import entry_lines
+from antiphon.tools.builtin import Plan
+
+logger = logging.getLogger(__name__)
+
+MIN_COLUMNS = 20
+_MAX_RENDERED_CHARS = 100_000
+_BAR = 20
+_WORD = re.compile(r"\s+|[\u2e80-\uffef]|[^\s\u2e80-\uffef]+")
+
+
+class Renderer:
+    """Draws. `use_color` is asked once; the width each time, for windows are resized."""
+
+    def __init__(self) -> None:
+        self.use_color = use_color()
+
+    @property
+    def columns(self) -> int:
+        return max(MIN_COLUMNS, shutil.get_terminal_size((80, 24)).columns)
+
+    @property
+    def rows(self) -> int:
+        return max(6, shutil.get_terminal_size((80, 24)).lines)
+
+    def markdown(self, text: str) -> str:
+        """Markdown, drawn; without the empty lines around it. What is far too long, or cannot be drawn, comes as it is."""
+        if len(text) <= _MAX_RENDERED_CHARS:
+            try:
+                return self._drawn(escape_control_chars(text))
+            except Exception:  # whatever a model writes, it is shown
+                logger.warning("a text of %d characters could not be drawn as Markdown", len(text), exc_info=True)
+        return self.line(text.strip("\n"))
+
+    def line(self, text: str, style: str = "") -> str:
+        """Words in a style, wrapped to the width."""
+        return "\n".join(self.styled(line, style) for line in wrapped(escape_control_chars(text), self.columns))
+
+    def one_line(self, text: str, style: str = "", *, indent: str = "") -> str:
+        """Words in a style, cut to one line."""
+        return self.styled(indent + ellipsize(escape_control_chars(text), self.columns - len(indent) - 1), style)
+
+    def styled(self, text: str, style: str) -> str:
+        """Text in a style; escaped."""
+        return styled(text, style) if style else escape_control_chars(text)
+
+    def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+        """A table; where its last column would have no room, each row in two lines, the last column below the others."""
+        shown = [[escape_control_chars(cell) for cell in row] for row in rows]
+        taken = sum(max(map(width_of, column)) + 2 for column in list(zip(heads, *shown, strict=True))[:-1])
+        if self.columns - taken >= MIN_COLUMNS:
+            return "\n".join(table(heads, shown))
+        lines: list[str] = []
+        for *cells, last in shown:
+            lines.append(self.one_line("  ".join(filter(None, cells)), "bold"))
+            lines += [self.one_line(last, indent="  ")] if last else []
+        return "\n".join(lines)
+
+    def plan(self, plan: Plan) -> str:
+        """A plan as a card: its title, how far it is, its tasks."""
+        done, count = plan.tasks_done, len(plan.tasks)
+        filled = round(_BAR * done / count) if count else 0
+        bar = f"{'━' * filled}{'─' * (_BAR - filled)} {done}/{count}"
+        state = "" if plan.status == "active" else f", {plan.status}"
+        lines = [
+            self.one_line(f"{plan.title} ({plan.id}{state})", "bold", indent="  "),
+            *([self.one_line(plan.goal, "dim", indent="  ")] if plan.goal else []),
+            self.styled(f"  {bar}", "green" if count and done == count else "cyan"),
+        ]
+        for task in plan.tasks:
+            due = f" (due {task.due})" if task.due else ""
+            mark = "✓" if task.done else "○"
+            lines.append(self.one_line(f"{mark} {task.id} {task.title}{due}", "dim" if task.done else "", indent="  "))
+        return "\n".join(lines)
+
+    def _drawn(self, text: str) -> str:
+        from rich.console import Console
+
+        console = Console(
+            width=self.columns,
+            force_terminal=self.use_color,
+            color_system="auto" if self.use_color else None,
+            legacy_windows=False,
+            highlight=False,
+            emoji=False,
+            markup=False,
+        )
+        theme = "ansi_dark" if self.use_color else "default"
+        with console.capture() as captured:
+            console.print(_plain_markdown()(text, code_theme=theme, hyperlinks=False))
+        return "\n".join(line.rstrip() for line in captured.get().split("\n")).strip("\n")
+
+
+def wrapped(text: str, columns: int) -> Iterator[str]:
+    """The lines of a text, none wider than `columns`, broken between words; Chinese is broken anywhere."""
+    for paragraph in text.split("\n"):
+        line, used = "", 0
+        for piece in _pieces(paragraph, columns):
+            width = width_of(piece)
+            if used + width > columns:
+                yield line.rstrip()
+                line, used = "", 0
+                if piece.isspace():
+                    continue
+            line += piece
+            used += width
+        yield line.rstrip()
+
+
+def _pieces(text: str, columns: int) -> Iterator[str]:
+    for word in _WORD.findall(text):
+        if width_of(word) <= columns:
+            yield word
+        else:
+            yield from word
+
+
+@cache
+def _plain_markdown() -> Any:
+    from markdown_it import MarkdownIt
+    from rich.markdown import Heading, Markdown
+
+    class LeftHeading(Heading):
+        """Left, like everything else: what is centred jumps when the window does."""
+
+        LEVEL_ALIGN = dict.fromkeys(Heading.LEVEL_ALIGN, "left")
+
+    class PlainMarkdown(Markdown):
+        elements = {**Markdown.elements, "heading_open": LeftHeading}  # noqa: RUF012 - it is a constant there too
+
+        def __init__(self, markup: str, **options: Any) -> None:
+            super().__init__("", **options)
+            self.markup = markup
+            parser = MarkdownIt("commonmark", {"html": False}).enable("strikethrough").enable("table")
+            self.parsed = parser.parse(markup)
+            _make_visible(self.parsed)
+
+    return PlainMarkdown
+
+
+def _make_visible(tokens: Sequence[Any]) -> None:
+    """Escape what the tokens hold, and turn images into text with their address, in place."""
+    for token in tokens:
+        token.content = escape_control_chars(token.content)
+        for name, value in token.attrs.items():
+            if isinstance(value, str):
+                token.attrs[name] = escape_control_chars(value)
+        _make_visible(token.children or ())
+        if token.type == "image":
+            address = str(token.attrs.get("src", ""))
+            if address.startswith("data:"):
+                address = f"{address.partition(',')[0]},…"
+            token.type, token.tag, token.content = "text", "", f"🌆 {token.content} ({address})".replace("  ", " ")
+            token.children = None
+
+
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})([^\n]*)\n")
+
+
+class MarkdownBlocks:
+    """Takes text as it comes; `finished` gives the blocks that were closed since it was last asked."""
+
+    def __init__(self) -> None:
+        from markdown_it import MarkdownIt
+
+        self._parser: Any = MarkdownIt().enable("table")
+        self._pieces: list[str] = []
+
+    def feed(self, text: str) -> None:
+        self._pieces.append(text)
+
+    @property
+    def open(self) -> str:
+        """What is not finished yet."""
+        if len(self._pieces) > 1:
+            self._pieces = ["".join(self._pieces)]
+        return self._pieces[0] if self._pieces else ""
+
+    def finished(self) -> list[str]:
+        """The blocks that cannot change any more; they are given once."""
+        text = self.open
+        whole = text.rfind("\n") + 1
+        starts = self._starts(text[:whole])
+        if len(starts) < 2:
+            return []
+        lines = [f"{line}\n" for line in text[:whole].split("\n")[:-1]]
+        edges = [0, *starts[1:]]
+        self._pieces = ["".join(lines[edges[-1] :]) + text[whole:]]
+        return ["".join(lines[start:end]) for start, end in pairwise(edges)]
+
+    def rest(self) -> str:
+        """The text has come to its end: all that is left, which is finished now."""
+        text = self.open
+        self._pieces = []
+        return text
+
+    def _starts(self, text: str) -> list[int]:
+        """The line with which each block at the top level begins."""
+        counted = text.replace("\r", " ")  # the parser would take it for the end of a line
+        return [token.map[0] for token in self._parser.parse(counted) if token.level == 0 and token.map is not None]
+
+
+def tail(block: str, lines: int) -> str:
+    """The end of an open block, for a screen that has no room for all of it; code stays code."""
+    shown = block.split("\n")
+    if len(shown) <= lines:
+        return block
+    fence = _FENCE.match(block)
+    return (fence[0] if fence else "") + "\n".join(shown[-lines:])
+
+
+_WIDE = 70
+
+
+def history_table(renderer: Renderer, snapshot: AgentHistorySnapshot, last: int | None = None) -> str:
+    """The last entries (all with None), those that were rolled back marked."""
+    effective = {entry.sequence_number for entry in snapshot.effective}
+    places = {number: each for each in rounds_of(snapshot) for number in each.entries}
+    entries = list(snapshot.entries)[-last:] if last else list(snapshot.entries)
+    rows = [_row(entry, places.get(entry.sequence_number), entry.sequence_number in effective) for entry in entries]
+    if renderer.columns < _WIDE:  # what a narrow terminal has room for
+        return renderer.table(("V", "KIND", "SAID"), [(row[0], row[1], row[5]) for row in rows])
+    return renderer.table(("VERSION", "KIND", "ROUND", "TIME", "TOKENS", "SAID"), rows)
+
+
+def rounds_table(renderer: Renderer, snapshot: AgentHistorySnapshot) -> str:
+    """The rounds, with who answered, what it called, how long it took and what it cost."""
+    rows = [
+        (
+            f"{each.turn}.{each.number}",
+            each.model or "-",
+            f"{each.seconds:.1f} s",
+            _usage_cell(each.usage),
+            ", ".join(each.calls) + (f" ({each.failed_calls} failed)" if each.failed_calls else ""),
+        )
+        for each in rounds_of(snapshot)
+        if each.number
+    ]
+    return renderer.table(("ROUND", "MODEL", "TIME", "TOKENS", "CALLS"), rows) if rows else "no rounds yet"
+
+
+def usage_line(usage: TokenUsage) -> str:
+    """What was spent, in words."""
+    told = [f"{usage.prompt_tokens:,} in", f"{usage.completion_tokens:,} out"]
+    told += [f"{usage.cached_tokens:,} of those in from a cache"] if usage.cached_tokens else []
+    told += [f"{usage.reasoning_tokens:,} of those out for reasoning"] if usage.reasoning_tokens else []
+    return ", ".join(told)
+
+
+def _row(entry: HistoryEntry, place: Round | None, is_effective: bool) -> tuple[str, ...]:
+    usage = entry.metadata.usage if entry.metadata else None
+    mark = "" if is_effective or isinstance(entry, RollbackEntry) else "(rolled back) "
+    return (
+        str(entry.sequence_number),
+        TITLES.get(entry.kind, entry.kind),
+        f"{place.turn}.{place.number}" if place else "",
+        f"{entry.timestamp.astimezone():%H:%M:%S}" if entry.timestamp else "",
+        _usage_cell(usage) if usage else "",
+        mark + " ".join(_preview(list(entry_lines(entry)))),
+    )
+
+
+def _preview(lines: Sequence[str]) -> Sequence[str]:
+    return [line[:400] for line in lines[:4]]
+
+
+def _usage_cell(usage: TokenUsage) -> str:
+    return f"{usage.prompt_tokens:,}+{usage.completion_tokens:,}"

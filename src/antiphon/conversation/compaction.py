@@ -1,0 +1,94 @@
+"""A conversation so far in a few words, to stand for it once it has grown too long (`CompactionEntry`).
+
+The model is asked in a thread of its own, so that neither question nor answer is part of the conversation. The offline model
+understands nothing and is not asked: it gets an extract, and so does everybody whose model does not answer.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from antiphon.conversation.conversation import Conversation
+from antiphon.conversation.turn import starts_turn
+from antiphon.errors import ConversationError
+from antiphon.history import (
+    AgentHistorySnapshot,
+    CompactionEntry,
+    HistoryEntry,
+    ModelInputEntry,
+    ModelOutputEntry,
+    ToolCallResultsEntry,
+)
+from antiphon.history.transcript import entry_lines
+from antiphon.providers.call import ModelCallFailed
+from antiphon.providers.client import ProviderClient
+
+logger = logging.getLogger(__name__)
+
+_PROMPT = (
+    "Summarise the conversation below for whoever has to go on with it: what the person wants, what was found and decided, the "
+    "names, numbers, ids and dates that will be needed, and what is still open. Write in the language of the conversation, "
+    "without preamble, at most 400 words."
+)
+_MAX_TRANSCRIPT_CHARS = 120_000
+_MAX_LINE_CHARS = 300
+_MAX_EXTRACT_CHARS = 6_000
+_SPEAKERS = {ModelInputEntry: "Person", ModelOutputEntry: "Model", ToolCallResultsEntry: "Tools"}
+
+
+async def compact(chat: Conversation) -> CompactionEntry:
+    """Let a summary stand for all turns but the latest. Raises `ConversationError` if there is nothing to sum up."""
+    snapshot = chat.history.snapshot()
+    up_to = compaction_end(snapshot)
+    summary = await summarize(snapshot, up_to, chat.client, chat.model)
+    return chat.history.compact(summary, up_to)
+
+
+def compaction_end(snapshot: AgentHistorySnapshot) -> int:
+    """The last entry a summary should stand for: all but the latest turn. Raises `ConversationError` if that is nothing."""
+    done = snapshot.compaction.up_to if snapshot.compaction else 0
+    questions = [entry.sequence_number for entry in snapshot.effective if starts_turn(entry)]
+    up_to = questions[-1] - 1 if questions else 0
+    if not any(number <= up_to and number > done for number in questions):
+        raise ConversationError(
+            "there is nothing to sum up yet: the latest turn is kept as it is, and there is no other"
+        )
+    return up_to
+
+
+async def summarize(snapshot: AgentHistorySnapshot, up_to: int, provider: ProviderClient, model: str) -> str:
+    """The effective entries up to `up_to` in a few words."""
+    entries = [entry for entry in snapshot.effective if entry.sequence_number <= up_to]
+    before = snapshot.compaction
+    if before is not None:
+        entries = [entry for entry in entries if entry.sequence_number > before.up_to]
+    said = [f"Before that: {before.summary}"] if before is not None else []
+    said += [line for entry in entries if (line := _line(entry))]
+    if model.partition("/")[0] != "offline":
+        try:
+            asking = Conversation(model, provider=provider, system=_PROMPT)
+            asking.add("\n\n".join(said)[-_MAX_TRANSCRIPT_CHARS:])
+            if answer := (await asking.call_model()).response_markdown.strip():
+                return answer
+        except ModelCallFailed as failure:
+            logger.warning("no summary from the model, so an extract is made: %s", failure)
+    return extract(said)
+
+
+def extract(said: list[str]) -> str:
+    """The beginning of everything that was said, oldest first; of too much, the latest."""
+    lines = [" ".join(text.split()) for text in said]
+    lines = [line if len(line) <= _MAX_LINE_CHARS else line[: _MAX_LINE_CHARS - 1] + "…" for line in lines]
+    size, kept = 0, 0
+    for line in reversed(lines):
+        size += len(line)
+        if size > _MAX_EXTRACT_CHARS:
+            break
+        kept += 1
+    left_out = [f"({len(lines) - kept} earlier entries are left out.)"] if kept < len(lines) else []
+    return "\n".join([*left_out, *lines[len(lines) - kept :]])
+
+
+def _line(entry: HistoryEntry) -> str:
+    speaker = _SPEAKERS.get(type(entry))
+    return f"{speaker}: {chr(10).join(entry_lines(entry))}" if speaker else ""

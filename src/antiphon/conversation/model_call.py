@@ -1,0 +1,206 @@
+"""`ModelCall`: one call of a model, always recorded in the log.
+
+It is a context manager: however the block is left (end of the answer, error, cancellation, reader gone), one entry is appended.
+`PartsTracker` assembles the deltas and makes call ids unique, `CallRecorder` turns the call into an entry with its cost.
+
+Fast path: without a listener and without embedded calls, each delta goes straight to the `PartsTracker`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence, Set
+from time import perf_counter
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field, structs
+
+from antiphon.context import LiveContext
+from antiphon.errors import ConversationError
+from antiphon.history import DebugLogEntry, EntryMetadata, ModelOutputEntry, Origin
+from antiphon.parts import OutputPart, Text, Thinking, ToolCallRequest
+from antiphon.providers.call import CallReport, ModelCallFailed, ProviderCallOptions
+from antiphon.providers.client import ProviderClient
+from antiphon.wire.delta import Assembler, ModelOutputDelta
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from antiphon.tools.embedded import EmbeddedCalls
+    from antiphon.tools.executor import ToolExecutor
+
+INTERRUPTED = "interrupted"
+FAILED = "failed"
+
+
+class PartsTracker(Assembler):
+    """Puts the deltas of one model call together."""
+
+    def entry(
+        self, origin: Origin, used_ids: Set[str], metadata: EntryMetadata, ended: str = ""
+    ) -> ModelOutputEntry | None:
+        """The entry for the log, or None if nothing was said. `ended` marks an answer that did not come to its own end."""
+        parts = self.parts
+        if ended:
+            parts = tuple(part for part in parts if not _is_empty(part))
+            if not parts:
+                return None
+        unique = _with_unique_ids(parts, used_ids)
+        return ModelOutputEntry(unique, ended or self.stop_reason, origin, metadata=metadata)
+
+
+def _is_empty(part: OutputPart) -> bool:
+    return type(part) in (Text, Thinking) and not part.text and not part.native  # type: ignore[union-attr]
+
+
+def _with_unique_ids(parts: tuple[OutputPart, ...], used: Set[str]) -> tuple[OutputPart, ...]:
+    """The parts, each call under an id that no other call of the history has."""
+    ids = [part.tool_call_id for part in parts if type(part) is ToolCallRequest]
+    if all(ids) and used.isdisjoint(ids) and len(ids) == len(set(ids)):
+        return parts
+    taken: set[str] = set()
+    unique: list[OutputPart] = []
+    for part in parts:
+        if type(part) is ToolCallRequest:
+            call_id = part.tool_call_id
+            stem, number = call_id or f"call_{part.tool_name}", 1
+            while not call_id or call_id in taken or call_id in used:
+                number += 1
+                call_id = f"{stem}_{number}"
+            taken.add(call_id)
+            part = structs.replace(part, tool_call_id=call_id)
+        unique.append(part)
+    return tuple(unique)
+
+
+TIME_BUDGET = "time_budget"
+"""Why a turn is over whose time limit cancelled an answer."""
+
+
+class ModelCall(Struct, eq=False):
+    """A call of `client`. `record` is told once that it ended: `stop_reason` and `error_text`, unless the answer was finished.
+
+    `source` is who spoke; `ended` is why the turn is over with this answer, if it is. `executor` is the one for its calls;
+    `time_limit` is the timeout that may cancel it.
+    """
+
+    client: ProviderClient
+    context: LiveContext
+    options: ProviderCallOptions
+    record: Callable[[ModelCall], None]
+    embedded: EmbeddedCalls | None = None
+    source: str = ""
+    ended: str = ""
+    executor: ToolExecutor | None = None
+    time_limit: asyncio.Timeout | None = None
+    tracker: PartsTracker = field(default_factory=PartsTracker)
+    stop_reason: str = ""
+    error_text: str = ""
+    seconds: float = 0.0
+    is_complete: bool = False
+
+    def __enter__(self) -> AsyncGenerator[ModelOutputDelta, None]:
+        """The deltas as the provider says them; each is to be given to `feed`."""
+        self.seconds = -perf_counter()
+        said: Any = self.client.call_model(self.context, self.options)
+        return said  # type: ignore[no-any-return]  # clients are async generators, though their type does not say so
+
+    async def run(self, listener: Callable[[ModelOutputDelta], None] | None) -> None:
+        """Make the call, from beginning to end; `listener`, if there is one, is called with each delta."""
+        with self as said:
+            try:
+                if listener is None and self.embedded is None:
+                    add = self.tracker.add
+                    async for delta in said:
+                        add(delta)
+                    self.is_complete = True
+                else:
+                    async for delta in said:
+                        _notify(self.feed(delta), listener)
+                    _notify(self.finish(), listener)
+            except BaseException:
+                await said.aclose()
+                raise
+
+    def feed(self, delta: ModelOutputDelta) -> Sequence[ModelOutputDelta]:
+        """Take a delta in; what it means to whoever listens."""
+        if self.embedded is None:
+            self.tracker.add(delta)
+            return (delta,)
+        return self._track(self.embedded.feed(delta))
+
+    def finish(self) -> Sequence[ModelOutputDelta]:
+        """The provider has said everything; what was held back."""
+        self.is_complete = True
+        return self._track(self.embedded.close()) if self.embedded is not None else ()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        tracker = self.tracker
+        if isinstance(error, Exception):
+            self.stop_reason, self.error_text = FAILED, f"{type(error).__name__}: {error}"
+        elif error is not None or not self.is_complete:
+            self.stop_reason = INTERRUPTED
+            is_timeout = self.time_limit is not None and self.time_limit.expired()
+            self.ended = TIME_BUDGET if is_timeout else INTERRUPTED
+        elif not tracker.is_finished:
+            self.stop_reason = FAILED
+        self.seconds += perf_counter()
+        self.record(self)
+        if error is None and self.stop_reason == FAILED:
+            if tracker.error is not None:
+                raise ModelCallFailed(tracker.error, self.options.report)
+            raise ConversationError(f"the provider {self.client.name!r} ended its stream without a terminal event")
+
+    def _track(self, deltas: list[ModelOutputDelta]) -> list[ModelOutputDelta]:
+        for delta in deltas:
+            self.tracker.add(delta)
+        return deltas
+
+
+def _notify(deltas: Sequence[ModelOutputDelta], listener: Callable[[ModelOutputDelta], None] | None) -> None:
+    if listener is not None:
+        for delta in deltas:
+            listener(delta)
+
+
+class CallRecorder:
+    """Makes entries of calls, and remembers what it told."""
+
+    def __init__(self) -> None:
+        self._reported: set[str] = set()
+
+    def entry(self, model_call: ModelCall, used_ids: Set[str]) -> ModelOutputEntry | DebugLogEntry:
+        """The entry for the log; its calls get ids that are not among `used_ids`."""
+        tracker, report, stop_reason = model_call.tracker, model_call.options.report, model_call.stop_reason
+        error = str(tracker.error.message) if tracker.error else model_call.error_text
+        extra = self._report_notes(report)
+        # An answer that failed does not end the turn: it can be asked for again.
+        if model_call.ended and stop_reason != FAILED:
+            extra["ended"] = model_call.ended
+        metadata = EntryMetadata(
+            source=model_call.source,
+            duration=int(model_call.seconds * 1e6) / 1e6,
+            usage=tracker.usage,
+            error=error,
+            extra=extra or None,
+        )
+        output = tracker.entry(report.origin, used_ids, metadata, stop_reason)
+        if output is not None:
+            return output
+        kind = tracker.error.kind if tracker.error else stop_reason
+        text = f"{report.origin.provider or model_call.client.name}: {kind}: {error or 'nothing was said'}"
+        return DebugLogEntry("model call", text, metadata=structs.replace(metadata, source=""))
+
+    def _report_notes(self, report: CallReport) -> dict[str, Any]:
+        """What of a report belongs into the log: failed attempts, and losses and repairs that were not told before."""
+        extra: dict[str, Any] = {}
+        if report.losses or report.repairs:
+            for name, things in (("losses", report.losses), ("repairs", report.repairs)):
+                if news := [thing for thing in map(str, things) if thing not in self._reported]:
+                    self._reported.update(news)
+                    extra[name] = news
+        if failed := [f"{attempt.provider}: {attempt.error.message}" for attempt in report.attempts if attempt.error]:
+            extra["failed_attempts"] = failed
+        return extra

@@ -1,0 +1,26 @@
+"""The sync faces: a coroutine run to its end from code that does not await.
+
+Inside a running event loop (a notebook, an async framework) the coroutine gets a thread and a loop of its own; the caller waits
+for it there as it would have here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
+    """What the coroutine returns. Ctrl-C cancels it, lets it put its things in order, and is raised."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    context = contextvars.copy_context()
+    with ThreadPoolExecutor(1, "antiphon-blocking") as thread:
+        return thread.submit(context.run, asyncio.run, coroutine).result()

@@ -1,0 +1,1 @@
+"""Who may use the gateway: client keys, origins and rate limits."""

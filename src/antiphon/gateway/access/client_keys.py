@@ -1,0 +1,163 @@
+"""`ClientKeys`: who may use the gateway, told by a key that only its hash is kept of.
+
+A key from `antiphon key new` has 192 random bits. Nobody finds it by trying, however fast the hash, so a plain SHA-256 is right
+here: the slow, salted hashes for passwords protect what people choose, and would cost every request milliseconds. A key of one's
+own choosing (`env:`, `file:`) is hashed when it is read, so that keys are compared in one way only.
+
+A key that is presented is compared with all of them, each in constant time, and the one that fits is told at the end: how long an
+answer takes says nothing about how near a guess was, or which key it was near to.
+
+Without keys the gateway is open, but only to this machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from hashlib import sha256
+from hmac import compare_digest
+from ipaddress import IPv6Address, ip_address
+from itertools import count
+from pathlib import PurePath
+from secrets import token_hex
+
+from msgspec import Struct
+
+from antiphon.gateway.config.settings import Config
+from antiphon.providers.credentials.secret import Credential
+
+HASH_PREFIX = "sha256:"
+_KEY_PREFIX = "sk-antiphon-"
+_KEY_BYTES = 24
+
+
+class ClientKey(Struct, frozen=True, kw_only=True):
+    """A client: what it is called and what it may do. The key itself is not here."""
+
+    name: str
+    models: tuple[str, ...] = ("*",)
+    strict: bool = False
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    admin: bool = False
+    """Whether it may read `/status`, `/metrics` and the details of `/readyz`."""
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is anything to count."""
+        return self.requests_per_minute is not None or self.tokens_per_minute is not None
+
+    def may_use(self, model: str) -> bool:
+        """Whether it may ask for a model of that name."""
+        return "*" in self.models or any(fnmatchcase(model, glob) for glob in self.models)
+
+
+class ClientKeys:
+    """The clients of one configuration. Raises `CredentialError` where a key cannot be read."""
+
+    def __init__(self, config: Config, environ: Mapping[str, str] | None = None) -> None:
+        self._known = [(digest_of(written, environ), client) for written, client in _clients(config)]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there are no keys, and this machine is served without."""
+        return not self._known
+
+    @property
+    def clients(self) -> tuple[ClientKey, ...]:
+        """Everybody who has a key."""
+        return tuple(client for _, client in self._known)
+
+    def allows(self, peer: str) -> bool:
+        """Whether somebody at that address may ask at all."""
+        return not self.is_open or is_loopback(peer)
+
+    def check(
+        self,
+        authorization: str | None = None,
+        x_api_key: str | None = None,
+        x_goog_api_key: str | None = None,
+        query_key: str | None = None,
+    ) -> ClientKey | None:
+        """Whose key was presented, in whichever place clients put it; None if it is nobody's."""
+        scheme, _, bearer = (authorization or "").partition(" ")
+        bearer = bearer.strip() if scheme.lower() == "bearer" else ""
+        found: ClientKey | None = None
+        for key in filter(None, (bearer, x_api_key, x_goog_api_key, query_key)):
+            digest = _digest(key)
+            for known, client in self._known:
+                if compare_digest(digest, known):
+                    found = client
+        return found
+
+    def __repr__(self) -> str:
+        return f"<ClientKeys of {', '.join(client.name for client in self.clients) or 'nobody'}>"
+
+
+def new_key() -> str:
+    """A key nobody had before."""
+    return _KEY_PREFIX + token_hex(_KEY_BYTES)
+
+
+def hash_of(key: str) -> str:
+    """The hash of a key, as the configuration takes it."""
+    return HASH_PREFIX + _digest(key).hex()
+
+
+def digest_of(written: str, environ: Mapping[str, str] | None = None) -> bytes:
+    """The digest of a key as the configuration gives it: its hash, or where it is read."""
+    if written.startswith(HASH_PREFIX):
+        return bytes.fromhex(written.removeprefix(HASH_PREFIX))
+    return _digest(Credential(secret=written).read(environ))
+
+
+@lru_cache(maxsize=1024)
+def is_loopback(peer: str) -> bool:
+    """Whether an address is this machine's own, spoken to from within."""
+    try:
+        address = ip_address(peer.partition("%")[0])
+    except ValueError:
+        return False
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    return address.is_loopback
+
+
+def _digest(key: str) -> bytes:
+    # Whatever bytes a header held are hashed, also those that are no text.
+    return sha256(key.encode("utf-8", "surrogateescape")).digest()
+
+
+def _clients(config: Config) -> Iterator[tuple[str, ClientKey]]:
+    taken = {key.name for key in config.keys}
+    for key in config.keys:
+        yield (
+            key.key,
+            ClientKey(
+                name=key.name,
+                models=key.models,
+                strict=key.strict,
+                requests_per_minute=key.requests_per_minute,
+                tokens_per_minute=key.tokens_per_minute,
+                admin=key.admin,
+            ),
+        )
+    for written in config.gateway.client_keys:
+        name = _name_of(written)
+        name = next(one for one in _numbered(name) if one not in taken)
+        taken.add(name)
+        yield written, ClientKey(name=name)
+
+
+def _name_of(written: str) -> str:
+    """What a key without a name is called: by its variable, its file, or the beginning of its hash."""
+    kind, _, rest = written.partition(":")
+    if kind == "file":
+        return PurePath(rest).name
+    return rest if kind == "env" else f"{HASH_PREFIX}{rest[:8].lower()}"
+
+
+def _numbered(name: str) -> Iterator[str]:
+    yield name
+    yield from (f"{name} #{number}" for number in count(2))

@@ -1,0 +1,1 @@
+"""Several workers and hosts: processes, and what they share."""

@@ -1,0 +1,297 @@
+"""`SharedStore`: the connection to a Redis or Valkey server, which may be away, and is never waited for.
+
+Whatever is asked of it is answered within `PATIENCE`, or the store is away: no answer, a broken connection, a server that refuses
+(a replica that cannot be written, a wrong password) are all the same to whoever asked. From then on everybody is told at once
+that it is away, until `connect` has found a server that answers in time and can be written, and `open` is called. So an outage
+costs the requests that are just asking one wait, and the others none.
+
+Times that are shared are the server's: `clock` is this machine's monotonic clock, put right by the server's when the connection
+was made (to the millisecond, so that a time that goes there and back is the same), and again whenever the two are seen to be a
+second apart. Clocks of hosts may differ as they like.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from hashlib import blake2b
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
+
+from msgspec import Struct
+
+from antiphon.errors import AntiphonError, CredentialError, SharedStoreAway
+from antiphon.providers.credentials.secret import HIDDEN, Credential
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+HOW_TO_INSTALL = "pip install 'antiphon[redis]'"
+PREFIX = "antiphon:"
+"""What every key in the store begins with."""
+PATIENCE = 0.25
+"""How long anything that a request waits for may take, in seconds."""
+_CONNECTING = 2.0
+_LARGEST_SKEW = 1.0
+_LONGEST_REASON = 200
+_ALIVE = f"{PREFIX}alive"
+_ALIVE_SECONDS = 60
+
+Command: TypeAlias = Sequence[str | int | float]
+
+
+class SharedStatus(Struct, frozen=True, kw_only=True):
+    """How the store stands. `reason` is why it is away; `since` is when it went or came."""
+
+    address: str
+    is_away: bool
+    since: datetime
+    reason: str = ""
+
+
+class SharedStore:
+    """One process's connection, away at first. `password` is read anew for every connection."""
+
+    def __init__(
+        self,
+        address: SharedAddress,
+        password: Credential | None = None,
+        *,
+        environ: Mapping[str, str] | None = None,
+        patience: float = PATIENCE,
+    ) -> None:
+        self.address = address
+        self.is_away = True
+        """Whether asking is of no use now."""
+        self.offset = 0.0
+        """How far the server's clock is ahead of `time.monotonic`."""
+        self.reason = "it was not reached yet"
+        self._password = password
+        self._environ = environ
+        self._patience = patience
+        self._client: Redis | None = None
+        self._since = datetime.now(UTC)
+        self._secret = ""
+        self._closing: set[asyncio.Task[None]] = set()
+
+    @property
+    def status(self) -> SharedStatus:
+        """How it stands, for whoever looks."""
+        return SharedStatus(
+            address=str(self.address),
+            is_away=self.is_away,
+            since=self._since,
+            reason=self.reason if self.is_away else "",
+        )
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must be seen nowhere."""
+        return (self._secret,) if self._secret else ()
+
+    @property
+    def key(self) -> bytes:
+        """What names of secrets in the store are keyed with: all who share it have it, and the store does not."""
+        return blake2b(self._secret.encode(), person=b"antiphon").digest()
+
+    def clock(self) -> float:
+        """The server's time now, in seconds since 1970."""
+        return time.monotonic() + self.offset
+
+    async def connect(self) -> None:
+        """Find a server that answers in time and can be written. It is away for everybody else until `open`."""
+        await self.aclose()
+        try:
+            self._secret = self._password.read(self._environ) if self._password is not None else ""
+        except CredentialError as error:
+            raise self._lost(f"its password cannot be had: {error}") from None
+        self._client = self._made()
+        await self.ask([("PING",)], _CONNECTING)  # making the connection may take longer than an answer
+        await self.ask([("SET", _ALIVE, 1, "EX", _ALIVE_SECONDS)])
+        await self.set_clock()
+
+    def open(self) -> None:
+        """Let everybody ask."""
+        self.is_away = False
+        self._since = datetime.now(UTC)
+
+    async def ask(self, commands: Sequence[Command], patience: float | None = None) -> list[Any]:
+        """The answers to some commands, in one round trip. Raises `SharedStoreAway`; whether anything was done is not known then.
+
+        A script that the server does not have is no failure, but a `NoScriptError` among the answers.
+        """
+        from redis.exceptions import NoScriptError
+
+        client = self._client
+        if client is None:
+            raise SharedStoreAway(f"the shared store {self.address} is away: {self.reason}")
+        patience = self._patience if patience is None else patience
+        try:
+            async with asyncio.timeout(patience):
+                answers = await _sent(client, commands)
+        except TimeoutError:
+            raise self._lost(f"it did not answer within {patience:g} s", client) from None
+        except Exception as error:  # whatever the store does, it does not become the failure of a request
+            raise self._lost(_words(error), client) from None
+        for answer in answers:
+            if isinstance(answer, Exception) and not isinstance(answer, NoScriptError):
+                raise self._lost(f"it refuses: {_words(answer)}", client)
+        return answers
+
+    async def set_clock(self) -> None:
+        """Look at the server's clock."""
+        began = time.monotonic()
+        [[seconds, microseconds]] = await self.ask([("TIME",)])
+        offset = int(seconds) + int(microseconds) / 1e6 - (began + time.monotonic()) / 2
+        if abs(offset - self.offset) > _LARGEST_SKEW:
+            self.offset = round(offset, 3)
+
+    async def aclose(self) -> None:
+        """Let go of the connection."""
+        client, self._client = self._client, None
+        self.is_away = True
+        if client is not None:
+            await _closed(client)
+        await asyncio.gather(*self._closing)
+
+    def _made(self) -> Redis:
+        from redis.asyncio import Redis
+        from redis.asyncio.retry import Retry
+        from redis.backoff import NoBackoff
+
+        address = self.address
+        return Redis(
+            host=address.host or "localhost",
+            port=address.port,
+            unix_socket_path=address.path or None,
+            db=address.database,
+            username=address.user or None,
+            password=self._secret or None,
+            ssl=address.is_encrypted,
+            socket_timeout=None,  # whoever asks has a patience of their own
+            socket_connect_timeout=_CONNECTING,
+            retry=Retry(NoBackoff(), 0),
+            protocol=2,
+            decode_responses=True,
+        )
+
+    def _lost(self, reason: str, client: Redis | None = None) -> SharedStoreAway:
+        """Note that it is away, and give what to raise."""
+        if self._secret:
+            reason = reason.replace(self._secret, HIDDEN)
+        if client is self._client:  # else it was noted by whoever asked before, and there may be another by now
+            if not self.is_away:
+                self._since = datetime.now(UTC)
+            self.is_away, self.reason, self._client = True, reason, None
+            if client is not None:
+                self._closing.add(task := asyncio.create_task(_closed(client)))
+                task.add_done_callback(self._closing.discard)
+        return SharedStoreAway(f"the shared store {self.address} is away: {reason}")
+
+
+def is_installed() -> bool:
+    """Whether the client library is there."""
+    return find_spec("redis") is not None
+
+
+async def _sent(client: Any, commands: Sequence[Command]) -> list[Any]:
+    """The answers, refusals among them."""
+    from redis.exceptions import ResponseError
+
+    if len(commands) == 1:  # a pipeline of one costs half as much again
+        try:
+            return [await client.execute_command(*commands[0])]
+        except ResponseError as refusal:
+            return [refusal]
+    pipeline = client.pipeline(transaction=False)
+    for command in commands:
+        pipeline.execute_command(*command)
+    return list(await pipeline.execute(raise_on_error=False))
+
+
+async def _closed(client: Redis) -> None:
+    with contextlib.suppress(Exception):  # there is nothing left to lose
+        async with asyncio.timeout(_CONNECTING):
+            await client.aclose()
+
+
+def _words(error: Exception) -> str:
+    return " ".join(str(error).split())[:_LONGEST_REASON].rstrip(".") or type(error).__name__
+
+
+_SCHEMES = {"redis": False, "valkey": False, "rediss": True, "valkeys": True}
+_FORMS = "redis://host:port/0, rediss://host:port/0 or unix:/path/of/the/socket"
+_PORT = 6379
+_MOST_DATABASES = 16_384
+
+
+class NoAddress(AntiphonError):
+    """What is written is no address of a shared store. The message is the rest of a sentence that names the key."""
+
+
+class SharedAddress(Struct, frozen=True, kw_only=True):
+    """A server, by host and port or by the path of its socket, and the number of a database in it."""
+
+    host: str = ""
+    port: int = _PORT
+    path: str = ""
+    user: str = ""
+    database: int = 0
+    is_encrypted: bool = False
+
+    def __str__(self) -> str:
+        if self.path:
+            return f"unix:{self.path}" + (f"?db={self.database}" if self.database else "")
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'rediss' if self.is_encrypted else 'redis'}://{host}:{self.port}/{self.database}"
+
+
+def address_of(written: str) -> SharedAddress:
+    """The address that was written. Raises `NoAddress`, whose words do not repeat it: there may be a password in it."""
+    try:
+        parts = urlsplit(written)
+        port = parts.port
+    except ValueError:
+        raise NoAddress(f"is no address; write {_FORMS}") from None
+    if parts.password is not None:
+        raise NoAddress(
+            'holds a password, and none is ever written into this file; take it out and write shared_password = "env:NAME"'
+        )
+    if parts.scheme == "unix":
+        return _socket(parts)
+    if parts.scheme not in _SCHEMES or not parts.netloc:
+        raise NoAddress(f"is no address of a Redis or Valkey server; write {_FORMS}")
+    if not parts.hostname:
+        raise NoAddress(f"names no host; write {_FORMS}")
+    if parts.query or parts.fragment:
+        raise NoAddress("says more than host, port and database; what stands behind the ? or # is not known here")
+    return SharedAddress(
+        host=parts.hostname,
+        port=_PORT if port is None else port,
+        user=unquote(parts.username or ""),
+        database=_database(parts.path.strip("/")),
+        is_encrypted=_SCHEMES[parts.scheme],
+    )
+
+
+def _socket(parts: SplitResult) -> SharedAddress:
+    asked = parse_qs(parts.query, keep_blank_values=True)
+    if parts.hostname or not parts.path.startswith("/") or parts.path == "/":
+        raise NoAddress("names no socket: unix: is followed by a full path, as in unix:/run/redis/redis.sock")
+    if set(asked) - {"db"} or parts.fragment:
+        raise NoAddress("says more than the socket and the database: only ?db=number may follow")
+    return SharedAddress(
+        path=unquote(parts.path), user=unquote(parts.username or ""), database=_database("".join(asked.get("db", [])))
+    )
+
+
+def _database(written: str) -> int:
+    if not written:
+        return 0
+    if not written.isascii() or not written.isdigit() or int(written[:9]) >= _MOST_DATABASES:
+        raise NoAddress("ends in what is no number of a database; the first one is 0")
+    return int(written)

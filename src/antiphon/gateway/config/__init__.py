@@ -1,0 +1,1 @@
+"""The configuration: settings, files, checks and reloads."""

@@ -1,0 +1,180 @@
+"""`Watcher`: the configuration is read again when its file is saved, and takes effect if it can be served.
+
+Every second the file is read, with the files its secrets come from, and what they hold is compared with what they held: editors
+write in place, replace the file, or put another in its place for a moment, times of change are coarse and copied along; only the
+content is certain. A content that is new must stay the same for a moment before it is believed, so that nothing half-written is.
+
+A file that cannot be served changes nothing: the reason is logged once and kept for whoever asks, and what served serves on. The
+same holds for one that is refused by whoever it is given to. A hangup (SIGHUP, or `look_now`) reads at once, and applies even
+what has not changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from msgspec import Struct, structs
+
+from antiphon.errors import AntiphonError
+from antiphon.gateway.config.file import ReadConfig, read_config
+from antiphon.gateway.config.settings import NO_OVERRIDES, Config, ConfigRefused
+
+logger = logging.getLogger("antiphon.gateway")
+
+_LONGEST = 8 * 1024 * 1024
+_Contents: TypeAlias = Mapping[Path, bytes | None]
+
+
+class ReloadStatus(Struct, frozen=True, kw_only=True):
+    """How the file stands. `refusal` says why its present content does not serve; it is empty when it does."""
+
+    path: str
+    applied_at: datetime | None = None
+    applied: int = 0
+    refused_at: datetime | None = None
+    refused: int = 0
+    refusal: str = ""
+
+
+class Watcher:
+    """Watches one file. `apply` is given each new configuration, and may refuse it with an `AntiphonError`.
+
+    `serving` is what was read from the file before; if it says something else by now, that is the first change. `overrides` are
+    for `load_config`. A pipe can be read only once, and is not watched. `sleep` is there to be replaced in tests.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        apply: Callable[[Config], Awaitable[object] | object],
+        *,
+        serving: Config | None = None,
+        environ: Mapping[str, str] | None = None,
+        overrides: Mapping[str, Any] = NO_OVERRIDES,
+        every: float = 1.0,
+        settle: float = 0.2,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        on_look: Callable[..., None] = lambda **_: None,
+    ) -> None:
+        self._path = path
+        self._apply = apply
+        self._environ = environ
+        self._overrides = overrides
+        self._every = every
+        self._settle = settle
+        self._on_look = on_look
+        self._sleep = sleep
+        self._asked = asyncio.Event()
+        self.status = ReloadStatus(path=str(path))
+        self._is_pipe = path.exists() and not path.is_file()
+        read = ReadConfig() if self._is_pipe else self._read()
+        self._secret_files = read.secret_files
+        self._known = self._contents() if serving in (None, read.config) else {}
+
+    def look_now(self) -> None:
+        """Read the file at once and apply it, changed or not."""
+        self._asked.set()
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        with self._hearing_hangups():
+            while True:
+                await self._moment()
+                is_asked = self._asked.is_set()
+                self._asked.clear()
+                await self.look(is_asked=is_asked)
+
+    async def look(self, *, is_asked: bool = False) -> None:
+        """Look once, and do what has to be done. `is_asked`: also if nothing has changed."""
+        if self._is_pipe:
+            return
+        contents = await asyncio.to_thread(self._contents)
+        if contents == self._known and not is_asked:
+            return
+        while True:
+            await self._sleep(self._settle)
+            later = await asyncio.to_thread(self._contents)
+            if later == contents:
+                break
+            contents = later
+        read = await asyncio.to_thread(self._read)
+        served = self._secret_files if read.config is None else ()
+        self._secret_files = tuple(dict.fromkeys((*served, *read.secret_files)))
+        # Known is what was there before the reading: what was saved during it is a change for the next look.
+        self._known = {path: contents.get(path, now) for path, now in (await asyncio.to_thread(self._contents)).items()}
+        await self._take(read)
+
+    async def _take(self, read: ReadConfig) -> None:
+        if read.config is None:
+            self._refuse(ConfigRefused(read.problems))
+            return
+        try:
+            done = self._apply(read.config)
+            if isinstance(done, Awaitable):
+                await done
+        except AntiphonError as error:
+            self._refuse(error)
+        except Exception as error:  # a mistake of ours must not end the watching, nor the serving
+            logger.exception("the configuration in %s could not be applied", self._path)
+            self._refuse(error, is_logged=True)
+        else:
+            now = datetime.now(UTC)
+            self._on_look(is_applied=True)
+            self.status = structs.replace(self.status, applied_at=now, applied=self.status.applied + 1, refusal="")
+            logger.info("the configuration in %s is served from now on", self._path)
+
+    def _refuse(self, error: Exception, *, is_logged: bool = False) -> None:
+        self._on_look(is_applied=False)
+        self.status = structs.replace(
+            self.status,
+            refused_at=datetime.now(UTC),
+            refused=self.status.refused + 1,
+            refusal=str(error)
+            if isinstance(error, AntiphonError)
+            else f"it could not be applied: {type(error).__name__}",
+        )
+        if not is_logged:
+            logger.error("the new configuration is refused, the old one serves on; %s", error)
+
+    async def _moment(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._every):
+                await self._asked.wait()
+
+    @contextlib.contextmanager
+    def _hearing_hangups(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        try:
+            loop.add_signal_handler(signal.SIGHUP, self.look_now)
+        except (AttributeError, NotImplementedError, RuntimeError, ValueError):
+            yield  # no such signal on this system, or not in the main thread: saving is still heard
+            return
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(signal.SIGHUP)
+
+    def _read(self) -> ReadConfig:
+        return read_config(self._path, self._environ, overrides=self._overrides)
+
+    def _contents(self) -> _Contents:
+        return {path: _content(path) for path in (self._path, *self._secret_files)}
+
+
+def _content(path: Path) -> bytes | None:
+    """What a file holds, as a digest; None if it cannot be read."""
+    try:
+        if not path.is_file():  # opening a pipe would wait for somebody to write
+            return None
+        with open(path, "rb") as file:
+            return sha256(file.read(_LONGEST)).digest()
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,216 @@
+"""The models a client may ask for, listed in the shape of the client's own API.
+
+What is listed comes from the routes alone: nothing is asked of a provider, so the list is there at once, and is the same until
+the configuration changes. A route with a plain name is listed under it. A glob has no name of its own; it is listed as the model
+of its first target where asking for that name leads to that very model, and not at all otherwise. The order is that of the
+configuration, in which pages are cut too.
+
+Shapes: OpenAI gives everything at once; Anthropic pages by `limit`, `after_id` and `before_id`; Gemini by `pageSize` and
+`pageToken`, and writes `models/` before every name. When a model was made is not known here, and told as the beginning of 1970.
+"""
+
+from __future__ import annotations
+
+import binascii
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+
+from antiphon.errors import InvalidModelName, RoutingError, WireError
+from antiphon.gateway.context import Asked
+from antiphon.gateway.http.errors import refused
+from antiphon.gateway.http.messages import Answer
+from antiphon.providers.model_name import check_model_name
+from antiphon.providers.routes import Route, Target
+from antiphon.wire.output import ProviderError
+
+
+async def models_listed(asked: Asked) -> Answer:
+    """The models this client may ask for."""
+    models = listed_models(asked.running.routes, asked.key.may_use)
+    return Answer.json(list_models(asked.door.format, models, asked.request.query))
+
+
+async def model_shown(asked: Asked) -> Answer:
+    """One of them."""
+    name = asked.door.name
+    found = allowed_targets(asked, name)
+    if not found:
+        return model_not_found(asked, name)
+    return Answer.json(get_model(asked.door.format, ListedModel(name, found[0].provider)))
+
+
+Body: TypeAlias = dict[str, Any]
+Query: TypeAlias = Mapping[str, str]
+
+_GLOB = frozenset("*?[")
+_PREFIX = "models/"
+_MOST_NAMED = 20
+_METHODS = ("generateContent", "streamGenerateContent", "countTokens")
+_PAGE_SIZES = {"limit": (20, 1000), "pageSize": (50, 1000)}
+"""How many models a page has where nobody says, and at most."""
+
+
+class ListedModel(Struct, frozen=True):
+    """A model that can be asked for by `name`; `provider` answers first."""
+
+    name: str
+    provider: str = ""
+
+
+def listed_models(routes: Sequence[Route], may_use: Callable[[str], bool] | None = None) -> tuple[ListedModel, ...]:
+    """The models that have a name of their own, in the order of the routes. `may_use` says which this client may see."""
+    found: dict[str, ListedModel] = {}
+    for route in routes:
+        for name in _names(routes, route):
+            if may_use is None or may_use(name):
+                found.setdefault(name, ListedModel(name, _provider(route)))
+    return tuple(found.values())
+
+
+def list_models(shape: str, models: Sequence[ListedModel], query: Query | None = None) -> Body:
+    """A page of `models` as clients of the format `shape` read it. Raises `WireError` for a query that cannot be answered."""
+    if shape == "anthropic":
+        return _anthropic_page(models, query or {})
+    if shape == "gemini":
+        return _gemini_page(models, query or {})
+    return {"object": "list", "data": [get_model(shape, model) for model in models]}
+
+
+def get_model(shape: str, model: ListedModel) -> Body:
+    """One model as clients of the format `shape` read it."""
+    if shape == "anthropic":
+        return {
+            "type": "model",
+            "id": model.name,
+            "display_name": model.name,
+            "created_at": "1970-01-01T00:00:00Z",
+            "lifecycle": "active",
+        }
+    if shape == "gemini":
+        return {
+            "name": _PREFIX + model.name,
+            "version": "1",
+            "displayName": model.name,
+            "supportedGenerationMethods": list(_METHODS),
+        }
+    return {"id": model.name, "object": "model", "created": 0, "owned_by": model.provider or "antiphon"}
+
+
+def unknown_model(name: str, models: Sequence[ListedModel]) -> ProviderError:
+    """What to answer to a name that leads nowhere: which names do, the most similar first."""
+    names = [model.name for model in models]
+    near = get_close_matches(name, names, n=3)
+    others = [other for other in names if other not in near]
+    shown = (near + others)[:_MOST_NAMED]
+    more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
+    there = f"There are: {', '.join(shown)}{more}." if shown else "None is listed for you."
+    said = name if len(name) <= 200 else f"{name[:200]}…"
+    return ProviderError(
+        f"The model `{said}` does not exist here or you do not have access to it. {there}",
+        "not_found",
+        404,
+        param="model",
+    )
+
+
+def _names(routes: Sequence[Route], route: Route) -> Iterator[str]:
+    if not _GLOB & set(route.pattern):
+        yield route.pattern
+        return
+    target = route.targets[0]
+    if "*" in target:
+        return
+    for name in (target.partition("/")[2], target):
+        if name and _route_of(routes, name) is route:
+            yield name
+            return
+
+
+def _route_of(routes: Sequence[Route], name: str) -> Route | None:
+    return next((route for route in routes if fnmatchcase(name, route.pattern)), None)
+
+
+def _provider(route: Route) -> str:
+    return route.targets[0].partition("/")[0]
+
+
+def _anthropic_page(models: Sequence[ListedModel], query: Query) -> Body:
+    size = _size(query, "limit")
+    after, before = query.get("after_id"), query.get("before_id")
+    if after and before:
+        raise WireError("after_id: give after_id or before_id, not both")
+    if before:
+        end = _place(models, before, "before_id")
+        start = max(end - size, 0)
+        has_more = start > 0
+    else:
+        start = _place(models, after, "after_id") + 1 if after else 0
+        end = start + size
+        has_more = end < len(models)
+    page = [get_model("anthropic", model) for model in models[start:end]]
+    return {
+        "data": page,
+        "has_more": has_more,
+        "first_id": page[0]["id"] if page else None,
+        "last_id": page[-1]["id"] if page else None,
+    }
+
+
+def _gemini_page(models: Sequence[ListedModel], query: Query) -> Body:
+    size = _size(query, "pageSize")
+    token = query.get("pageToken")
+    start = _place(models, _opened(token), "pageToken") + 1 if token else 0
+    page = models[start : start + size]
+    body: Body = {"models": [get_model("gemini", model) for model in page]}
+    if start + size < len(models):
+        body["nextPageToken"] = urlsafe_b64encode(page[-1].name.encode()).decode()
+    return body
+
+
+def _opened(token: str) -> str:
+    """The name of the model behind which the page of a token begins."""
+    try:
+        return urlsafe_b64decode(token).decode()
+    except (binascii.Error, ValueError):
+        raise WireError("pageToken: it is none that was given here; ask for the first page again") from None
+
+
+def _place(models: Sequence[ListedModel], name: str, field: str) -> int:
+    for place, model in enumerate(models):
+        if model.name == name:
+            return place
+    raise WireError(f"{field}: no model is listed where this page should begin; ask for the first page again")
+
+
+def _size(query: Query, field: str) -> int:
+    usual, most = _PAGE_SIZES[field]
+    given = query.get(field)
+    if not given:
+        return usual
+    if not (given.isascii() and given.isdigit() and len(given) < 10 and int(given) > 0):
+        raise WireError(f"{field}: expected a number from 1 to {most}, got {given[:20]!r}")
+    return min(int(given), most)
+
+
+def allowed_targets(asked: Asked, model: str) -> list[Target]:
+    """The targets of a model, in order; none if there is no such model, or not for this client. Raises `InvalidModelName`."""
+    check_model_name(model)
+    if not asked.key.may_use(model):
+        return []
+    try:
+        return asked.running.targets(model)
+    except InvalidModelName:
+        raise
+    except RoutingError:
+        return []
+
+
+def model_not_found(asked: Asked, name: str) -> Answer:
+    """A 404 that names the models there are for this client."""
+    models = listed_models(asked.running.routes, asked.key.may_use)
+    return refused(asked.door.format, unknown_model(name, models))

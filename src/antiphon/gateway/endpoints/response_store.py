@@ -1,0 +1,377 @@
+"""`ResponseState`: what the Responses API remembers, for upstreams that do not.
+
+A client of that API may send only what is new and name the response it goes on from (`previous_response_id`), or an item of one
+(`item_reference`). Here the answers are kept, and such a request is expanded into a full one that any upstream understands.
+
+A row is one response: its own input, its output, and its parent. So a conversation of n turns is n rows of what each turn added,
+and branches share what they have in common. `instructions` are not carried over to the next response, as OpenAI has it.
+
+- A row that others build on stays as long as they do; by its own id it is no longer found once it was deleted or is too old.
+- Over the limit the oldest response goes on which no other builds; so a conversation is forgotten from its end, and the one
+  that just grew is the last to go.
+- Rows belong to an owner (the name of a client key), and nobody finds another's.
+
+The tables are not those of the history's log, though the file is opened like one: a log is never shortened, and a fork of it is
+a copy, while responses are deleted one by one and branch at every turn. Writing waits for the disk: call it in a thread.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any, Self
+
+import msgspec
+from msgspec import Struct, structs
+
+from antiphon.errors import StoreDamaged, StoreError, UnknownResponse
+from antiphon.history.sqlite.file import SqliteFile
+from antiphon.parts import Native, OutputPart, Part, Refusal, Text, Thinking, ToolCallRequest
+from antiphon.wire import formats
+from antiphon.wire.output import ModelOutput, ProviderError
+from antiphon.wire.request import Message, ModelRequest
+
+FORMAT = "openai-responses"
+APPLICATION_ID = 0x414E5453  # "ANTS": no history, so neither is taken for the other
+SCHEMA = 1
+DAY = int(timedelta(days=1).total_seconds())
+
+_TABLES = """
+CREATE TABLE responses (
+    number  INTEGER PRIMARY KEY AUTOINCREMENT,
+    owner   TEXT NOT NULL,
+    id      TEXT NOT NULL,
+    parent  INTEGER,                      -- the number of the response it goes on from
+    kept    REAL NOT NULL,                -- seconds since 1970
+    is_gone INTEGER NOT NULL DEFAULT 0,   -- deleted, and here only because others build on it
+    is_leaf INTEGER NOT NULL DEFAULT 1,   -- nobody builds on it
+    input   BLOB NOT NULL,
+    output  BLOB NOT NULL,
+    body    BLOB NOT NULL
+);
+CREATE UNIQUE INDEX known ON responses (owner, id) WHERE NOT is_gone;
+CREATE INDEX leaves ON responses (kept, number) WHERE is_leaf;
+CREATE INDEX children ON responses (parent);
+CREATE TABLE items (owner TEXT NOT NULL, id TEXT NOT NULL, number INTEGER NOT NULL, first INTEGER, behind INTEGER,
+    PRIMARY KEY (owner, id)) WITHOUT ROWID;
+CREATE INDEX item_homes ON items (number);
+"""
+
+_CHAIN = """
+WITH RECURSIVE chain (number, parent, depth) AS (
+    SELECT number, parent, 0 FROM responses WHERE owner = ? AND id = ? AND NOT is_gone AND kept > ?
+    UNION ALL SELECT r.number, r.parent, depth + 1 FROM responses r JOIN chain ON r.number = chain.parent)
+SELECT r.id, r.input, r.output, r.body FROM chain JOIN responses r USING (number) ORDER BY depth DESC
+"""
+
+_PURGED_AT_ONCE = 200
+"""So many expired rows go with one that is kept: nobody waits long, and they go faster than they come."""
+
+_messages = msgspec.json.Decoder(tuple[Message, ...])
+_output = msgspec.json.Decoder(ModelOutput)
+
+
+class KeptResponse(Struct, frozen=True):
+    """One response: what was sent for it and what came back. `body` is the object as the client got it."""
+
+    id: str
+    input: tuple[Message, ...]
+    output: ModelOutput
+    body: bytes
+
+
+class ResponseState:
+    """Responses kept in a file, or in memory with an empty path, for so many `seconds` and at most `limit` of them."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] = "",
+        *,
+        seconds: float = 30 * DAY,
+        limit: int = 10_000,
+        timeout: float = 5.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.seconds = seconds
+        self.limit = limit
+        self._clock = clock
+        self._file = SqliteFile(
+            os.fspath(path) or ":memory:",
+            tables=_TABLES,
+            application_id=APPLICATION_ID,
+            schema=SCHEMA,
+            timeout=timeout,
+            read_only=False,
+            create=True,
+        )
+
+    def keep(
+        self, response_id: str, request: ModelRequest, output: ModelOutput, *, owner: str = "", body: bytes = b""
+    ) -> None:
+        """Keep a response. `request` is as the client sent it, not expanded; `body` is the object it got, if that is at hand.
+
+        Only items of a `body` that was given can be referred to later: written anew, they have other ids. A response whose
+        id is kept already takes its place. Raises `UnknownResponse` if what it goes on from was deleted meanwhile.
+        """
+        previous = previous_of(request)
+        own = _marked(request.messages[len(_instructions(request)) :])
+        body = body or _written(response_id, request, output)
+        try:
+            stored = msgspec.json.encode(own), msgspec.json.encode(structs.replace(output, others=())), body
+            items = _item_spans(msgspec.json.decode(body), output.parts)
+        except (msgspec.DecodeError, TypeError, ValueError, RecursionError) as error:
+            raise StoreError(f"the response {response_id} cannot be kept: {error}") from error
+        now = self._clock()
+        with self._file.transaction() as db:
+            parent = self._number(db, previous, owner, now) if previous else None
+            if previous and parent is None:
+                raise _unknown_previous(previous)
+            known = self._number(db, response_id, owner, 0.0)
+            db.execute("UPDATE responses SET is_gone = 1 WHERE number = ?", (known,))
+            insert = "INSERT INTO responses (owner, id, parent, kept, input, output, body) VALUES (?, ?, ?, ?, ?, ?, ?)"
+            number = db.execute(insert, (owner, response_id, parent, now, *stored)).lastrowid
+            if parent is not None:
+                db.execute("UPDATE responses SET is_leaf = 0 WHERE number = ?", (parent,))
+            if known is not None:
+                _drop_gone(db, known)
+            db.executemany(
+                "INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?, ?)",
+                [(owner, item, number, *at) for item, *at in items],
+            )
+            self._make_room(db, number or 0, now)
+
+    def expand(self, request: ModelRequest, *, owner: str = "") -> ModelRequest:
+        """The full request: what it goes on from, and the items it refers to, in place. The same object if there are none.
+
+        Raises `UnknownResponse`, in OpenAI's words, for what is not kept here.
+        """
+        previous = previous_of(request)
+        if not previous and not any(map(_refers, request.messages)):
+            return request
+        leading = _instructions(request)
+        messages = list(leading)
+        if previous:
+            for kept in self._chain(previous, owner, _unknown_previous):
+                messages += kept.input
+                if kept.output.parts:
+                    messages.append(Message("assistant", kept.output.parts))
+        messages += request.messages[len(leading) :]
+        native = dict(request.native or {})
+        native[FORMAT] = {name: value for name, value in native.get(FORMAT, {}).items() if name != _PREVIOUS}
+        return structs.replace(
+            request,
+            messages=tuple(self._resolved(message, owner) if _refers(message) else message for message in messages),
+            native={origin: extras for origin, extras in native.items() if extras} or None,
+        )
+
+    def get(self, response_id: str, *, owner: str = "") -> KeptResponse:
+        """A response. Raises `UnknownResponse`."""
+        return self._chain(response_id, owner, _unknown)[-1]
+
+    def context(self, response_id: str, *, owner: str = "") -> list[KeptResponse]:
+        """A response and all that it goes on from, the first one first. Raises `UnknownResponse`."""
+        return self._chain(response_id, owner, _unknown)
+
+    def delete(self, response_id: str, *, owner: str = "") -> None:
+        """Forget a response. What others build on stays with them. Raises `UnknownResponse`."""
+        with self._file.transaction() as db:
+            number = self._number(db, response_id, owner, self._clock())
+            if number is None:
+                raise _unknown(response_id)
+            db.execute("UPDATE responses SET is_gone = 1 WHERE number = ?", (number,))
+            _drop_gone(db, number)
+
+    def __len__(self) -> int:
+        """How many rows there are, those included that are here only for others."""
+        with self._file.reading() as db:
+            return int(db.execute("SELECT count(*) FROM responses").fetchone()[0])
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _number(self, db: sqlite3.Connection, response_id: str, owner: str, now: float) -> int | None:
+        """The row of a response that can still be found at `now`."""
+        find = "SELECT number FROM responses WHERE owner = ? AND id = ? AND NOT is_gone AND kept > ?"
+        row = db.execute(find, (owner, response_id, now - self.seconds)).fetchone()
+        return None if row is None else int(row[0])
+
+    def _chain(self, response_id: str, owner: str, unknown: Callable[[str], UnknownResponse]) -> list[KeptResponse]:
+        # The error is made where it is raised: a variable that holds it keeps its traceback alive, and with it the request.
+        with self._file.reading() as db:
+            rows = db.execute(_CHAIN, (owner, response_id, self._clock() - self.seconds)).fetchall()
+        if not rows:
+            raise unknown(response_id)
+        try:
+            return [
+                KeptResponse(name, _messages.decode(own), _output.decode(output), body)
+                for name, own, output, body in rows
+            ]
+        except msgspec.DecodeError as error:
+            raise StoreDamaged(f"{self._file.path}: the response {response_id} is damaged: {error}") from error
+
+    def _resolved(self, message: Message, owner: str) -> Message:
+        parts: list[Part] = []
+        for part in message.parts:
+            item = _reference(part)
+            parts += (part,) if item is None else self._item(item, owner)
+        return structs.replace(message, parts=tuple(parts))
+
+    def _item(self, item: str, owner: str) -> Sequence[OutputPart]:
+        find = (
+            "SELECT output, first, behind FROM items i JOIN responses r USING (number)"
+            " WHERE i.owner = ? AND i.id = ? AND NOT is_gone AND kept > ?"
+        )
+        with self._file.reading() as db:
+            row = db.execute(find, (owner, item, self._clock() - self.seconds)).fetchone()
+        if row is None:
+            raise UnknownResponse(
+                f"Item with id '{item}' not found. Items are not persisted when `store` is set to false. Try again with "
+                "`store` set to true, or remove this item from your input.",
+                param="input",
+            )
+        output, first, behind = row
+        return _output.decode(output).parts[first:behind]
+
+    def _make_room(self, db: sqlite3.Connection, newest: int, now: float) -> None:
+        expired = "SELECT number FROM responses WHERE is_leaf AND kept <= ? ORDER BY kept, number LIMIT 1"
+        for _ in range(_PURGED_AT_ONCE):
+            row = db.execute(expired, (now - self.seconds,)).fetchone()
+            if row is None:
+                break
+            _drop(db, row[0])
+        (count,) = db.execute("SELECT count(*) FROM responses").fetchone()
+        oldest = "SELECT number FROM responses WHERE is_leaf AND number != ? ORDER BY kept, number LIMIT 1"
+        while count > self.limit and (row := db.execute(oldest, (newest,)).fetchone()) is not None:
+            count -= _drop(db, row[0])
+
+
+_PREVIOUS = "previous_response_id"
+_PART_KINDS: dict[str, tuple[type, ...]] = {
+    "message": (Text, Refusal),
+    "function_call": (ToolCallRequest,),
+    "custom_tool_call": (ToolCallRequest,),
+    "reasoning": (Thinking,),
+}
+
+
+def wants_keeping(request: ModelRequest) -> bool:
+    """Whether the client may come back to the response: it may unless it said otherwise."""
+    return request.store is not False
+
+
+def previous_of(request: ModelRequest) -> str:
+    """The id of the response that a request goes on from; empty if it is the first."""
+    return str((request.native or {}).get(FORMAT, {}).get(_PREVIOUS) or "")
+
+
+def refusal(unknown: UnknownResponse) -> ProviderError:
+    """The error as a client of the API is told it."""
+    return ProviderError(str(unknown), "invalid_request", unknown.status, unknown.code, unknown.param)
+
+
+def _unknown(response_id: str) -> UnknownResponse:
+    return UnknownResponse(f"Response with id '{response_id}' not found.")
+
+
+def _unknown_previous(response_id: str) -> UnknownResponse:
+    return UnknownResponse(
+        f"Previous response with id '{response_id}' not found.",
+        status=400,
+        code="previous_response_not_found",
+        param=_PREVIOUS,
+    )
+
+
+def _drop_gone(db: sqlite3.Connection, number: int) -> None:
+    """Remove a row that cannot be found any more, if nobody builds on it."""
+    if db.execute("SELECT is_leaf FROM responses WHERE number = ?", (number,)).fetchone()[0]:
+        _drop(db, number)
+
+
+def _drop(db: sqlite3.Connection, number: int) -> int:
+    """Remove a leaf, and what was here only for it. Returns how many rows that were."""
+    dropped = 0
+    while True:
+        (parent,) = db.execute("SELECT parent FROM responses WHERE number = ?", (number,)).fetchone()
+        db.execute("DELETE FROM items WHERE number = ?", (number,))
+        db.execute("DELETE FROM responses WHERE number = ?", (number,))
+        dropped += 1
+        if parent is None or db.execute("SELECT 1 FROM responses WHERE parent = ?", (parent,)).fetchone():
+            return dropped
+        db.execute("UPDATE responses SET is_leaf = 1 WHERE number = ?", (parent,))
+        if not db.execute("SELECT is_gone FROM responses WHERE number = ?", (parent,)).fetchone()[0]:
+            return dropped
+        number = parent
+
+
+def _instructions(request: ModelRequest) -> tuple[Message, ...]:
+    """The leading message that is no item: `instructions`. Items that stand first are marked (see the format's `items`)."""
+    first = request.messages[:1]
+    return first if first and first[0].role == "system" and FORMAT not in (first[0].native or {}) else ()
+
+
+def _marked(items: tuple[Message, ...]) -> tuple[Message, ...]:
+    """The same items; a system message that now stands first is marked, so that it is not taken for instructions."""
+    first = items[:1]
+    if not first or first[0].role != "system" or FORMAT in (first[0].native or {}):
+        return items
+    return structs.replace(first[0], native={**(first[0].native or {}), FORMAT: {}}), *items[1:]
+
+
+def _reference(part: Part) -> str | None:
+    """The id of the item that a part only refers to."""
+    data = part.data if isinstance(part, Native) and part.origin == FORMAT else None
+    if not isinstance(data, dict) or data.get("type", "item_reference") != "item_reference":
+        return None
+    item = data.get("id")
+    return item if isinstance(item, str) else None
+
+
+def _refers(message: Message) -> bool:
+    return any(_reference(part) is not None for part in message.parts)
+
+
+def _item_spans(body: Any, parts: Sequence[OutputPart]) -> list[tuple[str, int, int]]:
+    """Which parts each item of a response was written from: its id, the first part, the one behind the last."""
+    return list(_spans(body.get("output") or () if isinstance(body, dict) else (), parts))
+
+
+def _spans(items: Sequence[Any], parts: Sequence[OutputPart]) -> Iterator[tuple[str, int, int]]:
+    place = 0
+    for item in items:
+        fields = item if isinstance(item, dict) else {}
+        kinds = _PART_KINDS.get(str(fields.get("type")), (Native,))
+        content = fields.get("content")
+        count = len(content) if fields.get("type") == "message" and isinstance(content, list) else 1
+        while place < len(parts) and not isinstance(parts[place], kinds):
+            place += 1  # a part the format could not say has no item
+        if place + count > len(parts):
+            return
+        if isinstance(fields.get("id"), str):
+            yield fields["id"], place, place + count
+        place += count
+
+
+def _written(response_id: str, request: ModelRequest, output: ModelOutput) -> bytes:
+    """The object as it would be written now."""
+    body = formats[FORMAT].write_response(output).body
+    leading = _instructions(request)
+    words = [part.text for message in leading for part in message.parts if isinstance(part, Text)]
+    said = {
+        "id": response_id,
+        _PREVIOUS: previous_of(request) or None,
+        "instructions": "".join(words) or None,
+        "metadata": request.metadata or {},
+        "store": True,
+    }
+    return msgspec.json.encode({**body, **said})

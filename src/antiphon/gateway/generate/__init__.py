@@ -1,0 +1,1 @@
+"""Requests to models: preparing them, calling providers and relaying responses."""

@@ -1,0 +1,280 @@
+"""`MediaFetcher`: pictures, sound and files behind addresses, fetched for targets that take them only in the body.
+
+The addresses come from clients, so every connection goes through an `AddressGuard`, redirects included, which are followed here,
+one by one. Nothing of ours goes along: no cookies, no credentials, no proxy of the environment (which would connect in our place,
+unguarded). What comes is bounded in size and time, must not be compressed (a small body could become a huge one), and is what its
+first bytes say and not what its header claims; only pictures, sound, PDF and text are taken.
+
+A part that cannot be fetched becomes a line of text at its place, so that the model knows of it, and a loss. What failed is told
+without a word about our own network. Something fetched is kept for a while: a client sends its whole conversation each time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from base64 import b64encode
+from collections import OrderedDict
+from collections.abc import Callable, Container, Iterator
+from typing import TYPE_CHECKING, TypeAlias
+from urllib.parse import urljoin, urlsplit
+
+from msgspec import Struct, structs
+
+from antiphon.errors import MediaRefused
+from antiphon.gateway.generate.address_guard import WEB_PORTS, AddressGuard, AddressRefused, IpAddress, Resolve
+from antiphon.parts import Audio, Document, Image, Part, Text, ToolCallResult
+from antiphon.wire.loss import Loss
+from antiphon.wire.media import sniff_bytes
+from antiphon.wire.request import Message, ModelRequest
+
+if TYPE_CHECKING:
+    import aiohttp
+
+Media: TypeAlias = Image | Audio | Document
+_MEDIA = (Image, Audio, Document)
+
+_REDIRECTS = (301, 302, 303, 307, 308)
+_MEBIBYTE = 1024 * 1024
+_HEADERS = {
+    "accept": "image/*, audio/*, application/pdf, text/*",
+    "accept-encoding": "identity",
+    "user-agent": "antiphon",
+}
+_FAMILIES: dict[type, str] = {Image: "image", Audio: "audio"}
+
+
+class MediaLimits(Struct, frozen=True, kw_only=True):
+    """How much is fetched, and for how long it is waited and kept."""
+
+    part_bytes: int = 20 * _MEBIBYTE
+    request_bytes: int = 64 * _MEBIBYTE
+    """Of all the parts of one request together."""
+    seconds: float = 20.0
+    """For one part, its redirects included."""
+    request_seconds: float = 60.0
+    """For all the parts of one request."""
+    redirects: int = 3
+    at_once: int = 8
+    """Connections of one request at the same time."""
+    kept_bytes: int = 64 * _MEBIBYTE
+    kept_seconds: float = 600.0
+
+
+class Fetched(Struct, frozen=True):
+    """What was behind an address."""
+
+    media_type: str
+    data: bytes
+
+
+class MediaFetcher:
+    """Fetches media. `allow`, `ports` and `resolve` are the guard's; `clock` tells how long something has been kept."""
+
+    def __init__(
+        self,
+        limits: MediaLimits | None = None,
+        *,
+        allow: Callable[[IpAddress], bool] | None = None,
+        ports: Container[int] = WEB_PORTS,
+        resolve: Resolve | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.limits = limits or MediaLimits()
+        self._guard = AddressGuard(allow=allow, ports=ports, resolve=resolve)
+        self._clock = clock
+        self._kept: OrderedDict[str, tuple[float, Fetched]] = OrderedDict()
+        self._kept_bytes = 0
+
+    async def fetch(self, url: str) -> Fetched:
+        """What is behind an address. Raises `MediaRefused`, which says why not."""
+        async with self._session() as session:
+            return await self._fetched(session, url, _Allowance(self.limits))
+
+    async def inline(self, request: ModelRequest, wants: Callable[[Part], bool]) -> tuple[ModelRequest, list[Loss]]:
+        """The request with the media in it that `wants` asks for, and what could not be had. The same object if there is none."""
+        urls = {part.url: None for message in request.messages for part in _media(message) if _is_wanted(part, wants)}
+        if not urls:
+            return request, []
+        found = await self._fetched_all(list(urls))
+        losses: list[Loss] = []
+        messages: list[Message] = []
+        for place, message in enumerate(request.messages):
+            parts = tuple(
+                _inlined(part, wants, found, losses, f"messages[{place}].parts[{at}]")
+                for at, part in enumerate(message.parts)
+            )
+            messages.append(message if parts == message.parts else structs.replace(message, parts=parts))
+        return structs.replace(request, messages=tuple(messages)), losses
+
+    async def _fetched_all(self, urls: list[str]) -> dict[str, Fetched | MediaRefused]:
+        allowance = _Allowance(self.limits)
+        found: dict[str, Fetched | MediaRefused] = {}
+        async with self._session() as session, asyncio.TaskGroup() as group:
+            turns = asyncio.Semaphore(self.limits.at_once)
+
+            async def one(url: str) -> None:
+                async with turns:
+                    try:
+                        found[url] = await self._fetched(session, url, allowance)
+                    except MediaRefused as refused:
+                        found[url] = refused
+
+            for url in urls:
+                group.create_task(one(url))
+        return found
+
+    async def _fetched(self, session: aiohttp.ClientSession, url: str, allowance: _Allowance) -> Fetched:
+        import aiohttp
+
+        fetched = self._kept_for(url)
+        if fetched is not None:
+            allowance.take(len(fetched.data))
+            return fetched
+        try:
+            async with asyncio.timeout_at(allowance.until(self.limits.seconds)):
+                fetched = await self._followed(session, url, allowance)
+        except TimeoutError:
+            raise MediaRefused("it did not come in time") from None
+        except ValueError:  # from whoever of us reads the address
+            raise MediaRefused("the address is no URL") from None
+        except (aiohttp.ClientError, OSError) as error:
+            # A library's own words may hold addresses and names of this network.
+            cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+            why = "its address is not public" if isinstance(cause, AddressRefused) else "its host cannot be reached"
+            raise MediaRefused(why) from None
+        self._keep(url, fetched)
+        return fetched
+
+    async def _followed(self, session: aiohttp.ClientSession, url: str, allowance: _Allowance) -> Fetched:
+        for _ in range(self.limits.redirects + 1):
+            self._guard.check_url(url)
+            async with session.get(url, allow_redirects=False) as response:
+                location = response.headers.get("location")
+                if response.status not in _REDIRECTS or not location:
+                    return await self._read(response, allowance)
+            url = urljoin(url, location)
+        raise MediaRefused(f"it is redirected more than {self.limits.redirects} times")
+
+    async def _read(self, response: aiohttp.ClientResponse, allowance: _Allowance) -> Fetched:
+        if response.status != 200:
+            raise MediaRefused(f"its host answered with status {response.status}")
+        if response.headers.get("content-encoding", "identity").lower() != "identity":
+            raise MediaRefused("its host sent it compressed, which was not asked for")
+        most = self.limits.part_bytes
+        pieces: list[bytes] = []
+        size = 0
+        too_long = MediaRefused(f"it is longer than {most} bytes")
+        if (response.content_length or 0) > most:
+            raise too_long
+        async for piece in response.content.iter_any():
+            pieces.append(piece)
+            size += len(piece)
+            if size > most:
+                raise too_long
+            allowance.take(len(piece))
+        data = b"".join(pieces)
+        media_type = sniff_bytes(data, response.headers.get("content-type", ""))
+        if media_type is None:
+            raise MediaRefused("it is no picture, sound, PDF or text")
+        return Fetched(media_type, data)
+
+    def _session(self) -> aiohttp.ClientSession:
+        import aiohttp
+
+        return aiohttp.ClientSession(
+            connector=self._guard.connector(self.limits.at_once),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers=_HEADERS,
+            auto_decompress=False,
+        )
+
+    def _kept_for(self, url: str) -> Fetched | None:
+        known = self._kept.get(url)
+        return known[1] if known is not None and known[0] > self._clock() else None
+
+    def _keep(self, url: str, fetched: Fetched) -> None:
+        before = self._kept.pop(url, None)
+        self._kept_bytes += len(fetched.data) - (len(before[1].data) if before is not None else 0)
+        self._kept[url] = (self._clock() + self.limits.kept_seconds, fetched)
+        while self._kept_bytes > self.limits.kept_bytes:
+            _, (_, oldest) = self._kept.popitem(last=False)
+            self._kept_bytes -= len(oldest.data)
+
+
+class _Allowance:
+    """The bytes and the time that the parts of one request may still take together."""
+
+    def __init__(self, limits: MediaLimits) -> None:
+        self._left = limits.request_bytes
+        self._deadline = asyncio.get_running_loop().time() + limits.request_seconds
+
+    def until(self, seconds: float) -> float:
+        """When something that begins now and may take so long has to end. Raises `TimeoutError` if that was before."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._deadline:
+            raise TimeoutError
+        return min(now + seconds, self._deadline)
+
+    def take(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise MediaRefused("the media of the request are too much together")
+
+
+def _media(message: Message) -> Iterator[Media]:
+    for part in message.parts:
+        if isinstance(part, ToolCallResult):
+            yield from (inner for inner in part.content if isinstance(inner, _MEDIA))
+        elif isinstance(part, _MEDIA):
+            yield part
+
+
+def _is_wanted(part: Media, wants: Callable[[Part], bool]) -> bool:
+    return bool(part.url) and not part.url.startswith("data:") and wants(part)
+
+
+def _inlined(
+    part: Part, wants: Callable[[Part], bool], found: dict[str, Fetched | MediaRefused], losses: list[Loss], path: str
+) -> Part:
+    if isinstance(part, ToolCallResult):
+        content = tuple(
+            _inlined(inner, wants, found, losses, f"{path}.content[{at}]") for at, inner in enumerate(part.content)
+        )
+        return part if content == part.content else structs.replace(part, content=content)
+    if not isinstance(part, Image | Audio | Document) or not _is_wanted(part, wants):
+        return part
+    fetched = found[part.url]
+    what = type(part).__name__.lower()
+    why = str(fetched) if isinstance(fetched, MediaRefused) else _misfit(part, fetched)
+    if why or isinstance(fetched, MediaRefused):
+        losses.append(Loss(path, what, f"{_shown(part.url)} was not fetched: {why}"))
+        return Text(f"[{what} {_shown(part.url)} could not be fetched: {why}]")
+    return _with_data(part, fetched)
+
+
+def _misfit(part: Media, fetched: Fetched) -> str:
+    """Why what was fetched cannot be what the part says it is; empty if it can. A document may be anything."""
+    family = _FAMILIES.get(type(part))
+    return f"it is {fetched.media_type}" if family and not fetched.media_type.startswith(f"{family}/") else ""
+
+
+def _with_data(part: Media, fetched: Fetched) -> Part:
+    kind = fetched.media_type
+    if kind.startswith("text/") and isinstance(part, Document):
+        return structs.replace(part, url="", media_type=kind, text=fetched.data.decode())
+    data = b64encode(fetched.data).decode()
+    for media, family in _FAMILIES.items():
+        if kind.startswith(f"{family}/") and not isinstance(part, media):
+            return Image(kind, data, native=part.native) if media is Image else Audio(kind, data, native=part.native)
+    return structs.replace(part, url="", media_type=kind, data=data)
+
+
+def _shown(url: str) -> str:
+    """An address as it may be shown: without the user, and without the query, where secrets are."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "(no URL)"
+    shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    return shown if len(shown) <= 200 else f"{shown[:199]}…"

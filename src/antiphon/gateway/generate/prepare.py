@@ -1,0 +1,61 @@
+"""The `model` of a body, read and replaced while everything else of the body stays as it was written.
+
+Only the outermost object is taken apart; its values are carried over byte for byte. A name that stands twice is kept once, so
+what was looked at is what is sent.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from antiphon.errors import WireError
+
+_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def read_model(body: bytes) -> str:
+    """The model that a body asks for."""
+    model = body_fields(body).get("model")
+    name = msgspec.json.decode(model) if model is not None else None
+    if not isinstance(name, str) or not name:
+        raise WireError("model: you must provide a model parameter, the name of a model as text")
+    return name
+
+
+def with_model(body: bytes, model: str) -> bytes:
+    """The same body, asking for another model."""
+    fields = body_fields(body)
+    fields["model"] = msgspec.Raw(msgspec.json.encode(model))
+    return msgspec.json.encode(fields)
+
+
+def body_fields(body: bytes) -> dict[str, msgspec.Raw]:
+    """The outermost object of a body, its values as they were written. Raises `WireError`."""
+    try:
+        return _decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise WireError(f"the body is not a JSON object: {error}") from error
+
+
+_OPTIONS = "stream_options"
+_INCLUDE = "include_usage"
+
+
+def asks_for_usage(body: bytes) -> bool:
+    """Whether a body of Chat Completions asks for the usage of its stream."""
+    return _options(body_fields(body)).get(_INCLUDE) is True
+
+
+def asking_for_usage(body: bytes) -> bytes:
+    """The same body, asking for it."""
+    fields = body_fields(body)
+    options = {**_options(fields), _INCLUDE: True}
+    fields[_OPTIONS] = msgspec.Raw(msgspec.json.encode(options))
+    return msgspec.json.encode(fields)
+
+
+def _options(fields: dict[str, msgspec.Raw]) -> dict[str, Any]:
+    options = msgspec.json.decode(fields[_OPTIONS]) if _OPTIONS in fields else None
+    return options if isinstance(options, dict) else {}

@@ -1,0 +1,1 @@
+"""The HTTP server: listeners, connections, requests and responses."""

@@ -1,0 +1,277 @@
+"""The general HTTP server: aiohttp's, for requests that are not plain (`plain_line`).
+
+The rules are the listener's: it admits on the head, has the budget for bodies, and words the refusals. Here aiohttp's request
+becomes a `ClientRequest`, and an `Answer` becomes aiohttp's response. A response is written inside the handler and counts as in
+progress until it has left the write buffer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import time
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from antiphon.gateway.http.connection import LINGER_SECONDS
+from antiphon.gateway.http.errors import refused
+from antiphon.gateway.http.listener import Listener, error_format_for_path
+from antiphon.gateway.http.messages import Answer, ClientRequest
+from antiphon.gateway.http.slow_clients import flush, wait_for_client
+from antiphon.gateway.observe.logs import name_request
+from antiphon.wire.output import ProviderError
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+logger = logging.getLogger("antiphon.gateway")
+
+_HEAD = re.compile(rb"[A-Z]+ /")
+_AGENT = re.compile(rb"\r\nuser-agent:", re.IGNORECASE)
+_OTHER_AGENT = b"\r\nalso-agent:"
+_TOO_MANY_CONNECTIONS = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+
+
+def general_server(listener: Listener) -> web.Server:
+    """The server that answers for `listener`."""
+    server: web.Server = _server_class()(listener)
+    return server
+
+
+class _Exchange:
+    """One request and its response."""
+
+    def __init__(self, listener: Listener, request: web.BaseRequest, transport: asyncio.Transport) -> None:
+        self._listener = listener
+        self._request = request
+        self._transport = transport
+        self._settings = listener.settings
+        self._reserved = 0  # bytes counted in the budget
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        query = dict(request.query) if request.query_string else {}
+        self._asked = listener.build_request(request.method, request.path, query, headers, request.remote or "")
+        self._asked.deadline = time.monotonic() + self._settings.request_seconds
+        headers["x-request-id"] = self._asked.request_id
+
+    async def run(self) -> web.StreamResponse:
+        """Answer it; the response, written."""
+        name_request(self._asked.request_id)
+        response: web.StreamResponse | None = None
+        limit = asyncio.timeout_at(self._asked.deadline)
+        try:
+            async with limit:
+                answer = await self._answered()
+                response = self._response(answer)
+                await self._write(response, answer)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            if response is not None and response.prepared:
+                # The status is sent already: the client can only be told by a missing end.
+                logger.warning("request timed out; stream aborted")
+                self._transport.abort()
+            else:
+                answer = self._listener.request_timeout(self._asked.path, self._asked.request_id)
+                response = self._response(answer, is_last=True)
+                await self._write(response, answer)
+        finally:
+            del limit  # it refers to the task, whose error refers to this frame
+        with contextlib.suppress(ConnectionError):
+            await flush(self._transport, self._request.writer.drain, self._settings.write_seconds)
+        return response
+
+    async def _answered(self) -> Answer:
+        listener, request, asked = self._listener, self._request, self._asked
+        if problem := _head_problem(request):
+            return refused("", ProviderError(problem, "invalid_request"), headers={"connection": "close"})
+        admission = listener.admit(asked, request.content_length if request.body_exists else 0)
+        if isinstance(admission, Answer):
+            return admission
+        try:
+            if request.body_exists and (refusal := await self._read_body(asked)) is not None:
+                return refusal
+            return await listener.gateway.handle(asked, admission)
+        finally:
+            asked.body = b""  # the upstream has it
+            listener.budget.release(self._reserved)
+
+    async def _read_body(self, asked: ClientRequest) -> Answer | None:
+        """Read the body into `asked`; an answer if it is refused."""
+        listener, request, settings = self._listener, self._request, self._settings
+        if asked.headers.get("expect", "").lower() == "100-continue":
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            request.writer.output_size = 0  # nothing of the response is written yet
+        pieces: list[bytes] = []
+        size = 0
+        is_complete = request.content.is_eof()  # it came with the head: there is nothing to wait for
+        try:
+            async with asyncio.timeout(None if is_complete else settings.body_seconds):
+                while piece := await request.content.readany():
+                    size += len(piece)
+                    if size > settings.max_body_bytes:
+                        return listener.body_too_large(asked.path)
+                    if not listener.budget.reserve(len(piece)):
+                        return listener.over_budget(asked.path)
+                    self._reserved += len(piece)
+                    pieces.append(piece)
+        except TimeoutError:
+            return listener.body_timeout(asked.path)
+        except Exception as error:
+            message = f"cannot read the request body: {type(error).__name__}"
+            problem = ProviderError(message, "invalid_request")
+            return refused(error_format_for_path(asked.path), problem, headers={"connection": "close"})
+        asked.body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return None
+
+    def _response(self, answer: Answer, *, is_last: bool = False) -> web.StreamResponse:
+        from aiohttp import web
+
+        self._listener.with_common_headers(answer, self._asked.request_id)
+        if not self._request.content.is_eof() or self._listener.is_draining:
+            is_last = True
+        if is_last:
+            answer.headers["connection"] = "close"
+        if isinstance(answer.body, bytes):
+            body = answer.body
+            response: web.StreamResponse = web.Response(status=answer.status, headers=answer.headers, body=body)
+        else:
+            response = web.StreamResponse(status=answer.status, headers=answer.headers)
+        if answer.headers.get("connection") == "close":
+            response.force_close()
+        return response
+
+    async def _write(self, response: web.StreamResponse, answer: Answer) -> None:
+        request, seconds = self._request, self._settings.write_seconds
+        protocol: Any = request.protocol
+        with contextlib.suppress(ConnectionError):  # the client left; closing a stream's pieces stops the upstream
+            if isinstance(answer.body, bytes):
+                await wait_for_client(self._transport, _write_whole(request, response), seconds)
+                return
+            async with aclosing(answer.body) as pieces:  # type: ignore[type-var]
+                await response.prepare(request)
+                async for piece in pieces:
+                    paused_before = protocol.paused_seconds
+                    await wait_for_client(self._transport, response.write(piece), seconds)
+                    if answer.on_client_wait is not None:
+                        answer.on_client_wait(protocol.paused_seconds - paused_before)
+                await response.write_eof()
+
+
+async def _write_whole(request: web.BaseRequest, response: web.StreamResponse) -> None:
+    await response.prepare(request)
+    await response.write_eof()
+
+
+def _server_class() -> Any:
+    """aiohttp's server with our count of connections and our words for malformed requests."""
+    from aiohttp import http_exceptions, web
+
+    class _Handler(web.RequestHandler):
+        """aiohttp's connection, with our words for malformed requests. `paused_seconds`: how long its client kept it waiting."""
+
+        paused_seconds = 0.0
+        _paused_at = 0.0
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._paused_at = time.monotonic()
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            self.paused_seconds += time.monotonic() - self._paused_at
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(_with_one_agent(data))
+
+        def handle_error(
+            self,
+            request: web.BaseRequest,
+            status: int = 500,
+            exc: BaseException | None = None,
+            message: str | None = None,
+        ) -> web.StreamResponse:
+            if not isinstance(exc, http_exceptions.HttpProcessingError) or request.writer.output_size:
+                return super().handle_error(request, status, exc, message)
+            # What was sent is repeated neither in the log nor in the response: it may contain a key.
+            is_large = isinstance(exc, http_exceptions.LineTooLong) or "Too many headers" in str(exc)
+            logger.info("malformed HTTP request from %s: %s", request.remote, type(exc).__name__)
+            problem = "request headers too large" if is_large else "malformed HTTP request"
+            answer = refused("", ProviderError(problem, "invalid_request"), status=431 if is_large else 400)
+            response = web.Response(
+                status=answer.status, headers={**answer.headers, "server": "antiphon"}, body=answer.body
+            )
+            response.force_close()
+            return response
+
+        def log_exception(self, *told: Any, **more: Any) -> None:
+            if isinstance(more.get("exc_info"), web.RequestPayloadError):
+                return  # a body that cannot be read was answered already
+            super().log_exception(*told, **more)
+
+    class _Server(web.Server):
+        """aiohttp's server with our count of connections."""
+
+        def __init__(self, listener: Listener) -> None:
+            self._listener = listener
+            super().__init__(
+                self._handle,
+                handler_cancellation=True,
+                access_log=None,
+                keepalive_timeout=listener.keep_alive_seconds,
+                max_line_size=16 * 1024,
+                max_field_size=32 * 1024,
+                lingering_time=LINGER_SECONDS,
+            )
+
+        async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+            transport = request.transport
+            if transport is None:
+                raise ConnectionResetError("the client left")
+            self._listener.request_started(transport)
+            try:
+                return await _Exchange(self._listener, request, transport).run()
+            finally:
+                self._listener.request_finished(transport)
+
+        def __call__(self) -> web.RequestHandler:
+            return _Handler(self, loop=self._loop, **self._kwargs)
+
+        def connection_made(self, handler: Any, transport: asyncio.Transport) -> None:
+            super().connection_made(handler, transport)
+            if not self._listener.admit_connection(transport):
+                transport.write(_TOO_MANY_CONNECTIONS)
+                transport.close()
+
+        def connection_lost(self, handler: Any, exc: BaseException | None = None) -> None:
+            self._listener.forget_connection(self._connections.get(handler))
+            super().connection_lost(handler, exc)
+
+    return _Server
+
+
+def _head_problem(request: web.BaseRequest) -> str:
+    """What aiohttp accepts in a head and we do not; nothing if it is fine."""
+    from aiohttp import HttpVersion10, HttpVersion11
+
+    if request.version not in (HttpVersion10, HttpVersion11):
+        request._version = HttpVersion11  # of the response
+        return "unsupported HTTP version"
+    hosts = request.headers.getall("host", ())
+    if len(hosts) > 1 or (not hosts and request.version == HttpVersion11):
+        return "send exactly one Host header"
+    coding = request.headers.get("transfer-encoding", "chunked")
+    return "" if coding.strip().lower() == "chunked" else "unsupported transfer coding; send chunked"
+
+
+def _with_one_agent(data: bytes) -> bytes:
+    """The head of a request with its second User-Agent under another name, of the same length: libraries that stand on an SDK
+    send theirs beside it (pydantic-ai does to Gemini), and aiohttp rejects a request with two."""
+    if not _HEAD.match(data):
+        return data
+    end = data.find(b"\r\n\r\n")
+    end = len(data) if end < 0 else end
+    for other in list(_AGENT.finditer(data, 0, end))[1:]:
+        data = data[: other.start()] + _OTHER_AGENT + data[other.end() :]
+    return data

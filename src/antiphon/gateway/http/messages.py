@@ -1,0 +1,77 @@
+"""A client's request and the answer to it, in no framework's types: the request is complete, the answer may be a stream."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from itertools import product
+from math import inf
+from secrets import choice
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+from antiphon.history.ids import new_id
+
+
+def header_text(text: str) -> str:
+    """Text as a header can carry it."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(letter if " " <= letter <= "~" else "?" for letter in text)
+
+
+class ClientRequest(Struct, kw_only=True):
+    """A request of a client. Names of headers are in lower case. `door` is the listener it came through.
+
+    It is admitted on its head, before there is a `body`; the body is dropped again as soon as nothing needs it any more.
+    """
+
+    method: str
+    path: str
+    query: Mapping[str, str] = {}
+    headers: Mapping[str, str] = {}
+    body: bytes = b""
+    peer: str = ""
+    door: str = "main"
+    request_id: str = ""
+    deadline: float = inf
+    """When it is cancelled because it takes too long, on the monotonic clock."""
+
+
+class Answer(Struct, kw_only=True):
+    """What a client gets: a status, headers, and a body that is there or comes piece by piece.
+
+    `on_client_wait` is called with the seconds that a stream had to wait for the client to read.
+    """
+
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes | AsyncIterator[bytes] = b""
+    on_client_wait: Callable[[float], None] | None = None
+
+    @classmethod
+    def json(cls, value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
+        """A value as JSON."""
+        body = value if isinstance(value, bytes) else msgspec.json.encode(value)
+        return cls(status=status, headers={"content-type": "application/json", **(headers or {})}, body=body)
+
+
+_PAIRS = ["".join(pair) for pair in product("0123456789abcdefghjkmnpqrstvwxyz", repeat=2)]
+_TIME, _RANDOM = 10, 7
+"""Characters of an id that tell its time, and pairs of them that are random; one pair is left to count."""
+_SECONDS = 1.0
+
+
+def request_ids() -> Iterator[str]:
+    """Ids without end, each greater than the one before."""
+    stem = ""
+    while True:
+        last, until = stem, time.monotonic() + _SECONDS
+        while stem <= last:  # the next block may be drawn in the same millisecond
+            stem = new_id()[:_TIME] + "".join([choice(_PAIRS) for _ in range(_RANDOM)])
+        for pair in _PAIRS:
+            yield stem + pair
+            if time.monotonic() > until:
+                break

@@ -1,0 +1,345 @@
+"""Logs: one line a record, as JSON or for a person at a terminal, with the id of the request in every line of it.
+
+The standard library's logging, with one handler at the root, so that whatever is said anywhere while a request is answered
+goes through here. Where a request is answered, `request_named` puts its id into a context variable; the handler reads it when
+the record is made, in the same task, so the packages below the gateway need to know nothing of it.
+
+What a line may hold was partly written by strangers. Line breaks, control characters and marks that turn the direction of text
+are escaped, so nobody can write a line of ours; every known secret is masked, wherever it stands (law L10). A JSON line is always
+valid JSON, whatever was logged.
+
+A line that cannot be written is counted and serving goes on; the next that can be says how many were lost.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from functools import lru_cache
+from itertools import islice
+from typing import Any, Literal, TextIO, TypeAlias
+
+import msgspec
+
+from antiphon.errors import AntiphonError
+from antiphon.providers.credentials.secret import mask
+
+LogFormat: TypeAlias = Literal["json", "console"]
+
+_request_id: ContextVar[str] = ContextVar("antiphon_request_id", default="")
+
+_ROOT = logging.getLogger()
+_LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "critical": logging.CRITICAL,
+}
+_ALWAYS = vars(
+    logging.makeLogRecord({"pathname": __file__, "filename": "logs.py", "module": "logs", "funcName": "tell"})
+)
+_NAMES = {number: name for name, number in _LEVELS.items()}
+_STANDARD = {*_ALWAYS, "message", "asctime", "taskName", "color_message"}
+_OWN = {"time", "level", "logger", "message", "request_id", "exception"}
+_SHORTEST_SECRET = 4
+_DEEPEST = 6
+_MOST_HELD = 50
+_LONGEST_TEXT = 16_384
+_LONGEST_PLAIN = 4096
+_LOGGER_WIDTH = 18
+
+# What a terminal or a log viewer may take for an end of line or an order: C0, DEL and C1, the two separators, bidi marks.
+_UNSAFE = [*range(32), *range(0x7F, 0xA0), 0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A)]
+_ESCAPES = {code: f"\\u{code:04x}" for code in _UNSAFE} | {9: "\\t", 10: "\\n", 13: "\\r"}
+_encode = msgspec.json.Encoder().encode
+_COLOURS = {"debug": "2", "info": "32", "warning": "33", "error": "31", "critical": "1;31"}
+
+
+def name_request(request_id: str) -> None:
+    """Every line that this task logs from here on says that it belongs to this request."""
+    _request_id.set(request_id)
+
+
+@contextmanager
+def request_named(request_id: str) -> Iterator[None]:
+    """Every line logged inside says that it belongs to this request."""
+    token = _request_id.set(request_id)
+    try:
+        yield
+    finally:
+        _request_id.reset(token)
+
+
+def tell(logger: logging.Logger, level: int, message: str, extra: dict[str, Any]) -> None:
+    """Log a line that comes with every request. It is the line that `logger.log` would write, with less ado.
+
+    Where nobody but our handler listens, a plain line is written straight away; otherwise it becomes a record, of which only what
+    is known of its caller is not looked up, for it is always the same.
+    """
+    listening = _ROOT.handlers
+    only = listening[0] if len(listening) == 1 and logger.propagate and not logger.handlers else None
+    if isinstance(only, LogHandler) and only.write_plain(logger.name, level, message, extra):
+        return
+    record = object.__new__(logging.LogRecord)
+    now = time.time()
+    record.__dict__.update(_ALWAYS)
+    record.name, record.levelno, record.levelname, record.msg = logger.name, level, logging.getLevelName(level), message
+    record.created, record.msecs = now, now % 1 * 1000
+    record.__dict__.update(extra)
+    logger.handle(record)
+
+
+def configure_logs(
+    log_format: LogFormat = "console",
+    level: str = "info",
+    *,
+    secrets: Callable[[], Iterable[str]] = tuple,
+    stream: TextIO | None = None,
+    on_failure: Callable[[], None] = lambda: None,
+) -> LogHandler:
+    """Log to `stream` (standard error by default) from here on; a handler of ours that was there before is replaced.
+
+    `level` is for Antiphon's own lines; other libraries are heard from `warning` on. `secrets` gives what is secret now, and
+    `on_failure` hears of each line that could not be written.
+    """
+    number = _LEVELS.get(level.lower())
+    if number is None or log_format not in ("json", "console"):
+        raise AntiphonError(
+            f"logs cannot be {log_format!r} at level {level!r}; the formats are json and console, "
+            f"the levels {', '.join(_LEVELS)}"
+        )
+    handler = LogHandler(log_format, stream or sys.stderr, secrets=secrets, on_failure=on_failure)
+    for known in list(_ROOT.handlers):
+        if isinstance(known, LogHandler):
+            _ROOT.removeHandler(known)
+            known.close()
+    _ROOT.addHandler(handler)
+    _ROOT.setLevel(max(number, logging.WARNING))
+    logging.getLogger("antiphon").setLevel(number)
+    return handler
+
+
+class LogHandler(logging.Handler):
+    """Writes records to a stream. `failures` counts those that could not be written."""
+
+    def __init__(
+        self,
+        log_format: LogFormat,
+        stream: TextIO,
+        *,
+        secrets: Callable[[], Iterable[str]] = tuple,
+        on_failure: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__()
+        self.failures = 0
+        self._stream = stream
+        self._secrets = secrets
+        self._on_failure = on_failure
+        self._lost = 0
+        self._plain = _Plain(())
+        self._is_json = log_format == "json"
+        self._line = self._json_line if self._is_json else self._console_line
+        self._has_colours = log_format == "console" and _is_terminal(stream) and not os.environ.get("NO_COLOR")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record, or count that it could not be."""
+        try:
+            if self._lost:
+                lost = f"{self._lost} log lines before this one could not be written"
+                self._write(self._line(logging.makeLogRecord({**_AFTER_LOSS, "msg": lost, "created": record.created})))
+                self._lost = 0
+            self._write(self._line(record))
+        except Exception:  # a full disk, a closed pipe, a value that cannot be shown: none may stop a request
+            self.failures += 1
+            self._lost += 1
+            self._on_failure()
+
+    def write_plain(self, name: str, level: int, message: str, extra: dict[str, Any]) -> bool:
+        """Write the line of a record of these, if there is nothing in it to hide, to escape or to colour; whether there was not.
+
+        `extra` holds the id of the request, then other plain values.
+        """
+        if self._lost or self._has_colours or level < self.level:
+            return False
+        now = time.time()
+        second = int(now)
+        part = f"{int((now - second) * 1000):03d}"
+        if self._is_json:
+            time_of_day = f"{_date_and_clock(second)}.{part}Z"
+            fields = {"time": time_of_day, "level": _NAMES[level], "logger": name, "message": message, **extra}
+            line = _encode(fields).decode()
+        else:
+            told = [value if type(value) is str else _encode(value).decode() for value in extra.values()]
+            line = f"{_clock(second)}.{part} {_beginning(level, name)} {message}{_ending(*extra).format(*told)}"
+        if not line.isascii() or not line.isprintable() or len(line) > _LONGEST_PLAIN:
+            return False
+        for secret in self._current().hidden:
+            if secret in line:
+                return False
+        with self.lock or nullcontext():
+            try:
+                self._write(line)
+            except Exception:  # as in `emit`
+                self.failures += 1
+                self._lost += 1
+                self._on_failure()
+        return True
+
+    def _write(self, line: str) -> None:
+        self._stream.write(line + "\n")
+        self._stream.flush()
+
+    def _current(self) -> _Plain:
+        """What takes out the secrets of now."""
+        secrets = tuple(self._secrets())
+        if self._plain.secrets != secrets:
+            self._plain = _Plain(secrets)
+        return self._plain
+
+    def _json_line(self, record: logging.LogRecord) -> str:
+        plain = self._current()
+        fields: dict[str, Any] = {
+            "time": _time(record).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": plain.text(record.name),
+            "message": plain.text(_message(record)),
+        }
+        if request_id := _id_of(record):
+            fields["request_id"] = plain.text(request_id)
+        for name, value in _extras(record):
+            # An extra must not be able to say when or by whom a line was written.
+            fields[f"{name}_" if name in _OWN else name] = plain.value(value)
+        if told := _exception(record):
+            fields["exception"] = plain.text(told)
+        # JSON escapes the C0 controls itself; the others stand only inside its strings, where the same escapes are legal.
+        return _encode(fields).decode().translate(_ESCAPES)
+
+    def _console_line(self, record: logging.LogRecord) -> str:
+        plain = self._current()
+        level = record.levelname.lower()
+        name = plain.text(record.name).removeprefix("antiphon.")
+        pieces = [
+            self._painted(datetime.fromtimestamp(record.created).time().isoformat("milliseconds"), "2"),
+            self._painted(f"{level:<8}", _COLOURS.get(level, "")),
+            self._painted(f"{_harmless(name):<{_LOGGER_WIDTH}}", "36"),
+            _harmless(plain.text(_message(record))),
+        ]
+        pieces += [
+            self._painted(f"{_harmless(key)}=", "2") + _harmless(_short(plain.value(value)))
+            for key, value in _extras(record)
+        ]
+        if request_id := _id_of(record):
+            pieces.append(self._painted(f"[{_harmless(plain.text(request_id))}]", "2"))
+        lines = [" ".join(pieces)]
+        if told := _exception(record):
+            # Set apart, so that no line of an exception's text can pass for a record.
+            lines += [f"    | {_harmless(line)}" for line in plain.text(told).split("\n")]
+        return "\n".join(lines)
+
+    def _painted(self, text: str, colour: str) -> str:
+        return f"\x1b[{colour}m{text}\x1b[0m" if self._has_colours and colour else text
+
+
+_AFTER_LOSS = {"name": "antiphon.gateway", "levelname": "WARNING", "levelno": logging.WARNING}
+
+
+class _Plain:
+    """Makes of any value one that can be written down: plain data of bounded size, no secret in it."""
+
+    def __init__(self, secrets: tuple[str, ...]) -> None:
+        self.secrets = secrets
+        # The longest first: where one secret begins another, masking the short one would leave the rest of the long one.
+        self.hidden = sorted((secret for secret in secrets if len(secret) >= _SHORTEST_SECRET), key=len, reverse=True)
+
+    def text(self, text: str) -> str:
+        for secret in self.hidden:
+            if secret in text:
+                text = text.replace(secret, mask(secret))
+        if len(text) > _LONGEST_TEXT:
+            text = f"{text[:_LONGEST_TEXT]}… ({len(text)} characters)"
+        return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+    def value(self, value: Any, depth: int = 0) -> Any:
+        if value is None or isinstance(value, bool | float) or (type(value) is int and value.bit_length() < 64):
+            return value
+        if isinstance(value, dict) and depth < _DEEPEST:
+            return {self.text(str(key)): self.value(value[key], depth + 1) for key in islice(value, _MOST_HELD)}
+        if isinstance(value, list | tuple | set | frozenset) and depth < _DEEPEST:
+            more = [f"and {len(value) - _MOST_HELD} more"] if len(value) > _MOST_HELD else []
+            return [self.value(held, depth + 1) for held in islice(value, _MOST_HELD)] + more
+        return self.text(str(value))
+
+
+def _harmless(text: str) -> str:
+    """Text on one line. Nothing that has to be escaped is printable, and that is told faster than each letter is looked up."""
+    return text if text.isprintable() else text.translate(_ESCAPES)
+
+
+@lru_cache(maxsize=2)
+def _clock(second: int) -> str:
+    return datetime.fromtimestamp(second).time().isoformat("seconds")
+
+
+@lru_cache(maxsize=2)
+def _date_and_clock(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).replace(tzinfo=None).isoformat("T", "seconds")
+
+
+@lru_cache(maxsize=64)
+def _beginning(level: int, name: str) -> str:
+    """What stands on a console before a message, behind the time."""
+    return f"{_NAMES[level]:<8} {name.removeprefix('antiphon.'):<{_LOGGER_WIDTH}}"
+
+
+@lru_cache(maxsize=64)
+def _ending(_: str, *more: str) -> str:
+    """What stands on a console behind a message: the names of values, and where each goes. The id of the request is the first."""
+    return "".join([f" {name}={{{place}}}" for place, name in enumerate(more, 1)]) + " [{0}]"
+
+
+def _time(record: logging.LogRecord) -> datetime:
+    return datetime.fromtimestamp(record.created, UTC)
+
+
+def _id_of(record: logging.LogRecord) -> str:
+    return str(getattr(record, "request_id", "")) or _request_id.get()
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except (
+        TypeError,
+        ValueError,
+        KeyError,
+    ):  # arguments that do not fit are a mistake of ours, and no reason to say nothing
+        return f"{record.msg} {record.args!r}"
+
+
+def _extras(record: logging.LogRecord) -> list[tuple[str, Any]]:
+    return [(name, value) for name, value in vars(record).items() if name not in _STANDARD and name != "request_id"]
+
+
+def _exception(record: logging.LogRecord) -> str:
+    error = record.exc_info[1] if record.exc_info else None
+    told = "".join(traceback.format_exception(error)) if error is not None else record.exc_text or ""
+    return "\n".join(filter(None, (told.rstrip(), record.stack_info)))
+
+
+def _short(value: Any) -> str:
+    return value if isinstance(value, str) else _encode(value).decode()
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    try:
+        return stream.isatty()
+    except (AttributeError, ValueError):
+        return False

@@ -1,0 +1,86 @@
+"""`Passage`: everything worth knowing about one request on its way through, gathered as it goes."""
+
+from __future__ import annotations
+
+import time
+
+from msgspec import Struct, field, structs
+
+from antiphon.history.entries import TokenUsage
+from antiphon.providers.call import Attempt
+from antiphon.repair.action import Action
+from antiphon.wire.delta import Failed, ModelOutputDelta, PartDelta, UsageReported, is_visible
+from antiphon.wire.loss import Loss
+from antiphon.wire.output import ProviderError
+
+
+class Passage(Struct, kw_only=True):
+    """One request. Times are of the monotonic clock; `waited` is what was spent waiting for somebody else."""
+
+    request_id: str
+    client_format: str
+    asked: str = ""
+    key: str = ""
+    streams: bool = False
+    provider: str = ""
+    model: str = ""
+    upstream_format: str = ""
+    status: int = 0
+    began: float = field(default_factory=time.monotonic)
+    first_token: float | None = None
+    ended: float | None = None
+    waited: float = 0.0
+    usage: TokenUsage | None = None
+    repairs: list[Action] = field(default_factory=list)
+    losses: list[Loss] = field(default_factory=list)
+    attempts: list[Attempt] = field(default_factory=list)
+    error: ProviderError | None = None
+    is_left: bool = False
+    """Whether the client went away before the end."""
+    operation: str = "chat"
+    """What the GenAI conventions of OpenTelemetry call it."""
+    is_metered: bool = False
+    """Whether its tokens are charged, so that what passes is counted."""
+    prompt_estimate: int = 0
+    output_bytes: int = 0
+
+    def client_waited(self, seconds: float) -> None:
+        """Note that the answer had to wait for the client to read."""
+        self.waited += seconds
+
+    def hear(self, deltas: list[ModelOutputDelta]) -> None:
+        """Note what an answer says of itself."""
+        for delta in deltas:
+            if self.first_token is None and is_visible(delta):
+                self.first_token = time.monotonic()
+            if self.is_metered and isinstance(delta, PartDelta):
+                self.output_bytes += len(delta.text.encode("utf-8", "replace"))
+            elif isinstance(delta, UsageReported):
+                self.usage = delta.usage
+            elif isinstance(delta, Failed):
+                self.error = delta.error
+
+    def fail_attempt(self, error: ProviderError) -> None:
+        """The last attempt brought an answer, but one that cannot be used."""
+        self.attempts[-1:] = [structs.replace(attempt, error=error) for attempt in self.attempts[-1:]]
+
+    def status_after(self, error: BaseException, deadline: float) -> int:
+        """The status of a request that `error` ended: a defect of ours, a timeout, or a client that left."""
+        if isinstance(error, Exception):
+            self.error = ProviderError(f"internal error: {type(error).__name__}", "server")
+            return 500
+        if time.monotonic() >= deadline:
+            self.error = ProviderError("request timed out", "timeout")
+            return 504
+        self.is_left = True
+        return 499
+
+    @property
+    def seconds(self) -> float:
+        """How long it took, or takes."""
+        return (self.ended or time.monotonic()) - self.began
+
+    @property
+    def overhead(self) -> float:
+        """What of that was ours."""
+        return max(0.0, self.seconds - self.waited)

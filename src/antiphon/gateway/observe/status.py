@@ -1,0 +1,185 @@
+"""`Status`: how the gateway is doing, as one value; `status_json` writes it for programs, `status_page` for people.
+
+Nothing in it is secret: credentials are there by name and masked, errors were scrubbed by whoever took them in. With several
+workers the requests are those of all of them; the states of credentials and of the shared store are those of the worker that was
+asked, for each keeps its own book.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.gateway.cluster.redis_store import SharedStatus
+from antiphon.gateway.observe.recent import Minute, RequestRecord, Seen, percentile
+from antiphon.providers.credentials.health import CredentialStatus
+
+
+class Reload(Struct, frozen=True, kw_only=True):
+    """The last time the configuration was read again. A refused one left the old one serving; `problems` say why."""
+
+    time: datetime
+    is_applied: bool
+    problems: tuple[str, ...] = ()
+
+
+class ServerStatus(Struct, frozen=True, kw_only=True):
+    """The gateway itself. `workers` is how many have served, this one and those that ended included."""
+
+    version: str
+    started: datetime
+    now: datetime
+    config_file: str = ""
+    workers: int = 1
+    reload: Reload | None = None
+    shared: SharedStatus | None = None
+
+    @property
+    def uptime(self) -> float:
+        """For how many seconds it has been serving."""
+        return max(0.0, (self.now - self.started).total_seconds())
+
+
+class RestingModel(Struct, frozen=True):
+    """A model that a credential is not used for until then."""
+
+    model: str
+    state: str
+    until: datetime | None
+
+
+class CredentialRow(Struct, frozen=True, kw_only=True):
+    """One credential: who it is, how it stands and until when, and what it has done."""
+
+    provider: str
+    name: str
+    masked: str
+    state: str
+    until: datetime | None
+    resting: tuple[RestingModel, ...]
+    calls: int
+    successes: int
+    failures: int
+    last_error: str
+
+
+class ModelRow(Struct, frozen=True):
+    """A route: what clients ask for, and who is asked, in that order."""
+
+    name: str
+    targets: tuple[str, ...]
+
+
+class MinuteRow(Struct, frozen=True, kw_only=True):
+    """One minute of requests in numbers. Times are None where nothing was answered."""
+
+    time: datetime
+    requests: int
+    refused: int
+    failed: int
+    p50_seconds: float | None
+    p95_seconds: float | None
+    first_token_p50_seconds: float | None
+
+    @classmethod
+    def of(cls, minute: Minute) -> MinuteRow:
+        """The numbers of a minute."""
+        return cls(
+            time=datetime.fromtimestamp(minute.start, UTC),
+            requests=minute.requests,
+            refused=minute.refused,
+            failed=minute.failed,
+            p50_seconds=percentile(minute.seconds, 0.5),
+            p95_seconds=percentile(minute.seconds, 0.95),
+            first_token_p50_seconds=percentile(minute.first_token, 0.5),
+        )
+
+
+class Status(Struct, frozen=True, kw_only=True):
+    """Everything `/status` tells."""
+
+    server: ServerStatus
+    credentials: tuple[CredentialRow, ...]
+    models: tuple[ModelRow, ...]
+    seen: Seen
+
+
+class _Told(Struct, frozen=True, kw_only=True):
+    """A status as its JSON has it."""
+
+    server: ServerStatus
+    uptime_seconds: float
+    credentials: tuple[CredentialRow, ...]
+    models: tuple[ModelRow, ...]
+    minutes: list[MinuteRow]
+    requests: list[RequestRecord]
+
+
+def status_of(
+    *,
+    version: str,
+    started: datetime,
+    now: datetime,
+    seen: Seen,
+    credentials: Mapping[str, Sequence[CredentialStatus]],
+    models: Mapping[str, Sequence[str]],
+    config_file: str = "",
+    reload: Reload | None = None,
+    shared: SharedStatus | None = None,
+) -> Status:
+    """The status now. `credentials` are those of each provider, `models` the targets of each route."""
+    return Status(
+        server=ServerStatus(
+            version=version,
+            started=started,
+            now=now,
+            config_file=config_file,
+            workers=seen.workers,
+            reload=reload,
+            shared=shared,
+        ),
+        credentials=tuple(
+            _credential_row(provider, status, now) for provider, statuses in credentials.items() for status in statuses
+        ),
+        models=tuple(ModelRow(name, tuple(targets)) for name, targets in models.items()),
+        seen=seen,
+    )
+
+
+def status_json(status: Status) -> bytes:
+    """The status for programs: everything the page shows, and all the requests that are remembered."""
+    return msgspec.json.encode(
+        _Told(
+            server=status.server,
+            uptime_seconds=status.server.uptime,
+            credentials=status.credentials,
+            models=status.models,
+            minutes=[MinuteRow.of(minute) for minute in status.seen.minutes],
+            requests=status.seen.records,
+        )
+    )
+
+
+def _credential_row(provider: str, status: CredentialStatus, now: datetime) -> CredentialRow:
+    error = status.last_error
+    return CredentialRow(
+        provider=provider,
+        name=status.name,
+        masked=status.masked,
+        state=status.state,
+        until=_until(status.seconds, now),
+        resting=tuple(
+            RestingModel(model, held.state, _until(held.seconds, now)) for model, held in status.models.items()
+        ),
+        calls=status.calls,
+        successes=status.successes,
+        failures=status.failures,
+        last_error=f"{error.kind}: {error.message}" if error is not None else "",
+    )
+
+
+def _until(seconds: float, now: datetime) -> datetime | None:
+    return now + timedelta(seconds=seconds) if seconds > 0 else None

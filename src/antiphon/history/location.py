@@ -1,0 +1,80 @@
+"""Where a store is: its address parsed, the store opened, and its folder created for its owner alone.
+
+An address is the path of an SQLite file or `postgresql://user:password@host:port/database`. Everything that takes a store
+(`Conversation(store=…)`, `--store`, `$ANTIPHON_STORE`, a worker) takes one, so moving to a server is a change of one setting.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from antiphon.errors import StoreReadOnly
+from antiphon.history.private_files import make_private_folder
+from antiphon.history.sqlite import SqliteStore
+from antiphon.history.store import HistoryStore
+
+_SERVERS = ("postgresql://", "postgres://")
+
+
+def is_postgres_url(address: str | os.PathLike[str]) -> bool:
+    """Whether an address is that of a server, and not a file."""
+    return isinstance(address, str) and address.startswith(_SERVERS)
+
+
+def store_location(given: str | None = None) -> str | Path:
+    """The address to use: the given one, that of the environment, or the user's own file."""
+    address = given or os.environ.get("ANTIPHON_STORE", "")
+    if is_postgres_url(address):
+        return address
+    return Path(address) if address else data_folder() / "history.db"
+
+
+def display_location(address: str | os.PathLike[str]) -> str:
+    """An address that may be shown. That of a server may hold a password, so nothing of it is repeated (law L10)."""
+    return "postgresql://…" if is_postgres_url(address) else os.fspath(address)
+
+
+def data_folder_for(address: str | os.PathLike[str]) -> Path:
+    """The folder for data that belongs to a store (plans, documents): beside its file; for a server, the user's own."""
+    return data_folder() if is_postgres_url(address) else Path(address).absolute().parent
+
+
+def data_folder() -> Path:
+    """The user's own folder, for stores without an address."""
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "antiphon"
+
+
+def open_store(address: str | os.PathLike[str], **options: Any) -> HistoryStore:
+    """Open the store at an address: the path of an SQLite file, or `postgresql://user:password@host:port/database`.
+
+    `options` are those of the store's class; `create=False` and `read_only=True` mean the same for each.
+    """
+    if isinstance(address, str) and is_postgres_url(address):
+        from antiphon.history.postgres import PostgresStore
+
+        return PostgresStore(address, **options)
+    return SqliteStore(address, **options)
+
+
+def open_location(address: str | os.PathLike[str], *, create: bool = True) -> HistoryStore:
+    """Open the store at an address as the commands and the chat do.
+
+    With `create`, the folder of a file is created, for its owner alone. A file without write permission is opened read-only.
+    """
+    if is_postgres_url(address):
+        return open_store(address, create=create)
+    path = Path(address)
+    if create:
+        ensure_private_folder(path.absolute().parent)
+    read_only = path.exists() and not (os.access(path, os.W_OK) and os.access(path.absolute().parent, os.W_OK))
+    return open_store(path, create=create, read_only=read_only)
+
+
+def ensure_private_folder(folder: Path) -> None:
+    """Create a folder for its owner alone unless it exists. Raises `StoreReadOnly`."""
+    try:
+        make_private_folder(folder)
+    except OSError as error:
+        raise StoreReadOnly(f"cannot create the folder {folder}: {error.strerror or error}") from error

@@ -1,0 +1,109 @@
+"""`Provider`: one upstream over HTTP: its URLs, headers, keys, timeouts and retry policy.
+
+The library's client and the gateway build their requests here. The header that carries the key is made for each request and is
+stored nowhere else. Errors pass through `scrub` before anyone sees them, because some providers repeat a rejected key (law L10).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from random import random as random_fraction
+from typing import Any
+
+from msgspec import structs
+
+from antiphon.errors import ProviderSetupError
+from antiphon.providers.credentials.pool import CredentialPool
+from antiphon.providers.credentials.secret import read_headers, scrub
+from antiphon.providers.presets import Preset
+from antiphon.providers.retry import RetryPlan, RetryPolicy
+from antiphon.providers.transport.request import HttpRequest, Timeouts, Transport
+from antiphon.wire import formats
+from antiphon.wire.output import ProviderError
+
+_URL_CACHE_SIZE = 256  # clients of the gateway choose model names where a route is a glob
+_GEMINI_STREAM, _GEMINI_WHOLE = ":streamGenerateContent?alt=sse", ":generateContent"
+
+
+class Provider:
+    """One upstream. `pool` holds its keys; None if it needs none. Values of `headers` may be `env:NAME` or `file:PATH`."""
+
+    def __init__(
+        self,
+        name: str,
+        preset: Preset,
+        base_url: str,
+        *,
+        pool: CredentialPool | None,
+        transport: Transport,
+        headers: Mapping[str, str],
+        timeouts: Timeouts,
+        retry: RetryPolicy,
+        api_version: str = "",
+        hold: float = 10.0,
+        environ: Mapping[str, str] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        fraction: Callable[[], float] = random_fraction,
+    ) -> None:
+        self.name = name
+        self.preset = preset
+        self.format = preset.format
+        self.wire = formats[preset.format]
+        self.base_url = base_url
+        self.pool = pool
+        self.transport = transport
+        self.api_version = api_version
+        self.hold = hold
+        """Seconds that the gateway holds back a stream without a visible event."""
+        self.clock = clock
+        values, self._header_secrets = read_headers(headers, environ)
+        own = {header.lower(): value for header, value in preset.headers}
+        self._headers = {"content-type": "application/json", **own, **values}
+        for header, value in self._headers.items():
+            if not (header + value).isprintable() or not header.isascii():
+                raise ProviderSetupError(
+                    f"{name}: header {header!r} contains characters that HTTP does not allow; remove it"
+                )
+        self._timeouts = timeouts
+        self._retry = retry
+        self._fraction = fraction
+        self.url_for = lru_cache(maxsize=_URL_CACHE_SIZE)(self._url_for)
+
+    @property
+    def wire_options(self) -> dict[str, Any]:
+        """What the format's writer needs to know about the host."""
+        if self.format == "openai-chat":
+            return {"dialect": self.preset.dialect or "compatible"}
+        version = self._headers.get("anthropic-version")
+        return {"version": version} if self.format == "anthropic" and version else {}
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Every value that must not be shown: the keys, and secret headers."""
+        return (*(self.pool.secrets if self.pool is not None else ()), *self._header_secrets)
+
+    def scrub(self, error: ProviderError) -> ProviderError:
+        """The error without any of the secrets."""
+        return scrub(error, self.secrets)
+
+    def retry_plan(self, model: str) -> RetryPlan:
+        """The attempts of a new call."""
+        total = self._timeouts.total
+        return RetryPlan(self._retry, self.pool, model, total=total, clock=self.clock, fraction=self._fraction)
+
+    def request(
+        self, plan: RetryPlan, url: str, body: Sequence[bytes], headers: Mapping[str, str] | None = None
+    ) -> HttpRequest:
+        """The HTTP request of the plan's next attempt, with its key and what is left of the total timeout."""
+        combined = {**self._headers, **headers} if headers else self._headers
+        if plan.lease is not None:
+            combined = {**combined, **self.preset.credential_header(plan.lease.secret)}
+        left = plan.time_left()
+        timeouts = self._timeouts if left is None else structs.replace(self._timeouts, total=left)
+        return HttpRequest(url=url, headers=combined, body=body, timeouts=timeouts)
+
+    def _url_for(self, model: str, stream: bool = True) -> str:
+        url = self.preset.url_for(self.base_url, model, self.api_version)
+        return url if stream or self.format != "gemini" else url.replace(_GEMINI_STREAM, _GEMINI_WHOLE)

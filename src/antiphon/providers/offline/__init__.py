@@ -1,5 +1,0 @@
-"""The embedded default: a deterministic model that needs no key and no network, and says that it is not a language model."""
-
-from antiphon.providers.offline.model import OfflineModel
-
-__all__ = ["OfflineModel"]

@@ -1,0 +1,162 @@
+"""`ParsedCall`: the JSON or tags of a call as name and arguments; and the table of dialects."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Raw, Struct
+
+
+class NotACall(Exception):
+    """The text is not a call."""
+
+
+class Dialect(Struct, frozen=True):
+    """One way to mark a call.
+
+    `body`: `objects` is JSON, one object a call; `function` names the tool in a tag and holds an object or a tag for each
+    parameter; `objects or functions` is either; `objects or name` may name the tool before its arguments; `steps` is a list
+    of marked calls. A `is_token` opener is a control token of the model's template, which prose does not use.
+    """
+
+    name: str
+    opener: str
+    body: Literal["objects", "function", "objects or functions", "objects or name", "steps"]
+    closer: str = ""
+    is_token: bool = False
+
+
+DIALECTS = (
+    Dialect("tag", "<tool_call>", "objects or functions", "</tool_call>"),
+    Dialect("function tag", "<function_call>", "objects or functions", "</function_call>"),
+    Dialect("function", "<function=", "function"),
+    Dialect("llama", "<|python_tag|>", "objects", is_token=True),
+    Dialect("granite", "<|tool_call|>", "objects", is_token=True),
+    Dialect("mistral", "[TOOL_CALLS]", "objects or name", is_token=True),
+    Dialect("deepseek", "<｜tool▁calls▁begin｜>", "steps", "<｜tool▁calls▁end｜>", is_token=True),
+)
+
+FENCE_LANGUAGES = frozenset({"json", "tool_call", "tool_calls"})
+"""The languages of a fenced block that may be a call."""
+
+STEP_BEGIN, STEP_NAME_END, STEP_END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
+"""How the calls of a `steps` body are told apart."""
+
+
+KnownTools: TypeAlias = Mapping[str, Mapping[str, Any]]
+"""The tools on offer: each name, and the schemas of its parameters as far as they are known."""
+
+NAME_KEYS = ("tool", "name")
+ARGUMENT_KEYS = ("arguments", "parameters", "args")
+ENVELOPE_KEYS = frozenset({"id", "type", "index"})
+"""What may stand beside name and arguments, and is part of neither."""
+
+_NAMED = re.compile(r'\s*\{\s*"(?:tool|name)"\s*:\s*"([^"\\]*)"\s*,?')
+_ARGUMENTS = re.compile(r'\s*"(?:arguments|parameters|args)"\s*:\s*')
+
+
+class ParsedCall(Struct, frozen=True):
+    """A call found in text: the tool and the exact text of the arguments."""
+
+    tool_name: str
+    arguments: str
+
+
+def read_calls(text: str, offer: KnownTools, *, is_marked: bool) -> list[ParsedCall]:
+    """The calls in a JSON object, or in an array of them. With no mark around it, an object must be unmistakable."""
+    shape: Any = list[dict[str, Raw]] if text.startswith("[") else dict[str, Raw]
+    try:
+        found = msgspec.json.decode(text, type=shape)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise NotACall from error
+    calls = [_read_call(fields, offer, is_marked) for fields in (found if isinstance(found, list) else [found])]
+    if not calls:
+        raise NotACall
+    return calls
+
+
+def _read_call(fields: dict[str, Raw], offer: KnownTools, is_marked: bool) -> ParsedCall:
+    wrapped = fields.get("function")
+    if wrapped is not None and not fields.keys() - ENVELOPE_KEYS - {"function"} and bytes(wrapped)[:1] == b"{":
+        return _read_call(msgspec.json.decode(wrapped, type=dict[str, Raw]), offer, is_marked)
+    name_key = next((key for key in NAME_KEYS if bytes(fields.get(key, b""))[:1] == b'"'), None)
+    if name_key is None:
+        raise NotACall
+    name = msgspec.json.decode(fields.pop(name_key), type=str)
+    if name not in offer:
+        raise NotACall
+    for key in ARGUMENT_KEYS:
+        if key in fields and not fields.keys() - ENVELOPE_KEYS - {key}:
+            arguments = _object_text(fields[key], is_marked)
+            if arguments is not None:
+                return ParsedCall(name, arguments)
+    if not is_marked and name_key != "tool":
+        raise NotACall
+    beside = (
+        f"{msgspec.json.encode(key).decode()}:{bytes(value).decode()}"
+        for key, value in fields.items()
+        if key != "type" or bytes(value) != b'"function"'
+    )
+    return ParsedCall(name, f"{{{','.join(beside)}}}")
+
+
+def _object_text(value: Raw, is_marked: bool) -> str | None:
+    """The arguments, if `value` can only be meant as all of them: an object, none, or an object written as a string."""
+    text = bytes(value).decode()
+    if text == "null":
+        return "{}"
+    if text.startswith('"'):
+        inner: str = msgspec.json.decode(text)
+        # In a marked call the string is meant as arguments whatever is in it; the model hears of it when they are parsed.
+        return inner if is_marked or inner.lstrip().startswith("{") else None
+    return text if text.startswith("{") else None
+
+
+def is_named(text: str, offer: KnownTools) -> bool:
+    """Whether `text` begins as a call of a tool on offer, whatever becomes of it."""
+    found = _NAMED.match(text)
+    return found is not None and found[1] in offer
+
+
+def read_broken(text: str) -> ParsedCall:
+    """The call in a text that `is_named` and is no JSON. Its arguments do not parse either, so the model will hear of it."""
+    named = _NAMED.match(text)
+    assert named is not None, "only what is named is read"
+    rest = text[named.end() :]
+    begin = _ARGUMENTS.match(rest)
+    arguments = (rest[begin.end() :] if begin else rest).strip()
+    if _is_object(arguments):  # only the bracket around it is missing
+        return ParsedCall(named[1], arguments)
+    return ParsedCall(named[1], arguments or text.strip())
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(msgspec.json.decode(text), dict)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return False
+
+
+def tagged_arguments(values: Mapping[str, str], schemas: Mapping[str, Any]) -> str:
+    """Arguments that were written one a tag, as JSON. A value is a string if its schema says so; else it is the JSON it looks
+    like, and a string if it looks like none."""
+    return "{" + ",".join(f"{_quoted(key)}:{_tagged(text, schemas.get(key))}" for key, text in values.items()) + "}"
+
+
+def _tagged(text: str, schema: Any) -> str:
+    # The template puts each value on lines of its own.
+    text = text.removeprefix("\n").removesuffix("\n")
+    if isinstance(schema, Mapping) and schema.get("type") == "string":
+        return _quoted(text)
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return _quoted(text)
+    return _quoted(text) if isinstance(value, str) else text.strip()
+
+
+def _quoted(text: str) -> str:
+    return msgspec.json.encode(text).decode()

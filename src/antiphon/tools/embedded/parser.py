@@ -1,0 +1,481 @@
+"""Incremental parser for calls written into text: the input buffer, the grammar of each dialect.
+
+A parser is a generator that yields when it needs more text, so the grammar reads as if the whole text were there. Two rules make
+the result independent of how the text was cut, and the work linear:
+
+- A decision waits for as many characters as it needs and never depends on where a chunk ended.
+- Consumed text is not read again. A parser that raises `NotACall` leaves the word it could not use at the front; what it had
+  consumed becomes plain text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Sequence
+from functools import lru_cache
+from typing import TypeAlias, TypeVar
+
+from antiphon.tools.embedded.markdown_context import MarkdownContext
+from antiphon.tools.embedded.parsed_call import (
+    DIALECTS,
+    ENVELOPE_KEYS,
+    FENCE_LANGUAGES,
+    NAME_KEYS,
+    STEP_BEGIN,
+    STEP_END,
+    STEP_NAME_END,
+    Dialect,
+    KnownTools,
+    NotACall,
+    ParsedCall,
+    is_named,
+    read_broken,
+    read_calls,
+    tagged_arguments,
+)
+
+T = TypeVar("T")
+
+Parser: TypeAlias = Generator[None, None, T]
+"""Something being read: it yields when it needs more text, and returns what it read."""
+
+BLANK = " \t\r\n"
+SAME_LINE_BLANK = " \t"
+
+_SCALAR = re.compile(r"[-+.\w]*")
+_PLAIN_STRING = re.compile(r'[^"\\\x00-\x1f]*')
+
+
+class InputBuffer:
+    """Text with a front that moves. `taken` is what a reader has used of it since the last `commit`."""
+
+    __slots__ = ("_taken", "is_ended", "position", "text")
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.position = 0
+        self.is_ended = False
+        self._taken: list[str] = []
+
+    def add(self, piece: str) -> None:
+        self.text = self.text[self.position :] + piece
+        self.position = 0
+
+    @property
+    def front(self) -> str:
+        """The next character, or nothing where the text that is there ends."""
+        return self.text[self.position : self.position + 1]
+
+    def take(self, length: int) -> None:
+        if length:
+            self._taken.append(self.text[self.position : self.position + length])
+            self.position += length
+
+    @property
+    def mark(self) -> int:
+        """A place to which `since` can look back."""
+        return len(self._taken)
+
+    def since(self, mark: int) -> str:
+        return "".join(self._taken[mark:])
+
+    def commit(self) -> str:
+        """All that was taken; from here on it counts as used."""
+        text = self.since(0)
+        self._taken.clear()
+        return text
+
+    def rest(self) -> str:
+        """What is there and not taken; it is used up by asking."""
+        text = self.text[self.position :]
+        self.text, self.position = "", 0
+        return text
+
+
+def more(source: InputBuffer) -> Parser[None]:
+    """Wait for more text; that there is none is `NotACall`."""
+    if source.is_ended:
+        raise NotACall
+    yield
+
+
+def peek(source: InputBuffer) -> Parser[str]:
+    """The next character, or nothing at the end."""
+    while not source.front and not source.is_ended:
+        yield
+    return source.front
+
+
+def ahead(source: InputBuffer, words: Sequence[str]) -> Parser[str]:
+    """The one of `words` that stands next, not taken, or nothing. It waits only while one of them may still come of it."""
+    longest = max(map(len, words))
+    while True:
+        here = source.text[source.position : source.position + longest]
+        for word in words:
+            if here.startswith(word):
+                return word
+        if source.is_ended or not any(word.startswith(here) for word in words):
+            return ""
+        yield
+
+
+def one_of(source: InputBuffer, *words: str) -> Parser[str]:
+    """Take the one of `words` that must stand next."""
+    word = yield from ahead(source, words)
+    if not word:
+        raise NotACall
+    source.take(len(word))
+    return word
+
+
+def blanks(source: InputBuffer, kinds: str = BLANK) -> Parser[None]:
+    """Take white space, as far as it goes."""
+    while True:
+        stop, text = source.position, source.text
+        while stop < len(text) and text[stop] in kinds:
+            stop += 1
+        source.take(stop - source.position)
+        if stop < len(text) or source.is_ended:
+            return
+        yield
+
+
+@lru_cache(maxsize=64)
+def _any_of(words: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(map(re.escape, words)))
+
+
+def until(source: InputBuffer, *words: str, longest: int | None = None) -> Parser[str]:
+    """Take what stands before the first of `words`, which is left. More than `longest` characters of it are `NotACall`."""
+    search = _any_of(words).search
+    margin = max(map(len, words)) - 1  # a word may have begun there
+    mark, length = source.mark, 0
+    while True:
+        found = search(source.text, source.position)
+        stop = found.start() if found else max(source.position, len(source.text) - margin)
+        length += stop - source.position
+        source.take(stop - source.position)
+        if longest is not None and length > longest:
+            raise NotACall
+        if found:
+            return source.since(mark)
+        yield from more(source)
+
+
+def string(source: InputBuffer, longest: int | None = None) -> Parser[str]:
+    """Take a JSON string, and return it as it is written, with its quotes."""
+    mark, length = source.mark, 0
+    yield from one_of(source, '"')
+    while True:
+        found = _PLAIN_STRING.match(source.text, source.position)
+        stop = found.end() if found else source.position
+        length += stop - source.position
+        source.take(stop - source.position)
+        if longest is not None and length > longest:
+            raise NotACall
+        if not source.front:
+            yield from more(source)
+        elif source.front == '"':
+            source.take(1)
+            return source.since(mark)
+        elif source.front != "\\":
+            raise NotACall  # a control character, which JSON does not allow in a string
+        else:
+            while len(source.text) - source.position < 2:
+                yield from more(source)
+            source.take(2)
+
+
+def _scalar(source: InputBuffer) -> Parser[None]:
+    while True:
+        found = _SCALAR.match(source.text, source.position)
+        source.take(found.end() - source.position if found else 0)
+        if source.front or source.is_ended:
+            return
+        yield
+
+
+# What a JSON text may go on with.
+_KEY, _FIRST_KEY, _COLON, _VALUE, _FIRST_ITEM, NEXT = range(6)
+
+
+def json_rest(source: InputBuffer, closing: list[str], state: int) -> Parser[None]:
+    """Take what is left of a JSON text of which the brackets in `closing` are open. Whether numbers and words in it are well
+    written is not looked at: whoever decodes it will tell."""
+    while closing:
+        yield from blanks(source)
+        front = source.front
+        if state == NEXT and front == ",":
+            source.take(1)
+            state = _KEY if closing[-1] == "}" else _VALUE
+        elif front == closing[-1] and state in (NEXT, _FIRST_KEY, _FIRST_ITEM):
+            source.take(1)
+            closing.pop()
+            state = NEXT
+        elif front == '"' and state in (_KEY, _FIRST_KEY):
+            yield from string(source)
+            state = _COLON
+        elif state == _COLON and front == ":":
+            source.take(1)
+            state = _VALUE
+        elif state in (_VALUE, _FIRST_ITEM):
+            state = yield from _value(source, closing)
+        else:
+            raise NotACall
+
+
+def _value(source: InputBuffer, closing: list[str]) -> Parser[int]:
+    """Take a value, or the bracket it opens with; return the state after that."""
+    front = source.front
+    if front == "{":
+        source.take(1)
+        closing.append("}")
+        return _FIRST_KEY
+    if front == "[":
+        source.take(1)
+        closing.append("]")
+        return _FIRST_ITEM
+    if front == '"':
+        yield from string(source)
+    elif front and _SCALAR.fullmatch(front):
+        yield from _scalar(source)
+    else:
+        raise NotACall
+    return NEXT
+
+
+def json_text(source: InputBuffer, brackets: str = "{") -> Parser[str]:
+    """Take a whole JSON object (or array, if `brackets` allow it), and return it as it is written."""
+    front = yield from peek(source)
+    if not front or front not in brackets:
+        raise NotACall
+    mark = source.mark
+    closing: list[str] = []
+    state = yield from _value(source, closing)
+    yield from json_rest(source, closing, state)
+    return source.since(mark)
+
+
+_DIALECT_OF = {dialect.opener: dialect for dialect in DIALECTS}
+_OPENERS = tuple(_DIALECT_OF)
+_FUNCTION = "<function="
+_LONGEST_NAME = 200
+
+
+def parse_call(source: InputBuffer, offer: KnownTools, place: MarkdownContext) -> Parser[list[ParsedCall]]:
+    """The calls that stand at the front of `source`; `NotACall` if it is text."""
+    front = source.front
+    if front == "{":
+        return (yield from _own_line(source, offer))
+    if front in "`~":
+        return (yield from _fenced(source, offer))
+    return (yield from _marked(source, offer, place))
+
+
+def _marked(source: InputBuffer, offer: KnownTools, place: MarkdownContext) -> Parser[list[ParsedCall]]:
+    opener = yield from ahead(source, _OPENERS)
+    if not opener:
+        raise NotACall
+    dialect = _DIALECT_OF[opener]
+    if not place.allows_call(is_token=dialect.is_token):
+        raise NotACall
+    source.take(len(opener))
+    if dialect.body == "function":
+        calls = [(yield from _function(source, offer))]
+        yield from blanks(source)
+        if (yield from ahead(source, ("</tool_call>",))):  # models that forget to open it close it all the same
+            yield from one_of(source, "</tool_call>")
+    elif dialect.body == "steps":
+        calls = yield from _steps(source, offer, dialect.closer)
+    elif dialect.body == "objects or name" and (yield from _is_name_next(source)):
+        calls = [(yield from _name_and_arguments(source, offer))]
+    else:
+        calls = yield from _tag(source, offer, dialect)
+    yield from _end_of_call(source, is_token=dialect.is_token)
+    return calls
+
+
+def _end_of_call(source: InputBuffer, *, is_token: bool) -> Parser[None]:
+    yield from blanks(source, SAME_LINE_BLANK)
+    front = yield from peek(source)
+    if front in ("", "\n", "\r") or (yield from ahead(source, _OPENERS)):
+        return
+    if is_token or not front.isupper():
+        raise NotACall
+
+
+def _tag(source: InputBuffer, offer: KnownTools, dialect: Dialect) -> Parser[list[ParsedCall]]:
+    """What stands between opener and closer."""
+    yield from blanks(source)
+    if dialect.body == "objects or functions" and (yield from ahead(source, (_FUNCTION,))):
+        calls = []
+        while (yield from ahead(source, (_FUNCTION,))):
+            yield from one_of(source, _FUNCTION)
+            calls.append((yield from _function(source, offer)))
+            yield from blanks(source)
+    else:
+        mark = source.mark
+        try:
+            calls = yield from _objects(source, offer)
+        except NotACall:
+            if not dialect.closer or not is_named(source.since(mark), offer):
+                raise
+            yield from until(source, dialect.closer, *_OPENERS)
+            calls = [read_broken(source.since(mark))]
+    if dialect.closer:
+        yield from _closer(source, dialect.closer)
+    return calls
+
+
+def _closer(source: InputBuffer, closer: str) -> Parser[None]:
+    yield from blanks(source)
+    if (yield from ahead(source, (closer,))):
+        source.take(len(closer))
+    elif (yield from peek(source)) and not (yield from ahead(source, _OPENERS)):
+        raise NotACall
+
+
+def _objects(source: InputBuffer, offer: KnownTools) -> Parser[list[ParsedCall]]:
+    """JSON objects, one a call, one behind the other or in an array."""
+    calls: list[ParsedCall] = []
+    while True:
+        calls += read_calls((yield from json_text(source, "{[")), offer, is_marked=True)
+        yield from blanks(source, SAME_LINE_BLANK)
+        if (yield from ahead(source, (";",))):
+            source.take(1)
+            yield from blanks(source)
+        elif (yield from ahead(source, ("\n{",))):
+            source.take(1)
+        else:
+            return calls
+
+
+def _known(name: str, offer: KnownTools) -> str:
+    name = name.strip().strip("\"'")
+    if name not in offer:
+        raise NotACall
+    return name
+
+
+def _function(source: InputBuffer, offer: KnownTools) -> Parser[ParsedCall]:
+    """`NAME>`, an object or a tag for each parameter, `</function>`."""
+    name = _known((yield from until(source, ">", longest=_LONGEST_NAME)), offer)
+    yield from one_of(source, ">")
+    yield from blanks(source)
+    if (yield from peek(source)) == "{":
+        arguments = yield from json_text(source)
+        yield from _closer(source, "</function>")
+        return ParsedCall(name, arguments)
+    values: dict[str, str] = {}
+    while (yield from one_of(source, "<parameter=", "</function>")) == "<parameter=":
+        key = yield from until(source, ">", longest=_LONGEST_NAME)
+        yield from one_of(source, ">")
+        values[key.strip()] = yield from until(source, "</parameter>")
+        yield from one_of(source, "</parameter>")
+        yield from blanks(source)
+    return ParsedCall(name, tagged_arguments(values, offer[name]))
+
+
+def _is_name_next(source: InputBuffer) -> Parser[bool]:
+    yield from blanks(source, SAME_LINE_BLANK)
+    return (yield from peek(source)) not in ("", "{", "[")
+
+
+def _name_and_arguments(source: InputBuffer, offer: KnownTools) -> Parser[ParsedCall]:
+    """`NAME`, then its arguments behind a mark or at once; an id may be between them."""
+    name = _known((yield from until(source, "[ARGS]", "[CALL_ID]", "{", longest=_LONGEST_NAME)), offer)
+    if (yield from ahead(source, ("[CALL_ID]",))):
+        yield from until(source, "[ARGS]", longest=_LONGEST_NAME)
+    if (yield from ahead(source, ("[ARGS]",))):
+        yield from one_of(source, "[ARGS]")
+    yield from blanks(source)
+    return ParsedCall(name, (yield from json_text(source)))
+
+
+def _steps(source: InputBuffer, offer: KnownTools, closer: str) -> Parser[list[ParsedCall]]:
+    """Calls with a mark each: `NAME`, a mark, its arguments; or the word `function`, a mark, `NAME`, a fenced block of them."""
+    calls: list[ParsedCall] = []
+    yield from blanks(source)
+    while not calls or (yield from ahead(source, (STEP_BEGIN,))):
+        yield from one_of(source, STEP_BEGIN)
+        name = yield from until(source, STEP_NAME_END, longest=_LONGEST_NAME)
+        yield from one_of(source, STEP_NAME_END)
+        is_fenced = name.strip() == "function"
+        if is_fenced:
+            name = yield from until(source, "\n", longest=_LONGEST_NAME)
+            yield from blanks(source)
+            yield from one_of(source, "```json")
+        yield from blanks(source)
+        calls.append(ParsedCall(_known(name, offer), (yield from json_text(source))))
+        yield from blanks(source)
+        if is_fenced:
+            yield from one_of(source, "```")
+            yield from blanks(source)
+        yield from _step_end(source, closer)
+        yield from blanks(source)
+    yield from _closer(source, closer)
+    return calls
+
+
+def _step_end(source: InputBuffer, closer: str) -> Parser[None]:
+    if (yield from peek(source)) and not (yield from ahead(source, (closer,))):
+        yield from one_of(source, STEP_END)
+
+
+def _looks_like_call(source: InputBuffer, offer: KnownTools) -> Parser[list[ParsedCall]]:
+    """An object that tells with its first keys that it is a call."""
+    mark = source.mark
+    yield from one_of(source, "{")
+    while True:
+        yield from blanks(source)
+        key = (yield from string(source, _LONGEST_NAME))[1:-1]
+        if key not in NAME_KEYS and key not in ENVELOPE_KEYS:
+            raise NotACall
+        yield from blanks(source)
+        yield from one_of(source, ":")
+        yield from blanks(source)
+        value = (yield from string(source, _LONGEST_NAME))[1:-1]
+        if key in NAME_KEYS:
+            break
+        yield from blanks(source)
+        yield from one_of(source, ",")
+    _known(value, offer)
+    yield from json_rest(source, ["}"], NEXT)
+    return read_calls(source.since(mark), offer, is_marked=False)
+
+
+def _own_line(source: InputBuffer, offer: KnownTools) -> Parser[list[ParsedCall]]:
+    """A line, or several, that is nothing but a call; or calls with semicolons between them."""
+    calls = yield from _looks_like_call(source, offer)
+    while True:
+        yield from blanks(source, SAME_LINE_BLANK)
+        front = yield from peek(source)
+        if front in ("", "\n", "\r"):
+            return calls
+        yield from one_of(source, ";")
+        yield from blanks(source, SAME_LINE_BLANK)
+        calls += yield from _looks_like_call(source, offer)
+
+
+def _fenced(source: InputBuffer, offer: KnownTools) -> Parser[list[ParsedCall]]:
+    """A fenced block that is nothing but calls."""
+    mark = source.front
+    fence = mark * 3
+    yield from one_of(source, fence)
+    while (yield from peek(source)) == mark:
+        source.take(1)
+        fence += mark
+    language = yield from until(source, "\n", longest=_LONGEST_NAME)
+    if language.strip().lower() not in FENCE_LANGUAGES:
+        raise NotACall
+    calls: list[ParsedCall] = []
+    yield from blanks(source)
+    while not calls or (yield from peek(source)) == "{":
+        calls += yield from _looks_like_call(source, offer)
+        yield from blanks(source)
+    if (yield from peek(source)):
+        yield from one_of(source, fence)
+        yield from blanks(source, SAME_LINE_BLANK)
+        if (yield from peek(source)) not in ("", "\n", "\r"):
+            raise NotACall
+    return calls

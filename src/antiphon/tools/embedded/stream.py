@@ -1,0 +1,329 @@
+"""`EmbeddedCalls`: finds calls that a model wrote into its text: deltas in, deltas with calls out."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+from msgspec import structs
+
+from antiphon.parts import NativeExtras, Text, ToolCallRequest
+from antiphon.tools.embedded.markdown_context import MarkdownContext
+from antiphon.tools.embedded.parsed_call import KnownTools, NotACall, ParsedCall
+from antiphon.tools.embedded.parser import InputBuffer, Parser, parse_call
+from antiphon.wire.delta import (
+    Finished,
+    ModelOutputDelta,
+    PartDelta,
+    PartEnded,
+    PartExtended,
+    PartStarted,
+    Started,
+    UsageReported,
+    merged,
+)
+from antiphon.wire.request import ToolDefinition
+
+Chunk: TypeAlias = str | ParsedCall
+
+_MAY_BEGIN = re.compile(r"[<\[{`~]")
+
+
+class Scanner:
+    """One text. `feed` its pieces and `close` it; each gives what has become certain by then."""
+
+    def __init__(self, offer: KnownTools) -> None:
+        self._offer = offer
+        self._source = InputBuffer()
+        self._place = MarkdownContext()
+        self._candidate: Parser[list[ParsedCall]] | None = None
+        self._white: list[str] = []
+        self._is_after_call = False
+        self._pieces: list[Chunk] = []
+
+    def feed(self, text: str) -> list[Chunk]:
+        self._source.add(text)
+        self._scan()
+        return self._said()
+
+    def close(self) -> list[Chunk]:
+        """The text is over: a call that only lacks its closer counts."""
+        self._source.is_ended = True
+        self._scan()
+        self._release_white()
+        return self._said()
+
+    def abandon(self) -> list[Chunk]:
+        """The text was cut: what was held back is text, whatever it might have become."""
+        self._candidate = None
+        self._emit(self._source.commit() + self._source.rest())
+        self._release_white()
+        return self._said()
+
+    def _scan(self) -> None:
+        source = self._source
+        while True:
+            if self._candidate is None:
+                if not self._pass_prose():
+                    return
+                self._candidate = parse_call(source, self._offer, self._place)
+            try:
+                next(self._candidate)
+            except StopIteration as found:
+                source.commit()
+                self._place.note_call()
+                self._white.clear()
+                self._is_after_call = True
+                self._pieces += found.value
+            except NotACall:
+                if not source.mark:
+                    source.take(
+                        1
+                    )  # nothing of it could be used: its first character is text, the next may begin another
+                self._pass(source.commit())
+            else:
+                return  # it needs to see more
+            self._candidate = None
+
+    def _pass_prose(self) -> bool:
+        """Let text go by up to where a call may begin; whether there is such a place."""
+        source = self._source
+        while found := _MAY_BEGIN.search(source.text, source.position):
+            self._pass(source.text[source.position : found.start()])
+            source.position = found.start()
+            if self._is_place_for(found[0]):
+                return True
+            self._pass(found[0])
+            source.position += 1
+        self._pass(source.rest())
+        return False
+
+    def _is_place_for(self, front: str) -> bool:
+        if front == "{":
+            return self._place.is_own_line
+        if front in "`~":
+            return self._place.is_line_start
+        return self._place.allows_call(is_token=True)
+
+    def _pass(self, text: str) -> None:
+        self._place.note(text)
+        self._emit(text)
+
+    def _emit(self, text: str) -> None:
+        if self._is_after_call:
+            text = text.lstrip()
+            self._is_after_call = not text
+        said = text.rstrip()
+        if said:
+            self._release_white()
+            self._pieces.append(said)
+        if len(said) < len(text):
+            self._white.append(text[len(said) :])
+
+    def _release_white(self) -> None:
+        if self._white:
+            self._pieces.append("".join(self._white))
+            self._white.clear()
+
+    def _said(self) -> list[Chunk]:
+        """The pieces, text next to text as one."""
+        pieces: list[Chunk] = []
+        words: list[str] = []
+        for piece in self._pieces:
+            if isinstance(piece, str):
+                words.append(piece)
+                continue
+            if words:
+                pieces.append("".join(words))
+                words.clear()
+            pieces.append(piece)
+        if words:
+            pieces.append("".join(words))
+        self._pieces = []
+        return pieces
+
+
+_ENDED_BY_ITSELF = frozenset({"", "end", "stop_sequence", "other"})
+
+
+def find_calls(
+    text: str, tools: Iterable[str | ToolDefinition], *, id_seed: str = ""
+) -> tuple[Text | ToolCallRequest, ...]:
+    """The parts of a whole text: its words, and the calls of `tools` that are written in it."""
+    scanner = Scanner(_offer_of(tools))
+    name = _CallIds(id_seed)
+    pieces = [*scanner.feed(text), *scanner.close()]
+    texts: list[Text | ToolCallRequest] = []
+    for piece in pieces:
+        if isinstance(piece, ParsedCall):
+            texts.append(name.request(piece))
+        elif texts and isinstance(texts[-1], Text):
+            texts[-1] = Text(texts[-1].text + piece)
+        else:
+            texts.append(Text(piece))
+    return tuple(texts)
+
+
+class _CallIds:
+    """Gives calls their ids, one after the other."""
+
+    def __init__(self, seed: str) -> None:
+        self.seed = seed
+        self.answer_id = ""
+        self._count = 0
+
+    def request(self, call: ParsedCall) -> ToolCallRequest:
+        said = "\0".join((self.seed, self.answer_id, str(self._count), call.tool_name, call.arguments))
+        self._count += 1
+        digest = hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()
+        return ToolCallRequest(call.tool_name, f"call_{digest[:20]}", call.arguments)
+
+
+class _TextPart:
+    """A text part of the stream we read, and what it has become so far."""
+
+    __slots__ = ("candidate", "has_given", "native", "open_index", "scanner")
+
+    def __init__(self, offer: KnownTools, parse_call: int, native: NativeExtras | None) -> None:
+        self.scanner = Scanner(offer)
+        self.candidate = parse_call
+        self.native = native
+        self.open_index: int | None = None
+        self.has_given = False
+
+
+class EmbeddedCalls:
+    """Reads one stream. `feed` it each delta in order and pass on what it gives; `close` it if the stream just stops."""
+
+    def __init__(self, tools: Iterable[str | ToolDefinition], *, id_seed: str = "") -> None:
+        self._offer = _offer_of(tools)
+        self._naming = _CallIds(id_seed)
+        self._texts: dict[int, _TextPart] = {}
+        self._indexes: dict[int, int] = {}
+        self._next_index = 0
+        self._with_calls: set[int] = set()
+        self._out: list[ModelOutputDelta] = []
+
+    def feed(self, delta: ModelOutputDelta) -> list[ModelOutputDelta]:
+        """What the stream says once `delta` is known."""
+        if isinstance(delta, PartDelta):
+            self._more(delta)
+        elif isinstance(delta, PartStarted):
+            self._start(delta)
+        elif isinstance(delta, PartEnded):
+            self._end(delta)
+        elif isinstance(delta, PartExtended):
+            self._extend(delta)
+        elif isinstance(delta, Finished):
+            self._finish(delta)
+        elif isinstance(delta, Started | UsageReported):
+            if isinstance(delta, Started):
+                self._naming.answer_id = delta.id
+            self._out.append(delta)
+        else:
+            self._flush_as_text()
+            self._out.append(delta)
+        return self._drain()
+
+    def close(self) -> list[ModelOutputDelta]:
+        """What was still held back when the stream stopped, as text. After a terminal event that is nothing."""
+        self._flush_as_text()
+        return self._drain()
+
+    def _drain(self) -> list[ModelOutputDelta]:
+        out, self._out = self._out, []
+        return out
+
+    def _start(self, delta: PartStarted) -> None:
+        if isinstance(delta.part, Text):
+            part = self._texts[delta.index] = _TextPart(self._offer, delta.candidate, delta.part.native)
+            self._emit(part, part.scanner.feed(delta.part.text))
+            return
+        index = self._indexes[delta.index] = self._new_index()
+        self._out.append(structs.replace(delta, index=index))
+
+    def _new_index(self) -> int:
+        self._next_index += 1
+        return self._next_index - 1
+
+    def _more(self, delta: PartDelta) -> None:
+        part = self._texts.get(delta.index)
+        if part is None:
+            self._out.append(PartDelta(self._indexes[delta.index], delta.text))
+        else:
+            self._emit(part, part.scanner.feed(delta.text))
+
+    def _extend(self, delta: PartExtended) -> None:
+        part = self._texts.get(delta.index)
+        if part is None:
+            self._out.append(PartExtended(self._indexes[delta.index], delta.native))
+        elif part.open_index is not None:
+            self._out.append(PartExtended(part.open_index, delta.native))
+        else:
+            part.native = merged(part.native, delta.native)
+
+    def _end(self, delta: PartEnded) -> None:
+        part = self._texts.pop(delta.index, None)
+        if part is None:
+            self._out.append(PartEnded(self._indexes.pop(delta.index)))
+            return
+        self._emit(part, part.scanner.close())
+        if part.native or not part.has_given:
+            self._open(part)  # a text that is empty, or has nothing left but its extras
+        self._end_text(part)
+
+    def _finish(self, delta: Finished) -> None:
+        for index in [index for index, part in self._texts.items() if part.candidate == delta.candidate]:
+            self._end(PartEnded(index))
+        if delta.candidate in self._with_calls and delta.stop_reason in _ENDED_BY_ITSELF:
+            delta = structs.replace(delta, stop_reason="tool_calls")
+        self._out.append(delta)
+
+    def _flush_as_text(self) -> None:
+        for part in self._texts.values():
+            self._emit(part, part.scanner.abandon())
+            if part.native or not part.has_given:
+                self._open(part)
+        self._texts.clear()
+
+    def _emit(self, part: _TextPart, pieces: list[Chunk]) -> None:
+        for piece in pieces:
+            part.has_given = True
+            if isinstance(piece, str):
+                if part.open_index is None:
+                    self._open(part)
+                assert part.open_index is not None, "it has just been opened"
+                self._out.append(PartDelta(part.open_index, piece))
+                continue
+            self._end_text(part)
+            request = self._naming.request(piece)
+            index = self._new_index()
+            self._out += (
+                PartStarted(index, structs.replace(request, arguments=""), part.candidate),
+                PartDelta(index, request.arguments),
+                PartEnded(index),
+            )
+            self._with_calls.add(part.candidate)
+
+    def _open(self, part: _TextPart) -> None:
+        part.open_index = self._new_index()
+        self._out.append(PartStarted(part.open_index, Text("", native=part.native), part.candidate))
+        part.native = None
+
+    def _end_text(self, part: _TextPart) -> None:
+        if part.open_index is not None:
+            self._out.append(PartEnded(part.open_index))
+            part.open_index = None
+
+
+def _offer_of(tools: Iterable[str | ToolDefinition]) -> KnownTools:
+    offer: dict[str, Any] = {}
+    for tool in tools:
+        if isinstance(tool, str):
+            offer[tool] = {}
+        elif not tool.freeform:
+            properties = (tool.parameters or {}).get("properties")
+            offer[tool.name] = properties if isinstance(properties, dict) else {}
+    return offer

@@ -1,0 +1,73 @@
+"""`AccessControl`: whose request it is, and whether a page of ours sent it.
+
+- Without keys only this machine is served, and only under a name of this machine (`gateway.origin` has the rules).
+- With keys, everything but the page itself needs one.
+- What changes something must come from our own page (CSRF): as JSON, with a header of ours, neither of which a form or a simple
+  cross-site request can send without a preflight, which is never granted; and `Origin` and `Sec-Fetch-Site` must agree. What only
+  reads is protected by the same-origin policy, and refused to other sites all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from antiphon.gateway.access.client_keys import ClientKey, ClientKeys
+from antiphon.gateway.access.origin import OriginRules, host_problem, site_problem
+from antiphon.gateway.http.messages import ClientRequest
+from antiphon.web.request import ApiError
+
+API = "/chat/api/"
+HEADER = "x-antiphon-chat"
+READING = frozenset({"GET", "HEAD"})
+_ANONYMOUS = ClientKey(name="")
+
+
+class AccessControl:
+    """Decides by the keys in force and the rules on origins."""
+
+    def __init__(self, keys: Callable[[], ClientKeys], rules: Callable[[], OriginRules] = OriginRules) -> None:
+        self._keys = keys
+        self._rules = rules
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether a request without a key is refused."""
+        return not self._keys().is_open
+
+    def admit(self, request: ClientRequest) -> ClientKey:
+        """Whose request it is, decided without its body. Raises `ApiError`."""
+        self.check_host(request)
+        return self.authenticate(request) if request.path.startswith(API) else _ANONYMOUS
+
+    def check_host(self, request: ClientRequest) -> None:
+        """Whether a client at that address, asking for that host, is served at all. Raises `ApiError`."""
+        keys = self._keys()
+        if not keys.is_open:
+            return
+        if not keys.allows(request.peer):
+            raise ApiError("without client keys only this machine is served; add client_keys", 403, "forbidden")
+        if problem := host_problem(request.headers, self._rules()):
+            raise ApiError(problem, 403, "forbidden")
+
+    def authenticate(self, request: ClientRequest) -> ClientKey:
+        """Whose request to the API it is. Raises `ApiError`."""
+        if problem := site_problem(request.headers, self._rules()):
+            raise ApiError(problem, 403, "forbidden")
+        if request.method not in READING:
+            _check_change(request)
+        keys = self._keys()
+        if keys.is_open:
+            return _ANONYMOUS
+        headers = request.headers
+        # Not from the query: addresses are kept in too many places.
+        key = keys.check(headers.get("authorization"), headers.get("x-api-key"))
+        if key is None:
+            raise ApiError("the key is missing or not known here", 401, "invalid_api_key")
+        return key
+
+
+def _check_change(request: ClientRequest) -> None:
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise ApiError("send content-type: application/json", 415, "unsupported_media")
+    if request.headers.get(HEADER) != "1":
+        raise ApiError(f"send the header {HEADER}: 1; it shows that a page of ours asks", 403, "forbidden")

@@ -1,0 +1,241 @@
+"""The conversations themselves: list, make, show, change, delete, fork, roll back, sum up, export."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.chat.commands import check_texts, clean_title, compact, roll_back, set_texts, set_title
+from antiphon.chat.uploads import IMAGE_TYPES
+from antiphon.context import TokenLedger
+from antiphon.conversation import rounds_of
+from antiphon.gateway.http.messages import Answer
+from antiphon.history import ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry
+from antiphon.history.store import ConversationInfo
+from antiphon.web.history_view import entry_json, entry_row, media_in, provider_bodies
+from antiphon.web.live_conversation import LiveConversation
+from antiphon.web.open_conversations import OpenConversations, owner_tag
+from antiphon.web.request import ApiError, ChatRequest
+from antiphon.web.turns_api import ModelAccess
+
+_MAX_PAGE_SIZE = 200
+
+
+class NewConversation(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a conversation begins with."""
+
+    title: str = ""
+    model: str = ""
+
+
+class ConversationChange(Struct, frozen=True, forbid_unknown_fields=True):
+    """What changes about a conversation; None stays."""
+
+    title: str | None = None
+    model: str | None = None
+    system: str | None = None
+    memory: str | None = None
+
+
+class ForkAt(Struct, frozen=True, forbid_unknown_fields=True):
+    """How many entries a fork begins with."""
+
+    at: int
+
+
+class RollbackTo(Struct, frozen=True, forbid_unknown_fields=True):
+    """The version that is to be in force again."""
+
+    to: int
+
+
+class ConversationApi:
+    """Answers what is asked about conversations."""
+
+    def __init__(self, conversations: OpenConversations, models: ModelAccess, system: str = "") -> None:
+        self._conversations = conversations
+        self._store = conversations.store
+        self._models = models
+        self._system = system
+
+    async def list(self, asked: ChatRequest) -> Answer:
+        """A page of conversations, or those in which something was said."""
+        limit = asked.number("limit", 50, most=_MAX_PAGE_SIZE)
+        if query := asked.request.query.get("query", "").strip():
+            return Answer.json(await self._search(asked, query, limit))
+        tag = owner_tag(asked.owner) if asked.owner else None
+        offset = asked.number("offset", 0)
+        listed, total = await self._conversations.ask(
+            lambda: (self._store.list(limit=limit, offset=offset, tag=tag), self._store.count(tag=tag))
+        )
+        return Answer.json({"conversations": listed, "total": total})
+
+    async def create(self, asked: ChatRequest) -> Answer:
+        """A new conversation."""
+        wanted = asked.read(NewConversation)
+        if wanted.model:
+            self._models.check(wanted.model, asked.key)
+        live = await self._conversations.create(asked.owner, clean_title(wanted.title))
+        if self._system:
+            await live.run_off_loop(lambda: live.chat.history.set_system_instruction(self._system))
+        if wanted.model:
+            await live.set_model(wanted.model)
+        live.publish_entries()
+        return Answer.json({"id": live.chat.id}, 201)
+
+    async def show(self, asked: ChatRequest) -> Answer:
+        """All of a conversation, or what is behind entry `after`, as far as the events told of it: they tell the rest."""
+        live = await self._opened(asked)
+        facts = await self._settings_json(live, asked)  # what follows is of one moment
+        chat, snapshot = live.chat, live.chat.history.snapshot()
+        behind = snapshot.entries[asked.number("after", 0) : live.version]
+        effective = {entry.sequence_number for entry in snapshot.effective} if behind else set()
+        entries = [
+            msgspec.Raw(
+                entry_json(entry, live.places[entry.sequence_number], is_effective=entry.sequence_number in effective)
+            )
+            for entry in behind
+        ]
+        return Answer.json(
+            {
+                **facts,
+                "version": live.version,
+                "entries": entries,
+                "tokens": chat.tokens,
+                "token_limit": chat.token_limit,
+                "usage": chat.usage,
+                "pending": live.pending,
+                "running": live.is_running,
+                "unfinished": live.is_unfinished,
+                "turn": live.places.turn,
+                "last_event": live.events.settled,
+                "watchers": live.watchers,
+            }
+        )
+
+    async def change(self, asked: ChatRequest) -> Answer:
+        """Another title, model, system instruction or notebook."""
+        live, change = await self._opened(asked), asked.read(ConversationChange)
+        check_texts(change.system, change.memory)
+        if change.model is not None:
+            self._models.check(change.model, asked.key)
+            await live.set_model(change.model)
+        if (title := change.title) is not None:
+            await self._conversations.ask(lambda: set_title(self._store, asked.id, title))
+        await live.run_off_loop(lambda: set_texts(live.chat.history, system=change.system, memory=change.memory))
+        live.publish_entries()
+        return Answer.json(await self._settings_json(live, asked))
+
+    async def delete(self, asked: ChatRequest) -> Answer:
+        """Remove a conversation for good."""
+        await self._conversations.delete(asked.id, asked.owner)
+        return Answer.json({"deleted": True})
+
+    async def fork(self, asked: ChatRequest) -> Answer:
+        """A new conversation that begins like this one."""
+        await self._conversations.info(asked.id, asked.owner)
+        at = asked.read(ForkAt).at
+        forked = await asyncio.to_thread(self._store.fork, asked.id, at)
+        return Answer.json({"id": forked.id}, 201)
+
+    async def roll_back(self, asked: ChatRequest) -> Answer:
+        """Let an earlier version be in force again."""
+        live = await self._require_idle(asked)
+        async with live.writing:
+            to = asked.read(RollbackTo).to
+            await live.run_off_loop(lambda: roll_back(live.chat.history, to))
+            live.publish_entries()
+        return Answer.json({"version": live.version})
+
+    async def compact(self, asked: ChatRequest) -> Answer:
+        """Let a summary stand for all turns but the latest."""
+        live = await self._require_idle(asked)
+        async with live.writing:
+            await self._models.admit(live.chat.model, asked.key)
+            entry = await compact(live.chat, live.run_off_loop)
+            live.publish_entries()
+        return Answer.json({"summary": entry.summary, "up_to": entry.up_to, "tokens": live.chat.tokens})
+
+    async def timeline(self, asked: ChatRequest) -> Answer:
+        """The rounds, and a row for each entry."""
+        live = await self._opened(asked)
+        snapshot = live.chat.history.snapshot()
+        effective = {entry.sequence_number for entry in snapshot.effective}
+        ledger = TokenLedger()
+        rows = [
+            entry_row(
+                entry,
+                live.places[entry.sequence_number],
+                is_effective=entry.sequence_number in effective,
+                tokens=ledger.tokens_of(entry)
+                if isinstance(entry, ModelInputEntry | ModelOutputEntry | ToolCallResultsEntry)
+                else None,
+            )
+            for entry in snapshot.entries[: live.version]
+        ]
+        return Answer.json({"rounds": rounds_of(snapshot), "entries": rows})
+
+    async def rendered(self, asked: ChatRequest) -> Answer:
+        """What each provider would be sent at a version."""
+        live = await self._opened(asked)
+        at = asked.number("at", live.version, most=live.version)
+        await live.chat.registry.open()
+        entries = live.chat.history.entries[:at]
+        views = await asyncio.to_thread(provider_bodies, entries, live.chat.registry.definitions, live.chat.settings)
+        return Answer.json({"at": at, "formats": views})
+
+    async def export(self, asked: ChatRequest) -> Answer:
+        """The conversation as JSON Lines."""
+        await self._conversations.info(asked.id, asked.owner)
+        lines = await asyncio.to_thread(lambda: b"".join(self._store.export_lines(asked.id)))
+        headers = {
+            "content-type": "application/jsonl; charset=utf-8",
+            "content-disposition": f'attachment; filename="antiphon-{asked.id}.jsonl"',
+        }
+        return Answer(headers=headers, body=lines)
+
+    async def media(self, asked: ChatRequest) -> Answer:
+        """The bytes of a large picture or document of the conversation."""
+        live = await self._opened(asked)
+        found = await asyncio.to_thread(media_in, live.chat.history.entries, asked.name)
+        if found is None:
+            raise ApiError("there is no such media in this conversation", 404, "not_found")
+        kind, data = found
+        if kind in IMAGE_TYPES:
+            return Answer(headers={"content-type": kind}, body=data)
+        headers = {"content-type": "application/octet-stream", "content-disposition": "attachment"}
+        return Answer(headers=headers, body=data)
+
+    async def _opened(self, asked: ChatRequest) -> LiveConversation:
+        return await self._conversations.open(asked.id, asked.owner)
+
+    async def _require_idle(self, asked: ChatRequest) -> LiveConversation:
+        """The conversation, if no turn is being played in it."""
+        live = await self._opened(asked)
+        if live.is_running:
+            raise ApiError("a turn is being played; stop it first, or wait for its end", 409, "running")
+        return live
+
+    async def _settings_json(self, live: LiveConversation, asked: ChatRequest) -> dict[str, Any]:
+        history = live.chat.history
+        return {
+            "info": await self._conversations.info(asked.id, asked.owner),
+            "model": live.chat.model or self._models.default,
+            "system": history.system_instruction,
+            "memory": history.memory_notebook,
+        }
+
+    async def _search(self, asked: ChatRequest, query: str, limit: int) -> dict[str, Any]:
+        tag = owner_tag(asked.owner) if asked.owner else None
+        hits = await asyncio.to_thread(lambda: self._store.search(query, limit=_MAX_PAGE_SIZE, tag=tag))
+        found: dict[str, dict[str, Any]] = {}
+        for hit in hits:
+            found.setdefault(hit.conversation.id, _row(hit.conversation, hit.excerpt, hit.sequence_number))
+        return {"conversations": list(found.values())[:limit], "total": len(found)}
+
+
+def _row(info: ConversationInfo, excerpt: str, sequence_number: int) -> dict[str, Any]:
+    return {**msgspec.to_builtins(info), "excerpt": excerpt, "sequence_number": sequence_number}

@@ -1,0 +1,154 @@
+"""`GatewayChat`: the chat of a gateway: its models, its keys and its limits, and a store that is opened when somebody first asks.
+
+A gateway must not fail to serve because the chat cannot: where there is no store to be had, the chat says why, and the rest goes
+on. After a reload the next answer comes from the models then in force; the credentials and connections are the gateway's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from antiphon.chat.models import ChatModels
+from antiphon.chat.offline import OfflineModel
+from antiphon.chat.session import open_chat_store
+from antiphon.chat.toolbox import Toolboxes
+from antiphon.errors import AntiphonError, RoutingError
+from antiphon.gateway.access.client_keys import ClientKey
+from antiphon.gateway.app import Gateway
+from antiphon.gateway.config.loaded import Running
+from antiphon.gateway.endpoints.models import listed_models
+from antiphon.gateway.generate.upstream import Upstream
+from antiphon.gateway.http.messages import Answer, ClientRequest
+from antiphon.history import HistoryStore
+from antiphon.history.location import data_folder_for
+from antiphon.providers.client import ProviderClient
+from antiphon.providers.default_model import MODEL_VARIABLE, PREFERRED, ModelChoice, default_model
+from antiphon.providers.http_provider import HttpProviderClient
+from antiphon.providers.retry import RetryPolicy
+from antiphon.providers.router import ProviderRouter
+from antiphon.providers.transport.request import Timeouts
+from antiphon.web.access import AccessControl
+from antiphon.web.app import STREAM_SECONDS, ChatApp, admit
+from antiphon.web.request import ApiError, error_response
+
+_STREAM_FRACTION = 0.8
+"""A stream of events ends by itself before the gateway's limit for a request ends it."""
+
+
+def chat_factory(store: str | Path) -> Callable[[Gateway], GatewayChat]:
+    """What `serve` takes as its chat: one that keeps its conversations there."""
+    return lambda gateway: GatewayChat(gateway, store)
+
+
+class GatewayChat:
+    """The chat of one gateway. Its conversations are in the store at `place`, its plans beside it."""
+
+    def __init__(self, gateway: Gateway, place: str | Path) -> None:
+        self._gateway = gateway
+        self._place = place
+        self._admission = AccessControl(lambda: gateway.running.keys, lambda: gateway.running.origin_rules)
+        self._opening = asyncio.Lock()
+        self._is_closed = False
+        self._store: HistoryStore | None = None
+        self._app: ChatApp | None = None
+        self._built: tuple[Running, ChatModels] | None = None
+
+    def admit(self, request: ClientRequest) -> ClientKey | Answer:
+        """Whose request it is, decided without its body and before the store is opened."""
+        return admit(self._admission, request)
+
+    async def handle(self, request: ClientRequest, admission: ClientKey | None = None) -> Answer:
+        """Answer a request."""
+        try:
+            app = self._app or await self._opened()
+        except AntiphonError as error:
+            return error_response(ApiError(f"the chat cannot be opened: {error}", 503, "unavailable"))
+        return await app.handle(request, admission)
+
+    async def aclose(self, grace: float) -> None:
+        """End what is under way, and let go of the store."""
+        async with self._opening:
+            self._is_closed = True
+            if self._app is not None:
+                await self._app.aclose(grace)
+            if self._store is not None:
+                self._store.close()
+
+    async def _opened(self) -> ChatApp:
+        async with self._opening:
+            if self._is_closed:
+                raise ApiError("the gateway is stopping")
+            if self._app is None:
+                gateway = self._gateway
+                self._store = await asyncio.to_thread(open_chat_store, self._place)
+                self._app = ChatApp(
+                    self._store,
+                    self._models,
+                    Toolboxes(data_folder_for(self._place)),
+                    keys=lambda: gateway.running.keys,
+                    rules=lambda: gateway.running.origin_rules,
+                    limits=gateway.limits,
+                    stream_seconds=self._stream_seconds,
+                )
+            return self._app
+
+    def _stream_seconds(self) -> float:
+        return min(STREAM_SECONDS, self._gateway.running.config.gateway.request_seconds * _STREAM_FRACTION)
+
+    def _models(self) -> ChatModels:
+        """The models in force."""
+        running = self._gateway.running
+        if self._built is None or self._built[0] is not running:
+            self._built = (running, gateway_models(running))
+        return self._built[1]
+
+
+def gateway_models(running: Running) -> ChatModels:
+    """The models of a gateway: those it lists, and one of each provider."""
+    clients = {name: _client(running, name) for name in running.upstreams}
+    router = ProviderRouter(clients, routes=running.routes, environ={}, only_routes=running.only_routes)
+    names = list(dict.fromkeys(_named(running)))
+    if not names:
+        raise ApiError("the gateway has no model that can be named; add one to [[models]]", 503, "unavailable")
+    choice = ModelChoice(
+        names[0], "a model of this gateway", "Choose another from the menu, or name any this gateway serves."
+    )
+    if not isinstance(running.upstreams[running.targets(names[0])[0].provider], Upstream):
+        offline = default_model({})
+        choice = ModelChoice(names[0], offline.reason, offline.hint)
+    return ChatModels(router, choice, names, check=running.targets)
+
+
+def _named(running: Running) -> Iterator[str]:
+    """Names that lead somewhere, the one to take by default first."""
+    asked = running.environ.get(MODEL_VARIABLE, "").strip()
+    listed = [model.name for model in listed_models(running.routes)]
+    offers = [f"{provider}/{model}" for provider, model in PREFERRED if provider in running.upstreams]
+    for name in (asked, *listed, *offers):
+        try:
+            if name and running.targets(name):
+                yield name
+        except RoutingError:
+            continue
+
+
+def _client(running: Running, name: str) -> ProviderClient:
+    """A client for one of the gateway's upstreams, with its credentials and its connections."""
+    upstream = running.upstreams[name]
+    if not isinstance(upstream, Upstream):
+        return OfflineModel()
+    settings = next(one for one in running.config.providers if one.name == name)
+    return HttpProviderClient(
+        upstream.preset,
+        name=name,
+        base_url=upstream.base_url,
+        keys=upstream.pool or (),
+        headers=settings.headers,
+        environ=running.environ,
+        api_version=settings.api_version,
+        timeouts=Timeouts(connect=settings.connect_seconds, read=settings.read_seconds, total=settings.total_seconds),
+        transport=upstream.transport,
+        retry=RetryPolicy(retries=settings.retries, rotations=settings.rotations),
+    )

@@ -1,0 +1,59 @@
+"""The plans that the plan tools keep: listed, shown, ticked off and changed by hand."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from antiphon.chat.toolbox import Toolboxes
+from antiphon.gateway.http.messages import Answer
+from antiphon.tools.builtin import PlanChange, PlanStore, TaskDraft, TaskUpdate
+from antiphon.tools.builtin.plans import PlanStatus
+from antiphon.web.request import ChatRequest
+
+
+class PlanChangeRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """What changes about a plan. With `version`, only if it is still at that version."""
+
+    title: str | None = None
+    goal: str | None = None
+    status: PlanStatus | None = None
+    task_updates: list[TaskUpdate] = []
+    add_tasks: list[str | TaskDraft] = []
+    remove_tasks: list[str] = []
+    version: int | None = None
+
+
+class PlanApi:
+    """Answers what is asked about plans."""
+
+    def __init__(self, toolboxes: Toolboxes) -> None:
+        self._toolboxes = toolboxes
+
+    async def list(self, asked: ChatRequest) -> Answer:
+        """All plans, the oldest first."""
+        return Answer.json({"plans": self._plans(asked).list()})
+
+    async def show(self, asked: ChatRequest) -> Answer:
+        """One plan."""
+        return Answer.json({"plan": self._plans(asked).get(asked.id)})
+
+    async def change(self, asked: ChatRequest) -> Answer:
+        """Change a plan."""
+        wanted = asked.read(PlanChangeRequest)
+        change = PlanChange(
+            title=wanted.title,
+            goal=wanted.goal,
+            status=wanted.status,
+            task_updates=tuple(wanted.task_updates),
+            add_tasks=tuple(wanted.add_tasks),
+            remove_tasks=tuple(wanted.remove_tasks),
+        )
+        return Answer.json({"plan": self._plans(asked).update(asked.id, change, expected_version=wanted.version)})
+
+    async def delete(self, asked: ChatRequest) -> Answer:
+        """Forget a plan."""
+        self._plans(asked).delete(asked.id)
+        return Answer.json({"deleted": True})
+
+    def _plans(self, asked: ChatRequest) -> PlanStore:
+        return self._toolboxes.of(asked.owner).plans

@@ -1,0 +1,112 @@
+"""`serve_chat`: the chat's page on a port of this machine, for `antiphon chat --web`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import webbrowser
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from antiphon.chat.models import models_from_environment
+from antiphon.chat.session import open_chat_store, resume_conversation
+from antiphon.chat.toolbox import Toolboxes
+from antiphon.errors import ServeRefused
+from antiphon.gateway.access.client_keys import is_loopback
+from antiphon.gateway.access.origin import OriginRules
+from antiphon.gateway.config.settings import GatewaySettings
+from antiphon.gateway.http.listener import Listener, bound
+from antiphon.gateway.observe.metrics import Metrics
+from antiphon.gateway.serve import stopped_by_signals
+from antiphon.history.location import data_folder_for
+from antiphon.providers.client import ProviderClient
+from antiphon.web.app import ChatApp
+
+PORT = 8765
+SHUTDOWN_GRACE_SECONDS = 5.0
+_SETTINGS = GatewaySettings(max_connections=200)
+
+
+def serve_chat(
+    model: str | ProviderClient | None,
+    store: str | Path,
+    *,
+    host: str = "127.0.0.1",
+    port: int = PORT,
+    opens_browser: bool = False,
+    system: str | None = None,
+    with_tools: bool = True,
+    folder: Path | None = None,
+    token_limit: int | None = None,
+    asks_before_changes: bool = False,
+    resume: str | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> int:
+    """Serve the chat until Ctrl-C or SIGTERM; returns the exit code. Prints the default model and the address of the page.
+
+    Only this machine is served, because there are no keys here: `antiphon serve` has them. Plans and documents are in the folder
+    of the store. With `asks_before_changes`, tools that are not read-only need approval. With `resume` the page opens that
+    conversation, with `model` and `system` if they are given.
+    """
+    if host != "localhost" and not is_loopback(host):
+        raise ServeRefused(
+            f"the chat without keys is for this machine alone, not for {host}; `antiphon serve` has keys"
+        )
+    models = models_from_environment(os.environ if environ is None else environ, model)
+    _say(str(models.choice))
+
+    toolboxes = Toolboxes(data_folder_for(store), folder=folder, with_builtin=with_tools)
+    with open_chat_store(store) as conversations:
+        shown = ""
+        if resume:
+            shown = resume_conversation(conversations, resume, model if isinstance(model, str) else None, system).id
+
+        def on_ready(url: str) -> None:
+            address = url + (f"#/c/{shown}" if shown else "")
+            _say(f"the chat is at {address}")
+            if opens_browser:
+                webbrowser.open(address)
+
+        app = ChatApp(
+            conversations,
+            lambda: models,
+            toolboxes,
+            rules=lambda: OriginRules(host),
+            system=system or "",
+            token_limit=token_limit,
+            asks_before_changes=asks_before_changes,
+        )
+        asyncio.run(serve_app(app, host, port, on_ready=on_ready))
+    return 0
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"antiphon: {line}\n")
+    sys.stderr.flush()
+
+
+async def serve_app(
+    app: ChatApp,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    *,
+    on_ready: Callable[[str], None] | None = None,
+    stop: asyncio.Event | None = None,
+    settings: GatewaySettings = _SETTINGS,
+) -> None:
+    """Serve an app until a signal, or `stop`, and close it. `on_ready` gets the address of the page."""
+    stop = stop or asyncio.Event()
+    metrics = Metrics(())
+    listener = Listener(app, "chat", metrics, lambda: settings)
+    sock = bound(host, port)
+    try:
+        await listener.open(sock)
+        with stopped_by_signals(stop):
+            if on_ready is not None:
+                name = f"[{host}]" if ":" in host else host
+                on_ready(f"http://{name}:{sock.getsockname()[1]}/chat/")
+            await stop.wait()
+    finally:
+        await asyncio.gather(listener.close(SHUTDOWN_GRACE_SECONDS), app.aclose(SHUTDOWN_GRACE_SECONDS))
+        metrics.close()

@@ -1,0 +1,157 @@
+"""Turns: said, stopped, gone on with, decided about, and watched."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from antiphon.chat.models import ChatModels
+from antiphon.chat.uploads import ExistingPart, Upload, message_parts
+from antiphon.conversation import Decision
+from antiphon.gateway.access.client_keys import ClientKey
+from antiphon.gateway.access.rate_limits import RateLimits
+from antiphon.gateway.http.messages import Answer
+from antiphon.parts import InputPart
+from antiphon.web.live_conversation import LiveConversation
+from antiphon.web.open_conversations import OpenConversations
+from antiphon.web.request import ApiError, ChatRequest, parse_int
+
+MAX_RUNNING_TURNS = 64
+"""How many turns are played at once."""
+
+_RUNNING = "a turn is being played; wait for its end, stop it, or send interrupt: true to speak over it"
+
+
+class ModelAccess:
+    """Which models a client may name, and whether its limits let it ask now."""
+
+    def __init__(self, models: Callable[[], ChatModels], limits: RateLimits) -> None:
+        self._models = models
+        self._limits = limits
+
+    @property
+    def default(self) -> str:
+        """The model that is asked when nobody chose one."""
+        return self._models().choice.model
+
+    def names(self, key: ClientKey) -> tuple[str, ...]:
+        """The models on the menu."""
+        return tuple(name for name in self._models().names if key.may_use(name))
+
+    def check(self, model: str, key: ClientKey) -> None:
+        """Raise if this client cannot have that model."""
+        self._models().check(model)
+        if not key.may_use(model):
+            raise ApiError(f"this key may not use {model}", 403, "forbidden")
+
+    async def admit(self, model: str, key: ClientKey) -> None:
+        """Count a request to a model; raise if this client cannot have the model, or has to wait."""
+        self.check(model, key)
+        wait = await self._limits.admitted(key)
+        if wait is not None:
+            raise ApiError(
+                "this key has used up its limit for now", 429, "rate_limit", retry_after=str(math.ceil(wait))
+            )
+
+
+class TurnRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """What somebody says."""
+
+    content: list[Upload]
+    model: str = ""
+    interrupt: bool = False
+
+
+class DecisionRequest(Decision, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a person decided on a call, as the page sends it."""
+
+
+class TurnApi:
+    """Answers what is asked about turns. `stream_seconds` is how long a stream of events is kept open."""
+
+    def __init__(
+        self,
+        conversations: OpenConversations,
+        models: ModelAccess,
+        stream_seconds: Callable[[], float],
+        max_running: int = MAX_RUNNING_TURNS,
+    ) -> None:
+        self._conversations = conversations
+        self._models = models
+        self._stream_seconds = stream_seconds
+        self._most_running = max_running
+
+    async def say(self, asked: ChatRequest) -> Answer:
+        """Begin a turn."""
+        said = asked.read(TurnRequest)
+        live = await self._opened(asked)
+        if live.is_running and not said.interrupt:
+            raise ApiError(_RUNNING, 409, "running")
+        parts = message_parts(said.content, await self._resolve_parts(said.content, asked))
+        self._check_capacity(live)
+        await self._models.admit(said.model or live.chat.model or self._models.default, asked.key)
+        async with live.writing:
+            await live.interrupt()
+            if said.model:
+                await live.set_model(said.model)
+            return Answer.json({"turn": await live.start_turn(*parts)}, 202)
+
+    async def resume(self, asked: ChatRequest) -> Answer:
+        """Go on with a turn that stopped."""
+        live = await self._opened(asked)
+        self._check_capacity(live)
+        await self._models.admit(live.chat.model or self._models.default, asked.key)
+        async with live.writing:
+            if live.is_running:
+                raise ApiError(_RUNNING, 409, "running")
+            return Answer.json({"turn": await live.start_turn()}, 202)
+
+    async def interrupt(self, asked: ChatRequest) -> Answer:
+        """Stop the turn."""
+        live = await self._opened(asked)
+        return Answer.json({"interrupted": await live.interrupt()})
+
+    async def decide(self, asked: ChatRequest) -> Answer:
+        """Allow a call, deny it, or change its arguments. Once all are decided, the turn goes on."""
+        live, decision = await self._opened(asked), asked.read(DecisionRequest)
+        async with live.writing:
+            if live.is_running:
+                raise ApiError("no call waits for a decision: a turn is being played", 409, "running")
+            if [call.tool_call_id for call in live.pending] == [decision.tool_call_id]:  # the turn continues after it
+                await self._models.admit(live.chat.model or self._models.default, asked.key)
+            await live.run_off_loop(lambda: live.loop.decide(decision))
+            live.publish_entries()
+            pending = live.pending
+            if not pending:
+                await live.start_turn()
+        return Answer.json({"pending": pending, "running": live.is_running})
+
+    async def events(self, asked: ChatRequest) -> Answer:
+        """What happens, as it happens."""
+        live = await self._opened(asked)
+        after: int | None = asked.number("after")
+        if (last := asked.request.headers.get("last-event-id", "").strip()) and after is None:
+            after = parse_int(last, "Last-Event-ID")
+        headers = {
+            "content-type": "text/event-stream; charset=utf-8",
+            "x-accel-buffering": "no",  # a proxy in between must not collect them
+        }
+        return Answer(headers=headers, body=live.watch(after, self._stream_seconds()))
+
+    async def _opened(self, asked: ChatRequest) -> LiveConversation:
+        return await self._conversations.open(asked.id, asked.owner)
+
+    async def _resolve_parts(self, content: Sequence[Upload], asked: ChatRequest) -> dict[ExistingPart, InputPart]:
+        """The parts that were sent before, from conversations that are this client's own."""
+        known: dict[ExistingPart, InputPart] = {}
+        for given in content:
+            if isinstance(given, ExistingPart):
+                live = await self._conversations.open(given.conversation, asked.owner)
+                known[given] = given.find(live.chat.history.entries)
+        return known
+
+    def _check_capacity(self, live: LiveConversation) -> None:
+        if not live.is_running and self._conversations.running >= self._most_running:
+            raise ApiError(f"{self._most_running} turns are being played already; try again soon", 503, "busy")

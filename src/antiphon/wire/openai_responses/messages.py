@@ -1,0 +1,500 @@
+"""The input items of a request, read and written.
+
+An item of the client is a message of its own. Consecutive items of the model (reasoning, messages, calls, hosted tools) are one
+assistant message. Items of unknown types are `Native` parts. Empty extras (`{"openai-responses": {}}`) mark a leading system
+message that was an item and not `instructions`, and a single `Native` part that is an item and not content.
+
+Ids are sent only if this API issued them and they are legal, each of them once (OR-09, OR-10). In a turn with reasoning all items
+keep their ids or none does (OR-21). Reasoning that would have neither an id nor content is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+from msgspec import UNSET, Struct, UnsetType
+
+from antiphon.parts import (
+    Audio,
+    InputPart,
+    Native,
+    Part,
+    Refusal,
+    Text,
+    Thinking,
+    ToolCallRequest,
+    ToolCallResult,
+    ToolExecutionStatus,
+)
+from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.openai_responses import FORMAT
+from antiphon.wire.openai_responses.content import (
+    GENERATED_ID_MARK,
+    MESSAGE_FIELDS,
+    IdPolicy,
+    block_type,
+    collapse_text,
+    is_valid_item_id,
+    prefix_error,
+    read_assistant_item,
+    read_input_part,
+    read_model_item,
+    write_input_part,
+    write_output_part,
+)
+from antiphon.wire.openai_responses.rules import ITEM_TYPES
+from antiphon.wire.openai_responses.tools import NAMES
+from antiphon.wire.request import Message
+from antiphon.wire.rules import name_set
+from antiphon.wire.tool_calls import IdMapper
+from antiphon.wire.vendors.openai import OPENAI, unread_fields
+
+CALL_ID = IdMapper(r"(?s:.{1,64})")
+
+_SUCCESS = ToolExecutionStatus.SUCCESS
+_CLIENT_ROLES = frozenset({"user", "system", "developer"})
+_RESULT = frozenset({"type", "call_id", "output"})
+_CLIENT_ITEM_TYPES = name_set(
+    "apply_patch_call_output compaction_trigger computer_call_output configuration_update local_shell_call_output"
+    " mcp_approval_response shell_call_output"
+)
+"""The items of hosted tools that the client makes, not the model."""
+_ITEM_TYPES = frozenset(ITEM_TYPES)
+_NO_FIELDS: dict[str, Any] = {}
+
+
+class TypedItem(Struct, forbid_unknown_fields=True, gc=False):
+    """A message, function call or output without other fields. Items may omit their type, so there is one struct for all."""
+
+    type: Literal["message", "function_call", "function_call_output"] | UnsetType = UNSET
+    role: Literal["user", "assistant", "system", "developer"] | UnsetType = UNSET
+    content: str | list[Any] | UnsetType = UNSET
+    call_id: str | UnsetType = UNSET
+    name: str | UnsetType = UNSET
+    arguments: str | UnsetType = UNSET
+    output: str | list[Any] | UnsetType = UNSET
+
+
+class MessageListReader:
+    """Reads the items of one request, after its instructions."""
+
+    def __init__(self, unread: dict[str, Any]) -> None:
+        instructions = unread.get("instructions")
+        self._messages = [Message("system", (Text(instructions),))] if type(instructions) is str else []
+        self._turn: list[Any] = []  # the parts of the open assistant turn
+        self._freeform: set[str] = set()  # the ids of freeform calls
+
+    def add_typed(self, items: Iterable[TypedItem]) -> bool:
+        """Add typed items; False at the first that must be read generically."""
+        turn = self._turn
+        for item in items:
+            call_id, content, output = item.call_id, item.content, item.output
+            if item.type == "function_call":
+                name, text = item.name, item.arguments
+                if call_id is UNSET or name is UNSET or text is UNSET:
+                    return False
+                if item.role is not UNSET or content is not UNSET or output is not UNSET:
+                    return False
+                if turn and type(turn[-1]) is Thinking:  # its id decides about that of the call (OR-21)
+                    return False
+                turn.append(ToolCallRequest(name, call_id, text or "{}"))
+                continue
+            if item.name is not UNSET or item.arguments is not UNSET:
+                return False
+            if item.type == "function_call_output":
+                if call_id is UNSET or output is UNSET or item.role is not UNSET or content is not UNSET:
+                    return False
+                if call_id in self._freeform:
+                    return False
+                parts = (Text(output),) if type(output) is str else tuple(map(read_input_part, output))
+                self._add(Message("tool", (ToolCallResult("", call_id, _SUCCESS, parts),)))
+                continue
+            role = item.role
+            if role is UNSET or content is UNSET or call_id is not UNSET or output is not UNSET:
+                return False
+            if role == "assistant":
+                if not turn and type(content) is str:
+                    turn.append(Text(content))
+                elif not read_assistant_item(turn, {"role": role, "content": content}, content):
+                    return False
+                continue
+            parts = (Text(content),) if type(content) is str else tuple(map(read_input_part, content))
+            self._add(Message(role, parts))
+        return True
+
+    def add_generic(self, item: Any) -> None:
+        """Add an item of any shape."""
+        message: Message | None = None
+        if type(item) is dict:
+            kind = item.get("type")
+            if kind is None or kind == "message":
+                message = self._read_message(item, kind)
+                if message is None:
+                    return
+            elif kind == "function_call_output" or kind == "custom_tool_call_output":
+                message = _read_result(item, kind, self._freeform)
+            elif kind == "function_call" or kind == "reasoning" or not _is_client_item(item, kind):
+                read_model_item(self._turn, item)
+                if kind == "custom_tool_call":
+                    self._freeform.add(str(item.get("call_id")))
+                return
+            if message is None:
+                message = _read_client_item(item)
+        else:
+            message = Message("unknown", (Native(FORMAT, item),))
+        self._add(message)
+
+    def finish(self) -> tuple[Message, ...]:
+        """The messages of the items."""
+        self._end_turn()
+        return tuple(self._messages)
+
+    def _add(self, message: Message) -> None:
+        self._end_turn()
+        if not self._messages and message.role == "system" and (message.native is None or FORMAT not in message.native):
+            message = Message("system", message.parts, None, {**(message.native or {}), FORMAT: {}})
+        self._messages.append(message)
+
+    def _end_turn(self) -> None:
+        if self._turn:
+            self._messages.append(Message("assistant", tuple(self._turn)))
+            self._turn.clear()
+
+    def _read_message(self, item: dict[str, Any], kind: str | None) -> Message | None:
+        """A client's message; None if it is the model's and was added to the turn."""
+        role, content = item.get("role"), item.get("content")
+        if role == "assistant":
+            if read_assistant_item(self._turn, item, content):
+                return None
+        elif type(role) is str and role in _CLIENT_ROLES:
+            parts = _read_parts(content)
+            if parts is not None:
+                return Message(role, parts, None, unread_fields(item, FORMAT, MESSAGE_FIELDS))
+        if kind is None and role is None and "id" in item:
+            self._turn.append(Native(FORMAT, item))  # an item_reference may omit its type
+            return None
+        return Message("unknown", (Native(FORMAT, item),))
+
+
+def _read_result(item: dict[str, Any], kind: str, freeform: set[str]) -> Message | None:
+    call_id, content = item.get("call_id"), _read_parts(item.get("output"))
+    if type(call_id) is not str or content is None:
+        return None
+    own = {field: value for field, value in item.items() if field not in _RESULT}
+    if (call_id in freeform) is not (kind == "custom_tool_call_output"):
+        own["type"] = kind  # the call is missing or of the other kind
+    return Message("tool", (ToolCallResult("", call_id, content=content, native={FORMAT: own} if own else None),))
+
+
+def _read_parts(content: Any) -> tuple[InputPart, ...] | None:
+    if type(content) is str:
+        return (Text(content),)
+    return tuple([read_input_part(part) for part in content]) if type(content) is list else None
+
+
+def _is_client_item(item: dict[str, Any], kind: Any) -> bool:
+    if type(kind) is not str:
+        return True
+    if kind == "tool_search_output":
+        return item.get("execution") == "client"
+    return kind in _CLIENT_ITEM_TYPES or item.get("role") in ("user", "system", "developer")
+
+
+def _read_client_item(item: dict[str, Any]) -> Message:
+    """A client's item that is not a message: the output of its own tool, more tools, an approval."""
+    if type(item.get("type")) is not str:
+        return Message("unknown", (Native(FORMAT, item),))
+    role = item.get("role")
+    known_role = role if type(role) is str and role in _CLIENT_ROLES else "user"
+    return Message(known_role, (Native(FORMAT, item),), None, {FORMAT: {}})
+
+
+class MessageListWriter:
+    """Writes messages into `items`."""
+
+    def __init__(self, losses: list[Loss]) -> None:
+        self.items: list[Any] = []
+        self._losses = losses
+        self._ids: set[str] = set()
+        self._freeform: set[str] = set()
+
+    def write(self, messages: Sequence[Message], start: int = 0) -> None:
+        append = self.items.append
+        for index in range(start, len(messages)):
+            message = messages[index]
+            if message.native is None and message.name is None:
+                parts, role = message.parts, message.role
+                part = parts[0] if parts else None
+                if type(part) is Text and len(parts) == 1:
+                    if part.native is None and (role == "assistant" or role in _CLIENT_ROLES):
+                        append({"role": role, "content": part.text})
+                        continue
+                elif type(part) is ToolCallResult and self._write_text_results(parts):
+                    continue
+                if role == "assistant":
+                    self._write_turn(parts, index)
+                    continue
+            self._write_message(message, index)
+
+    def _write_text_results(self, parts: Sequence[Part]) -> bool:
+        """Write a message of text results only; False, and nothing written, if it has other parts."""
+        legal, freeform, results = CALL_ID.to_wire, self._freeform, []
+        for part in parts:
+            if type(part) is not ToolCallResult or part.native is not None or part.status is not _SUCCESS:
+                return False
+            content, call_id = part.content, part.tool_call_id
+            if len(content) != 1 or call_id in freeform:
+                return False
+            (text,) = content
+            if type(text) is not Text or text.native is not None:
+                return False
+            results.append({"type": "function_call_output", "call_id": legal(call_id), "output": text.text})
+        self.items += results
+        return True
+
+    def _write_turn(self, parts: Sequence[Any], index: int, offset: int = 0) -> None:
+        """The items of one assistant turn."""
+        ids = IdPolicy.EACH
+        for part in parts:
+            if type(part) is Thinking:
+                ids = IdPolicy.ALL if self._can_send_all_ids(parts) else IdPolicy.NONE
+                break
+        message: dict[str, Any] | None = None
+        for position, part in enumerate(parts, offset):
+            kind = type(part)
+            if kind is ToolCallRequest:
+                message = None
+                self._write_call(part, index, position, ids)
+            elif kind is Text or kind is Refusal:
+                message = self._write_text(part, message, index, position, ids)
+            else:
+                message = None
+                self._write_other(part, f"messages[{index}].parts[{position}]", ids)
+
+    def _write_call(self, call: ToolCallRequest, index: int, position: int, ids: IdPolicy) -> None:
+        name, call_id = NAMES.to_wire(call.tool_name), CALL_ID.to_wire(call.tool_call_id)
+        item: dict[str, Any]
+        if call.freeform:
+            self._freeform.add(call.tool_call_id)
+            item = {"type": "custom_tool_call", "call_id": call_id, "name": name, "input": call.arguments}
+        else:
+            arguments = call.arguments or "{}"
+            item = {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
+        if call.native is not None:
+            path = f"messages[{index}].parts[{position}]"
+            lose_native(self._losses, path, call.native, FORMAT, OPENAI)
+            self._add_fields(item, call.native.get(FORMAT), "ctc" if call.freeform else "fc", path, ids)
+        self.items.append(item)
+
+    def _write_text(
+        self, part: Text | Refusal, message: dict[str, Any] | None, index: int, position: int, ids: IdPolicy
+    ) -> dict[str, Any]:
+        """Write the part into `message`, the item it continues, or into a new one. Returns the item."""
+        native = part.native
+        if native is None and message is None and type(part) is Text:
+            message = {"role": "assistant", "content": part.text}
+            self.items.append(message)
+            return message
+        own = native.get(FORMAT) if native is not None else None
+        fields = own.get("item") if own is not None else None
+        if message is None or fields is not None:
+            message = {"type": "message", "role": "assistant", "content": []}
+            self.items.append(message)
+            self._add_fields(message, fields, "msg", f"messages[{index}].parts[{position}]", ids)
+        elif type(message["content"]) is str:
+            message["content"] = [{"type": "output_text", "text": message["content"]}]
+        if type(part) is Text and native is not None and fields is not None and len(native) == len(own or ()) == 1:
+            message["content"].append({"type": "output_text", "annotations": [], "text": part.text})
+        else:
+            path = f"messages[{index}].parts[{position}]"
+            message["content"].append(write_output_part(part, self._losses, path, complete=len(message) > 3))
+        return message
+
+    def _write_other(self, part: Part, path: str, ids: IdPolicy) -> None:
+        """Write any other part of a turn."""
+        if isinstance(part, Thinking):
+            self._write_thinking(part, path, ids)
+        elif isinstance(part, Native):
+            self._write_native(part, path, ids)
+        elif isinstance(part, ToolCallResult):
+            self._write_result(part, path)
+        else:
+            kind = type(part).__name__.lower()
+            self._losses.append(Loss(path, kind, "assistant messages hold only text and refusals; dropped (OR-03)"))
+
+    def _write_thinking(self, part: Thinking, path: str, ids: IdPolicy) -> None:
+        native = part.native or {}
+        fields = native.get(FORMAT)
+        if fields is None:
+            self._losses.append(
+                Loss(path, "thinking", "reasoning can only be returned to the host that produced it; dropped")
+            )
+            return
+        lose_native(self._losses, path, native, FORMAT, OPENAI)
+        item: dict[str, Any] = {"type": "reasoning", "summary": []}
+        self._add_fields(item, fields, "rs", path, ids)
+        if "id" not in item and fields.get("id") and not item.get("encrypted_content") and not item.get("content"):
+            self._losses.append(Loss(path, "thinking", "reasoning without id and content; dropped"))
+        else:
+            self.items.append(item)
+
+    def _write_native(self, part: Native, path: str, ids: IdPolicy = IdPolicy.EACH) -> None:
+        data = part.data
+        if part.origin != FORMAT:
+            self._losses.append(Loss(path, block_type(part), f"block type specific to {part.origin}; dropped"))
+            return
+        item_id = data.get("id") if type(data) is dict else None
+        if ids != IdPolicy.ALL and type(item_id) is str and item_id:
+            if item_id in self._ids:
+                self._losses.append(Loss(path, block_type(part), "duplicate item id; dropped the second item (OR-10)"))
+                return
+            self._ids.add(item_id)
+        self.items.append(data)
+
+    def _write_message(self, message: Message, index: int) -> None:
+        path = f"messages[{index}]"
+        native = message.native or {}
+        fields = native.get(FORMAT)
+        lose_native(self._losses, path, native, FORMAT, OPENAI)
+        if message.name is not None:
+            self._losses.append(Loss(f"{path}.name", "name", "messages of OpenAI Responses have no name; dropped"))
+        if message.role == "assistant":
+            lose_native(self._losses, path, {FORMAT: fields or {}})
+            self._write_turn(message.parts, index)
+            return
+        is_raw = message.role == "unknown" or fields == {}
+        item: dict[str, Any] = {"role": self._role(message, path), "content": []}
+        if fields:
+            item = {"type": "message", **item}
+            self._add_fields(item, fields, "msg", path, IdPolicy.EACH)
+        self._write_parts(message.parts, item, index, is_raw)
+        if not message.parts and message.role in _CLIENT_ROLES:
+            self.items.append(item)
+
+    def _role(self, message: Message, path: str) -> str:
+        if message.role in _CLIENT_ROLES:
+            return message.role
+        if message.role not in ("tool", "unknown"):
+            self._losses.append(Loss(f"{path}.role", message.role, f'unknown role "{message.role}"; sent as user'))
+        return "user"
+
+    def _write_parts(self, parts: Sequence[Part], item: dict[str, Any], index: int, is_raw: bool) -> None:
+        """Parts of a client's message: content goes into `item`, or into copies of it around parts that are items."""
+        role = item["role"]
+        for position, part in enumerate(parts):
+            path = f"messages[{index}].parts[{position}]"
+            if not _is_item(part, is_raw):
+                item["content"] += write_input_part(part, self._losses, path)
+                continue
+            if item["content"]:
+                self._close(item)
+                item = {"role": role, "content": []}
+            if isinstance(part, ToolCallResult):
+                self._write_result(part, path)
+            else:
+                self._write_turn((part,), index, position)
+        if item["content"]:
+            self._close(item)
+
+    def _close(self, item: dict[str, Any]) -> None:
+        item["content"] = collapse_text(item["content"])
+        self.items.append(item)
+
+    def _write_result(self, result: ToolCallResult, path: str) -> None:
+        is_freeform = result.tool_call_id in self._freeform
+        content: list[Any] = []
+        for position, part in enumerate(result.content):
+            where = f"{path}.content[{position}]"
+            if isinstance(part, Audio):
+                self._losses.append(
+                    Loss(where, "audio", "OpenAI does not accept audio in tool results; dropped (OR-05)")
+                )
+            else:
+                content += write_input_part(part, self._losses, where)
+        if result.status != _SUCCESS:
+            content = prefix_error(content)
+            reason = 'no error flag in this format; "Error:" added to the text'
+            self._losses.append(Loss(f"{path}.status", str(result.status), reason))
+        item: dict[str, Any] = {
+            "type": "custom_tool_call_output" if is_freeform else "function_call_output",
+            "call_id": CALL_ID.to_wire(result.tool_call_id),
+            "output": collapse_text(content),
+        }
+        if result.native is not None:
+            lose_native(self._losses, path, result.native, FORMAT, OPENAI)
+            self._add_fields(item, result.native.get(FORMAT), "" if is_freeform else "fc", path, IdPolicy.EACH)
+        self.items.append(item)
+
+    def _add_fields(
+        self, item: dict[str, Any], fields: dict[str, Any] | None, prefix: str, path: str, ids: IdPolicy
+    ) -> None:
+        """Add an item's own fields, and its id if it may be sent."""
+        item.update(fields or {})
+        if ids == IdPolicy.ALL and item.get("id") is not None:
+            return
+        item_id = item.pop("id", None)
+        if item_id is None or (type(item_id) is str and GENERATED_ID_MARK in item_id):
+            return
+        if item["type"] == "custom_tool_call_output":
+            prefix = ""
+        if type(item_id) is not str or not is_valid_item_id(item_id, prefix):
+            reason = "item id was not issued by OpenAI; sent without id (OR-09)"
+        elif ids == IdPolicy.NONE:
+            reason = "one id in this turn cannot be sent, so all were dropped (OR-21)"
+        elif item_id in self._ids:
+            reason = "duplicate item id; sent without id (OR-10)"
+        else:
+            self._ids.add(item_id)
+            item["id"] = item_id
+            return
+        self._losses.append(Loss(f"{path}.id", "id", reason))
+
+    def _can_send_all_ids(self, parts: Sequence[Any]) -> bool:
+        """Whether every item of a turn has an id that may be sent; if so, they count as sent.
+
+        An item that never had an id (`"id": None`) counts as one that has.
+        """
+        sent: set[str] = set()
+        after_reasoning = after_text = False
+        for part in parts:
+            kind = type(part)
+            fields: dict[str, Any] | None
+            if kind is Native:
+                after_text = False
+                fields, prefix = (part.data if part.origin == FORMAT and type(part.data) is dict else None), ""
+            else:
+                native = part.native
+                fields = native.get(FORMAT) if native is not None else None
+                if kind is Text or kind is Refusal:
+                    fields = fields.get("item") if fields is not None else None
+                    if after_text and fields is None:
+                        continue  # it continues an item
+                    after_text, prefix = True, "msg"
+                else:
+                    after_text = False
+                    prefix = "rs" if kind is Thinking else "ctc" if kind is ToolCallRequest and part.freeform else "fc"
+            if fields is None:
+                if kind is Native or kind is Thinking:
+                    continue
+                fields = _NO_FIELDS
+            item_id = fields.get("id")
+            if item_id is None:
+                if after_reasoning and "id" not in fields:
+                    return False
+            else:
+                if type(item_id) is not str or not is_valid_item_id(item_id, prefix):
+                    return False
+                if item_id in sent or item_id in self._ids:
+                    return False
+                sent.add(item_id)
+            after_reasoning = kind is Thinking and item_id is not None
+        self._ids |= sent
+        return True
+
+
+def _is_item(part: Part, is_raw: bool) -> bool:
+    """Whether a part of a client's message is an item by itself."""
+    if isinstance(part, Native):
+        return part.origin == FORMAT and (is_raw or block_type(part) in _ITEM_TYPES)
+    return isinstance(part, ToolCallResult | ToolCallRequest | Thinking)
