@@ -15,7 +15,7 @@ from html import escape
 
 from msgspec import Struct
 
-from antiphon.gateway.observe.charts import picture
+from antiphon.gateway.observe.charts import svg
 
 WIDTH = 440.0
 _LEFT, _RIGHT = 12.0, 12.0
@@ -174,4 +174,4 @@ def _across(value: float, low: int, high: int) -> float:
 def _picture(name: str, title: str, words: str, height: float, drawn: Iterable[str]) -> str:
     paper = f'<rect class="paper" width="{WIDTH:g}" height="{height:g}" rx="6"/>'
     inner = [f"<style>{_STYLE}</style>", paper, *drawn]
-    return picture(name, escape(title), escape(words), (WIDTH, height), inner, stands_alone=True)
+    return svg(name, escape(title), escape(words), (WIDTH, height), inner, stands_alone=True)

@@ -14,15 +14,15 @@ import msgspec
 
 from antiphon.gateway.access.rate_limits import RateLimits
 from antiphon.gateway.app import Gateway
-from antiphon.gateway.config.loaded import Running
+from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.config.settings import Config, GatewaySettings, ModelSettings, ProviderSettings
 from antiphon.gateway.context import Services
-from antiphon.gateway.endpoints.response_store import ResponseState
+from antiphon.gateway.endpoints.response_store import ResponseStore
 from antiphon.gateway.generate.media import MediaFetcher
 from antiphon.gateway.http.messages import ClientRequest
 from antiphon.gateway.observe.metrics import Metrics
 from antiphon.gateway.observe.recent import RecentRequests
-from antiphon.gateway.observe.tracing import started_spans
+from antiphon.gateway.observe.tracing import tracer_from_environment
 from antiphon.providers.transport.request import HttpRequest
 from bench.streams import streams, words_of
 
@@ -96,14 +96,14 @@ def gateway() -> Gateway:
     )
     services = Services(
         transport=MemoryUpstream(),
-        state=ResponseState("", seconds=60, limit=100),
+        state=ResponseStore("", seconds=60, limit=100),
         media=MediaFetcher(),
         limits=RateLimits(),
         metrics=Metrics((model.name for model in config.models), version="bench"),
         recent=RecentRequests(),
-        spans=started_spans("bench"),
+        spans=tracer_from_environment("bench"),
     )
-    return Gateway(Running(config, services.transport, environ=_ENVIRON), services)
+    return Gateway(LoadedConfig(config, services.transport, environ=_ENVIRON), services)
 
 
 def requests_of(client: str, body: dict[str, Any], count: int) -> Callable[[], object]:

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.context.tokens import CharacterEstimate, LocalTokenizer, TokenLedger
-from antiphon.gateway.generate.offline import context_of
+from antiphon.gateway.generate.offline import context_from_request
 from antiphon.history import AgentHistory, HistoryEntry, ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry
 from antiphon.parts import Part, Text, ToolCallRequest, ToolCallResult
 from antiphon.wire import formats
@@ -40,7 +40,7 @@ def history_of(messages: int) -> AgentHistory:
     """The conversation of the bench as a history."""
     request = formats["openai-chat"].read_request(chat_request(messages))
     history = AgentHistory()
-    for entry in context_of(request):
+    for entry in context_from_request(request):
         if isinstance(entry, HistoryEntry):
             history.append(entry)
     return history

@@ -216,7 +216,7 @@ def test_the_store_is_found_in_the_environment_and_in_the_users_folder(
     [
         (["show", "nope"], "has no conversation 'nope'"),
         (["fork", "last", "--at", "99"], "cannot fork conversation"),
-        (["list", "--limit", "-1"], "limit must not be negative"),
+        (["list", "--limit", "-1"], "limit=-1: must not be negative"),
         (["list", "--page", "0"], "--page counts from 1"),
         (["import", "nowhere.jsonl"], "cannot read nowhere.jsonl: No such file"),
         (["export", "last", "-o", "no/such/folder/x.jsonl"], "cannot write no/such/folder/x.jsonl"),
@@ -247,7 +247,7 @@ def test_a_foreign_file_is_left_alone(tmp_path: Path) -> None:
     file.write_text("my notes, which are long enough to be taken for a database header of some kind or other" * 20)
     code, _, err = antiphon("history", "list", "--store", file)
     assert (code, "Traceback" in err) == (1, False)
-    assert "is not a store" in err
+    assert "is not an SQLite database" in err
 
 
 def test_words_that_are_no_command(capsys: pytest.CaptureFixture[str]) -> None:

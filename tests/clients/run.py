@@ -15,9 +15,9 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from antiphon.gateway.access.client_keys import hash_of
+from antiphon.gateway.access.client_keys import hash_key
 from antiphon.gateway.config.settings import ClientKeySettings
-from antiphon.gateway.routes import Door, door_of
+from antiphon.gateway.routes import Endpoint, match_route
 from antiphon.parts import Text, ToolCallRequest, ToolCallResult, text_of
 from antiphon.wire import formats
 from antiphon.wire.request import ModelRequest, ToolDefinition
@@ -73,7 +73,7 @@ def stage(format_name: str) -> Iterator[Stage]:
     """A gateway before an upstream of that format."""
     with ExitStack() as stack:
         target = f"{format_name}/{MODELS[format_name]}"
-        key = ClientKeySettings(name="programs", key=hash_of(CLIENT_KEY))
+        key = ClientKeySettings(name="programs", key=hash_key(CLIENT_KEY))
         running = stack.enter_context(rig(FAST, models={"*": [target]}, keys=[key], retries=2))
         tap = Wiretap(running.port)
         stack.enter_context(tap)
@@ -198,8 +198,8 @@ def _missing(wire: str, requests: Sequence[Heard], on: Stage) -> Iterator[str]:
 
 
 def _generates(request: Heard) -> bool:
-    door = door_of(request.method, request.path.partition("?")[0], request.headers)
-    return isinstance(door, Door) and door.action == "generate"
+    endpoint = match_route(request.method, request.path.partition("?")[0], request.headers)
+    return isinstance(endpoint, Endpoint) and endpoint.action == "generate"
 
 
 def _words(request: ModelRequest) -> Iterator[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 from msgspec import structs
 
-from antiphon.gateway.access.client_keys import hash_of
+from antiphon.gateway.access.client_keys import hash_key
 from antiphon.parts import Text, ToolCallRequest, ToolCallResult
 from antiphon.wire import formats
 from antiphon.wire.request import Message, ModelRequest, ToolDefinition
@@ -102,7 +102,7 @@ def config_text(model: GatewayModel, upstreams: Mapping[str, FaultUpstream], sta
     if model.has_keys:
         lines.append("[[keys]]\nname = 'operator'\nkey = 'env:OPERATOR_KEY'\nadmin = true")
         for client in model.clients.values():
-            lines.append(f"[[keys]]\nname = '{client.name}'\nkey = '{hash_of(CLIENT_KEYS[client.name])}'")
+            lines.append(f"[[keys]]\nname = '{client.name}'\nkey = '{hash_key(CLIENT_KEYS[client.name])}'")
             lines.append(f"models = {list(client.models)}")
             limits = {field: getattr(client, field) for field in ("requests_per_minute", "tokens_per_minute")}
             lines += [f"{field} = {limit}" for field, limit in limits.items() if limit is not None]

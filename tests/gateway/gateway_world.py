@@ -67,7 +67,7 @@ FOREIGN_HEADERS = {
 }
 _SLOW_READING = 0.3
 _PAUSE = 1.3
-_AT_ITS_LIMIT = b"limit for now"
+_AT_ITS_LIMIT = b"rate limit exceeded for this key"
 
 
 class World:

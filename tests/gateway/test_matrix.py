@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon.gateway.access.client_keys import hash_of
+from antiphon.gateway.access.client_keys import hash_key
 from antiphon.gateway.config.settings import ClientKeySettings
 from antiphon.parts import Image, Text, Thinking, ToolCallRequest, ToolCallResult, text_of
 from antiphon.wire import FORMATS, formats
@@ -48,8 +48,8 @@ everywhere = pytest.mark.parametrize(("source", "target", "streams"), matrix)
 @pytest.fixture(scope="module")
 def gateway() -> Iterator[Rig]:
     keys = [
-        ClientKeySettings(name="strict", key=hash_of(STRICT_KEY), strict=True),
-        ClientKeySettings(name="lenient", key=hash_of(LENIENT_KEY)),
+        ClientKeySettings(name="strict", key=hash_key(STRICT_KEY), strict=True),
+        ClientKeySettings(name="lenient", key=hash_key(LENIENT_KEY)),
     ]
     own_name = {MODELS["anthropic"]: [f"anthropic/{MODELS['anthropic']}"]}
     with rig(keys=keys, models=own_name) as running:

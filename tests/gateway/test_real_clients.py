@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon.gateway.access.client_keys import hash_of
+from antiphon.gateway.access.client_keys import hash_key
 from antiphon.gateway.config.settings import ClientKeySettings
 from antiphon.parts import Text, ToolCallRequest, ToolCallResult, text_of
 from antiphon.wire import FORMATS
@@ -32,8 +32,8 @@ to_every_format = pytest.mark.parametrize("target", FORMATS)
 @pytest.fixture(scope="module")
 def gateway() -> Iterator[Rig]:
     keys = [
-        ClientKeySettings(name="programs", key=hash_of(KEY), admin=True),
-        ClientKeySettings(name="strict", key=hash_of(STRICT_KEY), strict=True),
+        ClientKeySettings(name="programs", key=hash_key(KEY), admin=True),
+        ClientKeySettings(name="strict", key=hash_key(STRICT_KEY), strict=True),
     ]
     with rig(keys=keys) as running:
         yield running

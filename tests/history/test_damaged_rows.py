@@ -23,11 +23,9 @@ from antiphon.history import (
     ToolCallResultsEntry,
     encode_entry,
 )
-from antiphon.history.codec import row_checksum
+from antiphon.history.codec import pack, row_checksum, row_entry, to_microseconds
 from antiphon.history.postgres import PostgresStore
-from antiphon.history.sqlite.body import entry_of
-from antiphon.history.sqlite.log import row_of
-from antiphon.history.sqlite.rows import FILE_SCHEMA
+from antiphon.history.sql.schema import FILE_SCHEMA
 from antiphon.parts import Image, ToolCallResult
 from stores import table
 
@@ -94,8 +92,9 @@ def test_no_flipped_bit_of_a_short_entry_is_read(any_store: HistoryStore) -> Non
 def test_no_flipped_bit_of_any_row_is_read(text: str, data: st.DataObject) -> None:
     at_noon = datetime(2026, 11, 16, 12, tzinfo=UTC)
     entry = structs.replace(ModelOutputEntry.of(text), sequence_number=1, timestamp=at_noon)
-    key, at, body, checksum = row_of(7, entry, encode_entry(entry))
-    assert entry_of((key, at, body, checksum)) == entry
+    key, at, body = 1, to_microseconds(at_noon), pack(encode_entry(entry))
+    checksum = row_checksum(key, at, body)
+    assert row_entry((key, at, body, checksum)) == entry
     bit = data.draw(st.integers(0, len(body) * 8 - 1))
     flipped = bytearray(body)
     flipped[bit // 8] ^= 1 << bit % 8
@@ -108,7 +107,7 @@ def test_no_flipped_bit_of_any_row_is_read(text: str, data: st.DataObject) -> No
         (key, at, body, checksum ^ 1 << number),
     ):
         with pytest.raises(StoreDamaged):
-            entry_of(damaged)
+            row_entry(damaged)
 
 
 @pytest.mark.parametrize(

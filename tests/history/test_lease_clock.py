@@ -11,7 +11,7 @@ import pytest
 
 from antiphon.errors import LeaseHeld, LeaseLost
 from antiphon.history import Lease, ModelInputEntry, SqliteStore
-from antiphon.history.sqlite import lease_clock
+from antiphon.history.sql import lease_clock
 from stores import table
 
 HOURS = 2 * 3600

@@ -200,7 +200,7 @@ def test_what_may_or_may_not_have_been_written_is_told_and_found_out(
     with through_a_proxy(postgres_server, postgres) as (store, proxy):
         history = store.create()
         proxy.lose("answers", 9)
-        with pytest.raises(StoreUnreachable, match="whether it was written is not known"):
+        with pytest.raises(StoreUnreachable, match="whether it arrived is not known"):
             history.append(ModelInputEntry.of("a"))
         assert history.version == 0
         proxy.lose("")

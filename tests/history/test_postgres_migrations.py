@@ -13,8 +13,9 @@ from antiphon.errors import StoreError
 from antiphon.history import ModelInputEntry
 from antiphon.history.location import open_store
 from antiphon.history.postgres import PostgresStore
-from antiphon.history.postgres.tables import MIGRATIONS, Migration, migrate
 from antiphon.history.search_text import searchable_text
+from antiphon.history.sql.schema import POSTGRES_MIGRATIONS as MIGRATIONS
+from antiphon.history.sql.schema import Migration, migrate
 from processes import in_a_process, told
 from stores import table
 

@@ -13,8 +13,9 @@ import pytest
 from antiphon.errors import UnknownConversation
 from antiphon.history import AgentHistory, HistoryEntry, ModelInputEntry
 from antiphon.history.location import open_store
-from antiphon.history.postgres import PostgresStore, tail
+from antiphon.history.postgres import PostgresStore
 from antiphon.history.search_text import searchable_text
+from antiphon.history.sql import postgres_tail as tail
 from antiphon.parts import Image
 from postgres_server import PostgresServer
 from stores import table

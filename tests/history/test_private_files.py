@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.gateway.endpoints.response_store import ResponseState
+from antiphon.gateway.endpoints.response_store import ResponseStore
 from antiphon.history import ModelInputEntry, SqliteStore
 from antiphon.history.private_files import create_private_file, exposure, make_private_folder
 from antiphon.tools.builtin import builtin_tools
@@ -72,7 +72,7 @@ def test_databases_and_their_journals_are_private(tmp_path: Path, umask: int) ->
     with (
         SqliteStore(folder / "chats.db") as store,
         PlanStore(folder / "plans.db") as plans,
-        ResponseState(folder / "responses.db"),
+        ResponseStore(folder / "responses.db"),
     ):
         store.create().append(ModelInputEntry.of("for my eyes only"))
         assert plans.list() is not None

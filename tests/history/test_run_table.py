@@ -9,8 +9,8 @@ import pytest
 
 from antiphon.errors import LeaseHeld, LeaseLost, RunRefused, TooManyRuns, UnknownConversation, UnknownRun
 from antiphon.history import HistoryStore, ModelInputEntry, Run
-from antiphon.history.run_table import RunState
 from antiphon.history.search_text import searchable_text
+from antiphon.history.store import RunState
 from antiphon.parts import Image
 
 QUESTION = ModelInputEntry.of("Is it raining in Oslo?")
@@ -188,7 +188,7 @@ def test_workers_that_claim_at_once_share_the_runs_and_keep_the_limit(any_store:
 def test_back_pressure(any_store: HistoryStore) -> None:
     for _ in range(2):
         submitted(any_store, max_waiting=2)
-    with pytest.raises(TooManyRuns, match="2 runs wait"):
+    with pytest.raises(TooManyRuns, match="2 runs are already queued"):
         submitted(any_store, max_waiting=2)
     assert any_store.count() == 2
     claim(any_store)

@@ -8,7 +8,7 @@ import pytest
 
 from antiphon.chat.session import ChatSettings
 from antiphon.history.location import display_location
-from antiphon.history.postgres.address import Address
+from antiphon.history.sql.postgres_connections import Address
 
 SECRET = "hunter2"
 ADDRESS = f"postgresql://me:{SECRET}@db.example/chats?sslpassword={SECRET}"

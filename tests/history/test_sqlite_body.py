@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from antiphon.errors import StoreDamaged, StoreError
 from antiphon.history import ModelInputEntry, ModelOutputEntry, SqliteStore, encode_entry
-from antiphon.history.codec import row_checksum
-from antiphon.history.sqlite.body import MARK, SMALLEST, body_of, inflated, packed
-from antiphon.history.sqlite.file import SqliteFile
-from antiphon.history.sqlite.rows import APPLICATION_ID, FILE_SCHEMA, MIGRATIONS, TABLES
+from antiphon.history.codec import PACK_FROM, PACKED_MARK, pack, row_body, row_checksum, unpack
+from antiphon.history.sql.schema import APPLICATION_ID, FILE_SCHEMA, SCHEMA_V1, SQLITE_MIGRATIONS
+from antiphon.history.sql.sqlite_file import SqliteFile
 from stores import table
 
 PROSE = "What is read is what was written, and what was written is kept as it was said, word for word. " * 12
@@ -30,19 +29,19 @@ def change(path: Path, *statements: str, given: tuple[object, ...] = ()) -> None
             db.execute(statement, given)
 
 
-@given(st.binary(max_size=3 * SMALLEST) | st.text(max_size=2_000).map(lambda text: b'{"text":"%s"}' % text.encode()))
+@given(st.binary(max_size=3 * PACK_FROM) | st.text(max_size=2_000).map(lambda text: b'{"text":"%s"}' % text.encode()))
 @example(b"")
-@example(b"{" * SMALLEST)
-@example(b" {" + b" " * SMALLEST)
+@example(b"{" * PACK_FROM)
+@example(b" {" + b" " * PACK_FROM)
 def test_what_is_packed_comes_back(body: bytes) -> None:
-    stored = packed(body)
-    assert body.startswith(MARK) or body_of((1, 0, stored, row_checksum(1, 0, stored))) == body
+    stored = pack(body)
+    assert body.startswith(PACKED_MARK) or row_body((1, 0, stored, row_checksum(1, 0, stored))) == body
     assert len(stored) <= len(body)
 
 
 def test_what_does_not_get_smaller_stays_as_it_is() -> None:
-    noise = b"{" + random.Random(7).randbytes(SMALLEST)
-    assert packed(noise) is noise
+    noise = b"{" + random.Random(7).randbytes(PACK_FROM)
+    assert pack(noise) is noise
 
 
 @pytest.mark.parametrize(
@@ -59,7 +58,7 @@ def test_a_body_is_deflated_where_that_is_smaller(store: SqliteStore, text: str,
     entry = history.append(ModelOutputEntry.of(text))
     ((body,),) = table(store, "SELECT body FROM entries")
     whole = encode_entry(entry)
-    assert body.startswith(MARK if is_deflated else b"{")
+    assert body.startswith(PACKED_MARK if is_deflated else b"{")
     assert (len(body) < len(whole)) is is_deflated
     fork = store.fork(history.id)
     assert fork.entries == store.open(history.id).entries == (entry,)
@@ -90,13 +89,13 @@ def test_a_damaged_stream_keeps_no_other_entry_from_being_found(
 
 def test_a_stream_that_would_never_end_is_given_up() -> None:
     bomb = zlib.compress(b"{" + b" " * 1_000_000, 9, 12)
-    assert bomb.startswith(MARK)
-    assert len(inflated(bomb, 1_000_001)) == 1_000_001
+    assert bomb.startswith(PACKED_MARK)
+    assert len(unpack(bomb, 1_000_001)) == 1_000_001
     with pytest.raises(StoreDamaged, match="at most 1,000,000 bytes"):
-        inflated(bomb, 1_000_000)
+        unpack(bomb, 1_000_000)
     for damaged in (bomb[:-1], bomb + b" "):
         with pytest.raises(StoreDamaged, match="does not end"):
-            inflated(damaged)
+            unpack(damaged)
 
 
 def make_older(path: Path) -> None:
@@ -132,7 +131,7 @@ def test_a_file_of_the_second_schema_is_read_as_it_is_and_then_brought_up(tmp_pa
         history = store.open(second.id)
         history.append(ModelInputEntry.of(PROSE))
         assert [info.title for info in store.list()] == ["second", "first"]
-        assert table(store, "SELECT substr(body, 1, 1) FROM entries WHERE key > 2 << 32") == [(b"{",), (MARK,)]
+        assert table(store, "SELECT substr(body, 1, 1) FROM entries WHERE key > 2 << 32") == [(b"{",), (PACKED_MARK,)]
         assert store.open(second.id).entries == history.entries
         assert table(store, "PRAGMA user_version") == [(FILE_SCHEMA,)]
 
@@ -144,8 +143,8 @@ def test_an_older_program_says_that_the_file_is_newer(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"written by a newer Antiphon \(schema 4, this one knows 2\)"):
         SqliteFile(
             str(path),
-            tables=TABLES,
-            migrations={1: MIGRATIONS[1]},
+            tables=SCHEMA_V1,
+            migrations={1: SQLITE_MIGRATIONS[1]},
             application_id=APPLICATION_ID,
             schema=2,
             timeout=1,

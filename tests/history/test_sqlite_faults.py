@@ -53,7 +53,7 @@ def open_up(*folders: Path) -> None:
 def test_another_kind_of_file(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("not a database, but long enough to look like one\n" * 50)
-    with pytest.raises(StoreDamaged, match=r"notes\.txt is not a store"):
+    with pytest.raises(StoreDamaged, match=r"notes\.txt is not an SQLite database"):
         SqliteStore(path)
     assert path.read_text().startswith("not a database")
 
@@ -90,7 +90,7 @@ def test_a_damaged_page(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[4096 * 3 : 4096 * 12] = os.urandom(4096 * 9)
     path.write_bytes(content)
-    with pytest.raises(StoreDamaged, match=r"chats\.db is damaged"):
+    with pytest.raises(StoreDamaged, match=r"chats\.db is corrupt"):
         read_everything(path)
 
 

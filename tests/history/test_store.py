@@ -338,7 +338,7 @@ def test_two_threads_on_one_history_are_told_apart(store: HistoryStore) -> None:
 
 def test_negative_numbers_are_refused_by_name(store: HistoryStore) -> None:
     for call in (lambda: store.list(limit=-1), lambda: store.list(offset=-2), lambda: store.search("x", limit=-3)):
-        with pytest.raises(StoreError, match=r"(limit|offset) must not be negative, and it is -\d"):
+        with pytest.raises(StoreError, match=r"(limit|offset)=-\d: must not be negative"):
             call()
 
 

@@ -127,9 +127,9 @@ def test_what_repair_calls_legal_breaks_no_rule_of_the_api(name: str, sequence: 
 
 
 def _recognised(sequence: tuple[Message, ...]) -> Sequence[Message]:
-    from antiphon.repair.foreign import recognised
+    from antiphon.repair.foreign_blocks import read_foreign_blocks
 
-    return recognised(sequence, [])
+    return read_foreign_blocks(sequence, [])
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -60,7 +60,7 @@ def test_a_repair_that_fails_lets_the_original_through_with_a_log(
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("broken repair")
 
-    monkeypatch.setattr("antiphon.repair.request.is_legal", fail)
+    monkeypatch.setattr("antiphon.repair.repairer.is_legal", fail)
     messages: list[dict[str, Any]] = [ASKS, USER]
     assert fix_tool_call_sequence(messages, "req-9") is messages
     assert "[req-9] repair failed" in caplog.text

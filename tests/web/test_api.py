@@ -12,7 +12,7 @@ import pytest
 
 import antiphon as ap
 from antiphon.chat.uploads import IMAGE_BYTES, MAX_PARTS, TEXT_CHARACTERS
-from antiphon.gateway.access.client_keys import hash_of
+from antiphon.gateway.access.client_keys import hash_key
 from antiphon.gateway.config.settings import ClientKeySettings
 from antiphon.history import SqliteStore
 from antiphon.history.export import read_export
@@ -292,7 +292,7 @@ def test_plans_are_ticked_and_edited_by_hand(tmp_path: Path) -> None:
 
 
 def test_owners_do_not_see_each_others_plans_and_words(tmp_path: Path) -> None:
-    keys = [ClientKeySettings(name=name, key=hash_of(f"sk-{name}")) for name in ("ada", "../ben")]
+    keys = [ClientKeySettings(name=name, key=hash_key(f"sk-{name}")) for name in ("ada", "../ben")]
     with served(tmp_path / "chats.db", with_builtin=True, keys=keys) as browser:
         ada, ben = Browser(browser.port, "sk-ada"), Browser(browser.port, "sk-../ben")
         hers = ada.create()

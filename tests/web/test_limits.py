@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import antiphon as ap
-from antiphon.gateway.access.client_keys import ClientKey, hash_of
+from antiphon.gateway.access.client_keys import ClientKey, hash_key
 from antiphon.gateway.access.rate_limits import RateLimits
 from antiphon.gateway.config.settings import ClientKeySettings
 from antiphon.history import ContextEntry, ModelInputEntry, ModelOutputEntry, SqliteStore
@@ -29,13 +29,13 @@ class Charges(RateLimits):
         super().__init__(clock=lambda: 0.0)
         self.spent: list[tuple[str, int]] = []
 
-    def spend(self, client: ClientKey, tokens: int) -> None:
+    def charge_tokens(self, client: ClientKey, tokens: int) -> None:
         self.spent.append((client.name, tokens))
-        super().spend(client, tokens)
+        super().charge_tokens(client, tokens)
 
 
 def test_a_key_that_used_up_its_requests_waits(tmp_path: Path) -> None:
-    keys = [ClientKeySettings(name="ben", key=hash_of(SECRET), requests_per_minute=2)]
+    keys = [ClientKeySettings(name="ben", key=hash_key(SECRET), requests_per_minute=2)]
     with served(tmp_path / "chats.db", keys=keys, limits=Charges()) as browser:
         ben = Browser(browser.port, SECRET)
         conversation = ben.create()
@@ -86,7 +86,7 @@ def test_every_call_of_a_model_is_charged(tmp_path: Path, reports: bool) -> None
         return "Seen."
 
     limits = Charges()
-    keys = [ClientKeySettings(name="ben", key=hash_of(SECRET), tokens_per_minute=10_000)]
+    keys = [ClientKeySettings(name="ben", key=hash_key(SECRET), tokens_per_minute=10_000)]
     model: ProviderClient = ap.FunctionModel(answer, name="talker")
     talking = models(model if reports else WithoutUsage(model))
     with served(tmp_path / "chats.db", talking, tools=[look], keys=keys, limits=limits) as browser:
@@ -120,7 +120,7 @@ def test_a_decision_after_which_the_turn_continues_is_a_request(tmp_path: Path) 
     def answer(context: Sequence[Any], options: ap.ProviderCallOptions) -> Any:
         return [call("pay"), call("pay")] if context[-1].role == "model_input" else "Done."
 
-    keys = [ClientKeySettings(name="ben", key=hash_of(SECRET), requests_per_minute=1)]
+    keys = [ClientKeySettings(name="ben", key=hash_key(SECRET), requests_per_minute=1)]
     model = ap.FunctionModel(answer, name="payer")
     with served(tmp_path / "chats.db", model, tools=[pay], keys=keys, limits=Charges()) as browser:
         ben = Browser(browser.port, SECRET)
@@ -135,7 +135,7 @@ def test_a_decision_after_which_the_turn_continues_is_a_request(tmp_path: Path) 
 
 
 def test_a_key_in_debt_of_tokens_waits(tmp_path: Path) -> None:
-    keys = [ClientKeySettings(name="ben", key=hash_of(SECRET), tokens_per_minute=10)]
+    keys = [ClientKeySettings(name="ben", key=hash_key(SECRET), tokens_per_minute=10)]
     with served(tmp_path / "chats.db", keys=keys, limits=Charges()) as browser:
         ben = Browser(browser.port, SECRET)
         conversation = ben.create()
@@ -150,7 +150,7 @@ def test_a_summary_is_asked_only_of_a_model_the_key_may_use(tmp_path: Path) -> N
         for words in ("One", "Two"):
             history.append(ModelInputEntry.of(words))
             history.append(ModelOutputEntry.of("Yes."))
-    keys = [ClientKeySettings(name="ben", key=hash_of(SECRET), models=("gpt-*",))]
+    keys = [ClientKeySettings(name="ben", key=hash_key(SECRET), models=("gpt-*",))]
     with served(tmp_path / "chats.db", keys=keys) as browser:
         ben = Browser(browser.port, SECRET)
         assert ben.api("POST", f"/conversations/{history.id}/compact", status=403)

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from antiphon.errors import ServeRefused
-from antiphon.gateway.access.client_keys import hash_of
+from antiphon.gateway.access.client_keys import hash_key
 from antiphon.gateway.config.settings import ClientKeySettings, Config, GatewaySettings, ModelSettings, ProviderSettings
-from antiphon.gateway.routes import is_chat
+from antiphon.gateway.routes import is_chat_path
 from antiphon.gateway.serve import serve
 from antiphon.web.gateway_mount import chat_factory
 from antiphon.web.server import serve_chat
@@ -87,7 +87,7 @@ def test_the_chat_has_the_gateways_keys_limits_providers_and_credentials(tmp_pat
                 ),
             ),
             models=(ModelSettings(name="clever", targets=("mine/claude-sonnet-4-5",)),),
-            keys=(ClientKeySettings(name="ada", key=hash_of("sk-ada"), requests_per_minute=1),),
+            keys=(ClientKeySettings(name="ada", key=hash_key("sk-ada"), requests_per_minute=1),),
         )
         with gateway(config, tmp_path / "history.db", {"UPSTREAM": secret}) as (browser, _):
             assert browser.get("/chat/api/state").status == 401
@@ -113,7 +113,7 @@ def test_tokens_of_the_chat_and_of_requests_are_counted_together(tmp_path: Path)
         gateway=SETTINGS,
         providers=OFFLINE.providers,
         models=OFFLINE.models,
-        keys=(ClientKeySettings(name="ada", key=hash_of("sk-ada"), tokens_per_minute=10),),
+        keys=(ClientKeySettings(name="ada", key=hash_key("sk-ada"), tokens_per_minute=10),),
     )
     body = {"model": "plain", "messages": [{"role": "user", "content": "hi"}]}
     with gateway(config, tmp_path / "history.db") as (browser, _):
@@ -133,7 +133,7 @@ def test_tokens_of_the_chat_and_of_requests_are_counted_together(tmp_path: Path)
     ],
 )
 def test_which_paths_are_the_chats(path: str, chats: bool) -> None:
-    assert is_chat(path) is chats
+    assert is_chat_path(path) is chats
 
 
 def test_the_chat_without_keys_is_for_this_machine(tmp_path: Path) -> None:

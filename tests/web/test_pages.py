@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.gateway.access.client_keys import ClientKeys, hash_of
+from antiphon.gateway.access.client_keys import ClientKeys, hash_key
 from antiphon.gateway.access.origin import OriginRules
 from antiphon.gateway.config.settings import ClientKeySettings, Config
 from antiphon.gateway.http.messages import ClientRequest
@@ -24,8 +24,8 @@ POLICY = (
 )
 SECRET = "sk-antiphon-of-the-test"
 KEYED = (
-    ClientKeySettings(name="ada", key=hash_of(SECRET)),
-    ClientKeySettings(name="ben", key=hash_of(SECRET + "-ben"), models=("offline/*",)),
+    ClientKeySettings(name="ada", key=hash_key(SECRET)),
+    ClientKeySettings(name="ben", key=hash_key(SECRET + "-ben"), models=("offline/*",)),
 )
 
 
@@ -283,7 +283,7 @@ def test_other_clients_take_no_room_in_a_search(tmp_path: Path) -> None:
 
 
 def test_a_key_for_some_models_asks_for_no_other(tmp_path: Path) -> None:
-    keys = [ClientKeySettings(name="ben", key=hash_of(SECRET), models=("gpt-*",))]
+    keys = [ClientKeySettings(name="ben", key=hash_key(SECRET), models=("gpt-*",))]
     with served(tmp_path / "chats.db", keys=keys) as browser:
         ben = Browser(browser.port, SECRET)
         assert ben.api("GET", "/state")["models"] == []

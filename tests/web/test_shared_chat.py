@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.test_serving import Served, served, until
+from gateway.test_serve import Served, served, until
 from web.rig import Browser
 
 

@@ -14,7 +14,7 @@ import pytest
 import antiphon as ap
 from antiphon.history import AgentHistory, ConversationInfo, HistoryEntry, SqliteStore
 from antiphon.history.lease import Lease
-from antiphon.history.sqlite.log import SqliteLog
+from antiphon.history.sql.log import Log
 from antiphon.web.live_conversation import LiveConversation
 from web.rig import WAIT, Browser, served
 
@@ -33,7 +33,7 @@ class Jam:
             assert self.over.wait(WAIT), "nobody let it go on"
 
 
-class FarLog(SqliteLog):
+class FarLog(Log):
     """A log whose reads take as long as a test wants."""
 
     jam: Jam
@@ -55,7 +55,7 @@ class FarStore(SqliteStore):
     def __init__(self, path: Path, jam: Jam) -> None:
         super().__init__(path)
         self._jam = jam
-        self._log = FarLog(self._file, self._log._clock)
+        self._log = FarLog(self._dialect, self._leases)
         self._log.jam = jam
 
     def info(self, conversation: str) -> ConversationInfo:

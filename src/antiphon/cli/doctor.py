@@ -29,8 +29,8 @@ from antiphon import __version__
 from antiphon.cli.serve import add_config, configured_by
 from antiphon.cli.terminal import joined, styled, write, write_json
 from antiphon.errors import AntiphonError, StoreError
-from antiphon.gateway.cluster.sync import store_of
-from antiphon.gateway.config.settings import Config, ConfigRefused, GatewaySettings, ProviderSettings
+from antiphon.gateway.cluster.sync import open_shared_store
+from antiphon.gateway.config.settings import Config, ConfigError, GatewaySettings, ProviderSettings
 from antiphon.history.location import data_folder, data_folder_for, is_postgres_url, open_store, store_location
 from antiphon.history.private_files import exposure
 from antiphon.providers.credentials.secret import Credential, mask
@@ -85,12 +85,12 @@ def run_checks(path: Path | None, *, is_offline: bool) -> Iterator[CheckResult]:
     yield from _programs()
     try:
         configured = configured_by(path, {})
-    except ConfigRefused as refused:
+    except ConfigError as refused:
         yield from (CheckResult("fail", "config", str(problem)) for problem in refused.problems)
         config = None
     else:
         config = configured.config
-        yield CheckResult("ok", "config", configured.told)
+        yield CheckResult("ok", "config", configured.summary)
         yield from _keys(config)
     if config is not None and not is_offline:
         yield from _hosts(config)
@@ -186,7 +186,7 @@ async def _asked(providers: list[ProviderSettings], transport: Transport) -> lis
 
 async def _answer(provider: ProviderSettings, transport: Transport) -> tuple[CheckResult, float | None]:
     """Whether a host answers, and by how many seconds our clock is ahead of its."""
-    url = normalize_base_url(provider.base_url or provider.row.base_url, provider.name)
+    url = normalize_base_url(provider.base_url or provider.effective_preset.base_url, provider.name)
     what = f"{provider.name}: {urlsplit(url).netloc}"
     try:
         response = await transport.send(HttpRequest(url=url, method="GET", timeouts=_TIMEOUTS))
@@ -208,11 +208,11 @@ def _skew(date: str, now: float) -> float | None:
 
 async def _shared(gateway: GatewaySettings) -> CheckResult:
     """Whether the store that gateways share answers in time and can be written."""
-    store = store_of(gateway)
+    store = open_shared_store(gateway)
     try:
         await store.connect()
         began = time.perf_counter()
-        [told] = await store.ask([("INFO", "server")])
+        [told] = await store.execute([("INFO", "server")])
         seconds = time.perf_counter() - began
     except AntiphonError as error:
         return CheckResult("fail", "shared", f"{error}; start it, or correct shared and shared_password")

@@ -9,7 +9,7 @@ import msgspec
 
 from antiphon.cli.terminal import write, write_error
 from antiphon.errors import AntiphonError
-from antiphon.gateway.access.client_keys import hash_of, new_key
+from antiphon.gateway.access.client_keys import hash_key, new_key
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -28,10 +28,10 @@ def run(arguments: argparse.Namespace) -> int:
     key = new_key()
     if arguments.name is None:
         where = "add to client_keys in [gateway]"
-        lines = [f'client_keys = ["{hash_of(key)}"]']
+        lines = [f'client_keys = ["{hash_key(key)}"]']
     else:
         where = "add"
-        lines = ["[[keys]]", f"name = {_quoted(arguments.name)}", f'key = "{hash_of(key)}"']
+        lines = ["[[keys]]", f"name = {_quoted(arguments.name)}", f'key = "{hash_key(key)}"']
         lines += ["admin = true"] if arguments.admin else []
     write_error("the key, shown this once; the client sends it as its API key:")
     _print(key)

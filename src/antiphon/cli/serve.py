@@ -17,8 +17,8 @@ from msgspec import Struct
 
 from antiphon.cli.terminal import write, write_error, write_json
 from antiphon.gateway.access.client_keys import ClientKeys
-from antiphon.gateway.cluster.redis_store import address_of
-from antiphon.gateway.config.file import load_config, offered
+from antiphon.gateway.cluster.redis_store import parse_store_url
+from antiphon.gateway.config.file import config_from_environment, load_config
 from antiphon.gateway.config.settings import Config, ProviderSettings, config_schema
 from antiphon.history.location import store_location
 
@@ -31,7 +31,7 @@ class Configured(Struct, frozen=True):
 
     config: Config
     path: Path | None
-    told: str
+    summary: str
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -69,15 +69,15 @@ def run(arguments: argparse.Namespace) -> int:
         write(summary(configured))
         return 0
     if configured.path is None:
-        write_error(f"antiphon: {configured.told}")
+        write_error(f"antiphon: {configured.summary}")
     return _served(configured, overrides, arguments.workers)
 
 
 def configured_by(path: Path | None, overrides: dict[str, Any]) -> Configured:
     """The configuration in the file, or that of the environment. Raises `ConfigRefused`."""
     if path is None:
-        offer = offered(os.environ, overrides=overrides)
-        return Configured(offer.config, None, offer.told)
+        offer = config_from_environment(os.environ, overrides=overrides)
+        return Configured(offer.config, None, offer.summary)
     return Configured(load_config(path, overrides=overrides), path, f"{path}: ok")
 
 
@@ -87,11 +87,11 @@ def summary(configured: Configured) -> Iterator[str]:
     gateway = config.gateway
     host = f"[{gateway.host}]" if ":" in gateway.host else gateway.host
     clients = [client.name for client in ClientKeys(config).clients]
-    yield configured.told
+    yield configured.summary
     yield f"  listens    http://{host}:{gateway.port}, format proxy on {gateway.format_port}"
-    yield f"  clients    {', '.join(clients) or 'without a key, from this machine only'}"
+    yield f"  clients    {', '.join(clients) or 'no keys; loopback only'}"
     if gateway.shared:
-        yield f"  shared     {address_of(gateway.shared)}"
+        yield f"  shared     {parse_store_url(gateway.shared)}"
     for provider in config.providers:
         yield f"  provider   {_described(provider)}"
     for model in config.models:
@@ -103,12 +103,13 @@ def _described(provider: ProviderSettings) -> str:
         return f"{provider.name}: not a language model, needs no key and no network"
     count = len(provider.keys)
     keys = "no key" if not count else "1 key" if count == 1 else f"{count} keys"
-    return f"{provider.name}: {provider.row.format} at {provider.base_url or provider.row.base_url}, {keys}"
+    preset = provider.effective_preset
+    return f"{provider.name}: {preset.format} at {provider.base_url or preset.base_url}, {keys}"
 
 
 def _served(configured: Configured, overrides: dict[str, Any], workers: int) -> int:
     from antiphon.gateway.cluster.workers import serve_in_workers
-    from antiphon.gateway.serve import serve, settle
+    from antiphon.gateway.serve import freeze_gc, serve
 
     store = store_location(None)
     if workers > 1:
@@ -119,7 +120,7 @@ def _served(configured: Configured, overrides: dict[str, Any], workers: int) -> 
     from antiphon.web.gateway_mount import chat_factory
 
     chat = chat_factory(store)
-    asyncio.run(serve(configured.config, path=configured.path, overrides=overrides, chat=chat, ready=settle))
+    asyncio.run(serve(configured.config, path=configured.path, overrides=overrides, chat=chat, ready=freeze_gc))
     return 0
 
 

@@ -1,5 +1,7 @@
 """The documented import path of names in `antiphon.gateway.endpoints.models`."""
 
-from antiphon.gateway.endpoints.models import list_models, listed_models
+from antiphon.gateway.endpoints.models import list_models, visible_models
 
-__all__ = ["list_models", "listed_models"]
+listed_models = visible_models
+
+__all__ = ["list_models", "listed_models", "visible_models"]

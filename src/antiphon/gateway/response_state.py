@@ -1,5 +1,7 @@
 """The documented import path of names in `antiphon.gateway.endpoints.response_store`."""
 
-from antiphon.gateway.endpoints.response_store import ResponseState
+from antiphon.gateway.endpoints.response_store import ResponseStore
 
-__all__ = ["ResponseState"]
+ResponseState = ResponseStore
+
+__all__ = ["ResponseState", "ResponseStore"]

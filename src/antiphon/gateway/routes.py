@@ -1,7 +1,7 @@
-"""`Door`: which path speaks which format, and what it asks for.
+"""Path and method to `Endpoint`: which format a path speaks and what it asks for.
 
-Both listeners have the same doors. A path decides the format of everything that goes back, errors included; only where several
-clients share a path (`/v1/models`) do the headers decide.
+Both listeners have the same routes. The path decides the format of everything that is returned, errors included; only where
+several clients share a path (`/v1/models`) do the headers decide.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ Action: TypeAlias = Literal[
 ]
 
 
-class Door(Struct, frozen=True):
-    """What a request asks for. `name` is the model or id in the path; `streams` says so where the path does."""
+class Endpoint(Struct, frozen=True):
+    """What a request asks for. `name` is the model or id in the path; `stream` says so where the path does."""
 
     action: Action
     format: str = ""
-    name: str = ""
-    streams: bool | None = None
+    resource: str = ""
+    stream: bool | None = None
 
 
-class NoDoor(Struct, frozen=True):
+class NoRoute(Struct, frozen=True):
     """A path that leads nowhere (`allowed` empty), or a method that is not allowed there."""
 
     allowed: tuple[str, ...] = ()
@@ -45,80 +45,80 @@ class NoDoor(Struct, frozen=True):
 
 _CHAT, _RESPONSES, _ANTHROPIC, _GEMINI = "openai-chat", "openai-responses", "anthropic", "gemini"
 
-_PLAIN: dict[str, dict[str, Door]] = {
-    "/chat/completions": {"POST": Door("generate", _CHAT)},
-    "/responses": {"POST": Door("generate", _RESPONSES)},
-    "/messages": {"POST": Door("generate", _ANTHROPIC)},
-    "/messages/count_tokens": {"POST": Door("count", _ANTHROPIC)},
-    "/embeddings": {"POST": Door("embed", _CHAT)},
-    "/models": {"GET": Door("list_models")},
-    "/healthz": {"GET": Door("health")},
-    "/readyz": {"GET": Door("ready")},
-    "/metrics": {"GET": Door("metrics")},
-    "/status": {"GET": Door("status")},
+_STATIC_ROUTES: dict[str, dict[str, Endpoint]] = {
+    "/chat/completions": {"POST": Endpoint("generate", _CHAT)},
+    "/responses": {"POST": Endpoint("generate", _RESPONSES)},
+    "/messages": {"POST": Endpoint("generate", _ANTHROPIC)},
+    "/messages/count_tokens": {"POST": Endpoint("count", _ANTHROPIC)},
+    "/embeddings": {"POST": Endpoint("embed", _CHAT)},
+    "/models": {"GET": Endpoint("list_models")},
+    "/healthz": {"GET": Endpoint("health")},
+    "/readyz": {"GET": Endpoint("ready")},
+    "/metrics": {"GET": Endpoint("metrics")},
+    "/status": {"GET": Endpoint("status")},
 }
 _GEMINI_CALL = re.compile(r"(?:/v1(?:beta|alpha)?)?/(?:models|tunedModels)/(?P<name>[^:]+):(?P<verb>\w+)")
 _GEMINI_MODELS = re.compile(r"/v1(?:beta|alpha)/models(?:/(?P<name>[^:]+))?")
 _MODEL = re.compile(r"(?:/v1)?/models/(?P<name>.+)")
 _RESPONSE = re.compile(r"(?:/v1)?/responses/(?P<name>[^/]+)(?P<items>/input_items)?")
-_VERBS: dict[str, Door] = {
-    "generateContent": Door("generate", _GEMINI, streams=False),
-    "streamGenerateContent": Door("generate", _GEMINI, streams=True),
-    "countTokens": Door("count", _GEMINI),
+_GEMINI_VERBS: dict[str, Endpoint] = {
+    "generateContent": Endpoint("generate", _GEMINI, stream=False),
+    "streamGenerateContent": Endpoint("generate", _GEMINI, stream=True),
+    "countTokens": Endpoint("count", _GEMINI),
 }
 
 
-_GENERATING: dict[tuple[str, str], Door] = {
-    ("POST", start + path): doors["POST"]
-    for path, doors in _PLAIN.items()
+_GENERATE_ROUTES: dict[tuple[str, str], Endpoint] = {
+    ("POST", start + path): methods["POST"]
+    for path, methods in _STATIC_ROUTES.items()
     for start in ("", "/v1")
-    if "POST" in doors and doors["POST"].action == "generate"
+    if "POST" in methods and methods["POST"].action == "generate"
 }
 """What nearly everybody asks for, by method and path."""
 
 
-def door_of(method: str, path: str, headers: Mapping[str, str]) -> Door | NoDoor:
+def match_route(method: str, path: str, headers: Mapping[str, str]) -> Endpoint | NoRoute:
     """Where a request leads."""
-    if door := _GENERATING.get((method, path)):
-        return door
+    if endpoint := _GENERATE_ROUTES.get((method, path)):
+        return endpoint
     method = "GET" if method == "HEAD" else method
     path = path.rstrip("/") or "/"
-    doors = _PLAIN.get(path.removeprefix("/v1") or "/") or _named(path)
-    if not doors:
-        return NoDoor()
-    door = doors.get(method)
-    if door is None:
-        return NoDoor(tuple(doors))
-    if not door.format and door.action in ("list_models", "get_model"):
-        return Door(door.action, _asked_by(headers), door.name)
-    return door
+    methods = _STATIC_ROUTES.get(path.removeprefix("/v1") or "/") or _match_parametrized(path)
+    if not methods:
+        return NoRoute()
+    endpoint = methods.get(method)
+    if endpoint is None:
+        return NoRoute(tuple(methods))
+    if not endpoint.format and endpoint.action in ("list_models", "get_model"):
+        return Endpoint(endpoint.action, _format_from_headers(headers), endpoint.resource)
+    return endpoint
 
 
-def is_chat(path: str) -> bool:
+def is_chat_path(path: str) -> bool:
     """Whether a path leads to the chat, which has doors of its own. `/chat/completions` does not."""
     return path in ("/", "/chat", "/chat/") or path.startswith(("/chat/page/", "/chat/api/"))
 
 
-def _named(path: str) -> dict[str, Door]:
+def _match_parametrized(path: str) -> dict[str, Endpoint]:
     """Doors whose path holds a name."""
-    if (found := _GEMINI_CALL.fullmatch(path)) and (door := _VERBS.get(found["verb"])):
-        return {"POST": Door(door.action, door.format, found["name"], door.streams)}
-    if found := _GEMINI_MODELS.fullmatch(path):
-        name = found["name"]
-        return {"GET": Door("get_model", _GEMINI, name) if name else Door("list_models", _GEMINI)}
-    if found := _MODEL.fullmatch(path):
-        return {"GET": Door("get_model", "", found["name"])}
-    if found := _RESPONSE.fullmatch(path):
-        if found["items"]:
-            return {"GET": Door("list_items", _RESPONSES, found["name"])}
+    if (match := _GEMINI_CALL.fullmatch(path)) and (endpoint := _GEMINI_VERBS.get(match["verb"])):
+        return {"POST": Endpoint(endpoint.action, endpoint.format, match["name"], endpoint.stream)}
+    if match := _GEMINI_MODELS.fullmatch(path):
+        name = match["name"]
+        return {"GET": Endpoint("get_model", _GEMINI, name) if name else Endpoint("list_models", _GEMINI)}
+    if match := _MODEL.fullmatch(path):
+        return {"GET": Endpoint("get_model", "", match["name"])}
+    if match := _RESPONSE.fullmatch(path):
+        if match["items"]:
+            return {"GET": Endpoint("list_items", _RESPONSES, match["name"])}
         return {
-            "GET": Door("get_response", _RESPONSES, found["name"]),
-            "DELETE": Door("delete_response", _RESPONSES, found["name"]),
+            "GET": Endpoint("get_response", _RESPONSES, match["name"]),
+            "DELETE": Endpoint("delete_response", _RESPONSES, match["name"]),
         }
     return {}
 
 
-def _asked_by(headers: Mapping[str, str]) -> str:
+def _format_from_headers(headers: Mapping[str, str]) -> str:
     """Whose client asks, where the path does not tell."""
     if "anthropic-version" in headers or ("x-api-key" in headers and "authorization" not in headers):
         return _ANTHROPIC

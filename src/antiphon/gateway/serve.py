@@ -1,10 +1,7 @@
-"""A gateway's life: sockets bound, listeners opened, the configuration watched, and everything let go of in order.
+"""Start and stop one gateway process: sockets, services, signals and the shutdown.
 
-With several workers the parent binds the ports and forks; each worker accepts from the same sockets and watches the file for
-itself. The parent serves nothing: it passes on SIGTERM and SIGHUP, and puts another in the place of a worker that died.
-
-SIGTERM and SIGINT shut down gracefully: nothing new is accepted, current requests get `GRACE` seconds until the last byte of
-their response has left; a second signal does not wait. SIGHUP reloads the configuration file; without a file it does nothing.
+SIGTERM and SIGINT shut down gracefully: nothing new is accepted, and current requests get `DRAIN_SECONDS` until the last byte
+of their response has left; a second signal exits at once. SIGHUP reloads the configuration file; without a file it is ignored.
 """
 
 from __future__ import annotations
@@ -20,37 +17,37 @@ from typing import Any
 
 from antiphon import __version__
 from antiphon.gateway.access.rate_limits import RateLimits
-from antiphon.gateway.app import Gateway, Mounted
-from antiphon.gateway.cluster.sync import shared_by
-from antiphon.gateway.cluster.worker_snapshots import WorkerFiles, keep_sharing
-from antiphon.gateway.config.loaded import Running
-from antiphon.gateway.config.reload import Watcher
+from antiphon.gateway.app import Gateway, MountedApp
+from antiphon.gateway.cluster.sync import cluster_sync
+from antiphon.gateway.cluster.worker_snapshots import WorkerSnapshots, publish_forever
+from antiphon.gateway.config.loaded import LoadedConfig
+from antiphon.gateway.config.reload import ConfigReloader
 from antiphon.gateway.config.settings import Config
 from antiphon.gateway.context import Services
-from antiphon.gateway.endpoints.response_store import ResponseState
+from antiphon.gateway.endpoints.response_store import ResponseStore
 from antiphon.gateway.generate.media import MediaFetcher
 from antiphon.gateway.http.body_budget import BodyBudget
-from antiphon.gateway.http.listener import Listener, bound
+from antiphon.gateway.http.listener import Listener, bind_socket
 from antiphon.gateway.observe.logs import configure_logs
 from antiphon.gateway.observe.metrics import Metrics
 from antiphon.gateway.observe.recent import RecentRequests
-from antiphon.gateway.observe.tracing import started_spans
+from antiphon.gateway.observe.tracing import tracer_from_environment
 from antiphon.providers.transport.aiohttp_transport import AiohttpTransport
 from antiphon.providers.transport.client import HttpClient
 
 logger = logging.getLogger("antiphon.gateway")
 
-GRACE = 30.0
+DRAIN_SECONDS = 30.0
 
 
-class Sockets:
+class ListenSockets:
     """The two ports, bound."""
 
     def __init__(self, config: Config) -> None:
         settings = config.gateway
-        self.main = bound(settings.host, settings.port)
+        self.main = bind_socket(settings.host, settings.port)
         try:
-            self.format = bound(settings.host, settings.format_port)
+            self.format = bind_socket(settings.host, settings.format_port)
         except BaseException:
             self.main.close()
             raise
@@ -61,7 +58,7 @@ class Sockets:
         return self.main.getsockname()[1], self.format.getsockname()[1]
 
 
-def settle(_: tuple[int, int]) -> None:
+def freeze_gc(_: tuple[int, int]) -> None:
     """Everything is there that will be there to the end: the garbage collector need not look at it again, and seldom at the rest.
 
     For a process that does nothing but serve.
@@ -76,77 +73,77 @@ async def serve(
     *,
     path: Path | None = None,
     overrides: Mapping[str, Any] | None = None,
-    sockets: Sockets | None = None,
-    files: WorkerFiles | None = None,
+    sockets: ListenSockets | None = None,
+    snapshots: WorkerSnapshots | None = None,
     ready: Callable[[tuple[int, int]], None] | None = None,
     environ: Mapping[str, str] | None = None,
     stop: asyncio.Event | None = None,
-    chat: Callable[[Gateway], Mounted] | None = None,
+    chat: Callable[[Gateway], MountedApp] | None = None,
 ) -> None:
     """Serve until a signal says to stop, or `stop` is set. `ready` is told the ports once they are served.
 
     `chat` makes what answers under `/chat/` on the main port; it is closed with the ports.
     """
-    sockets = sockets or Sockets(config)
-    metrics = Metrics((model.name for model in config.models), version=__version__, files=files)
-    shared = shared_by(config.gateway, environ, lambda: gateway.running.pools)
+    sockets = sockets or ListenSockets(config)
+    metrics = Metrics((model.name for model in config.models), version=__version__, snapshots=snapshots)
+    shared = cluster_sync(config.gateway, environ, lambda: gateway.loaded.credential_pools)
     services = Services(
         transport=HttpClient(AiohttpTransport(environ)),
-        state=ResponseState(
+        state=ResponseStore(
             config.gateway.state, seconds=config.gateway.state_seconds, limit=config.gateway.state_limit
         ),
         media=MediaFetcher(),
         limits=shared.limits if shared is not None else RateLimits(),
         metrics=metrics,
-        recent=RecentRequests(files=files),
-        spans=started_spans(__version__),
+        recent=RecentRequests(snapshots=snapshots),
+        spans=tracer_from_environment(__version__),
         shared=shared,
     )
-    gateway = Gateway(Running(config, services.transport, environ=environ), services)
+    gateway = Gateway(LoadedConfig(config, services.transport, environ=environ), services)
     mounted = chat(gateway) if chat is not None else None
     if mounted is not None:
         gateway.mount(mounted)
     configure_logs(
         config.gateway.log,
         config.gateway.log_level,
-        secrets=lambda: (*gateway.running.secrets, *(shared.store.secrets if shared is not None else ())),
+        secrets=lambda: (*gateway.loaded.secrets, *(shared.store.secrets if shared is not None else ())),
         on_failure=metrics.log_failed,
     )
-    budget = BodyBudget(lambda: gateway.running.config.gateway.max_buffered_bytes)
+    budget = BodyBudget(lambda: gateway.loaded.config.gateway.max_buffered_bytes)
     listeners = [
-        Listener(gateway, name, metrics, lambda: gateway.running.config.gateway, budget) for name in ("main", "format")
+        Listener(gateway, name, metrics, lambda: gateway.loaded.config.gateway, budget) for name in ("main", "format")
     ]
     stop = stop or asyncio.Event()
     tasks: list[asyncio.Task[None]] = []
     if shared is not None:
         await shared.start()
         tasks.append(asyncio.create_task(shared.run()))
-    if files is not None:
-        told = [gateway.see, metrics.share, services.recent.share]
-        tasks.append(asyncio.create_task(keep_sharing(told)))
+    if snapshots is not None:
+        told = [gateway.refresh_gauges, metrics.share, services.recent.share]
+        tasks.append(asyncio.create_task(publish_forever(told)))
     if path is not None:
-        watcher = Watcher(
-            path, gateway.apply, serving=config, environ=environ, overrides=overrides or {}, on_look=metrics.reloaded
+        reloader = ConfigReloader(
+            path, gateway.apply, serving=config, environ=environ, overrides=overrides or {}, on_reload=metrics.reloaded
         )
-        gateway.watch(watcher)
-        tasks.append(asyncio.create_task(watcher.run()))
+        gateway.attach_reloader(reloader)
+        tasks.append(asyncio.create_task(reloader.run()))
     else:
         _ignore_hangups()
     try:
         for listener, sock in zip(listeners, (sockets.main, sockets.format), strict=True):
             await listener.open(sock)
-        with stopped_by_signals(stop):
+        with stop_on_signals(stop):
             main, format_port = sockets.ports
             host = config.gateway.host
-            logger.info("serving on http://%s:%s, format proxy on %s", host, main, format_port)
+            logger.info("listening on http://%s:%s (format proxy on port %s)", host, main, format_port)
             if mounted is not None:
-                logger.info("the chat is at http://%s:%s/chat/", host, main)
+                logger.info("chat page: http://%s:%s/chat/", host, main)
             if ready is not None:
                 ready(sockets.ports)
             await stop.wait()
-            logger.info("shutting down; draining requests for up to %g s", GRACE)
-            closing = [listener.close(GRACE) for listener in listeners]
-            await asyncio.gather(*closing, *([mounted.aclose(GRACE)] if mounted is not None else []))
+            logger.info("shutting down; draining requests for up to %g s", DRAIN_SECONDS)
+            closing = [listener.close(DRAIN_SECONDS) for listener in listeners]
+            await asyncio.gather(*closing, *([mounted.aclose(DRAIN_SECONDS)] if mounted is not None else []))
     finally:
         for task in tasks:
             task.cancel()
@@ -170,7 +167,7 @@ def _ignore_hangups() -> None:
 
 
 @contextlib.contextmanager
-def stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
+def stop_on_signals(stop: asyncio.Event) -> Iterator[None]:
     """SIGTERM and SIGINT set `stop`; the next one ends the process as it would have without us."""
     loop = asyncio.get_running_loop()
     signals = (signal.SIGTERM, signal.SIGINT)

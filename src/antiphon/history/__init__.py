@@ -28,10 +28,10 @@ from antiphon.history.entries import (
     ToolCallStartedEntry,
 )
 from antiphon.history.lease import Lease, LeaseKeeper, hold_lease
-from antiphon.history.run_table import Run, RunTable
 from antiphon.history.snapshot import AgentHistorySnapshot, EntriesView
-from antiphon.history.sqlite import SqliteStore
-from antiphon.history.store import ConversationInfo, HistoryStore, SearchHit
+from antiphon.history.sql.runs import RunTable
+from antiphon.history.sql.sqlite import SqliteStore
+from antiphon.history.store import ConversationInfo, HistoryStore, Run, RunState, SearchHit
 
 __all__ = [
     "SCHEMA",
@@ -61,6 +61,7 @@ __all__ = [
     "Origin",
     "RollbackEntry",
     "Run",
+    "RunState",
     "RunTable",
     "SearchHit",
     "SetMemoryNotebookEntry",

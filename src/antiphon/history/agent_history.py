@@ -14,10 +14,10 @@ The fast path: an entry that only adds to the log is looked at no further, and b
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import reduce
-from typing import Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Protocol, TypeVar, get_args
 
 from msgspec.structs import replace
 
@@ -40,6 +40,10 @@ from antiphon.history.snapshot import (
     effective_entries,
 )
 
+if TYPE_CHECKING:
+    from antiphon.history.lease import Lease
+    from antiphon.history.store import ConversationRow
+
 E = TypeVar("E", bound=HistoryEntry)
 
 _FAST_PATH_KINDS = frozenset(get_args(KnownEntry)) - SETTING_KINDS - {RollbackEntry}
@@ -56,7 +60,7 @@ class Journal(Protocol):
         """Make `entry` durable, or raise and leave everything as it was."""
 
     def read(self, after: int) -> Iterable[HistoryEntry]:
-        """The entries behind number `after`."""
+        """The entries after number `after`."""
 
     def fork(self, at: int) -> AgentHistory:
         """A new conversation that starts with the first `at` entries of this one."""
@@ -296,3 +300,46 @@ def _not_appendable(value: object) -> str:
     if name == "DecoratedContextEntry":
         return "a DecoratedContextEntry shows what is true only now and cannot be appended; append its `entry` if that is new"
     return f"a history takes HistoryEntry values, not {name}"
+
+
+class StoreLog(Protocol):
+    """The conversations of a store, and their entries."""
+
+    def find(self, conversation: str) -> ConversationRow:
+        """The one conversation that is meant."""
+
+    def latest(self, limit: int, offset: int = 0, tag: str | None = None) -> Sequence[ConversationRow]:
+        """The conversations that were changed last, in that order."""
+
+    def append(self, number: int, conversation: str, entry: HistoryEntry, epoch: int | None) -> None:
+        """Write one entry, under the epoch of a lease if there is one; returns when it is durable."""
+
+    def read(self, number: int, conversation: str, after: int) -> Sequence[HistoryEntry]:
+        """The entries of a conversation after number `after`, with their media."""
+
+
+class StoreJournal:
+    """Writes to the conversation of that number and id, under a lease if there is one."""
+
+    def __init__(
+        self,
+        log: StoreLog,
+        fork: Callable[[str, int], AgentHistory],
+        number: int,
+        conversation_id: str,
+        lease: Lease | None = None,
+    ) -> None:
+        self.conversation_id = conversation_id
+        self._log = log
+        self._fork = fork
+        self._number = number
+        self._epoch = lease.epoch if lease is not None else None
+
+    def write(self, entry: HistoryEntry) -> None:
+        self._log.append(self._number, self.conversation_id, entry, self._epoch)
+
+    def read(self, after: int) -> Sequence[HistoryEntry]:
+        return self._log.read(self._number, self.conversation_id, after)
+
+    def fork(self, at: int) -> AgentHistory:
+        return self._fork(self.conversation_id, at)

@@ -1,7 +1,8 @@
 """Large media, kept out of the rows of the log and stored once, by the hash of their content.
 
 In a stored entry the base64 `data` of an image, sound or document of more than `INLINE_LIMIT` characters is replaced by
-`sha256:<hex>`, which no base64 text can be. `detach` does that, `attach` undoes it; in memory, entries are always whole.
+`sha256:<hex>`, which no base64 text can be. `extract_media` does that and `restore_media` undoes it; in memory, entries are
+always complete.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ C = TypeVar("C", ModelInputEntry, ModelOutputEntry, ModelInputEntry | ModelOutpu
 INLINE_LIMIT = 64 * 1024
 """Media of more characters than this are stored apart."""
 
-MARK = "sha256:"
+DIGEST_PREFIX = "sha256:"
 
-_MARK_IN_STORED = b'"sha256:'
+_PREFIX_IN_STORED = b'"sha256:'
 _REFERENCE = re.compile(rb'"(sha256:[0-9a-f]{64})"')
 
 
 def digest(data: str) -> str:
     """The name under which `data` is stored."""
-    return MARK + hashlib.sha256(data.encode()).hexdigest()
+    return DIGEST_PREFIX + hashlib.sha256(data.encode()).hexdigest()
 
 
 def verified(name: str, data: object, place: str) -> str:
@@ -49,15 +50,15 @@ def verified(name: str, data: object, place: str) -> str:
     return data
 
 
-def detach(entry: HistoryEntry) -> tuple[bytes, dict[str, str]]:
+def extract_media(entry: HistoryEntry) -> tuple[bytes, dict[str, str]]:
     """The stored form of `entry`, and the attachments it refers to, by name."""
     stored = encode_entry(entry)
-    if len(stored) <= INLINE_LIMIT and _MARK_IN_STORED not in stored:
+    if len(stored) <= INLINE_LIMIT and _PREFIX_IN_STORED not in stored:
         return stored, {}
     attachments: dict[str, str] = {}
 
-    def take_out(data: str) -> str:
-        if data.startswith(MARK):
+    def extract(data: str) -> str:
+        if data.startswith(DIGEST_PREFIX):
             raise NotAppendable(f"the data of a media part must be base64, not {data[:20]!r}…")
         if len(data) <= INLINE_LIMIT:
             return data
@@ -65,13 +66,13 @@ def detach(entry: HistoryEntry) -> tuple[bytes, dict[str, str]]:
         attachments[name] = data
         return name
 
-    changed = _with_media(entry, take_out)
+    changed = _map_media(entry, extract)
     return (encode_entry(changed) if attachments else stored), attachments
 
 
-def attach(entry: HistoryEntry, load: Callable[[str], str]) -> HistoryEntry:
+def restore_media(entry: HistoryEntry, load: Callable[[str], str]) -> HistoryEntry:
     """The whole entry: every reference replaced by what `load` gives for it."""
-    return _with_media(entry, lambda data: load(data) if data.startswith(MARK) else data)
+    return _map_media(entry, lambda data: load(data) if data.startswith(DIGEST_PREFIX) else data)
 
 
 def references(entry: HistoryEntry) -> set[str]:
@@ -80,15 +81,15 @@ def references(entry: HistoryEntry) -> set[str]:
         return {name.decode() for name in _REFERENCE.findall(entry.raw)}
     names: list[str] = []
 
-    def note(data: str) -> str:
+    def collect(data: str) -> str:
         names.append(data)
         return data
 
-    _with_media(entry, note)
-    return {name for name in names if name.startswith(MARK)}
+    _map_media(entry, collect)
+    return {name for name in names if name.startswith(DIGEST_PREFIX)}
 
 
-def _with_media(entry: HistoryEntry, change: Callable[[str], str]) -> HistoryEntry:
+def _map_media(entry: HistoryEntry, change: Callable[[str], str]) -> HistoryEntry:
     if isinstance(entry, ModelInputEntry | ModelOutputEntry):
         return _with_content(entry, change)
     if isinstance(entry, ToolCallResultsEntry):
@@ -101,8 +102,8 @@ def _with_media(entry: HistoryEntry, change: Callable[[str], str]) -> HistoryEnt
 def _with_content(value: C, change: Callable[[str], str]) -> C:
     if not any(isinstance(part, Image | Audio | Document) for part in value.content):
         return value
-    return structs.replace(value, content=tuple(_changed(part, change) for part in value.content))
+    return structs.replace(value, content=tuple(_replace_data(part, change) for part in value.content))
 
 
-def _changed(part: P, change: Callable[[str], str]) -> P:
+def _replace_data(part: P, change: Callable[[str], str]) -> P:
     return structs.replace(part, data=change(part.data)) if isinstance(part, Image | Audio | Document) else part

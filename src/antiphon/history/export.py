@@ -19,12 +19,11 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.errors import ConversationExists, ImportRefused, OutOfSequence, StoreDamaged, UnknownConversation
-from antiphon.history.asked import check_text
 from antiphon.history.attachments import digest, references
 from antiphon.history.codec import SCHEMA, decode_entry
 from antiphon.history.entries import HistoryEntry, OpaqueEntry
 from antiphon.history.ids import is_id, new_id
-from antiphon.history.store import ConversationInfo, HistoryStore
+from antiphon.history.store import ConversationInfo, HistoryStore, check_text
 
 
 class ExportHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -41,7 +40,7 @@ class ExportHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
     tags: tuple[str, ...] = ()
 
     @classmethod
-    def begun(cls, title: str, tags: Iterable[str] = ()) -> ExportHead:
+    def new(cls, title: str, tags: Iterable[str] = ()) -> ExportHead:
         """That of a conversation that begins now. Raises `StoreError` for a title or tag that is no text."""
         tags = tuple(tags)
         check_text("title", title)
@@ -62,7 +61,7 @@ class ExportHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
             tags=info.tags,
         )
 
-    def forked(self, at: int | None) -> ExportHead:
+    def for_fork(self, at: int | None) -> ExportHead:
         """That of a fork, made now, with the first `at` entries, or all of them. Raises `OutOfSequence`."""
         at = self.entries if at is None else at
         if not 0 <= at <= self.entries:

@@ -12,7 +12,7 @@ from typing import Any
 
 from antiphon.errors import StoreReadOnly
 from antiphon.history.private_files import make_private_folder
-from antiphon.history.sqlite import SqliteStore
+from antiphon.history.sql.sqlite import SqliteStore
 from antiphon.history.store import HistoryStore
 
 _SERVERS = ("postgresql://", "postgres://")
@@ -52,7 +52,7 @@ def open_store(address: str | os.PathLike[str], **options: Any) -> HistoryStore:
     `options` are those of the store's class; `create=False` and `read_only=True` mean the same for each.
     """
     if isinstance(address, str) and is_postgres_url(address):
-        from antiphon.history.postgres import PostgresStore
+        from antiphon.history.sql.postgres import PostgresStore
 
         return PostgresStore(address, **options)
     return SqliteStore(address, **options)

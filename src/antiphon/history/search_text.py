@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
 
 from antiphon.history.entries import (
     CompactionEntry,
@@ -27,6 +29,9 @@ _CJK = "\u3005\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\
 _CJK_RUN = re.compile(f"[{_CJK}]+")
 _TOKEN = re.compile(f"[{_CJK}]+|[^\\W{_CJK}]+")
 _TERM = re.compile(r'"([^"]*)"|(\S+)')
+_BARE_TOKEN = re.compile(r"[^\W_]+")
+_ACCENTS = re.compile("[\u0300-\u036f]+")
+_PHRASE = re.compile(r'"([^"]*)"(\*?)')
 _TITLE_LENGTH = 60
 
 
@@ -128,3 +133,39 @@ def default_title(text: str) -> str:
 def normalize(text: str) -> str:
     """One form for letters that look alike: full-width and compatibility forms are folded."""
     return unicodedata.normalize("NFKC", text)
+
+
+class Phrase(Struct, frozen=True):
+    """Tokens that follow each other; of the last one perhaps only the beginning."""
+
+    tokens: tuple[str, ...]
+    is_prefix: bool
+
+    def is_in(self, text: Sequence[str]) -> bool:
+        *firsts, last = self.tokens
+        for place in range(len(text) - len(firsts)):
+            end = text[place + len(firsts)]
+            if (end.startswith(last) if self.is_prefix else end == last) and list(
+                text[place : place + len(firsts)]
+            ) == firsts:
+                return True
+        return False
+
+
+def query_phrases(query: str) -> list[Phrase]:
+    """What a text must hold to be found."""
+    return [
+        Phrase(tuple(found), bool(star))
+        for quoted, star in _PHRASE.findall(match_expression(query))
+        if (found := _split(quoted))
+    ]
+
+
+def tokens(text: str) -> list[str]:
+    """The tokens of a text, in order: pairs of Chinese characters, and words without case or accents."""
+    return _split(index_text(text))
+
+
+def _split(text: str) -> list[str]:
+    bare = _ACCENTS.sub("", unicodedata.normalize("NFD", text.casefold()))
+    return _BARE_TOKEN.findall(unicodedata.normalize("NFC", bare))

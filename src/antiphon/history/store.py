@@ -1,11 +1,11 @@
-"""What a store of histories does, whatever it is made of.
+"""`HistoryStore`: the interface of every store, its values, and the checks all stores share.
 
-A store holds conversations; a conversation is a row of facts about it and its entries, one row an entry. Appending writes one row
-and changes no other; once a minute at the most also the conversation's own, for its place in lists. `open` gives an
-`AgentHistory` whose journal is the store, so `history.append` is durable.
+A store holds conversations: a row of facts about each, and one row for each entry. An append writes one row, and at most once a
+minute also the conversation's own, for its place in lists. `open` returns an `AgentHistory` whose journal is the store, so
+`history.append` is durable.
 
-Whoever must be the only writer for a while (a worker that plays a turn, a graph) claims the conversation and opens it with the
-`Lease` it got. `runs` are the turns that workers are to play.
+A process that must be the only writer for a while (a worker, a graph) claims the conversation and opens it with the `Lease`.
+`runs` are the turns that workers execute.
 """
 
 from __future__ import annotations
@@ -14,16 +14,26 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from antiphon.history.agent_history import AgentHistory
-from antiphon.history.asked import check_not_negative, check_text
+from antiphon.errors import StoreError, UnknownRun
+from antiphon.history.agent_history import AgentHistory, StoreJournal, StoreLog
 from antiphon.history.entries import HistoryEntry
-from antiphon.history.journal import StoreJournal, StoreLog
+from antiphon.history.ids import ID_LENGTH
 from antiphon.history.lease import Lease
-from antiphon.history.run_table import RunTable
+
+if TYPE_CHECKING:
+    from antiphon.history.sql.runs import RunTable
+
+T = TypeVar("T")
+
+RunState: TypeAlias = Literal["waiting", "suspended", "done", "failed", "cancelled"]
+ENDED_STATES: frozenset[str] = frozenset({"done", "failed", "cancelled"})
+
+MIN_ABBREVIATION = 4
+"""So many characters of an id are enough, if only one id fits."""
 
 
 class ConversationInfo(Struct, frozen=True, kw_only=True):
@@ -40,7 +50,7 @@ class ConversationInfo(Struct, frozen=True, kw_only=True):
 
 
 class ConversationRow(Struct, frozen=True):
-    """A conversation, and the number it goes by in its store."""
+    """A conversation, and its number in the store."""
 
     number: int
     info: ConversationInfo
@@ -58,7 +68,7 @@ class ConversationRow(Struct, frozen=True):
         version: int | None,
         updated: datetime | None,
     ) -> ConversationRow:
-        """What a store found: the facts, and the number and time of the last entry, if there is one."""
+        """From a row: the facts, and the number and time of the last entry, if there is one."""
         info = ConversationInfo(
             id=conversation,
             title=title,
@@ -81,7 +91,7 @@ class ConversationRow(Struct, frozen=True):
 
 
 class SearchHit(Struct, frozen=True):
-    """An entry in which a search found its words."""
+    """An entry that matches a search."""
 
     conversation: ConversationInfo
     sequence_number: int
@@ -89,13 +99,54 @@ class SearchHit(Struct, frozen=True):
     excerpt: str
 
 
+class Run(Struct, frozen=True, kw_only=True):
+    """The row of a run, and its lease while a worker executes it."""
+
+    id: str
+    conversation: str
+    kind: str
+    """The name under which workers know its model, tools and limits."""
+    code: int = 0
+    """The lowest version of that kind's code that may execute it."""
+    provider: str = ""
+    """The provider whose limit it counts against."""
+    options: dict[str, Any] = {}
+    """What the submitter passed to the code of its kind."""
+    state: RunState = "waiting"
+    reason: str = ""
+    """The reason for its state: how the turn ended, what failed, who cancelled it."""
+    created: datetime
+    updated: datetime
+    due: datetime
+    """Not before this."""
+    attempts: int = 0
+    """How often it was claimed."""
+    is_cancelled: bool = False
+    """Whether it was cancelled while a worker executes it."""
+    lease: Lease | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in ENDED_STATES
+
+    @property
+    def display_state(self) -> str:
+        """The state in one word; a waiting run that is leased is `running`."""
+        return "running" if self.state == "waiting" and self.lease is not None else self.state
+
+    @property
+    def standing(self) -> str:
+        """The earlier name of `display_state`."""
+        return self.display_state
+
+
 class HistoryStore(ABC):
-    """Conversations, kept."""
+    """Stored conversations."""
 
     path: str
-    """Where they are, as people may see it: a file, or a server without the password."""
+    """Where the store is, as people may see it: a file, or a server without the password."""
     is_local: bool = False
-    """Whether it is on this machine, and answers so soon that it may be asked in an event loop."""
+    """Whether it is on this machine and fast enough to be called in an event loop."""
     _log: StoreLog
 
     @abstractmethod
@@ -103,10 +154,10 @@ class HistoryStore(ABC):
         """A new, empty conversation."""
 
     def open(self, conversation: str, *, lease: Lease | None = None) -> AgentHistory:
-        """The history of a conversation: by its id, or the beginning or end of it if only one fits, or `last`.
+        """The history of a conversation: by its id, the beginning or end of it if only one matches, or `last`.
 
-        With a `lease`, its appends are refused (`LeaseLost`) from the moment somebody else claims the conversation; without
-        one, they are refused (`LeaseHeld`) while somebody holds it.
+        With a `lease`, appends raise `LeaseLost` once another holder claims the conversation; without one, they raise
+        `LeaseHeld` while it is leased.
         """
         row = self._log.find(conversation)
         journal = StoreJournal(self._log, self.fork, row.number, row.id, lease)
@@ -114,14 +165,14 @@ class HistoryStore(ABC):
 
     def info(self, conversation: str) -> ConversationInfo:
         """The facts about a conversation."""
-        (info,) = self._titled([self._log.find(conversation)])
+        (info,) = self._with_default_titles([self._log.find(conversation)])
         return info
 
     def list(self, *, limit: int = 50, offset: int = 0, tag: str | None = None) -> Sequence[ConversationInfo]:
         """Conversations, the latest changed first."""
         check_not_negative(limit=limit, offset=offset)
         check_text("tag", tag)
-        return self._titled(self._log.latest(limit, offset, tag))
+        return self._with_default_titles(self._log.latest(limit, offset, tag))
 
     @abstractmethod
     def count(self, *, tag: str | None = None) -> int:
@@ -129,7 +180,7 @@ class HistoryStore(ABC):
 
     @abstractmethod
     def search(self, query: str, *, limit: int = 20, tag: str | None = None) -> Sequence[SearchHit]:
-        """Entries that say all the words of `query`, the best first. Words in double quotes must follow each other.
+        """Entries with all the words of `query`, the best first. Words in double quotes must follow each other.
 
         With a `tag`, only in conversations that have it.
         """
@@ -138,7 +189,7 @@ class HistoryStore(ABC):
     def describe(
         self, conversation: str, *, title: str | None = None, tags: Sequence[str] | None = None
     ) -> ConversationInfo:
-        """Give a conversation another title or other tags."""
+        """Change the title or the tags of a conversation."""
 
     @abstractmethod
     def fork(self, conversation: str, at: int | None = None) -> AgentHistory:
@@ -146,29 +197,29 @@ class HistoryStore(ABC):
 
     @abstractmethod
     def delete(self, conversation: str) -> None:
-        """Remove a whole conversation, and the attachments nobody else uses. Its forks stay."""
+        """Delete a conversation and the attachments no other one uses. Its forks stay."""
 
     @abstractmethod
     def export_lines(self, conversation: str) -> Iterator[bytes]:
-        """A conversation as JSON Lines: what it is, its attachments, its entries. Each line ends with a newline."""
+        """A conversation as JSON Lines: a head, its attachments, its entries. Each line ends with a newline."""
 
     @abstractmethod
     def import_lines(
         self, lines: Iterable[bytes], *, source: str = "the export", as_new: bool = False
     ) -> ConversationInfo:
-        """Take in an export, whole or not at all. `as_new` gives it a new id; otherwise its id must be free here."""
+        """Import an export; it is atomic. `as_new` gives it a new id; otherwise its id must be free here."""
 
     @abstractmethod
     def claim(self, conversation: str, holder: str, seconds: float = 30.0) -> Lease | None:
-        """Become the one writer of a conversation for `seconds`; None if somebody holds it. `holder` is told to those who ask."""
+        """Become the only writer of a conversation for `seconds`; None if it is leased. Others see `holder`."""
 
     @abstractmethod
     def renew(self, lease: Lease, seconds: float = 30.0) -> Lease:
-        """Hold a lease for `seconds` more from now. Raises `LeaseLost` if the conversation was claimed since, or is gone."""
+        """Extend a lease to `seconds` from now. Raises `LeaseLost` if the conversation was claimed since, or deleted."""
 
     @abstractmethod
     def release(self, lease: Lease) -> None:
-        """Give a lease back. One that was lost meanwhile is nobody's loss."""
+        """Release a lease. One that was lost is not an error."""
 
     @abstractmethod
     def current_lease(self, conversation: str) -> Lease | None:
@@ -181,19 +232,19 @@ class HistoryStore(ABC):
     @property
     @abstractmethod
     def runs(self) -> RunTable:
-        """The turns that workers are to play."""
+        """The turns that workers execute."""
 
     @abstractmethod
     def tail(self, conversation: str, after: int = 0) -> AsyncIterator[HistoryEntry]:
-        """The entries behind number `after`, and then each new one as it is appended, by whomever, for as long as you listen."""
+        """The entries after number `after`, and then each new one as it is appended, by any process."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the store."""
+        """Close the store."""
 
     @abstractmethod
-    def _titled(self, found: Sequence[ConversationRow]) -> Sequence[ConversationInfo]:
-        """The facts, with the first words somebody said where no title was given."""
+    def _with_default_titles(self, found: Sequence[ConversationRow]) -> Sequence[ConversationInfo]:
+        """The facts, with the first words of the user where there is no title."""
 
     def __enter__(self) -> Self:
         return self
@@ -202,3 +253,41 @@ class HistoryStore(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def is_id_abbreviation(name: str) -> bool:
+    """Whether a name is long enough to be the beginning or the end of an id, and too short for a whole one."""
+    return MIN_ABBREVIATION <= len(name) < ID_LENGTH
+
+
+def single_match(found: Sequence[T], error: type[StoreError], name: str, location: str) -> T:
+    """The one conversation or run that was found. Raises `error` if there is none, or more than one."""
+    noun, command = ("run", "runs") if error is UnknownRun else ("conversation", "history")
+    if not found:
+        raise error(f"{location} has no {noun} {name!r}; list them with `antiphon {command} list`")
+    if len(found) > 1:
+        raise error(f"{location} has several {noun}s that match {name!r}; give more of the id")
+    return found[0]
+
+
+def check_not_negative(**numbers: int) -> None:
+    """Raise `StoreError` for a negative limit or offset."""
+    for name, number in numbers.items():
+        if number < 0:
+            raise StoreError(f"{name}={number}: must not be negative")
+
+
+def check_text(name: str, *texts: str | None) -> None:
+    """Raise `StoreError` for a text with a lone surrogate: it can be neither stored nor sent. `name` is what it would be."""
+    for text in texts:
+        try:
+            (text or "").encode()
+        except UnicodeEncodeError as error:
+            raise StoreError(
+                f"the {name} is not Unicode (a lone surrogate at character {error.start}); replace it. Nothing was written"
+            ) from error
+
+
+def replace_lone_surrogates(text: str) -> str:
+    """A text that only informs, or is searched for, with a question mark for each lone surrogate."""
+    return text.encode("utf-8", "replace").decode()

@@ -54,7 +54,7 @@ ModelFunction: TypeAlias = Callable[
 
 _DELTAS = get_args(ModelOutputDelta)
 _PARTS = get_args(OutputPart)
-_AT_ONCE = (str, *_PARTS, list, tuple, ModelOutput)
+_IMMEDIATE = (str, *_PARTS, list, tuple, ModelOutput)
 """Answers that are not awaitable."""
 _CUT = ProviderError("the stream ended without a terminal event", "stream_cut")
 
@@ -106,7 +106,7 @@ class ScriptedModel(ProviderClient):
         turn: Any = self._turns[number]
         if callable(turn):
             turn = turn(context, options)
-            if not isinstance(turn, _AT_ONCE) and inspect.isawaitable(turn):
+            if not isinstance(turn, _IMMEDIATE) and inspect.isawaitable(turn):
                 turn = await turn
         for delta in _deltas(
             turn, _ScriptedTurn(self, context, options, number + 1, self._token_counter), self._chunk_size
@@ -133,17 +133,17 @@ class FunctionModel(ProviderClient):
     ) -> AsyncIterator[ModelOutputDelta]:
         self._called += 1
         answer = _ScriptedTurn(self, context, options, self._called, self._token_counter)
-        said: Any = self._function(context, options)
-        if not isinstance(said, _AT_ONCE):
-            if inspect.isawaitable(said):
-                said = await said
-            if isinstance(said, AsyncIterator):
-                streamed = _streamed(said, answer, self._chunk_size)
+        source: Any = self._function(context, options)
+        if not isinstance(source, _IMMEDIATE):
+            if inspect.isawaitable(source):
+                source = await source
+            if isinstance(source, AsyncIterator):
+                streamed = _streamed(source, answer, self._chunk_size)
                 async with aclosing(streamed):
                     async for delta in streamed:
                         yield delta
                 return
-        for delta in _deltas(said, answer, self._chunk_size):
+        for delta in _deltas(source, answer, self._chunk_size):
             yield delta
 
 
@@ -206,26 +206,26 @@ class _ScriptedTurn:
         self.report.attempts.append(Attempt(provider=self.provider, model=self.model, error=error))
 
 
-def _deltas(said: Any, answer: _ScriptedTurn, chunk_size: int | None) -> Sequence[ModelOutputDelta]:
+def _deltas(source: Any, answer: _ScriptedTurn, chunk_size: int | None) -> Sequence[ModelOutputDelta]:
     parts: Sequence[Any]
-    if isinstance(said, str):
-        parts = (Text(said),)
-    elif isinstance(said, _PARTS):
-        parts = (said,)
-    elif isinstance(said, ModelOutput):
+    if isinstance(source, str):
+        parts = (Text(source),)
+    elif isinstance(source, _PARTS):
+        parts = (source,)
+    elif isinstance(source, ModelOutput):
         answer.record_attempt(None)
-        return deltas_from_output(_completed(said, answer), chunk_size)
-    elif isinstance(said, ProviderError):
-        return _replay((Failed(said),), answer)
-    elif isinstance(said, Failed):
-        return _replay((said,), answer)
-    elif isinstance(said, list | tuple):
-        if said and isinstance(said[0], _DELTAS):
-            return _replay(said, answer)
-        parts = as_parts(said)
+        return deltas_from_output(_completed(source, answer), chunk_size)
+    elif isinstance(source, ProviderError):
+        return _replay((Failed(source),), answer)
+    elif isinstance(source, Failed):
+        return _replay((source,), answer)
+    elif isinstance(source, list | tuple):
+        if source and isinstance(source[0], _DELTAS):
+            return _replay(source, answer)
+        parts = as_parts(source)
     else:
         raise ScriptError(
-            f"{answer.provider!r} cannot play {said!r}; use text, parts, a ModelOutput, deltas or a ProviderError"
+            f"{answer.provider!r} cannot play {source!r}; use text, parts, a ModelOutput, deltas or a ProviderError"
         )
     answer.record_attempt(None)
     return _deltas_for(parts, answer, chunk_size)

@@ -1,6 +1,6 @@
-"""Any sequence of messages in, a legal one out, with a report of what was done."""
+"""Makes any sequence of messages legal for a format, and reports each change."""
 
 from antiphon.repair.action import Action
-from antiphon.repair.request import Repaired, fix_tool_call_sequence, repair
+from antiphon.repair.repairer import Repaired, fix_tool_call_sequence, repair
 
 __all__ = ["Action", "Repaired", "fix_tool_call_sequence", "repair"]

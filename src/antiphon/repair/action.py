@@ -1,4 +1,4 @@
-"""What a repair did, told one by one."""
+"""What a repair did."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import Struct
 
 ActionKind: TypeAlias = Literal["moved", "restored", "joined", "renamed", "synthesised", "kept_as_text", "recognised"]
 
-LEVELS: dict[ActionKind, int] = {
+LOG_LEVELS: dict[ActionKind, int] = {
     "moved": logging.INFO,
     "restored": logging.INFO,
     "joined": logging.DEBUG,
@@ -21,11 +21,11 @@ LEVELS: dict[ActionKind, int] = {
 
 
 class Action(Struct, frozen=True):
-    """One thing a repair did: what, at which message of the original sequence, and why.
+    """One change: its kind, the message of the original sequence, and the reason.
 
-    moved: something stands elsewhere now. restored: a real result took the place of a stand-in. joined: the same result twice
-    became one. renamed: an id was changed. recognised: a block of another format was read as what it is. synthesised: a result
-    that was missing says so. kept_as_text: a result without a call is words now.
+    moved: the position changed. restored: a real result replaced a placeholder. joined: a duplicate result was dropped. renamed:
+    an id was changed. recognised: a block of another format was read. synthesised: a missing result was added. kept_as_text: a
+    result without a call became text.
     """
 
     kind: ActionKind

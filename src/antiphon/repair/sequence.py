@@ -1,17 +1,14 @@
-"""The one place that knows what may follow what: calls and their results, in any order they came in.
+"""The order of calls and results: checks it, and restores it.
 
-Theory of operation. `is_legal` is one quick pass over the messages; what passes it is left alone, as the same object. The rest
-goes through `restore_order`, which is linear too and works in three steps:
+`is_legal` is one pass; legal messages are left alone, as the same object. `restore_order` is linear too:
 
-1. Every result finds its call: by id, the nearest call before it that has no result yet; else a later call (the result came
-   early); else by an alias of the id. A second result for an answered call and a result without any call are left over.
-2. The messages are written down again in their order, without the results; behind each message with calls come its results,
-   in the order of the calls. So late and early results, results split over messages and results behind an interruption all
-   come to stand where they belong, and whatever stood between stands behind them.
-3. A call still without a result gets one that says honestly that it was interrupted; what was left over is kept as text.
+1. Every result finds its call: by id the nearest earlier call without a result; else a later call; else by an alias of the id.
+2. The messages are rebuilt in order without the results; after each message with calls come its results, in the order of the
+   calls. Whatever stood between a call and its result comes after the result.
+3. A call without a result gets one that says it was interrupted; a result without a call is kept as user text.
 
-Reorder first, restore second, synthesise last, delete never. The rules of the formats differ a little in what they take as
-legal (`SequenceRule`); what `restore_order` makes is legal for all of them.
+Reorder first, restore second, synthesise last, never delete. Formats differ in what they accept (`SequenceRule`); the output of
+`restore_order` is legal in all of them.
 """
 
 from __future__ import annotations
@@ -23,69 +20,69 @@ from msgspec import structs
 
 from antiphon.parts import Part, Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.repair.action import Action
-from antiphon.repair.aliases import aliases_of_call, aliases_of_result
-from antiphon.repair.foreign import is_foreign
+from antiphon.repair.foreign_blocks import is_foreign_block
 from antiphon.wire.request import Message, SequenceRule
 
+_ID_PREFIXES = ("call_", "fc_")
 INTERRUPTED = "Error: this call was interrupted before it returned a result; it may or may not have run."
 
 
 def is_legal(messages: Sequence[Message], rule: SequenceRule, *, is_continued: bool = False) -> bool:
-    """Whether every call has exactly one result, where the format wants it, and no block of another format is among them.
+    """Whether every call has exactly one result where the format requires it, and there are no blocks of other formats.
 
-    One quick pass: most parts are text, and text is looked at once. `is_continued` means that the server knows earlier
-    messages, so that a result may answer a call that is not here.
+    One pass: most parts are text, which is checked first. `is_continued`: the server has earlier messages, so a result may
+    belong to a call that is not here.
     """
     if not rule.results_follow_calls:
-        return _is_paired(messages, is_continued)
-    waiting: set[str] = set()
+        return _calls_match_results(messages, is_continued)
+    pending: set[str] = set()
     seen: set[str] = set()
-    is_answering = False  # whether one of the calls that wait together has its result
+    is_answering = False  # whether one of the pending calls has its result
     for message in messages:
         if message.role == "assistant":
-            if waiting and (is_answering or not rule.merges_assistant_turns):
+            if pending and (is_answering or not rule.merges_assistant_turns):
                 return False
             is_answering = False
             for part in message.parts:
                 if type(part) is Text:
                     continue
                 if type(part) is ToolCallRequest:
-                    if part.tool_call_id in waiting or part.tool_call_id in seen:
+                    if part.tool_call_id in pending or part.tool_call_id in seen:
                         return False
-                    waiting.add(part.tool_call_id)
+                    pending.add(part.tool_call_id)
                     if rule.unique_ids:
                         seen.add(part.tool_call_id)
-                elif type(part) is ToolCallResult or is_foreign(part):
+                elif type(part) is ToolCallResult or is_foreign_block(part):
                     return False
-        elif waiting:
+        elif pending:
             is_answering = True
-            if not _answers(message.parts, waiting, rule):
+            if not _answers_pending(message.parts, pending, rule):
                 return False
         else:
             for part in message.parts:
                 if type(part) is not Text and (
-                    type(part) is ToolCallResult or type(part) is ToolCallRequest or is_foreign(part)
+                    type(part) is ToolCallResult or type(part) is ToolCallRequest or is_foreign_block(part)
                 ):
                     return False
-    return not waiting
+    return not pending
 
 
-def _answers(parts: tuple[Part, ...], waiting: set[str], rule: SequenceRule) -> bool:
-    """Whether a message behind calls is what may stand there; takes the calls it answers off those that wait."""
+def _answers_pending(parts: tuple[Part, ...], pending: set[str], rule: SequenceRule) -> bool:
+    """Whether a message may follow calls; removes the calls it answers from `pending`."""
     has_other = not parts
     for part in parts:
         if type(part) is ToolCallResult:
-            if part.tool_call_id not in waiting or (has_other and rule.results_first):
+            if part.tool_call_id not in pending or (has_other and rule.results_first):
                 return False
-            waiting.discard(part.tool_call_id)
-        elif type(part) is ToolCallRequest or is_foreign(part):
+            pending.discard(part.tool_call_id)
+        elif type(part) is ToolCallRequest or is_foreign_block(part):
             return False
         else:
             has_other = True
-    return not (waiting and has_other)
+    return not (pending and has_other)
 
 
-def _is_paired(messages: Sequence[Message], is_continued: bool) -> bool:
+def _calls_match_results(messages: Sequence[Message], is_continued: bool) -> bool:
     calls: set[str] = set()
     results: set[str] = set()
     for message in messages:
@@ -98,164 +95,159 @@ def _is_paired(messages: Sequence[Message], is_continued: bool) -> bool:
                 if part.tool_call_id in results or message.role == "assistant":
                     return False
                 results.add(part.tool_call_id)
-            elif type(part) is not Text and is_foreign(part):
+            elif type(part) is not Text and is_foreign_block(part):
                 return False
     return calls <= results and (is_continued or results <= calls)
 
 
 class _Call:
-    """A call, and the result it was given."""
+    """A call and its result."""
 
-    __slots__ = ("before", "behind", "part", "position", "result")
+    __slots__ = ("part", "position", "previous", "result", "siblings")
 
-    def __init__(self, part: ToolCallRequest, position: int, before: _Call | None) -> None:
+    def __init__(self, part: ToolCallRequest, position: int, previous: _Call | None) -> None:
         self.part = part
         self.position = position
         self.result: _Result | None = None
-        self.before = before  # of the calls with its id that wait, the one of an earlier message
-        self.behind: deque[_Call] | None = None  # and those of the same message, if this is the first
+        self.previous = previous  # the pending call with the same id in an earlier message
+        self.siblings: deque[_Call] | None = None  # those in the same message, on the first of them
 
 
 class _Result:
-    """A result, where it stood, and the answered call it repeats, if it does."""
+    """A result, its position, and the call it duplicates a result of, if any."""
 
     __slots__ = ("part", "position", "repeats", "whole")
 
     def __init__(self, part: ToolCallResult, position: int, whole: Message | None) -> None:
         self.part = part
         self.position = position
-        self.whole = whole  # the message, if the result was all of it: then it can be used again as it is
+        self.whole = whole  # the message, if it has nothing else: then it is reused
         self.repeats: _Call | None = None
 
 
 def restore_order(
     messages: Sequence[Message], rule: SequenceRule, actions: list[Action], *, keep_orphans: bool = False
 ) -> list[Message]:
-    """The messages in a sequence that every format takes, with every piece of content kept."""
-    messages = _with_assistants(messages, actions)
-    calls, leftover, holders = _paired(messages, actions)
+    """The messages in an order that every format accepts, with all content kept."""
+    messages = _move_calls_to_assistant(messages, actions)
+    calls, leftover, result_positions = _pair_results(messages, actions)
     is_renamed = _make_unique(calls, everywhere=rule.unique_ids or not rule.results_follow_calls, actions=actions)
-    return _written(messages, calls, leftover, holders, actions, is_renamed=is_renamed, keep_orphans=keep_orphans)
+    return _rebuild(
+        messages, calls, leftover, result_positions, actions, is_renamed=is_renamed, keep_orphans=keep_orphans
+    )
 
 
-def _with_assistants(messages: Sequence[Message], actions: list[Action]) -> Sequence[Message]:
-    """Calls are an assistant's: where somebody else makes one, it is told as a message of its own."""
-    for message in messages:
-        if message.role != "assistant":
-            for part in message.parts:
-                if type(part) is ToolCallRequest:
-                    return list(_with_more_assistants(messages, actions))
-    return messages
-
-
-def _with_more_assistants(messages: Sequence[Message], actions: list[Action]) -> Iterator[Message]:
+def _move_calls_to_assistant(messages: Sequence[Message], actions: list[Action]) -> Sequence[Message]:
+    """The messages with calls of other roles moved to assistant messages of their own; the same object if there are none."""
+    moved: list[Message] | None = None
     for position, message in enumerate(messages):
-        if message.role != "assistant" and any(type(part) is ToolCallRequest for part in message.parts):
-            calls = tuple(part for part in message.parts if type(part) is ToolCallRequest)
-            actions.append(Action("moved", position, f"a {message.role} message made calls"))
-            yield Message("assistant", calls)
-            yield structs.replace(
-                message, parts=tuple(part for part in message.parts if type(part) is not ToolCallRequest)
-            )
-        else:
-            yield message
+        if message.role != "assistant":
+            calls = tuple([part for part in message.parts if type(part) is ToolCallRequest])
+            if calls:
+                moved = list(messages[:position]) if moved is None else moved
+                actions.append(Action("moved", position, f"a {message.role} message made calls"))
+                others = tuple(part for part in message.parts if type(part) is not ToolCallRequest)
+                moved += (Message("assistant", calls), structs.replace(message, parts=others))
+                continue
+        if moved is not None:
+            moved.append(message)
+    return messages if moved is None else moved
 
 
-def _paired(messages: Sequence[Message], actions: list[Action]) -> tuple[list[_Call], list[_Result], set[int]]:
-    """The calls, each with its result if there is one, the results that are left over, and where there were results.
-
-    One pass for nearly all.
-    """
+def _pair_results(messages: Sequence[Message], actions: list[Action]) -> tuple[list[_Call], list[_Result], set[int]]:
+    """The calls with their results, the results left over, and the positions of messages with results."""
     calls: list[_Call] = []
-    lost: list[_Result] = []
-    waiting: dict[str, _Call] = {}  # by id, the first call without a result of the last message that has one
+    unmatched: list[_Result] = []
+    pending: dict[str, _Call] = {}  # by id, the first call without a result in the last message that has one
     answered: dict[str, _Call] = {}
-    holders: set[int] = set()
+    result_positions: set[int] = set()
     for position, message in enumerate(messages):
         for part in message.parts:
             if type(part) is Text:
                 continue
             if type(part) is ToolCallRequest:
-                last = waiting.get(part.tool_call_id)
+                last = pending.get(part.tool_call_id)
                 call = _Call(part, position, last)
                 calls.append(call)
                 if last is None or last.position != position:
-                    waiting[part.tool_call_id] = call
-                elif last.behind is None:
-                    last.behind = deque((call,))
+                    pending[part.tool_call_id] = call
+                elif last.siblings is None:
+                    last.siblings = deque((call,))
                 else:
-                    last.behind.append(call)
+                    last.siblings.append(call)
             elif type(part) is ToolCallResult:
-                holders.add(position)
+                result_positions.add(position)
                 if message.role == "assistant":
-                    actions.append(Action("moved", position, f"an assistant message held the result of {_named(part)}"))
+                    actions.append(
+                        Action("moved", position, f"an assistant message held the result of {_describe(part)}")
+                    )
                 alone = len(message.parts) == 1 and message.role == "tool"
                 result = _Result(part, position, message if alone else None)
-                nearest = _take_nearest(waiting, part.tool_call_id)
+                nearest = _pop_nearest_call(pending, part.tool_call_id)
                 if nearest is None:
                     result.repeats = answered.get(part.tool_call_id)
-                    lost.append(result)
+                    unmatched.append(result)
                 else:
                     nearest.result = result
                     answered[part.tool_call_id] = nearest
-    if lost:
-        lost = _found_later(calls, lost, actions)
-        lost = _found_by_alias(calls, lost, actions)
-        lost = [result for result in lost if not _says_the_same(result, actions)]
-    return calls, lost, holders
+    if unmatched:
+        unmatched = _match_later_calls(calls, unmatched, actions)
+        unmatched = _match_aliases(calls, unmatched, actions)
+        unmatched = [result for result in unmatched if not _merge_duplicate(result, actions)]
+    return calls, unmatched, result_positions
 
 
-def _take_nearest(waiting: dict[str, _Call], name: str) -> _Call | None:
-    """The first waiting call of the last message that has one."""
-    call = waiting.get(name)
+def _pop_nearest_call(pending: dict[str, _Call], name: str) -> _Call | None:
+    """The first pending call of the last message that has one."""
+    call = pending.get(name)
     if call is None:
         return None
-    if call.behind:
-        following = waiting[name] = call.behind.popleft()
-        following.before, following.behind = call.before, call.behind
-    elif call.before is not None:
-        waiting[name] = call.before
+    if call.siblings:
+        following = pending[name] = call.siblings.popleft()
+        following.previous, following.siblings = call.previous, call.siblings
+    elif call.previous is not None:
+        pending[name] = call.previous
     else:
-        del waiting[name]
+        del pending[name]
     return call
 
 
-def _found_later(calls: list[_Call], lost: list[_Result], actions: list[Action]) -> list[_Result]:
-    """Results that came before their calls are given to them."""
-    names = {result.part.tool_call_id for result in lost}
+def _match_later_calls(calls: list[_Call], unmatched: list[_Result], actions: list[Action]) -> list[_Result]:
+    """Match results that came before their calls."""
+    names = {result.part.tool_call_id for result in unmatched}
     later: dict[str, deque[_Call]] = {}
     for call in calls:
         if call.result is None and call.part.tool_call_id in names:
             later.setdefault(call.part.tool_call_id, deque()).append(call)
-    still_lost: list[_Result] = []
-    for result in lost:
-        waiting = later.get(result.part.tool_call_id)
-        if waiting:
-            waiting.popleft().result = result
+    still_unmatched: list[_Result] = []
+    for result in unmatched:
+        pending = later.get(result.part.tool_call_id)
+        if pending:
+            pending.popleft().result = result
             actions.append(
-                Action("moved", result.position, f"the result of {_named(result.part)} came before its call")
+                Action("moved", result.position, f"the result of {_describe(result.part)} came before its call")
             )
         else:
-            still_lost.append(result)
-    return still_lost
+            still_unmatched.append(result)
+    return still_unmatched
 
 
-def _found_by_alias(calls: list[_Call], lost: list[_Result], actions: list[Action]) -> list[_Result]:
+def _match_aliases(calls: list[_Call], unmatched: list[_Result], actions: list[Action]) -> list[_Result]:
     by_alias: dict[str, deque[_Call]] = {}
     for call in calls:
         if call.result is None:
-            for alias in aliases_of_call(call.part):
+            for alias in call_id_aliases(call.part):
                 by_alias.setdefault(alias, deque()).append(call)
-    still_lost: list[_Result] = []
-    for result in lost:
-        match = next(filter(None, (_first_open(by_alias.get(alias)) for alias in aliases_of_result(result.part))), None)
+    still_unmatched: list[_Result] = []
+    for result in unmatched:
+        match = next(filter(None, (_first_open(by_alias.get(alias)) for alias in result_id_aliases(result.part))), None)
         if match is None:
-            still_lost.append(result)
+            still_unmatched.append(result)
         else:
             match.result = result
-            detail = f"{result.part.tool_call_id} is {match.part.tool_call_id} by another name"
+            detail = f"matched result id {result.part.tool_call_id} to call {match.part.tool_call_id}"
             actions.append(Action("renamed", result.position, detail))
-    return still_lost
+    return still_unmatched
 
 
 def _first_open(calls: deque[_Call] | None) -> _Call | None:
@@ -266,27 +258,27 @@ def _first_open(calls: deque[_Call] | None) -> _Call | None:
     return None
 
 
-def _says_the_same(result: _Result, actions: list[Action]) -> bool:
-    """Whether a second result of a call says nothing new; a real one takes the place of a stand-in of an earlier repair."""
+def _merge_duplicate(result: _Result, actions: list[Action]) -> bool:
+    """Whether a second result was merged: dropped as a duplicate, or used instead of a placeholder of an earlier repair."""
     call = result.repeats
     if call is None or call.result is None:
         return False
-    if result.part.content == call.result.part.content or _is_stand_in(result.part):
-        actions.append(Action("joined", result.position, f"a second, equal result of {_named(result.part)}"))
+    if result.part.content == call.result.part.content or _is_placeholder(result.part):
+        actions.append(Action("joined", result.position, f"dropped a duplicate result for {_describe(result.part)}"))
         return True
-    if _is_stand_in(call.result.part):
+    if _is_placeholder(call.result.part):
         call.result = result
-        actions.append(Action("restored", result.position, f"the real result of {_named(result.part)}"))
+        actions.append(Action("restored", result.position, f"the real result of {_describe(result.part)}"))
         return True
     return False
 
 
-def _is_stand_in(part: ToolCallResult) -> bool:
+def _is_placeholder(part: ToolCallResult) -> bool:
     return part.content == (Text(INTERRUPTED),)
 
 
 def _make_unique(calls: list[_Call], *, everywhere: bool, actions: list[Action]) -> bool:
-    """A call whose id was used before (anywhere, or in the same message) gets another; its result follows when written.
+    """Rename calls whose id was used before (anywhere, or in the same message); results follow in `_rebuild`.
 
     Returns whether there may be such a call.
     """
@@ -297,16 +289,16 @@ def _make_unique(calls: list[_Call], *, everywhere: bool, actions: list[Action])
     seen: set[tuple[int, str]] = set()
     for call in calls:
         name = call.part.tool_call_id
-        place = 0 if everywhere else call.position
-        if (place, name) in seen:
-            new = _unused(name, used, numbers)
+        scope = 0 if everywhere else call.position
+        if (scope, name) in seen:
+            new = _next_free_id(name, used, numbers)
             actions.append(Action("renamed", call.position, f"the id {name} was used before; this call is {new}"))
             call.part = structs.replace(call.part, tool_call_id=new)
-        seen.add((place, call.part.tool_call_id))
+        seen.add((scope, call.part.tool_call_id))
     return True
 
 
-def _unused(name: str, used: set[str], numbers: dict[str, int]) -> str:
+def _next_free_id(name: str, used: set[str], numbers: dict[str, int]) -> str:
     number = numbers.get(name, 1) + 1
     while f"{name}_{number}" in used:
         number += 1
@@ -315,57 +307,57 @@ def _unused(name: str, used: set[str], numbers: dict[str, int]) -> str:
     return f"{name}_{number}"
 
 
-def _written(
+def _rebuild(
     messages: Sequence[Message],
     calls: list[_Call],
     leftover: list[_Result],
-    holders: set[int],
+    result_positions: set[int],
     actions: list[Action],
     *,
     is_renamed: bool,
     keep_orphans: bool,
 ) -> list[Message]:
-    """The messages without the results, and each call's result behind it; `holders` are the messages that had results."""
-    written: list[Message] = []
-    add = written.append
+    """The messages with each result after its call; `result_positions` are those of messages with results."""
+    rebuilt: list[Message] = []
+    add = rebuilt.append
     calls_at: dict[int, list[_Call]] = {}
     for call in calls:
-        at = calls_at.get(call.position)
-        if at is None:
+        message_calls = calls_at.get(call.position)
+        if message_calls is None:
             calls_at[call.position] = [call]
         else:
-            at.append(call)
+            message_calls.append(call)
     leftover_at: dict[int, list[_Result]] = {}
     for result in leftover:
         leftover_at.setdefault(result.position, []).append(result)
-    waits_until = -1  # where the last result for a call so far was taken from: what stands before it moved behind it
+    last_result_position = -1  # messages before this position were moved after a result
     for position, message in enumerate(messages):
         own_calls = calls_at.get(position)
         if own_calls is not None:
-            add(_with_calls(message, own_calls) if is_renamed or position in holders else message)
+            add(_with_renamed_calls(message, own_calls) if is_renamed or position in result_positions else message)
             for call in own_calls:
                 add(_answer(call, actions))
-                if call.result is not None and call.result.position > waits_until:
-                    waits_until = call.result.position
-        elif position not in holders:
-            if position < waits_until:
+                if call.result is not None and call.result.position > last_result_position:
+                    last_result_position = call.result.position
+        elif position not in result_positions:
+            if position < last_result_position:
                 detail = f"a {message.role} message stood between a call and its result"
                 actions.append(Action("moved", position, detail))
             add(message)
         else:
-            rest = tuple([part for part in message.parts if type(part) is not ToolCallResult])
-            if rest:
-                if position < waits_until or type(message.parts[0]) is not ToolCallResult:
+            others = tuple([part for part in message.parts if type(part) is not ToolCallResult])
+            if others:
+                if position < last_result_position or type(message.parts[0]) is not ToolCallResult:
                     detail = f"parts of a {message.role} message stood before a result"
                     actions.append(Action("moved", position, detail))
-                add(structs.replace(message, parts=rest))
+                add(structs.replace(message, parts=others))
         if leftover_at:
-            written.extend(_kept(result, actions, keep_orphans) for result in leftover_at.get(position, ()))
-    return written
+            rebuilt.extend(_as_user_text(result, actions, keep_orphans) for result in leftover_at.get(position, ()))
+    return rebuilt
 
 
-def _with_calls(message: Message, calls: list[_Call]) -> Message:
-    """The message with its calls, renamed where that was needed, and no results; the same object where it was so."""
+def _with_renamed_calls(message: Message, calls: list[_Call]) -> Message:
+    """The message with renamed calls and without results; the same object if nothing changed."""
     parts: list[Part] = []
     renamed = iter(calls)
     changed = False
@@ -385,7 +377,7 @@ def _answer(call: _Call, actions: list[Action]) -> Message:
     result = call.result
     name = call.part.tool_call_id
     if result is None:
-        actions.append(Action("synthesised", call.position, f"{_named(call.part)} has no result"))
+        actions.append(Action("synthesised", call.position, f"{_describe(call.part)} has no result"))
         text = (Text(INTERRUPTED),)
         return Message("tool", (ToolCallResult(call.part.tool_name, name, ToolExecutionStatus.FAILED, text),))
     if result.part.tool_call_id == name:
@@ -393,16 +385,43 @@ def _answer(call: _Call, actions: list[Action]) -> Message:
     return Message("tool", (structs.replace(result.part, tool_call_id=name),))
 
 
-def _kept(result: _Result, actions: list[Action], keep_orphans: bool) -> Message:
-    """A result that answers no call, as words of the user: stale tool output must not gain authority."""
+def _as_user_text(result: _Result, actions: list[Action], keep_orphans: bool) -> Message:
+    """A result without a call, as user text: stale tool output must not gain authority."""
     if keep_orphans:
         return result.whole or Message("tool", (result.part,))
-    actions.append(Action("kept_as_text", result.position, f"a result of {_named(result.part)} answers no call"))
-    label = f"[result of the tool call {_named(result.part)}, which is not in this conversation]"
+    actions.append(Action("kept_as_text", result.position, f"a result of {_describe(result.part)} answers no call"))
+    label = f"[result of the tool call {_describe(result.part)}, which is not in this conversation]"
     if result.part.status is not ToolExecutionStatus.SUCCESS:
         label = f"{label} (it failed)"
     return Message("user", (Text(label), *result.part.content))
 
 
-def _named(part: ToolCallRequest | ToolCallResult) -> str:
+def _describe(part: ToolCallRequest | ToolCallResult) -> str:
     return f"{part.tool_name} ({part.tool_call_id})" if part.tool_name else part.tool_call_id
+
+
+def call_id_aliases(call: ToolCallRequest) -> Iterator[str]:
+    """The ids a result might use for this call.
+
+    Responses gives each call two ids, of the call (`call_...`) and of the item (`fc_...`); clients join them
+    (`call_...|fc_...`) or use one in place of the other.
+    """
+    yield from _id_variants(call.tool_call_id)
+    for extras in (call.native or {}).values():
+        item = extras.get("id")
+        if isinstance(item, str):
+            yield from _id_variants(item)
+
+
+def result_id_aliases(result: ToolCallResult) -> Iterator[str]:
+    """The ids this result might refer to."""
+    yield from _id_variants(result.tool_call_id)
+
+
+def _id_variants(name: str) -> Iterator[str]:
+    for half in (name, *name.split("|")) if "|" in name else (name,):
+        yield half
+        for prefix in _ID_PREFIXES:
+            if half.startswith(prefix):
+                stem = half.removeprefix(prefix)
+                yield from (other + stem for other in _ID_PREFIXES if other != prefix)

@@ -29,7 +29,7 @@ from antiphon.history import (
     ToolCallResultsEntry,
     ToolCallStartedEntry,
 )
-from antiphon.history.run_table import RunState
+from antiphon.history.store import RunState
 from antiphon.providers.retry import may_retry
 
 _CLAIM_CATEGORY = "run claimed"

@@ -32,7 +32,7 @@ class AccessControl:
     @property
     def needs_key(self) -> bool:
         """Whether a request without a key is refused."""
-        return not self._keys().is_open
+        return not self._keys().allows_anonymous
 
     def admit(self, request: ClientRequest) -> ClientKey:
         """Whose request it is, decided without its body. Raises `ApiError`."""
@@ -42,9 +42,9 @@ class AccessControl:
     def check_host(self, request: ClientRequest) -> None:
         """Whether a client at that address, asking for that host, is served at all. Raises `ApiError`."""
         keys = self._keys()
-        if not keys.is_open:
+        if not keys.allows_anonymous:
             return
-        if not keys.allows(request.peer):
+        if not keys.allows_peer(request.peer):
             raise ApiError("without client keys only this machine is served; add client_keys", 403, "forbidden")
         if problem := host_problem(request.headers, self._rules()):
             raise ApiError(problem, 403, "forbidden")
@@ -56,11 +56,11 @@ class AccessControl:
         if request.method not in READING:
             _check_change(request)
         keys = self._keys()
-        if keys.is_open:
+        if keys.allows_anonymous:
             return _ANONYMOUS
         headers = request.headers
         # Not from the query: addresses are kept in too many places.
-        key = keys.check(headers.get("authorization"), headers.get("x-api-key"))
+        key = keys.authenticate(headers.get("authorization"), headers.get("x-api-key"))
         if key is None:
             raise ApiError("the key is missing or not known here", 401, "invalid_api_key")
         return key

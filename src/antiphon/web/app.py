@@ -23,7 +23,7 @@ from antiphon.gateway.access.client_keys import ClientKey, ClientKeys
 from antiphon.gateway.access.origin import OriginRules
 from antiphon.gateway.access.rate_limits import RateLimits
 from antiphon.gateway.config.settings import Config
-from antiphon.gateway.http.messages import Answer, ClientRequest
+from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.history import AgentHistory, HistoryStore
 from antiphon.web.access import API, READING, AccessControl
 from antiphon.web.conversations_api import ConversationApi
@@ -34,7 +34,7 @@ from antiphon.web.turns_api import MAX_RUNNING_TURNS, ModelAccess, TurnApi
 
 logger = logging.getLogger("antiphon.web")
 
-Handler: TypeAlias = Callable[[ChatRequest], Awaitable[Answer]]
+Handler: TypeAlias = Callable[[ChatRequest], Awaitable[Response]]
 
 STREAM_SECONDS = 600.0
 _PAGE = "/chat/page/"
@@ -112,14 +112,14 @@ class ChatApp:
             }.items()
         ]
 
-    def admit(self, request: ClientRequest) -> ClientKey | Answer:
+    def admit(self, request: ClientRequest) -> ClientKey | Response:
         """Whose request it is, decided without its body."""
         return admit(self._admission, request)
 
-    async def handle(self, request: ClientRequest, admission: ClientKey | None = None) -> Answer:
+    async def handle(self, request: ClientRequest, admission: ClientKey | None = None) -> Response:
         """Answer a request."""
         key = admission or self.admit(request)
-        if isinstance(key, Answer):
+        if isinstance(key, Response):
             return key
         try:
             is_api = request.path.startswith(API)
@@ -139,19 +139,19 @@ class ChatApp:
         await self.conversations.aclose(grace)
         await self._toolboxes.aclose()
 
-    def _serve_page(self, request: ClientRequest) -> Answer:
+    def _serve_page(self, request: ClientRequest) -> Response:
         """The page and its files, which are nobody's secret."""
         if request.method not in READING:
             raise ApiError(f"{request.path[:200]} takes GET, not {request.method}", 405, "method", allow="GET")
         if request.path in ("/", "/chat"):
-            return Answer(status=302, headers={"location": "/chat/"})
+            return Response(status=302, headers={"location": "/chat/"})
         if request.path == "/chat/":
             return self._page.answer(request, "index.html")
         if request.path.startswith(_PAGE):
             return self._page.answer(request, request.path.removeprefix(_PAGE))
         raise ApiError(f"there is nothing at {request.path[:200]}; the chat is at /chat/", 404, "not_found")
 
-    async def _call_api(self, request: ClientRequest, key: ClientKey) -> Answer:
+    async def _call_api(self, request: ClientRequest, key: ClientKey) -> Response:
         if self._is_closing:  # a page that was let go of comes back at once
             raise ApiError("the chat is stopping; come back when it is up again", 503, "stopping")
         path = "/" + request.path.removeprefix(API)
@@ -166,13 +166,13 @@ class ChatApp:
                 return await handler(ChatRequest(request, key, **found.groupdict()))
         raise ApiError(f"there is nothing at {request.path[:200]}", 404, "not_found")
 
-    async def _state(self, asked: ChatRequest) -> Answer:
+    async def _state(self, asked: ChatRequest) -> Response:
         """What there is: the model that is taken, the others, the tools."""
         models, registry = self._models(), self._toolboxes.of(asked.owner).registry
         await registry.open()
         tools = [tool for name in registry.names if (tool := registry.get(name)) is not None]
         choice = models.choice
-        return Answer.json(
+        return Response.json(
             {
                 "version": __version__,
                 "choice": {"model": choice.model, "what": choice.reason, "how": choice.hint},
@@ -205,10 +205,10 @@ class ChatApp:
         """Charge a call of a model to the key whose conversation it is, by the limits that key has now."""
         key = next((client for client in self._keys().clients if client.name == owner), None)
         if key is not None:
-            self._limits.spend(key, tokens)
+            self._limits.charge_tokens(key, tokens)
 
 
-def admit(admission: AccessControl, request: ClientRequest) -> ClientKey | Answer:
+def admit(admission: AccessControl, request: ClientRequest) -> ClientKey | Response:
     """Whose request it is, or the answer that refuses it."""
     try:
         return admission.admit(request)
@@ -216,7 +216,7 @@ def admit(admission: AccessControl, request: ClientRequest) -> ClientKey | Answe
         return _protected(request, error_response(error))
 
 
-def _protected(request: ClientRequest, answer: Answer) -> Answer:
+def _protected(request: ClientRequest, answer: Response) -> Response:
     """The answer with the headers that tell a browser what not to do with it."""
     is_api = request.path.startswith(API)
     answer.headers = {**_HEADERS, **(_API_HEADERS if is_api else {}), **answer.headers}
@@ -244,7 +244,7 @@ class PageFiles:
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder or Path(__file__).with_name("page")
 
-    def answer(self, request: ClientRequest, name: str) -> Answer:
+    def answer(self, request: ClientRequest, name: str) -> Response:
         """The file of that name, or word that the browser has it already."""
         path = self._files().get(name)
         if path is None:
@@ -259,8 +259,8 @@ class PageFiles:
         }
         known = [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]
         if tag in known or "*" in known:
-            return Answer(status=304, headers=headers)
-        return Answer(headers=headers, body=body)
+            return Response(status=304, headers=headers)
+        return Response(headers=headers, body=body)
 
     def _files(self) -> dict[str, Path]:
         return {

@@ -12,7 +12,7 @@ from antiphon.chat.commands import check_texts, clean_title, compact, roll_back,
 from antiphon.chat.uploads import IMAGE_TYPES
 from antiphon.context import TokenLedger
 from antiphon.conversation import rounds_of
-from antiphon.gateway.http.messages import Answer
+from antiphon.gateway.http.messages import Response
 from antiphon.history import ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry
 from antiphon.history.store import ConversationInfo
 from antiphon.web.history_view import entry_json, entry_row, media_in, provider_bodies
@@ -61,19 +61,19 @@ class ConversationApi:
         self._models = models
         self._system = system
 
-    async def list(self, asked: ChatRequest) -> Answer:
+    async def list(self, asked: ChatRequest) -> Response:
         """A page of conversations, or those in which something was said."""
         limit = asked.number("limit", 50, most=_MAX_PAGE_SIZE)
         if query := asked.request.query.get("query", "").strip():
-            return Answer.json(await self._search(asked, query, limit))
+            return Response.json(await self._search(asked, query, limit))
         tag = owner_tag(asked.owner) if asked.owner else None
         offset = asked.number("offset", 0)
         listed, total = await self._conversations.ask(
             lambda: (self._store.list(limit=limit, offset=offset, tag=tag), self._store.count(tag=tag))
         )
-        return Answer.json({"conversations": listed, "total": total})
+        return Response.json({"conversations": listed, "total": total})
 
-    async def create(self, asked: ChatRequest) -> Answer:
+    async def create(self, asked: ChatRequest) -> Response:
         """A new conversation."""
         wanted = asked.read(NewConversation)
         if wanted.model:
@@ -84,9 +84,9 @@ class ConversationApi:
         if wanted.model:
             await live.set_model(wanted.model)
         live.publish_entries()
-        return Answer.json({"id": live.chat.id}, 201)
+        return Response.json({"id": live.chat.id}, 201)
 
-    async def show(self, asked: ChatRequest) -> Answer:
+    async def show(self, asked: ChatRequest) -> Response:
         """All of a conversation, or what is behind entry `after`, as far as the events told of it: they tell the rest."""
         live = await self._opened(asked)
         facts = await self._settings_json(live, asked)  # what follows is of one moment
@@ -99,7 +99,7 @@ class ConversationApi:
             )
             for entry in behind
         ]
-        return Answer.json(
+        return Response.json(
             {
                 **facts,
                 "version": live.version,
@@ -116,7 +116,7 @@ class ConversationApi:
             }
         )
 
-    async def change(self, asked: ChatRequest) -> Answer:
+    async def change(self, asked: ChatRequest) -> Response:
         """Another title, model, system instruction or notebook."""
         live, change = await self._opened(asked), asked.read(ConversationChange)
         check_texts(change.system, change.memory)
@@ -127,39 +127,39 @@ class ConversationApi:
             await self._conversations.ask(lambda: set_title(self._store, asked.id, title))
         await live.run_off_loop(lambda: set_texts(live.chat.history, system=change.system, memory=change.memory))
         live.publish_entries()
-        return Answer.json(await self._settings_json(live, asked))
+        return Response.json(await self._settings_json(live, asked))
 
-    async def delete(self, asked: ChatRequest) -> Answer:
+    async def delete(self, asked: ChatRequest) -> Response:
         """Remove a conversation for good."""
         await self._conversations.delete(asked.id, asked.owner)
-        return Answer.json({"deleted": True})
+        return Response.json({"deleted": True})
 
-    async def fork(self, asked: ChatRequest) -> Answer:
+    async def fork(self, asked: ChatRequest) -> Response:
         """A new conversation that begins like this one."""
         await self._conversations.info(asked.id, asked.owner)
         at = asked.read(ForkAt).at
         forked = await asyncio.to_thread(self._store.fork, asked.id, at)
-        return Answer.json({"id": forked.id}, 201)
+        return Response.json({"id": forked.id}, 201)
 
-    async def roll_back(self, asked: ChatRequest) -> Answer:
+    async def roll_back(self, asked: ChatRequest) -> Response:
         """Let an earlier version be in force again."""
         live = await self._require_idle(asked)
         async with live.writing:
             to = asked.read(RollbackTo).to
             await live.run_off_loop(lambda: roll_back(live.chat.history, to))
             live.publish_entries()
-        return Answer.json({"version": live.version})
+        return Response.json({"version": live.version})
 
-    async def compact(self, asked: ChatRequest) -> Answer:
+    async def compact(self, asked: ChatRequest) -> Response:
         """Let a summary stand for all turns but the latest."""
         live = await self._require_idle(asked)
         async with live.writing:
             await self._models.admit(live.chat.model, asked.key)
             entry = await compact(live.chat, live.run_off_loop)
             live.publish_entries()
-        return Answer.json({"summary": entry.summary, "up_to": entry.up_to, "tokens": live.chat.tokens})
+        return Response.json({"summary": entry.summary, "up_to": entry.up_to, "tokens": live.chat.tokens})
 
-    async def timeline(self, asked: ChatRequest) -> Answer:
+    async def timeline(self, asked: ChatRequest) -> Response:
         """The rounds, and a row for each entry."""
         live = await self._opened(asked)
         snapshot = live.chat.history.snapshot()
@@ -176,18 +176,18 @@ class ConversationApi:
             )
             for entry in snapshot.entries[: live.version]
         ]
-        return Answer.json({"rounds": rounds_of(snapshot), "entries": rows})
+        return Response.json({"rounds": rounds_of(snapshot), "entries": rows})
 
-    async def rendered(self, asked: ChatRequest) -> Answer:
+    async def rendered(self, asked: ChatRequest) -> Response:
         """What each provider would be sent at a version."""
         live = await self._opened(asked)
         at = asked.number("at", live.version, most=live.version)
         await live.chat.registry.open()
         entries = live.chat.history.entries[:at]
         views = await asyncio.to_thread(provider_bodies, entries, live.chat.registry.definitions, live.chat.settings)
-        return Answer.json({"at": at, "formats": views})
+        return Response.json({"at": at, "formats": views})
 
-    async def export(self, asked: ChatRequest) -> Answer:
+    async def export(self, asked: ChatRequest) -> Response:
         """The conversation as JSON Lines."""
         await self._conversations.info(asked.id, asked.owner)
         lines = await asyncio.to_thread(lambda: b"".join(self._store.export_lines(asked.id)))
@@ -195,9 +195,9 @@ class ConversationApi:
             "content-type": "application/jsonl; charset=utf-8",
             "content-disposition": f'attachment; filename="antiphon-{asked.id}.jsonl"',
         }
-        return Answer(headers=headers, body=lines)
+        return Response(headers=headers, body=lines)
 
-    async def media(self, asked: ChatRequest) -> Answer:
+    async def media(self, asked: ChatRequest) -> Response:
         """The bytes of a large picture or document of the conversation."""
         live = await self._opened(asked)
         found = await asyncio.to_thread(media_in, live.chat.history.entries, asked.name)
@@ -205,9 +205,9 @@ class ConversationApi:
             raise ApiError("there is no such media in this conversation", 404, "not_found")
         kind, data = found
         if kind in IMAGE_TYPES:
-            return Answer(headers={"content-type": kind}, body=data)
+            return Response(headers={"content-type": kind}, body=data)
         headers = {"content-type": "application/octet-stream", "content-disposition": "attachment"}
-        return Answer(headers=headers, body=data)
+        return Response(headers=headers, body=data)
 
     async def _opened(self, asked: ChatRequest) -> LiveConversation:
         return await self._conversations.open(asked.id, asked.owner)

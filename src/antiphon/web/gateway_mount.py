@@ -17,10 +17,10 @@ from antiphon.chat.toolbox import Toolboxes
 from antiphon.errors import AntiphonError, RoutingError
 from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.app import Gateway
-from antiphon.gateway.config.loaded import Running
-from antiphon.gateway.endpoints.models import listed_models
+from antiphon.gateway.config.loaded import LoadedConfig
+from antiphon.gateway.endpoints.models import visible_models
 from antiphon.gateway.generate.upstream import Upstream
-from antiphon.gateway.http.messages import Answer, ClientRequest
+from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.history import HistoryStore
 from antiphon.history.location import data_folder_for
 from antiphon.providers.client import ProviderClient
@@ -48,18 +48,18 @@ class GatewayChat:
     def __init__(self, gateway: Gateway, place: str | Path) -> None:
         self._gateway = gateway
         self._place = place
-        self._admission = AccessControl(lambda: gateway.running.keys, lambda: gateway.running.origin_rules)
+        self._admission = AccessControl(lambda: gateway.loaded.keys, lambda: gateway.loaded.origin_rules)
         self._opening = asyncio.Lock()
         self._is_closed = False
         self._store: HistoryStore | None = None
         self._app: ChatApp | None = None
-        self._built: tuple[Running, ChatModels] | None = None
+        self._built: tuple[LoadedConfig, ChatModels] | None = None
 
-    def admit(self, request: ClientRequest) -> ClientKey | Answer:
+    def admit(self, request: ClientRequest) -> ClientKey | Response:
         """Whose request it is, decided without its body and before the store is opened."""
         return admit(self._admission, request)
 
-    async def handle(self, request: ClientRequest, admission: ClientKey | None = None) -> Answer:
+    async def handle(self, request: ClientRequest, admission: ClientKey | None = None) -> Response:
         """Answer a request."""
         try:
             app = self._app or await self._opened()
@@ -87,27 +87,27 @@ class GatewayChat:
                     self._store,
                     self._models,
                     Toolboxes(data_folder_for(self._place)),
-                    keys=lambda: gateway.running.keys,
-                    rules=lambda: gateway.running.origin_rules,
+                    keys=lambda: gateway.loaded.keys,
+                    rules=lambda: gateway.loaded.origin_rules,
                     limits=gateway.limits,
                     stream_seconds=self._stream_seconds,
                 )
             return self._app
 
     def _stream_seconds(self) -> float:
-        return min(STREAM_SECONDS, self._gateway.running.config.gateway.request_seconds * _STREAM_FRACTION)
+        return min(STREAM_SECONDS, self._gateway.loaded.config.gateway.request_seconds * _STREAM_FRACTION)
 
     def _models(self) -> ChatModels:
         """The models in force."""
-        running = self._gateway.running
+        running = self._gateway.loaded
         if self._built is None or self._built[0] is not running:
             self._built = (running, gateway_models(running))
         return self._built[1]
 
 
-def gateway_models(running: Running) -> ChatModels:
+def gateway_models(running: LoadedConfig) -> ChatModels:
     """The models of a gateway: those it lists, and one of each provider."""
-    clients = {name: _client(running, name) for name in running.upstreams}
+    clients = {name: _client(running, name) for name in running.providers}
     router = ProviderRouter(clients, routes=running.routes, environ={}, only_routes=running.only_routes)
     names = list(dict.fromkeys(_named(running)))
     if not names:
@@ -115,28 +115,28 @@ def gateway_models(running: Running) -> ChatModels:
     choice = ModelChoice(
         names[0], "a model of this gateway", "Choose another from the menu, or name any this gateway serves."
     )
-    if not isinstance(running.upstreams[running.targets(names[0])[0].provider], Upstream):
+    if not isinstance(running.providers[running.resolve(names[0])[0].provider], Upstream):
         offline = default_model({})
         choice = ModelChoice(names[0], offline.reason, offline.hint)
-    return ChatModels(router, choice, names, check=running.targets)
+    return ChatModels(router, choice, names, check=running.resolve)
 
 
-def _named(running: Running) -> Iterator[str]:
+def _named(running: LoadedConfig) -> Iterator[str]:
     """Names that lead somewhere, the one to take by default first."""
     asked = running.environ.get(MODEL_VARIABLE, "").strip()
-    listed = [model.name for model in listed_models(running.routes)]
-    offers = [f"{provider}/{model}" for provider, model in PREFERRED if provider in running.upstreams]
+    listed = [model.name for model in visible_models(running.routes)]
+    offers = [f"{provider}/{model}" for provider, model in PREFERRED if provider in running.providers]
     for name in (asked, *listed, *offers):
         try:
-            if name and running.targets(name):
+            if name and running.resolve(name):
                 yield name
         except RoutingError:
             continue
 
 
-def _client(running: Running, name: str) -> ProviderClient:
+def _client(running: LoadedConfig, name: str) -> ProviderClient:
     """A client for one of the gateway's upstreams, with its credentials and its connections."""
-    upstream = running.upstreams[name]
+    upstream = running.providers[name]
     if not isinstance(upstream, Upstream):
         return OfflineModel()
     settings = next(one for one in running.config.providers if one.name == name)

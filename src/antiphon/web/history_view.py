@@ -22,7 +22,7 @@ from antiphon.history import (
     ToolCallFinishedEntry,
     ToolCallResultsEntry,
 )
-from antiphon.history.attachments import INLINE_LIMIT, detach, digest
+from antiphon.history.attachments import INLINE_LIMIT, digest, extract_media
 from antiphon.history.transcript import entry_lines
 from antiphon.parts import Audio, Document, Image, ToolCallResult
 from antiphon.providers.call import ProviderCallOptions
@@ -38,7 +38,7 @@ _EXCERPT = 200
 
 def entry_json(entry: HistoryEntry, place: EntryPosition, *, is_effective: bool = True) -> bytes:
     """The entry as JSON."""
-    stored = detach(entry)[0].rstrip()
+    stored = extract_media(entry)[0].rstrip()
     facts = msgspec.json.encode({"turn": place.turn, "round": place.round, "effective": is_effective})
     return stored[:-1] + b"," + facts[1:]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from antiphon.chat.toolbox import Toolboxes
-from antiphon.gateway.http.messages import Answer
+from antiphon.gateway.http.messages import Response
 from antiphon.tools.builtin import PlanChange, PlanStore, TaskDraft, TaskUpdate
 from antiphon.tools.builtin.plans import PlanStatus
 from antiphon.web.request import ChatRequest
@@ -29,15 +29,15 @@ class PlanApi:
     def __init__(self, toolboxes: Toolboxes) -> None:
         self._toolboxes = toolboxes
 
-    async def list(self, asked: ChatRequest) -> Answer:
+    async def list(self, asked: ChatRequest) -> Response:
         """All plans, the oldest first."""
-        return Answer.json({"plans": self._plans(asked).list()})
+        return Response.json({"plans": self._plans(asked).list()})
 
-    async def show(self, asked: ChatRequest) -> Answer:
+    async def show(self, asked: ChatRequest) -> Response:
         """One plan."""
-        return Answer.json({"plan": self._plans(asked).get(asked.id)})
+        return Response.json({"plan": self._plans(asked).get(asked.id)})
 
-    async def change(self, asked: ChatRequest) -> Answer:
+    async def change(self, asked: ChatRequest) -> Response:
         """Change a plan."""
         wanted = asked.read(PlanChangeRequest)
         change = PlanChange(
@@ -48,12 +48,12 @@ class PlanApi:
             add_tasks=tuple(wanted.add_tasks),
             remove_tasks=tuple(wanted.remove_tasks),
         )
-        return Answer.json({"plan": self._plans(asked).update(asked.id, change, expected_version=wanted.version)})
+        return Response.json({"plan": self._plans(asked).update(asked.id, change, expected_version=wanted.version)})
 
-    async def delete(self, asked: ChatRequest) -> Answer:
+    async def delete(self, asked: ChatRequest) -> Response:
         """Forget a plan."""
         self._plans(asked).delete(asked.id)
-        return Answer.json({"deleted": True})
+        return Response.json({"deleted": True})
 
     def _plans(self, asked: ChatRequest) -> PlanStore:
         return self._toolboxes.of(asked.owner).plans

@@ -19,7 +19,7 @@ from antiphon.errors import (
     WriterConflict,
 )
 from antiphon.gateway.access.client_keys import ClientKey
-from antiphon.gateway.http.messages import Answer, ClientRequest
+from antiphon.gateway.http.messages import ClientRequest, Response
 
 T = TypeVar("T")
 
@@ -84,7 +84,7 @@ class ApiError(AntiphonError):
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
 
-def error_response(error: AntiphonError) -> Answer:
+def error_response(error: AntiphonError) -> Response:
     """The answer for what was refused."""
     if isinstance(error, ApiError):
         return _answer(str(error), error.status, error.code, error.headers)
@@ -92,5 +92,5 @@ def error_response(error: AntiphonError) -> Answer:
     return _answer(str(error), status, code)
 
 
-def _answer(message: str, status: int, code: str, headers: dict[str, str] | None = None) -> Answer:
-    return Answer.json({"error": {"message": message, "code": code}}, status, headers)
+def _answer(message: str, status: int, code: str, headers: dict[str, str] | None = None) -> Response:
+    return Response.json({"error": {"message": message, "code": code}}, status, headers)

@@ -16,9 +16,9 @@ from antiphon.errors import ServeRefused
 from antiphon.gateway.access.client_keys import is_loopback
 from antiphon.gateway.access.origin import OriginRules
 from antiphon.gateway.config.settings import GatewaySettings
-from antiphon.gateway.http.listener import Listener, bound
+from antiphon.gateway.http.listener import Listener, bind_socket
 from antiphon.gateway.observe.metrics import Metrics
-from antiphon.gateway.serve import stopped_by_signals
+from antiphon.gateway.serve import stop_on_signals
 from antiphon.history.location import data_folder_for
 from antiphon.providers.client import ProviderClient
 from antiphon.web.app import ChatApp
@@ -99,10 +99,10 @@ async def serve_app(
     stop = stop or asyncio.Event()
     metrics = Metrics(())
     listener = Listener(app, "chat", metrics, lambda: settings)
-    sock = bound(host, port)
+    sock = bind_socket(host, port)
     try:
         await listener.open(sock)
-        with stopped_by_signals(stop):
+        with stop_on_signals(stop):
             if on_ready is not None:
                 name = f"[{host}]" if ":" in host else host
                 on_ready(f"http://{name}:{sock.getsockname()[1]}/chat/")

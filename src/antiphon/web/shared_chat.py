@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
-from antiphon.gateway.app import Gateway, Mounted
-from antiphon.gateway.http.messages import Answer, ClientRequest
+from antiphon.gateway.app import Gateway, MountedApp
+from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.web.gateway_mount import GatewayChat
 from antiphon.web.request import ApiError, error_response
 
@@ -39,7 +39,7 @@ def shared_chat_factory(store: str | Path, folder: Path) -> Callable[[Gateway], 
 class SharedChat:
     """One worker's way to the chat: its own, or another's."""
 
-    def __init__(self, chat: Mounted, folder: Path) -> None:
+    def __init__(self, chat: MountedApp, folder: Path) -> None:
         self._chat = chat
         self._lock = folder / "chat.lock"
         self._place = str(folder / "chat.socket")
@@ -53,7 +53,7 @@ class SharedChat:
         """Whose request it is, decided without its body."""
         return self._chat.admit(request)
 
-    async def handle(self, request: ClientRequest, admission: Any = None) -> Answer:
+    async def handle(self, request: ClientRequest, admission: Any = None) -> Response:
         """Answer a request, or have it answered by the worker that has the chat, which admits it again."""
         from aiohttp import ClientConnectorError, ClientError
 
@@ -124,7 +124,7 @@ class SharedChat:
         await response.write_eof()
         return response
 
-    async def _forward(self, request: ClientRequest) -> Answer:
+    async def _forward(self, request: ClientRequest) -> Response:
         import aiohttp
 
         if self._session is None:
@@ -138,9 +138,9 @@ class SharedChat:
             name.lower(): value for name, value in response.headers.items() if name.lower() not in _OF_THE_CONNECTION
         }
         if "text/event-stream" in headers.get("content-type", ""):
-            return Answer(status=response.status, headers=headers, body=_pieces(response))
+            return Response(status=response.status, headers=headers, body=_pieces(response))
         async with response:
-            return Answer(status=response.status, headers=headers, body=await response.read())
+            return Response(status=response.status, headers=headers, body=await response.read())
 
 
 _OF_THE_CONNECTION = frozenset({"content-length", "transfer-encoding", "connection", "date", "server"})
@@ -158,5 +158,5 @@ async def _pieces(response: Any) -> AsyncIterator[bytes]:
         response.close()
 
 
-def _unavailable(what: str) -> Answer:
+def _unavailable(what: str) -> Response:
     return error_response(ApiError(what, 503, "unavailable"))

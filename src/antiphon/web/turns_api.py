@@ -12,7 +12,7 @@ from antiphon.chat.uploads import ExistingPart, Upload, message_parts
 from antiphon.conversation import Decision
 from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.access.rate_limits import RateLimits
-from antiphon.gateway.http.messages import Answer
+from antiphon.gateway.http.messages import Response
 from antiphon.parts import InputPart
 from antiphon.web.live_conversation import LiveConversation
 from antiphon.web.open_conversations import OpenConversations
@@ -49,7 +49,7 @@ class ModelAccess:
     async def admit(self, model: str, key: ClientKey) -> None:
         """Count a request to a model; raise if this client cannot have the model, or has to wait."""
         self.check(model, key)
-        wait = await self._limits.admitted(key)
+        wait = await self._limits.admit_async(key)
         if wait is not None:
             raise ApiError(
                 "this key has used up its limit for now", 429, "rate_limit", retry_after=str(math.ceil(wait))
@@ -83,7 +83,7 @@ class TurnApi:
         self._stream_seconds = stream_seconds
         self._most_running = max_running
 
-    async def say(self, asked: ChatRequest) -> Answer:
+    async def say(self, asked: ChatRequest) -> Response:
         """Begin a turn."""
         said = asked.read(TurnRequest)
         live = await self._opened(asked)
@@ -96,9 +96,9 @@ class TurnApi:
             await live.interrupt()
             if said.model:
                 await live.set_model(said.model)
-            return Answer.json({"turn": await live.start_turn(*parts)}, 202)
+            return Response.json({"turn": await live.start_turn(*parts)}, 202)
 
-    async def resume(self, asked: ChatRequest) -> Answer:
+    async def resume(self, asked: ChatRequest) -> Response:
         """Go on with a turn that stopped."""
         live = await self._opened(asked)
         self._check_capacity(live)
@@ -106,14 +106,14 @@ class TurnApi:
         async with live.writing:
             if live.is_running:
                 raise ApiError(_RUNNING, 409, "running")
-            return Answer.json({"turn": await live.start_turn()}, 202)
+            return Response.json({"turn": await live.start_turn()}, 202)
 
-    async def interrupt(self, asked: ChatRequest) -> Answer:
+    async def interrupt(self, asked: ChatRequest) -> Response:
         """Stop the turn."""
         live = await self._opened(asked)
-        return Answer.json({"interrupted": await live.interrupt()})
+        return Response.json({"interrupted": await live.interrupt()})
 
-    async def decide(self, asked: ChatRequest) -> Answer:
+    async def decide(self, asked: ChatRequest) -> Response:
         """Allow a call, deny it, or change its arguments. Once all are decided, the turn goes on."""
         live, decision = await self._opened(asked), asked.read(DecisionRequest)
         async with live.writing:
@@ -126,9 +126,9 @@ class TurnApi:
             pending = live.pending
             if not pending:
                 await live.start_turn()
-        return Answer.json({"pending": pending, "running": live.is_running})
+        return Response.json({"pending": pending, "running": live.is_running})
 
-    async def events(self, asked: ChatRequest) -> Answer:
+    async def events(self, asked: ChatRequest) -> Response:
         """What happens, as it happens."""
         live = await self._opened(asked)
         after: int | None = asked.number("after")
@@ -138,7 +138,7 @@ class TurnApi:
             "content-type": "text/event-stream; charset=utf-8",
             "x-accel-buffering": "no",  # a proxy in between must not collect them
         }
-        return Answer(headers=headers, body=live.watch(after, self._stream_seconds()))
+        return Response(headers=headers, body=live.watch(after, self._stream_seconds()))
 
     async def _opened(self, asked: ChatRequest) -> LiveConversation:
         return await self._conversations.open(asked.id, asked.owner)

@@ -1,13 +1,10 @@
-"""`ClientKeys`: who may use the gateway, told by a key that only its hash is kept of.
+"""`ClientKeys`: who may use the gateway, by keys of which only the hash is stored.
 
-A key from `antiphon key new` has 192 random bits. Nobody finds it by trying, however fast the hash, so a plain SHA-256 is right
-here: the slow, salted hashes for passwords protect what people choose, and would cost every request milliseconds. A key of one's
-own choosing (`env:`, `file:`) is hashed when it is read, so that keys are compared in one way only.
+A key from `antiphon key new` has 192 random bits, so a plain SHA-256 is enough: slow, salted hashes protect passwords that
+people choose, and would cost milliseconds per request. Keys from `env:` and `file:` are hashed when they are read, so that all
+keys are compared in one way: with every known key, each in constant time.
 
-A key that is presented is compared with all of them, each in constant time, and the one that fits is told at the end: how long an
-answer takes says nothing about how near a guess was, or which key it was near to.
-
-Without keys the gateway is open, but only to this machine.
+Without keys the gateway serves loopback clients only.
 """
 
 from __future__ import annotations
@@ -57,10 +54,10 @@ class ClientKeys:
     """The clients of one configuration. Raises `CredentialError` where a key cannot be read."""
 
     def __init__(self, config: Config, environ: Mapping[str, str] | None = None) -> None:
-        self._known = [(digest_of(written, environ), client) for written, client in _clients(config)]
+        self._known = [(key_digest(reference, environ), client) for reference, client in _configured_clients(config)]
 
     @property
-    def is_open(self) -> bool:
+    def allows_anonymous(self) -> bool:
         """Whether there are no keys, and this machine is served without."""
         return not self._known
 
@@ -69,11 +66,11 @@ class ClientKeys:
         """Everybody who has a key."""
         return tuple(client for _, client in self._known)
 
-    def allows(self, peer: str) -> bool:
+    def allows_peer(self, peer: str) -> bool:
         """Whether somebody at that address may ask at all."""
-        return not self.is_open or is_loopback(peer)
+        return not self.allows_anonymous or is_loopback(peer)
 
-    def check(
+    def authenticate(
         self,
         authorization: str | None = None,
         x_api_key: str | None = None,
@@ -83,13 +80,13 @@ class ClientKeys:
         """Whose key was presented, in whichever place clients put it; None if it is nobody's."""
         scheme, _, bearer = (authorization or "").partition(" ")
         bearer = bearer.strip() if scheme.lower() == "bearer" else ""
-        found: ClientKey | None = None
+        match: ClientKey | None = None
         for key in filter(None, (bearer, x_api_key, x_goog_api_key, query_key)):
             digest = _digest(key)
             for known, client in self._known:
                 if compare_digest(digest, known):
-                    found = client
-        return found
+                    match = client
+        return match
 
     def __repr__(self) -> str:
         return f"<ClientKeys of {', '.join(client.name for client in self.clients) or 'nobody'}>"
@@ -100,16 +97,16 @@ def new_key() -> str:
     return _KEY_PREFIX + token_hex(_KEY_BYTES)
 
 
-def hash_of(key: str) -> str:
+def hash_key(key: str) -> str:
     """The hash of a key, as the configuration takes it."""
     return HASH_PREFIX + _digest(key).hex()
 
 
-def digest_of(written: str, environ: Mapping[str, str] | None = None) -> bytes:
+def key_digest(reference: str, environ: Mapping[str, str] | None = None) -> bytes:
     """The digest of a key as the configuration gives it: its hash, or where it is read."""
-    if written.startswith(HASH_PREFIX):
-        return bytes.fromhex(written.removeprefix(HASH_PREFIX))
-    return _digest(Credential(secret=written).read(environ))
+    if reference.startswith(HASH_PREFIX):
+        return bytes.fromhex(reference.removeprefix(HASH_PREFIX))
+    return _digest(Credential(secret=reference).read(environ))
 
 
 @lru_cache(maxsize=1024)
@@ -129,7 +126,7 @@ def _digest(key: str) -> bytes:
     return sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
-def _clients(config: Config) -> Iterator[tuple[str, ClientKey]]:
+def _configured_clients(config: Config) -> Iterator[tuple[str, ClientKey]]:
     taken = {key.name for key in config.keys}
     for key in config.keys:
         yield (
@@ -143,21 +140,21 @@ def _clients(config: Config) -> Iterator[tuple[str, ClientKey]]:
                 admin=key.admin,
             ),
         )
-    for written in config.gateway.client_keys:
-        name = _name_of(written)
-        name = next(one for one in _numbered(name) if one not in taken)
+    for reference in config.gateway.client_keys:
+        name = _default_name(reference)
+        name = next(one for one in _unique_names(name) if one not in taken)
         taken.add(name)
-        yield written, ClientKey(name=name)
+        yield reference, ClientKey(name=name)
 
 
-def _name_of(written: str) -> str:
+def _default_name(reference: str) -> str:
     """What a key without a name is called: by its variable, its file, or the beginning of its hash."""
-    kind, _, rest = written.partition(":")
+    kind, _, rest = reference.partition(":")
     if kind == "file":
         return PurePath(rest).name
     return rest if kind == "env" else f"{HASH_PREFIX}{rest[:8].lower()}"
 
 
-def _numbered(name: str) -> Iterator[str]:
+def _unique_names(name: str) -> Iterator[str]:
     yield name
     yield from (f"{name} #{number}" for number in count(2))

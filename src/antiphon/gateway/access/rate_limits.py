@@ -1,12 +1,10 @@
-"""`RateLimits`: how many requests and tokens a client may have in a minute.
+"""`RateLimits`: token buckets for requests and tokens per client and minute.
 
-Each limit is a bucket that holds a minute's worth and fills steadily. A request takes one from its bucket, and is let in only if
-it can. What it costs in tokens is known afterwards: then they are taken, also those that are not there. A client in debt waits
-until it is paid, so the average holds whatever a single answer cost.
+A request takes one from its bucket and is admitted only if there is one. Tokens are charged after the response, when their
+number is known; a client below zero waits until its bucket is refilled, so the average holds whatever one response cost.
 
-Buckets belong to the name of a client and not to a configuration: a reload that keeps the name keeps what was used, and one that
-changes the limit changes only how it fills. A full bucket is like none at all; those are forgotten first when there are too many,
-so memory is bounded. Each process counts for itself here; `shared_limits` is for those that count together.
+Buckets belong to the client's name and survive a reload; a changed limit only changes how fast they fill. Full buckets are
+evicted first when there are too many. Each process counts on its own here; `cluster.shared_limits` counts together.
 """
 
 from __future__ import annotations
@@ -16,41 +14,41 @@ from collections.abc import Callable
 
 from antiphon.gateway.access.client_keys import ClientKey
 
-MINUTE = 60.0
-_MOST_CLIENTS = 10_000
+WINDOW_SECONDS = 60.0
+_MAX_CLIENTS = 10_000
 
 
 class RateLimits:
     """What clients have used. `clock` gives seconds and never goes back."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, most_clients: int = _MOST_CLIENTS) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, max_clients: int = _MAX_CLIENTS) -> None:
         self._clock = clock
-        self._most_clients = most_clients
-        self._requests: dict[str, Bucket] = {}
-        self._tokens: dict[str, Bucket] = {}
+        self._max_clients = max_clients
+        self._requests: dict[str, TokenBucket] = {}
+        self._tokens: dict[str, TokenBucket] = {}
 
-    async def admitted(self, client: ClientKey) -> float | None:
-        """The same as `admit`, for whoever can wait until others were asked."""
-        return self.admit(client)
+    async def admit_async(self, client: ClientKey) -> float | None:
+        """The same as `try_admit`, for whoever can wait until others were asked."""
+        return self.try_admit(client)
 
-    def admit(self, client: ClientKey) -> float | None:
+    def try_admit(self, client: ClientKey) -> float | None:
         """Let a request in (None), or say in how many seconds to ask again."""
         requests, tokens = self._buckets(client)
         # Of tokens any credit will do: nobody knows yet what the answer will cost.
-        wait = max((bucket.seconds_until(1.0) for bucket in (requests, tokens) if bucket is not None), default=0.0)
+        wait = max((bucket.wait_for(1.0) for bucket in (requests, tokens) if bucket is not None), default=0.0)
         if wait > 0:
             return wait
         if requests is not None:
             requests.level -= 1.0
         return None
 
-    def spend(self, client: ClientKey, tokens: int) -> None:
+    def charge_tokens(self, client: ClientKey, tokens: int) -> None:
         """Take what a request cost."""
         bucket = self._bucket(self._tokens, client.name, client.tokens_per_minute, self._clock())
         if bucket is not None and tokens > 0:
             bucket.level -= tokens
 
-    def _buckets(self, client: ClientKey) -> tuple[Bucket | None, Bucket | None]:
+    def _buckets(self, client: ClientKey) -> tuple[TokenBucket | None, TokenBucket | None]:
         """The client's requests and tokens, filled until now; None where they are not limited."""
         now = self._clock()
         return (
@@ -58,28 +56,28 @@ class RateLimits:
             self._bucket(self._tokens, client.name, client.tokens_per_minute, now),
         )
 
-    def _bucket(self, buckets: dict[str, Bucket], name: str, limit: int | None, now: float) -> Bucket | None:
+    def _bucket(self, buckets: dict[str, TokenBucket], name: str, limit: int | None, now: float) -> TokenBucket | None:
         if limit is None:
             buckets.pop(name, None)
             return None
         bucket = buckets.get(name)
         if bucket is None:
-            if len(buckets) >= self._most_clients:
-                self._make_room(buckets, now)
-            bucket = buckets[name] = Bucket(float(limit), now)
+            if len(buckets) >= self._max_clients:
+                self._evict_full(buckets, now)
+            bucket = buckets[name] = TokenBucket(float(limit), now)
         bucket.fill(float(limit), now)
         return bucket
 
-    def _make_room(self, buckets: dict[str, Bucket], now: float) -> None:
+    def _evict_full(self, buckets: dict[str, TokenBucket], now: float) -> None:
         for name, bucket in list(buckets.items()):
             bucket.fill(bucket.size, now)
             if bucket.level >= bucket.size:
                 del buckets[name]
-        while len(buckets) >= self._most_clients:
+        while len(buckets) >= self._max_clients:
             del buckets[next(iter(buckets))]
 
 
-class Bucket:
+class TokenBucket:
     """A minute's worth of something, filling as time goes by; below zero is debt."""
 
     __slots__ = ("_at", "level", "size")
@@ -91,14 +89,14 @@ class Bucket:
     def fill(self, size: float, now: float) -> None:
         """Fill it for the time that has passed, at the pace of `size` a minute."""
         self.size = size
-        self.level = min(size, self.level + max(0.0, now - self._at) * size / MINUTE)
+        self.level = min(size, self.level + max(0.0, now - self._at) * size / WINDOW_SECONDS)
         self._at = now
 
-    def know(self, level: float, at: float, now: float) -> None:
+    def set_level(self, level: float, at: float, now: float) -> None:
         """It is known that it held `level` then."""
         self.level, self._at = level, at
         self.fill(self.size, now)
 
-    def seconds_until(self, level: float) -> float:
+    def wait_for(self, level: float) -> float:
         """How long until so much is in it."""
-        return max(0.0, level - self.level) * MINUTE / self.size
+        return max(0.0, level - self.level) * WINDOW_SECONDS / self.size

@@ -1,13 +1,12 @@
-"""`SharedStore`: the connection to a Redis or Valkey server, which may be away, and is never waited for.
+"""`SharedStore`: the connection to a Redis or Valkey server, which may be unavailable and is never waited for.
 
-Whatever is asked of it is answered within `PATIENCE`, or the store is away: no answer, a broken connection, a server that refuses
-(a replica that cannot be written, a wrong password) are all the same to whoever asked. From then on everybody is told at once
-that it is away, until `connect` has found a server that answers in time and can be written, and `open` is called. So an outage
-costs the requests that are just asking one wait, and the others none.
+Every command is answered within `REQUEST_TIMEOUT`, or the store is unavailable: no reply, a broken connection and a server that
+refuses are treated alike. From then on callers get `SharedStoreUnavailable` at once, until `connect` has found a server that
+replies in time and can be written, and `mark_available` is called. So an outage delays only the requests that are just waiting.
 
-Times that are shared are the server's: `clock` is this machine's monotonic clock, put right by the server's when the connection
-was made (to the millisecond, so that a time that goes there and back is the same), and again whenever the two are seen to be a
-second apart. Clocks of hosts may differ as they like.
+Shared times are the server's: `clock` is the local monotonic clock plus an offset, measured on connecting and whenever the two
+differ by more than a second. URLs are redis://host:port/0, rediss:// (TLS), valkey://, valkeys:// and unix:/path?db=0; a
+password is never part of one (law L10) but read from `shared_password` for each connection.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from antiphon.errors import AntiphonError, CredentialError, SharedStoreAway
+from antiphon.errors import AntiphonError, CredentialError, SharedStoreUnavailable
 from antiphon.providers.credentials.secret import HIDDEN, Credential
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 HOW_TO_INSTALL = "pip install 'antiphon[redis]'"
 PREFIX = "antiphon:"
 """What every key in the store begins with."""
-PATIENCE = 0.25
+REQUEST_TIMEOUT = 0.25
 """How long anything that a request waits for may take, in seconds."""
 _CONNECTING = 2.0
 _LARGEST_SKEW = 1.0
@@ -48,7 +47,7 @@ class SharedStatus(Struct, frozen=True, kw_only=True):
     """How the store stands. `reason` is why it is away; `since` is when it went or came."""
 
     address: str
-    is_away: bool
+    is_unavailable: bool = field(name="is_away")
     since: datetime
     reason: str = ""
 
@@ -58,21 +57,21 @@ class SharedStore:
 
     def __init__(
         self,
-        address: SharedAddress,
+        address: StoreUrl,
         password: Credential | None = None,
         *,
         environ: Mapping[str, str] | None = None,
-        patience: float = PATIENCE,
+        timeout: float = REQUEST_TIMEOUT,
     ) -> None:
         self.address = address
-        self.is_away = True
+        self.is_unavailable = True
         """Whether asking is of no use now."""
         self.offset = 0.0
         """How far the server's clock is ahead of `time.monotonic`."""
-        self.reason = "it was not reached yet"
+        self.reason = "not connected yet"
         self._password = password
         self._environ = environ
-        self._patience = patience
+        self._timeout = timeout
         self._client: Redis | None = None
         self._since = datetime.now(UTC)
         self._secret = ""
@@ -83,9 +82,9 @@ class SharedStore:
         """How it stands, for whoever looks."""
         return SharedStatus(
             address=str(self.address),
-            is_away=self.is_away,
+            is_unavailable=self.is_unavailable,
             since=self._since,
-            reason=self.reason if self.is_away else "",
+            reason=self.reason if self.is_unavailable else "",
         )
 
     @property
@@ -108,19 +107,19 @@ class SharedStore:
         try:
             self._secret = self._password.read(self._environ) if self._password is not None else ""
         except CredentialError as error:
-            raise self._lost(f"its password cannot be had: {error}") from None
+            raise self._mark_unavailable(f"cannot read its password: {error}") from None
         self._client = self._made()
-        await self.ask([("PING",)], _CONNECTING)  # making the connection may take longer than an answer
-        await self.ask([("SET", _ALIVE, 1, "EX", _ALIVE_SECONDS)])
+        await self.execute([("PING",)], _CONNECTING)  # making the connection may take longer than an answer
+        await self.execute([("SET", _ALIVE, 1, "EX", _ALIVE_SECONDS)])
         await self.set_clock()
 
-    def open(self) -> None:
+    def mark_available(self) -> None:
         """Let everybody ask."""
-        self.is_away = False
+        self.is_unavailable = False
         self._since = datetime.now(UTC)
 
-    async def ask(self, commands: Sequence[Command], patience: float | None = None) -> list[Any]:
-        """The answers to some commands, in one round trip. Raises `SharedStoreAway`; whether anything was done is not known then.
+    async def execute(self, commands: Sequence[Command], timeout: float | None = None) -> list[Any]:
+        """The replies to some commands, in one round trip. Raises `SharedStoreUnavailable`; the commands may have run then.
 
         A script that the server does not have is no failure, but a `NoScriptError` among the answers.
         """
@@ -128,24 +127,24 @@ class SharedStore:
 
         client = self._client
         if client is None:
-            raise SharedStoreAway(f"the shared store {self.address} is away: {self.reason}")
-        patience = self._patience if patience is None else patience
+            raise SharedStoreUnavailable(f"shared store {self.address} is unavailable: {self.reason}")
+        timeout = self._timeout if timeout is None else timeout
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(timeout):
                 answers = await _sent(client, commands)
         except TimeoutError:
-            raise self._lost(f"it did not answer within {patience:g} s", client) from None
+            raise self._mark_unavailable(f"no reply within {timeout:g} s", client) from None
         except Exception as error:  # whatever the store does, it does not become the failure of a request
-            raise self._lost(_words(error), client) from None
+            raise self._mark_unavailable(_words(error), client) from None
         for answer in answers:
             if isinstance(answer, Exception) and not isinstance(answer, NoScriptError):
-                raise self._lost(f"it refuses: {_words(answer)}", client)
+                raise self._mark_unavailable(f"the server returned an error: {_words(answer)}", client)
         return answers
 
     async def set_clock(self) -> None:
         """Look at the server's clock."""
         began = time.monotonic()
-        [[seconds, microseconds]] = await self.ask([("TIME",)])
+        [[seconds, microseconds]] = await self.execute([("TIME",)])
         offset = int(seconds) + int(microseconds) / 1e6 - (began + time.monotonic()) / 2
         if abs(offset - self.offset) > _LARGEST_SKEW:
             self.offset = round(offset, 3)
@@ -153,7 +152,7 @@ class SharedStore:
     async def aclose(self) -> None:
         """Let go of the connection."""
         client, self._client = self._client, None
-        self.is_away = True
+        self.is_unavailable = True
         if client is not None:
             await _closed(client)
         await asyncio.gather(*self._closing)
@@ -179,18 +178,18 @@ class SharedStore:
             decode_responses=True,
         )
 
-    def _lost(self, reason: str, client: Redis | None = None) -> SharedStoreAway:
+    def _mark_unavailable(self, reason: str, client: Redis | None = None) -> SharedStoreUnavailable:
         """Note that it is away, and give what to raise."""
         if self._secret:
             reason = reason.replace(self._secret, HIDDEN)
         if client is self._client:  # else it was noted by whoever asked before, and there may be another by now
-            if not self.is_away:
+            if not self.is_unavailable:
                 self._since = datetime.now(UTC)
-            self.is_away, self.reason, self._client = True, reason, None
+            self.is_unavailable, self.reason, self._client = True, reason, None
             if client is not None:
                 self._closing.add(task := asyncio.create_task(_closed(client)))
                 task.add_done_callback(self._closing.discard)
-        return SharedStoreAway(f"the shared store {self.address} is away: {reason}")
+        return SharedStoreUnavailable(f"shared store {self.address} is unavailable: {reason}")
 
 
 def is_installed() -> bool:
@@ -229,11 +228,11 @@ _PORT = 6379
 _MOST_DATABASES = 16_384
 
 
-class NoAddress(AntiphonError):
+class InvalidStoreUrl(AntiphonError):
     """What is written is no address of a shared store. The message is the rest of a sentence that names the key."""
 
 
-class SharedAddress(Struct, frozen=True, kw_only=True):
+class StoreUrl(Struct, frozen=True, kw_only=True):
     """A server, by host and port or by the path of its socket, and the number of a database in it."""
 
     host: str = ""
@@ -250,26 +249,24 @@ class SharedAddress(Struct, frozen=True, kw_only=True):
         return f"{'rediss' if self.is_encrypted else 'redis'}://{host}:{self.port}/{self.database}"
 
 
-def address_of(written: str) -> SharedAddress:
-    """The address that was written. Raises `NoAddress`, whose words do not repeat it: there may be a password in it."""
+def parse_store_url(written: str) -> StoreUrl:
+    """The address that was written. Raises `InvalidStoreUrl`, whose words do not repeat it: there may be a password in it."""
     try:
         parts = urlsplit(written)
         port = parts.port
     except ValueError:
-        raise NoAddress(f"is no address; write {_FORMS}") from None
+        raise InvalidStoreUrl(f"not a valid URL; use {_FORMS}") from None
     if parts.password is not None:
-        raise NoAddress(
-            'holds a password, and none is ever written into this file; take it out and write shared_password = "env:NAME"'
-        )
+        raise InvalidStoreUrl('contains a password; remove it and set shared_password = "env:NAME"')
     if parts.scheme == "unix":
         return _socket(parts)
     if parts.scheme not in _SCHEMES or not parts.netloc:
-        raise NoAddress(f"is no address of a Redis or Valkey server; write {_FORMS}")
+        raise InvalidStoreUrl(f"not a Redis or Valkey URL; use {_FORMS}")
     if not parts.hostname:
-        raise NoAddress(f"names no host; write {_FORMS}")
+        raise InvalidStoreUrl(f"has no host; use {_FORMS}")
     if parts.query or parts.fragment:
-        raise NoAddress("says more than host, port and database; what stands behind the ? or # is not known here")
-    return SharedAddress(
+        raise InvalidStoreUrl("has a query or fragment; only host, port and database are supported")
+    return StoreUrl(
         host=parts.hostname,
         port=_PORT if port is None else port,
         user=unquote(parts.username or ""),
@@ -278,13 +275,13 @@ def address_of(written: str) -> SharedAddress:
     )
 
 
-def _socket(parts: SplitResult) -> SharedAddress:
+def _socket(parts: SplitResult) -> StoreUrl:
     asked = parse_qs(parts.query, keep_blank_values=True)
     if parts.hostname or not parts.path.startswith("/") or parts.path == "/":
-        raise NoAddress("names no socket: unix: is followed by a full path, as in unix:/run/redis/redis.sock")
+        raise InvalidStoreUrl("has no socket path; use an absolute path, as in unix:/run/redis/redis.sock")
     if set(asked) - {"db"} or parts.fragment:
-        raise NoAddress("says more than the socket and the database: only ?db=number may follow")
-    return SharedAddress(
+        raise InvalidStoreUrl("has unsupported parameters; only ?db=number is allowed")
+    return StoreUrl(
         path=unquote(parts.path), user=unquote(parts.username or ""), database=_database("".join(asked.get("db", [])))
     )
 
@@ -293,5 +290,5 @@ def _database(written: str) -> int:
     if not written:
         return 0
     if not written.isascii() or not written.isdigit() or int(written[:9]) >= _MOST_DATABASES:
-        raise NoAddress("ends in what is no number of a database; the first one is 0")
+        raise InvalidStoreUrl("has an invalid database number; the first one is 0")
     return int(written)

@@ -1,23 +1,12 @@
-"""`SharedStandings`: what each process knows of the providers' keys, known to all of them.
+"""`SharedKeyHealth`: what each process knows about the providers' keys, shared with all of them.
 
-Nothing is asked when a request is made. Each process has its own pools, which decide; a few times a second what they know is
-joined with what the store knows (`shared_state` tells why the order does not matter), what is new here is written there,
-and what is new there is learnt here. A key that cools at one worker so cools at the others within a second.
+Requests never wait for it. Each process has its own pools; a few times a second their state is merged with the store's. A key
+is a sorted set written only with `ZADD GT`, which keeps the later of two times, so writers cannot undo each other:
 
-In the store a key is a sorted set whose members are words and whose scores are times, and the only way to write is `ZADD GT`,
-which keeps the later time of the two: the store joins as we do, one command at a time, and no writer can undo another.
+    <generation> until <scope>, <generation> healed <scope>, <generation> disabled, <generation> begun
 
-    <generation> until <facet>       when the rest ends
-    <generation> healed <facet>      when a probe succeeded
-    <generation> disabled            for ever
-    <generation> begun               when an operator last said something
-
-Beside them is a mark that every writer changes. As long as it is the one that was seen last, nothing has to be read. It is gone
-when the store was emptied: then everything is read, found missing and written again. That is also done from time to time, for a
-server may drop single keys when its memory is full.
-
-A key is called by a hash of its secret and of the address it is for, keyed with the password of the store (law L10): whoever
-reads the store learns nothing about it. What is over is removed, and what nobody writes any more goes by itself after a day.
+A marker changes with every write; while it is unchanged nothing is read. If it is missing, or now and then, everything is read
+and missing keys are written again. A key is named by a hash of its secret and URL, keyed with the store's password (law L10).
 """
 
 from __future__ import annotations
@@ -33,26 +22,28 @@ from antiphon.history.ids import new_id
 from antiphon.providers.credentials.pool import CredentialPool
 from antiphon.providers.credentials.shared_state import NO_COOLDOWNS, RETENTION_SECONDS, SharedHealth
 
-_MARK = f"{PREFIX}mark"
+_MARKER_KEY = f"{PREFIX}mark"
 _DAY = 86_400
 _READ_ALL_SECONDS = 10.0
-_PATIENCE = 1.0
+_TIMEOUT = 1.0
 """No request waits for this, so it may take longer than what one waits for."""
 
 
-class SharedStandings:
+class SharedKeyHealth:
     """The keys of some pools, shared. `pools` gives those in use, each with the address that its keys are for."""
 
     def __init__(self, store: SharedStore, pools: Callable[[], Iterable[tuple[str, CredentialPool]]]) -> None:
         self._store = store
         self._pools = pools
         self._stored: dict[str, SharedHealth] = {}
-        self._mark: str | None = None
+        self._marker: str | None = None
         self._read_at = -inf
 
-    async def exchange(self, *, is_first: bool = False) -> None:
-        """Tell what is new here, and learn what is new there. `is_first`: the connection is new. Raises `SharedStoreAway`."""
-        pools = [(pool, partial(name_of, address=address, key=self._store.key)) for address, pool in self._pools()]
+    async def sync(self, *, is_first: bool = False) -> None:
+        """Write local changes and merge remote ones. `is_first`: the connection is new. Raises `SharedStoreUnavailable`."""
+        pools = [
+            (pool, partial(key_fingerprint, address=address, key=self._store.key)) for address, pool in self._pools()
+        ]
         offset = self._store.offset
         known: dict[str, SharedHealth] = {}
         for pool, named in pools:
@@ -68,17 +59,17 @@ class SharedStandings:
         """Know what the store says of these keys."""
         names = list(names)
         now = time.monotonic()
-        [mark] = await self._store.ask([("GET", _MARK)], _PATIENCE)
-        is_all = is_all or mark != self._mark or now - self._read_at > _READ_ALL_SECONDS
+        [marker] = await self._store.execute([("GET", _MARKER_KEY)], _TIMEOUT)
+        is_all = is_all or marker != self._marker or now - self._read_at > _READ_ALL_SECONDS
         wanted = names if is_all else [name for name in names if name not in self._stored]
         if wanted:
-            answers = await self._store.ask(
-                [("ZRANGE", _place(name), 0, -1, "WITHSCORES") for name in wanted], _PATIENCE
+            answers = await self._store.execute(
+                [("ZRANGE", _store_key(name), 0, -1, "WITHSCORES") for name in wanted], _TIMEOUT
             )
-            read = {name: standing_of(answer) for name, answer in zip(wanted, answers, strict=True)}
+            read = {name: from_sorted_set(answer) for name, answer in zip(wanted, answers, strict=True)}
             self._stored = read if is_all else {**self._stored, **read}
         if is_all:
-            self._mark, self._read_at = mark, now
+            self._marker, self._read_at = marker, now
 
     async def _write(self, standings: Mapping[str, SharedHealth]) -> None:
         """Make the store know these."""
@@ -87,23 +78,23 @@ class SharedStandings:
         since = self._store.clock() - RETENTION_SECONDS
         commands: list[Command] = []
         for name, standing in standings.items():
-            place = _place(name)
-            members = members_of(standing, self._store.clock())
+            store_key = _store_key(name)
+            members = to_sorted_set(standing, self._store.clock())
             scores = [word for member, score in members.items() for word in (score, member)]
-            commands.append(("ZADD", place, "GT", *scores))
-            commands.append(("ZREMRANGEBYSCORE", place, "-inf", since))
-            commands.append(("EXPIRE", place, _DAY))
+            commands.append(("ZADD", store_key, "GT", *scores))
+            commands.append(("ZREMRANGEBYSCORE", store_key, "-inf", since))
+            commands.append(("EXPIRE", store_key, _DAY))
         # The mark last: who sees it finds what was written before it.
-        await self._store.ask([*commands, ("SET", _MARK, new_id(), "EX", _DAY)], _PATIENCE)
+        await self._store.execute([*commands, ("SET", _MARKER_KEY, new_id(), "EX", _DAY)], _TIMEOUT)
         self._stored.update(standings)
 
 
-def name_of(secret: str, *, address: str, key: bytes) -> str:
+def key_fingerprint(secret: str, *, address: str, key: bytes) -> str:
     """What a secret for an address is called where others can read it."""
     return blake2b(f"{address}\0{secret}".encode(), key=key, digest_size=16, person=b"antiphon").hexdigest()
 
 
-def members_of(standing: SharedHealth, now: float) -> dict[str, float]:
+def to_sorted_set(standing: SharedHealth, now: float) -> dict[str, float]:
     """A standing as a sorted set."""
     generation = standing.generation
     members = {f"{generation} until {facet}": at for facet, at in standing.until.items()}
@@ -115,7 +106,7 @@ def members_of(standing: SharedHealth, now: float) -> dict[str, float]:
     return members
 
 
-def standing_of(answer: Iterable[object]) -> SharedHealth:
+def from_sorted_set(answer: Iterable[object]) -> SharedHealth:
     """What a sorted set says, told as members and scores in turn. Words of a later version that are not known are passed over."""
     words = iter(answer)
     until: dict[int, dict[str, float]] = {}
@@ -140,5 +131,5 @@ def standing_of(answer: Iterable[object]) -> SharedHealth:
     )
 
 
-def _place(name: str) -> str:
+def _store_key(name: str) -> str:
     return f"{PREFIX}key:{name}"

@@ -1,9 +1,8 @@
-"""`Shared`: what gateways have in common through a store: the states of providers' keys, and the limits of clients.
+"""`ClusterSync`: the loop that shares key health and rate limits with other gateways through a store.
 
-A few times a second what is new here is told, and what is new there is learnt. When the store goes away everybody goes on alone;
-it is looked for again and again, at first soon and then less often, and before anybody asks it again what was learnt meanwhile is
-put together. A store that comes and goes is tried less and less often too. The log has one line when it goes and one when it
-returns.
+A few times a second local changes are written and remote ones merged. When the store becomes unavailable each process continues
+on its own and reconnects with backoff; before the store is used again, both sides are merged. The log has one line when it
+becomes unavailable and one when it is reachable again.
 """
 
 from __future__ import annotations
@@ -14,29 +13,29 @@ import random
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from antiphon.errors import SharedStoreAway
-from antiphon.gateway.cluster.redis_store import SharedStatus, SharedStore, address_of
-from antiphon.gateway.cluster.shared_health import SharedStandings
-from antiphon.gateway.cluster.shared_limits import TELL_SECONDS, SharedLimits
+from antiphon.errors import SharedStoreUnavailable
+from antiphon.gateway.cluster.redis_store import SharedStatus, SharedStore, parse_store_url
+from antiphon.gateway.cluster.shared_health import SharedKeyHealth
+from antiphon.gateway.cluster.shared_limits import SYNC_SECONDS, SharedLimits
 from antiphon.gateway.config.settings import GatewaySettings
 from antiphon.providers.credentials.pool import CredentialPool
 from antiphon.providers.credentials.secret import Credential
 
 logger = logging.getLogger("antiphon.gateway")
 
-_SOONEST, _LATEST = 0.25, 10.0
+_MIN_BACKOFF, _MAX_BACKOFF = 0.25, 10.0
 _STEADY_SECONDS = 60.0
 _STARTING_SECONDS = 3.0
 
 
-class Shared:
+class ClusterSync:
     """What this process shares. `pools` gives the pools in use, each with the address that its keys are for."""
 
     def __init__(self, store: SharedStore, pools: Callable[[], Iterable[tuple[str, CredentialPool]]]) -> None:
         self.store = store
         self.limits = SharedLimits(store)
-        self._standings = SharedStandings(store, pools)
-        self._is_told_away = False
+        self._key_health = SharedKeyHealth(store, pools)
+        self._logged_unavailable = False
 
     @property
     def status(self) -> SharedStatus:
@@ -47,71 +46,71 @@ class Shared:
         """Begin with what the others know, if the store is there; else without."""
         try:
             async with asyncio.timeout(_STARTING_SECONDS):
-                await self._join()
-        except SharedStoreAway as away:
-            self._tell_away(away)
+                await self._rejoin()
+        except SharedStoreUnavailable as error:
+            self._log_unavailable(error)
         except TimeoutError:
             pass  # `run` will find out why
 
     async def run(self) -> None:
         """Share until cancelled."""
-        pause = _SOONEST
+        pause = _MIN_BACKOFF
         while True:
             began = time.monotonic()
             try:
-                if self.store.is_away:
-                    await self._join()
+                if self.store.is_unavailable:
+                    await self._rejoin()
                 while True:
-                    await asyncio.sleep(TELL_SECONDS)
-                    await self._standings.exchange()
-                    await self.limits.tell()
-            except SharedStoreAway as away:
-                self._tell_away(away)
+                    await asyncio.sleep(SYNC_SECONDS)
+                    await self._key_health.sync()
+                    await self.limits.flush()
+            except SharedStoreUnavailable as error:
+                self._log_unavailable(error)
             except Exception:  # a mistake of ours must not end the sharing, nor the serving
-                logger.exception("sharing through %s failed", self.store.address)
+                logger.exception("internal error while syncing with the shared store %s", self.store.address)
             if time.monotonic() - began > _STEADY_SECONDS:
-                pause = _SOONEST
+                pause = _MIN_BACKOFF
             # Not all at the same moment: a store that is just back has better to do.
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-            pause = min(_LATEST, pause * 2)
+            pause = min(_MAX_BACKOFF, pause * 2)
 
     async def aclose(self) -> None:
         """Tell what is not told yet, and let go."""
         try:
-            if not self.store.is_away:
-                await self._standings.exchange()
-                await self.limits.tell()
-        except SharedStoreAway:
+            if not self.store.is_unavailable:
+                await self._key_health.sync()
+                await self.limits.flush()
+        except SharedStoreUnavailable:
             pass
         finally:
             await self.limits.aclose()
             await self.store.aclose()
 
-    async def _join(self) -> None:
+    async def _rejoin(self) -> None:
         await self.store.connect()
-        await self._standings.exchange(is_first=True)
+        await self._key_health.sync(is_first=True)
         await self.limits.join()
-        self.store.open()
-        if self._is_told_away:
-            logger.info("the shared store %s is back; what was learnt meanwhile is shared", self.store.address)
-        self._is_told_away = False
+        self.store.mark_available()
+        if self._logged_unavailable:
+            logger.info("shared store %s is reachable again; local changes merged", self.store.address)
+        self._logged_unavailable = False
 
-    def _tell_away(self, away: SharedStoreAway) -> None:
-        if not self._is_told_away:
-            logger.warning("%s; until it is back this process counts for itself", away)
-        self._is_told_away = True
+    def _log_unavailable(self, error: SharedStoreUnavailable) -> None:
+        if not self._logged_unavailable:
+            logger.warning("%s; rate limits and key health are local until it is reachable", error)
+        self._logged_unavailable = True
 
 
-def shared_by(
+def cluster_sync(
     settings: GatewaySettings,
     environ: Mapping[str, str] | None,
     pools: Callable[[], Iterable[tuple[str, CredentialPool]]],
-) -> Shared | None:
+) -> ClusterSync | None:
     """What a configuration shares; None if it names no store."""
-    return Shared(store_of(settings, environ), pools) if settings.shared else None
+    return ClusterSync(open_shared_store(settings, environ), pools) if settings.shared else None
 
 
-def store_of(settings: GatewaySettings, environ: Mapping[str, str] | None = None) -> SharedStore:
+def open_shared_store(settings: GatewaySettings, environ: Mapping[str, str] | None = None) -> SharedStore:
     """The store that a configuration names."""
     password = Credential(secret=settings.shared_password) if settings.shared_password else None
-    return SharedStore(address_of(settings.shared), password, environ=environ)
+    return SharedStore(parse_store_url(settings.shared), password, environ=environ)

@@ -1,13 +1,9 @@
-"""`WorkerFiles`: what each worker of one gateway tells the others, as files in a folder they share.
+"""`WorkerSnapshots`: what each worker publishes for the others, as files in a shared folder.
 
-A worker replaces its own files whole, so a reader sees the old one or the new one, never half of one. Whoever is asked adds up
-what everybody wrote last, itself included: it writes first and reads then. As every file only moves forward, two answers of
-different workers move forward too, which a counter must.
-
-A worker's name is made anew when it starts. One that takes the place of a crashed worker does not overwrite what that one
-counted. What no longer counts (the gauges of the dead) is told by age: a living worker writes every second.
-
-A folder that cannot be written costs the others their view of this worker, and nothing else.
+A worker replaces its own files atomically, writes before it reads, and adds up the last files of all workers. Every file only
+moves forward, so the sums do too, as counters must. A worker gets a new name when it starts, so a replacement does not
+overwrite the counts of the worker that exited. Gauges of exited workers are recognised by age: a live worker writes every
+second.
 """
 
 from __future__ import annotations
@@ -23,7 +19,7 @@ from antiphon.history.ids import new_id
 logger = logging.getLogger("antiphon.gateway")
 
 
-class WorkerFiles:
+class WorkerSnapshots:
     """One worker's files, and those of the others. `folder` is made by whoever starts the workers, empty."""
 
     def __init__(self, folder: Path, worker: str = "") -> None:
@@ -39,12 +35,12 @@ class WorkerFiles:
             os.replace(half, self.folder / f"{kind}-{self.worker}")
         except OSError as error:
             if not self._has_failed:
-                logger.warning("the workers cannot share what they count: %s: %s", self.folder, error.strerror)
+                logger.warning("cannot write worker snapshots to %s: %s", self.folder, error.strerror)
             self._has_failed = True
         else:
             self._has_failed = False
 
-    def others(self, kind: str) -> list[bytes]:
+    def read_others(self, kind: str) -> list[bytes]:
         """What every other worker last said of `kind`."""
         found = []
         for path in sorted(self.folder.glob(f"{kind}-*")):
@@ -52,11 +48,11 @@ class WorkerFiles:
                 try:
                     found.append(path.read_bytes())
                 except OSError:
-                    logger.debug("%s cannot be read", path, exc_info=True)
+                    logger.debug("cannot read %s", path, exc_info=True)
         return found
 
 
-async def keep_sharing(share: Iterable[Callable[[], None]], seconds: float = 1.0) -> None:
+async def publish_forever(share: Iterable[Callable[[], None]], seconds: float = 1.0) -> None:
     """Call each of `share` again and again, until cancelled."""
     every = tuple(share)
     while True:

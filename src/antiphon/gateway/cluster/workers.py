@@ -17,34 +17,34 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from antiphon.gateway.app import Gateway, Mounted
-from antiphon.gateway.cluster.worker_snapshots import WorkerFiles
+from antiphon.gateway.app import Gateway, MountedApp
+from antiphon.gateway.cluster.worker_snapshots import WorkerSnapshots
 from antiphon.gateway.config.settings import Config
 from antiphon.gateway.observe.logs import configure_logs
-from antiphon.gateway.serve import Sockets, logger, serve, settle
+from antiphon.gateway.serve import ListenSockets, freeze_gc, logger, serve
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_LOOK_FOR_PARENT = 1.0
-_QUICK_DEATH = 2.0
+_PARENT_CHECK_SECONDS = 1.0
+_RESPAWN_DELAY = 2.0
 """A worker that dies sooner than this is not replaced at once: it would die again."""
 
 
 def serve_in_workers(
-    config: Config, count: int, *, chat: Callable[[Path], Callable[[Gateway], Mounted]] | None = None, **options: Any
+    config: Config, count: int, *, chat: Callable[[Path], Callable[[Gateway], MountedApp]] | None = None, **options: Any
 ) -> int:
     """Serve with `count` processes that share the ports; the exit code. Returns when all have ended.
 
     `chat` makes each worker's way to the chat, given a folder that the workers share.
     """
-    sockets = Sockets(config)
+    sockets = ListenSockets(config)
     with tempfile.TemporaryDirectory(prefix="antiphon-") as folder:
         if chat is not None:
             options["chat"] = chat(Path(folder))
-        return _Parent(config, count, sockets, Path(folder), options).run()
+        return WorkerSupervisor(config, count, sockets, Path(folder), options).run()
 
 
 @contextlib.contextmanager
-def _later(signals: tuple[signal.Signals, ...]) -> Iterator[None]:
+def _blocked_signals(signals: tuple[signal.Signals, ...]) -> Iterator[None]:
     """Signals that come meanwhile are heard afterwards."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
@@ -53,17 +53,19 @@ def _later(signals: tuple[signal.Signals, ...]) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _end_with(parent: int) -> None:
+def _exit_with_parent(parent: int) -> None:
     """Stop this worker when its parent is gone: it would hold the ports, and nobody would know."""
     while os.getppid() == parent:
-        time.sleep(_LOOK_FOR_PARENT)
+        time.sleep(_PARENT_CHECK_SECONDS)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-class _Parent:
+class WorkerSupervisor:
     """Whoever keeps the workers alive."""
 
-    def __init__(self, config: Config, count: int, sockets: Sockets, folder: Path, options: dict[str, Any]) -> None:
+    def __init__(
+        self, config: Config, count: int, sockets: ListenSockets, folder: Path, options: dict[str, Any]
+    ) -> None:
         self._config = config
         self._count = count
         self._sockets = sockets
@@ -74,28 +76,30 @@ class _Parent:
 
     def run(self) -> int:
         configure_logs(self._config.gateway.log, self._config.gateway.log_level)
-        with _later(_SIGNALS):  # what comes while the first workers are made is heard once all of them can be told
+        with _blocked_signals(
+            _SIGNALS
+        ):  # what comes while the first workers are made is heard once all of them can be told
             for number in range(self._count):
                 self._fork(number)
             for known in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(known, self._stop)
-            signal.signal(signal.SIGHUP, lambda *_: self._tell(signal.SIGHUP))
+            signal.signal(signal.SIGHUP, lambda *_: self._signal_workers(signal.SIGHUP))
         while self._workers:
             try:
                 process, _ = os.wait()
             except InterruptedError:
                 continue
             began = self._workers.pop(process, 0.0)
-            if not self._is_stopping and time.monotonic() - began < _QUICK_DEATH:
-                time.sleep(_QUICK_DEATH)
+            if not self._is_stopping and time.monotonic() - began < _RESPAWN_DELAY:
+                time.sleep(_RESPAWN_DELAY)
             if not self._is_stopping:  # it may have been told so meanwhile
-                logger.warning("worker %s ended; another takes its place", process)
+                logger.warning("worker %s exited; starting a replacement", process)
                 self._fork(process)
         return 0
 
     def _fork(self, number: int) -> None:
         parent = os.getpid()
-        with _later(_SIGNALS):
+        with _blocked_signals(_SIGNALS):
             process = os.fork()
             if process:
                 self._workers[process] = time.monotonic()
@@ -106,19 +110,19 @@ class _Parent:
                 signal.signal(known, signal.SIG_DFL)
             signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it is handled: the default would end this worker
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-            threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-            files = WorkerFiles(self._folder, f"{number}-{os.getpid()}")
-            options = {"ready": settle, **self._options}
-            asyncio.run(serve(self._config, sockets=self._sockets, files=files, **options))
+            threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
+            snapshots = WorkerSnapshots(self._folder, f"{number}-{os.getpid()}")
+            options = {"ready": freeze_gc, **self._options}
+            asyncio.run(serve(self._config, sockets=self._sockets, snapshots=snapshots, **options))
             code = 0
         finally:
             os._exit(code)  # the parent's own cleaning up is the parent's
 
     def _stop(self, *_: object) -> None:
         self._is_stopping = True
-        self._tell(signal.SIGTERM)
+        self._signal_workers(signal.SIGTERM)
 
-    def _tell(self, known: signal.Signals) -> None:
+    def _signal_workers(self, known: signal.Signals) -> None:
         for process in list(self._workers):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, known)

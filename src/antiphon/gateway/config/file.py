@@ -1,8 +1,10 @@
-"""Reading `antiphon.toml`: from bytes to a `Config`, or to everything that is wrong with the file, each with its line.
+"""Read `antiphon.toml`, or the environment, into a `Config`, or report everything that is wrong with it, with line numbers.
 
-In order: the bytes are there and are text; the text is TOML; the tables have the shape of a `Config`; what the environment
-completes is completed; and what it says can be served. What is no TOML can be looked at no further; whatever is, is looked at to
-the end, so that one reading tells all. Paths in the file are meant from the folder it is in.
+The steps: read the text, parse TOML, check types, fill in what the environment provides, check the rest. Invalid TOML stops the
+reading; every later step runs to the end, so that one reading reports all problems. Paths are relative to the file's folder.
+
+Without a file every provider whose API key variable is set is served, else the offline one. A provider in a file without keys
+and without a URL is filled in from the environment too. With a URL it is not: a key must not go to a host it was not meant for.
 """
 
 from __future__ import annotations
@@ -17,21 +19,21 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from antiphon.gateway.config.checks import check_config, spelled
-from antiphon.gateway.config.schema import Finding, shaped
+from antiphon.gateway.config.checks import check_config, format_path
+from antiphon.gateway.config.schema import Problem, check_types
 from antiphon.gateway.config.settings import (
     NO_OVERRIDES,
     OFFLINE,
     ClientKeySettings,
     Config,
+    ConfigError,
+    ConfigPath,
     ConfigProblem,
-    ConfigRefused,
     GatewaySettings,
     ModelSettings,
-    Place,
     ProviderSettings,
 )
-from antiphon.gateway.config.toml_lines import places_of
+from antiphon.gateway.config.toml_lines import line_numbers
 from antiphon.providers.default_model import MODEL_VARIABLE, default_model
 from antiphon.providers.presets import PRESETS, Preset, first_set_variable
 
@@ -39,7 +41,7 @@ _LONGEST = 8 * 1024 * 1024
 _POSITION = re.compile(r"\s*\(at (?:line (?P<line>\d+), column (?P<column>\d+)|end of document)\)$")
 
 
-class ReadConfig(Struct, frozen=True, kw_only=True):
+class ConfigResult(Struct, frozen=True, kw_only=True):
     """What was read: a configuration, or the problems that keep it from being one. `secret_files` are read along with it."""
 
     config: Config | None = None
@@ -50,51 +52,51 @@ class ReadConfig(Struct, frozen=True, kw_only=True):
 def load_config(
     path: Path | str, environ: Mapping[str, str] | None = None, *, overrides: Mapping[str, Any] = NO_OVERRIDES
 ) -> Config:
-    """The configuration in a file. Raises `ConfigRefused` with everything that is wrong with it.
+    """The configuration in a file. Raises `ConfigError` with everything that is wrong with it.
 
     `overrides` take the place of what the file says in `[gateway]`.
     """
     read = read_config(path, environ, overrides=overrides)
     if read.config is None:
-        raise ConfigRefused(read.problems)
+        raise ConfigError(read.problems)
     return read.config
 
 
 def read_config(
     path: Path | str, environ: Mapping[str, str] | None = None, *, overrides: Mapping[str, Any] = NO_OVERRIDES
-) -> ReadConfig:
+) -> ConfigResult:
     """The same without raising, with the files that secrets are read from."""
     path = Path(path)
     file = str(path)
     try:
-        text = _text_of(path)
+        text = _read_text(path)
         tables = tomllib.loads(text)
-        lines = places_of(text)
-    except _Unreadable as trouble:
-        return ReadConfig(problems=(ConfigProblem(file=file, line=trouble.line, reason=str(trouble)),))
+        lines = line_numbers(text)
+    except _UnreadableFile as trouble:
+        return ConfigResult(problems=(ConfigProblem(file=file, line=trouble.line, reason=str(trouble)),))
     except tomllib.TOMLDecodeError as error:
-        return ReadConfig(problems=(_syntax(error, file, text),))
+        return ConfigResult(problems=(_syntax(error, file, text),))
     except (ValueError, RecursionError):  # numbers of thousands of digits, lists in lists in lists
-        reason = "is no configuration: a number is too long, or lists are nested too deeply"
-        return ReadConfig(problems=(ConfigProblem(file=file, reason=reason),))
+        reason = "invalid TOML: a number is too long or lists are nested too deeply"
+        return ConfigResult(problems=(ConfigProblem(file=file, reason=reason),))
     environ = os.environ if environ is None else environ
-    shape, findings = shaped(Config, tables)
-    config = _placed(shape, path.absolute().parent)
+    shape, problems = check_types(Config, tables)
+    config = _resolve_paths(shape, path.absolute().parent)
     config = structs.replace(
         config,
         gateway=structs.replace(config.gateway, **overrides),
-        providers=tuple(completed(provider, environ) for provider in config.providers),
+        providers=tuple(fill_from_environment(provider, environ) for provider in config.providers),
     )
-    findings += check_config(config, environ)
-    problems = [_problem(finding, file, lines) for finding in dict.fromkeys(findings)]
-    return ReadConfig(
-        config=None if problems else config,
-        problems=tuple(sorted(problems, key=lambda problem: problem.line)),
+    problems += check_config(config, environ)
+    located = [_problem(problem, file, lines) for problem in dict.fromkeys(problems)]
+    return ConfigResult(
+        config=None if located else config,
+        problems=tuple(sorted(located, key=lambda problem: problem.line)),
         secret_files=_secret_files(config),
     )
 
 
-class _Unreadable(Exception):
+class _UnreadableFile(Exception):
     """The bytes could not be had, or are no text. `line` is where they stop being one."""
 
     def __init__(self, reason: str, line: int = 0) -> None:
@@ -102,27 +104,25 @@ class _Unreadable(Exception):
         self.line = line
 
 
-def _text_of(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         if stat.S_ISDIR(path.stat().st_mode):
-            raise _Unreadable("is a folder; name the file in it")
+            raise _UnreadableFile("is a folder; give the path of a file")
         with open(path, "rb") as file:
             data = file.read(_LONGEST + 1)
     except FileNotFoundError:
-        raise _Unreadable(
-            "is not there; write one, or leave --config out to serve what the environment offers"
-        ) from None
+        raise _UnreadableFile("not found; create it, or omit --config to use API keys from the environment") from None
     except OSError as error:
-        raise _Unreadable(f"cannot be read: {error.strerror or 'the system refuses it'}") from None
+        raise _UnreadableFile(f"not readable: {error.strerror or 'access failed'}") from None
     except ValueError:  # a path with a zero byte in it
-        raise _Unreadable("is no path") from None
+        raise _UnreadableFile("not a valid path") from None
     if len(data) > _LONGEST:
-        raise _Unreadable(f"is larger than {_LONGEST:,} bytes, and no configuration is")
+        raise _UnreadableFile(f"larger than {_LONGEST:,} bytes")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise _Unreadable("is not written in UTF-8; save it as UTF-8 text", line) from None
+        raise _UnreadableFile("not valid UTF-8; save it as UTF-8 text", line) from None
 
 
 def _syntax(error: tomllib.TOMLDecodeError, file: str, text: str) -> ConfigProblem:
@@ -133,41 +133,41 @@ def _syntax(error: tomllib.TOMLDecodeError, file: str, text: str) -> ConfigProbl
         line, column = int(found["line"]), int(found["column"])
     else:
         line, column = text.rstrip().count("\n") + 1, 0
-    return ConfigProblem(file=file, line=line, column=column, reason=f"is no TOML: {said[:1].lower()}{said[1:]}")
+    return ConfigProblem(file=file, line=line, column=column, reason=f"invalid TOML: {said[:1].lower()}{said[1:]}")
 
 
-def _problem(finding: Finding, file: str, lines: Mapping[Place, int]) -> ConfigProblem:
-    place = finding.place
-    while place and place not in lines:  # what is missing is missed where it should have been
-        place = place[:-1]
-    line = lines.get(place, 0)
-    return ConfigProblem(file=file, line=line, key=spelled(finding.place), reason=finding.reason)
+def _problem(problem: Problem, file: str, lines: Mapping[ConfigPath, int]) -> ConfigProblem:
+    path = problem.path
+    while path and path not in lines:  # a missing key is reported at its table
+        path = path[:-1]
+    line = lines.get(path, 0)
+    return ConfigProblem(file=file, line=line, key=format_path(problem.path), reason=problem.reason)
 
 
-def _placed(config: Config, folder: Path) -> Config:
+def _resolve_paths(config: Config, folder: Path) -> Config:
     """The configuration with its paths in full."""
     gateway = config.gateway
     return structs.replace(
         config,
         gateway=structs.replace(
             gateway,
-            client_keys=tuple(_full(key, folder) for key in gateway.client_keys),
+            client_keys=tuple(_resolve_reference(key, folder) for key in gateway.client_keys),
             state=str(folder / Path(gateway.state).expanduser()) if gateway.state else "",
-            shared_password=_full(gateway.shared_password, folder),
+            shared_password=_resolve_reference(gateway.shared_password, folder),
         ),
         providers=tuple(
             structs.replace(
                 provider,
-                keys=tuple(_full(key, folder) for key in provider.keys),
-                headers={name: _full(value, folder) for name, value in provider.headers.items()},
+                keys=tuple(_resolve_reference(key, folder) for key in provider.keys),
+                headers={name: _resolve_reference(value, folder) for name, value in provider.headers.items()},
             )
             for provider in config.providers
         ),
-        keys=tuple(structs.replace(key, key=_full(key.key, folder)) for key in config.keys),
+        keys=tuple(structs.replace(key, key=_resolve_reference(key.key, folder)) for key in config.keys),
     )
 
 
-def _full(written: str, folder: Path) -> str:
+def _resolve_reference(written: str, folder: Path) -> str:
     kind, colon, place = written.partition(":")
     if kind != "file" or not place:
         return written
@@ -191,16 +191,20 @@ CLIENT_KEY_VARIABLE = "ANTIPHON_CLIENT_KEY"
 ADMIN_KEY_VARIABLE = "ANTIPHON_ADMIN_KEY"
 
 
-class Offer(Struct, frozen=True):
+class EnvironmentConfig(Struct, frozen=True):
     """A configuration, and one line that says where it comes from."""
 
     config: Config
-    told: str
+    summary: str
 
 
-def offered(environ: Mapping[str, str], *, overrides: Mapping[str, Any] = NO_OVERRIDES) -> Offer:
-    """What can be served with the environment alone. Raises `ConfigRefused` where a variable holds what cannot be used."""
-    providers = tuple(completed(ProviderSettings(name=name), environ) for name in _offering(environ))
+def config_from_environment(
+    environ: Mapping[str, str], *, overrides: Mapping[str, Any] = NO_OVERRIDES
+) -> EnvironmentConfig:
+    """What can be served with the environment alone. Raises `ConfigError` where a variable holds what cannot be used."""
+    providers = tuple(
+        fill_from_environment(ProviderSettings(name=name), environ) for name in _configured_presets(environ)
+    )
     is_open = not environ.get(CLIENT_KEY_VARIABLE, "").strip()
     config = Config(
         gateway=GatewaySettings(
@@ -214,19 +218,19 @@ def offered(environ: Mapping[str, str], *, overrides: Mapping[str, Any] = NO_OVE
         models=tuple(_routes(providers, environ)),
         keys=tuple(_admin_key(environ)),
     )
-    if findings := check_config(config, environ):
-        raise ConfigRefused(
-            ConfigProblem(file="the environment", key=spelled(finding.place), reason=finding.reason)
-            for finding in findings
+    if problems := check_config(config, environ):
+        raise ConfigError(
+            ConfigProblem(file="the environment", key=format_path(problem.path), reason=problem.reason)
+            for problem in problems
         )
     if providers:
-        told = f"no configuration file: serving {', '.join(one.name for one in providers)} with the environment's keys"
+        summary = f"no configuration file; using {', '.join(one.name for one in providers)} with API keys from the environment"
     else:
-        told = f"no configuration file: serving {default_model({})}"
-    return Offer(config, told)
+        summary = f"no configuration file; using {default_model({})}"
+    return EnvironmentConfig(config, summary)
 
 
-def completed(provider: ProviderSettings, environ: Mapping[str, str]) -> ProviderSettings:
+def fill_from_environment(provider: ProviderSettings, environ: Mapping[str, str]) -> ProviderSettings:
     """A provider that gives neither keys nor an address, with what the environment says of it; others as they are."""
     row = PRESETS.get(provider.preset_name)
     if row is None or provider.keys or provider.base_url:
@@ -255,7 +259,7 @@ def _admin_key(environ: Mapping[str, str]) -> Iterator[ClientKeySettings]:
         yield ClientKeySettings(name="admin", key=f"env:{ADMIN_KEY_VARIABLE}", admin=True)
 
 
-def _offering(environ: Mapping[str, str]) -> Iterator[str]:
+def _configured_presets(environ: Mapping[str, str]) -> Iterator[str]:
     for name, row in PRESETS.items():
         # A server of one's own is meant when its address is said; its default may be somebody else's, even ours.
         variables = (*row.key_variables, *row.bearer_variables) if row.needs_key else row.base_url_variables
@@ -266,7 +270,7 @@ def _offering(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _routes(providers: tuple[ProviderSettings, ...], environ: Mapping[str, str]) -> Iterator[ModelSettings]:
-    globs = [(glob, row.name) for row in map(_row, providers) for glob in row.models]
+    globs = [(glob, row.name) for row in map(_preset, providers) for glob in row.models]
     for glob, name in sorted(globs, key=lambda one: not one[0].startswith("*")):  # gpt-5-codex: the end says more
         yield ModelSettings(name=glob, targets=(f"{name}/*",))
     rest = environ.get(MODEL_VARIABLE, "").strip() if providers else default_model({}).model
@@ -274,5 +278,5 @@ def _routes(providers: tuple[ProviderSettings, ...], environ: Mapping[str, str])
         yield ModelSettings(name="*", targets=(rest,))
 
 
-def _row(provider: ProviderSettings) -> Preset:
+def _preset(provider: ProviderSettings) -> Preset:
     return PRESETS[provider.name]

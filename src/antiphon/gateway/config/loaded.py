@@ -1,8 +1,8 @@
-"""`Running`: one configuration, built: the upstreams with their keys, the routes, the client keys.
+"""`LoadedConfig`: providers, routes and client keys built from one `Config`.
 
-A reload builds another one and swaps it in at once; requests that are on their way finish on the one they began with. What a key
-has been through (it cools, it is spent) belongs to the key and not to the configuration: a key with the same secret for the same
-host keeps its state, and one that was rejected is probed by the next call.
+A reload builds another one and swaps it in; requests in progress finish on the one they started with. The health of a key
+belongs to the key, not to the configuration: a key with the same secret for the same host keeps its state across a reload, and
+one that was rejected is probed by the next call.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from antiphon.providers.transport.request import Timeouts, Transport
 from antiphon.wire.output import ProviderError
 
 
-class Running:
+class LoadedConfig:
     """A configuration at work. `previous` is the one it takes the place of."""
 
     def __init__(
@@ -35,24 +35,24 @@ class Running:
         config: Config,
         transport: Transport,
         *,
-        previous: Running | None = None,
+        previous: LoadedConfig | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
         self.config = config
         self.environ = os.environ if environ is None else environ
         self.keys = ClientKeys(config, self.environ)
         self.origin_rules = OriginRules.of(config.gateway)
-        self.upstreams: dict[str, Upstream | OfflineUpstream] = {
+        self.providers: dict[str, Upstream | OfflineUpstream] = {
             settings.name: self._upstream(settings, transport, previous) for settings in config.providers
         }
-        self.formats = frozenset(upstream.format for upstream in self.upstreams.values())
+        self.formats = frozenset(upstream.format for upstream in self.providers.values())
         self.routes = [Route(model.name, model.targets) for model in config.models]
-        known = {name: _models_of(upstream) for name, upstream in self.upstreams.items()}
+        known = {name: _model_patterns(upstream) for name, upstream in self.providers.items()}
         self.only_routes = bool(config.models) and not config.gateway.serve_unlisted_models
         """Whether only the names of `[[models]]` are served."""
         self._table = RouteTable(self.routes, {}, (), lambda: known, only_routes=self.only_routes)
 
-    def targets(self, model: str) -> list[Target]:
+    def resolve(self, model: str) -> list[Target]:
         """Whom to ask for `model`, in order. Raises `RoutingError`, and `InvalidModelName` for one that no model can have."""
         return self._table.resolve(model)
 
@@ -60,38 +60,38 @@ class Running:
         """The error with the wait until the first of the targets can be asked again, where rate limits are the reason."""
         if error.kind != "rate_limit" or error.retry_after is None:
             return error
-        pools = [(self.upstreams[target.provider].pool, target.model) for target in targets]
+        pools = [(self.providers[target.provider].pool, target.model) for target in targets]
         known = [(pool, model) for pool, model in pools if pool is not None]
         return structs.replace(error, retry_after=applied_wait(known)) if known else error
 
     @property
     def credentials(self) -> dict[str, list[CredentialStatus]]:
         """How the keys of each provider stand."""
-        pools = {name: upstream.pool for name, upstream in self.upstreams.items()}
+        pools = {name: upstream.pool for name, upstream in self.providers.items()}
         return {name: pool.status() for name, pool in pools.items() if pool is not None}
 
     @property
-    def pools(self) -> list[tuple[str, CredentialPool]]:
+    def credential_pools(self) -> list[tuple[str, CredentialPool]]:
         """The keys of each provider that has some, with the address they are for."""
-        upstreams = (upstream for upstream in self.upstreams.values() if isinstance(upstream, Upstream))
-        return [(upstream.base_url, upstream.pool) for upstream in upstreams if upstream.pool is not None]
+        providers = (upstream for upstream in self.providers.values() if isinstance(upstream, Upstream))
+        return [(upstream.base_url, upstream.pool) for upstream in providers if upstream.pool is not None]
 
     @property
     def secrets(self) -> tuple[str, ...]:
         """Every secret in use, for whoever must not let one through."""
-        return tuple(chain.from_iterable([upstream.secrets for upstream in self.upstreams.values()]))
+        return tuple(chain.from_iterable([upstream.secrets for upstream in self.providers.values()]))
 
     def _upstream(
-        self, settings: ProviderSettings, transport: Transport, previous: Running | None
+        self, settings: ProviderSettings, transport: Transport, previous: LoadedConfig | None
     ) -> Upstream | OfflineUpstream:
         if settings.is_offline:
             return OfflineUpstream(settings.name)
-        preset = settings.row
+        preset = settings.effective_preset
         return Upstream(
             settings.name,
             preset,
             normalize_base_url(settings.base_url or preset.base_url, settings.name),
-            pool=self._pool(settings, previous),
+            pool=self._reuse_or_build_pool(settings, previous),
             transport=transport,
             headers=settings.headers,
             environ=self.environ,
@@ -103,14 +103,14 @@ class Running:
             hold=self.config.gateway.hold_seconds,
         )
 
-    def _pool(self, settings: ProviderSettings, previous: Running | None) -> CredentialPool | None:
+    def _reuse_or_build_pool(self, settings: ProviderSettings, previous: LoadedConfig | None) -> CredentialPool | None:
         if not settings.keys:
             return None
         before = [known for known in previous.config.providers if known.name == settings.name] if previous else []
         is_same_host = bool(before) and before[0].base_url == settings.base_url
-        kept = previous.upstreams[settings.name].pool if previous is not None and is_same_host else None
+        kept = previous.providers[settings.name].pool if previous is not None and is_same_host else None
         return CredentialPool(list(settings.keys), environ=self.environ, previous=kept)
 
 
-def _models_of(upstream: Upstream | OfflineUpstream) -> tuple[str, ...]:
+def _model_patterns(upstream: Upstream | OfflineUpstream) -> tuple[str, ...]:
     return upstream.preset.models if isinstance(upstream, Upstream) else ()

@@ -1,12 +1,11 @@
-"""`Watcher`: the configuration is read again when its file is saved, and takes effect if it can be served.
+"""`ConfigReloader`: reload the configuration when its file is saved, or on SIGHUP.
 
-Every second the file is read, with the files its secrets come from, and what they hold is compared with what they held: editors
-write in place, replace the file, or put another in its place for a moment, times of change are coarse and copied along; only the
-content is certain. A content that is new must stay the same for a moment before it is believed, so that nothing half-written is.
+Once a second the file and the files of its secrets are read and their digests compared; modification times are too coarse, and
+editors replace files in different ways. A new content must stay the same for a moment before it is read, so that a half-written
+file is not.
 
-A file that cannot be served changes nothing: the reason is logged once and kept for whoever asks, and what served serves on. The
-same holds for one that is refused by whoever it is given to. A hangup (SIGHUP, or `look_now`) reads at once, and applies even
-what has not changed.
+An invalid file changes nothing: the reason is logged once and kept for `/status`. The same holds for a configuration that
+`apply` rejects. SIGHUP (or `reload_now`) reads at once and applies even an unchanged file.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from typing import Any, TypeAlias
 from msgspec import Struct, structs
 
 from antiphon.errors import AntiphonError
-from antiphon.gateway.config.file import ReadConfig, read_config
-from antiphon.gateway.config.settings import NO_OVERRIDES, Config, ConfigRefused
+from antiphon.gateway.config.file import ConfigResult, read_config
+from antiphon.gateway.config.settings import NO_OVERRIDES, Config, ConfigError
 
 logger = logging.getLogger("antiphon.gateway")
 
-_LONGEST = 8 * 1024 * 1024
+_MAX_BYTES = 8 * 1024 * 1024
 _Contents: TypeAlias = Mapping[Path, bytes | None]
 
 
@@ -44,7 +43,7 @@ class ReloadStatus(Struct, frozen=True, kw_only=True):
     refusal: str = ""
 
 
-class Watcher:
+class ConfigReloader:
     """Watches one file. `apply` is given each new configuration, and may refuse it with an `AntiphonError`.
 
     `serving` is what was read from the file before; if it says something else by now, that is the first change. `overrides` are
@@ -60,47 +59,47 @@ class Watcher:
         environ: Mapping[str, str] | None = None,
         overrides: Mapping[str, Any] = NO_OVERRIDES,
         every: float = 1.0,
-        settle: float = 0.2,
+        debounce: float = 0.2,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
-        on_look: Callable[..., None] = lambda **_: None,
+        on_reload: Callable[..., None] = lambda **_: None,
     ) -> None:
         self._path = path
         self._apply = apply
         self._environ = environ
         self._overrides = overrides
         self._every = every
-        self._settle = settle
-        self._on_look = on_look
+        self._debounce_seconds = debounce
+        self._on_reload = on_reload
         self._sleep = sleep
-        self._asked = asyncio.Event()
+        self._reload_requested = asyncio.Event()
         self.status = ReloadStatus(path=str(path))
         self._is_pipe = path.exists() and not path.is_file()
-        read = ReadConfig() if self._is_pipe else self._read()
+        read = ConfigResult() if self._is_pipe else self._read()
         self._secret_files = read.secret_files
         self._known = self._contents() if serving in (None, read.config) else {}
 
-    def look_now(self) -> None:
+    def reload_now(self) -> None:
         """Read the file at once and apply it, changed or not."""
-        self._asked.set()
+        self._reload_requested.set()
 
     async def run(self) -> None:
         """Watch until cancelled."""
-        with self._hearing_hangups():
+        with self._handle_sighup():
             while True:
-                await self._moment()
-                is_asked = self._asked.is_set()
-                self._asked.clear()
-                await self.look(is_asked=is_asked)
+                await self._wait_for_change()
+                is_requested = self._reload_requested.is_set()
+                self._reload_requested.clear()
+                await self.check(is_requested=is_requested)
 
-    async def look(self, *, is_asked: bool = False) -> None:
-        """Look once, and do what has to be done. `is_asked`: also if nothing has changed."""
+    async def check(self, *, is_requested: bool = False) -> None:
+        """Look once, and do what has to be done. `is_requested`: also if nothing has changed."""
         if self._is_pipe:
             return
         contents = await asyncio.to_thread(self._contents)
-        if contents == self._known and not is_asked:
+        if contents == self._known and not is_requested:
             return
         while True:
-            await self._sleep(self._settle)
+            await self._sleep(self._debounce_seconds)
             later = await asyncio.to_thread(self._contents)
             if later == contents:
                 break
@@ -112,9 +111,9 @@ class Watcher:
         self._known = {path: contents.get(path, now) for path, now in (await asyncio.to_thread(self._contents)).items()}
         await self._take(read)
 
-    async def _take(self, read: ReadConfig) -> None:
+    async def _take(self, read: ConfigResult) -> None:
         if read.config is None:
-            self._refuse(ConfigRefused(read.problems))
+            self._refuse(ConfigError(read.problems))
             return
         try:
             done = self._apply(read.config)
@@ -123,37 +122,35 @@ class Watcher:
         except AntiphonError as error:
             self._refuse(error)
         except Exception as error:  # a mistake of ours must not end the watching, nor the serving
-            logger.exception("the configuration in %s could not be applied", self._path)
+            logger.exception("could not apply the configuration from %s", self._path)
             self._refuse(error, is_logged=True)
         else:
             now = datetime.now(UTC)
-            self._on_look(is_applied=True)
+            self._on_reload(is_applied=True)
             self.status = structs.replace(self.status, applied_at=now, applied=self.status.applied + 1, refusal="")
-            logger.info("the configuration in %s is served from now on", self._path)
+            logger.info("configuration reloaded from %s", self._path)
 
     def _refuse(self, error: Exception, *, is_logged: bool = False) -> None:
-        self._on_look(is_applied=False)
+        self._on_reload(is_applied=False)
         self.status = structs.replace(
             self.status,
             refused_at=datetime.now(UTC),
             refused=self.status.refused + 1,
-            refusal=str(error)
-            if isinstance(error, AntiphonError)
-            else f"it could not be applied: {type(error).__name__}",
+            refusal=str(error) if isinstance(error, AntiphonError) else f"could not be applied: {type(error).__name__}",
         )
         if not is_logged:
-            logger.error("the new configuration is refused, the old one serves on; %s", error)
+            logger.error("invalid configuration; keeping the previous one: %s", error)
 
-    async def _moment(self) -> None:
+    async def _wait_for_change(self) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._every):
-                await self._asked.wait()
+                await self._reload_requested.wait()
 
     @contextlib.contextmanager
-    def _hearing_hangups(self) -> Iterator[None]:
+    def _handle_sighup(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
         try:
-            loop.add_signal_handler(signal.SIGHUP, self.look_now)
+            loop.add_signal_handler(signal.SIGHUP, self.reload_now)
         except (AttributeError, NotImplementedError, RuntimeError, ValueError):
             yield  # no such signal on this system, or not in the main thread: saving is still heard
             return
@@ -162,7 +159,7 @@ class Watcher:
         finally:
             loop.remove_signal_handler(signal.SIGHUP)
 
-    def _read(self) -> ReadConfig:
+    def _read(self) -> ConfigResult:
         return read_config(self._path, self._environ, overrides=self._overrides)
 
     def _contents(self) -> _Contents:
@@ -175,6 +172,6 @@ def _content(path: Path) -> bytes | None:
         if not path.is_file():  # opening a pipe would wait for somebody to write
             return None
         with open(path, "rb") as file:
-            return sha256(file.read(_LONGEST)).digest()
+            return sha256(file.read(_MAX_BYTES)).digest()
     except (OSError, ValueError):
         return None

@@ -1,10 +1,9 @@
-"""`Config`: everything `antiphon.toml` can say, as values; and what is said of one that is refused.
+"""`Config`: every key of `antiphon.toml` as a typed value.
 
-The structs are the one description of the file: its keys, types, bounds and defaults are read off them, by `config_shape` to
-check a file and by `config_schema` to help an editor. What no type can say (names that must exist, addresses that must differ)
-is `config_checks`' business.
+The structs are the only description of the file: keys, types, bounds and defaults. `schema` checks files against them and
+`config_schema` turns them into a JSON Schema for editors. What types cannot express is in `checks`.
 
-A configuration holds no secret (law L10): only where one is read, `env:NAME` or `file:PATH`, or of a client's key its hash.
+A configuration holds no secret (law L10), only a reference (`env:NAME`, `file:PATH`) or, for a client key, its hash.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from msgspec import Meta, Struct, structs
 from antiphon.errors import AntiphonError
 from antiphon.providers.presets import PRESETS, Preset
 
-Place: TypeAlias = tuple[str | int, ...]
+ConfigPath: TypeAlias = tuple[str | int, ...]
 """Where something stands in the file: names of keys, and numbers of items in lists."""
 
 NO_OVERRIDES: Mapping[str, Any] = MappingProxyType({})
@@ -29,7 +28,7 @@ OFFLINE = "offline"
 _MEBIBYTE = 1024 * 1024
 _DAY = 86_400
 
-_BY_FORMAT: Mapping[str, str] = {
+_DEFAULT_PRESET: Mapping[str, str] = {
     "openai-chat": "compatible",
     "openai-responses": "openai-responses",
     "anthropic": "anthropic",
@@ -49,11 +48,11 @@ ClientSecret: TypeAlias = Annotated[
 class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where the gateway listens, whom it serves, and its limits."""
 
-    host: Annotated[SomeText, Meta(description="The address it listens on. 0.0.0.0 is every address.")] = "127.0.0.1"
-    port: Annotated[Port, Meta(description="The main service. 0 is any free port.")] = 8000
-    format_port: Annotated[Port, Meta(description="The format proxy. 0 is any free port.")] = 8181
+    host: Annotated[SomeText, Meta(description="Address to listen on. 0.0.0.0 is every address.")] = "127.0.0.1"
+    port: Annotated[Port, Meta(description="Port of the main service. 0 is any free port.")] = 8000
+    format_port: Annotated[Port, Meta(description="Port of the format proxy. 0 is any free port.")] = 8181
     client_keys: Annotated[
-        tuple[ClientSecret, ...], Meta(description="Keys of clients that may ask for everything. None: loopback only.")
+        tuple[ClientSecret, ...], Meta(description="Keys of clients that may use every model. None: loopback only.")
     ] = ()
     allowed_hosts: Annotated[
         tuple[SomeText, ...],
@@ -66,30 +65,28 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         Meta(description='Origins of web pages, such as "http://localhost:3000", that may send requests.'),
     ] = ()
     max_body_bytes: Annotated[
-        int, Meta(ge=1024, le=1024 * _MEBIBYTE, description="A larger request is refused with 413.")
+        int, Meta(ge=1024, le=1024 * _MEBIBYTE, description="Maximum size of a request body; above it 413.")
     ] = 64 * _MEBIBYTE
     max_buffered_bytes: Annotated[
         int,
         Meta(
             ge=1024,
             le=1024 * 1024 * _MEBIBYTE,
-            description="Request bodies in memory, all requests together. Above it a request is refused with 503.",
+            description="Maximum size of all request bodies in memory together; above it 503.",
         ),
     ] = 512 * _MEBIBYTE
-    max_connections: Annotated[int, Meta(ge=1, le=1_000_000, description="How many connections are held at once.")] = (
-        2000
+    max_connections: Annotated[int, Meta(ge=1, le=1_000_000, description="Maximum number of open connections.")] = 2000
+    header_seconds: Annotated[Seconds, Meta(description="Timeout for the head of a request.")] = 10.0
+    body_seconds: Annotated[Seconds, Meta(description="Timeout for the body of a request.")] = 60.0
+    request_seconds: Annotated[Seconds, Meta(description="Timeout for a whole request.")] = 900.0
+    write_seconds: Annotated[Seconds, Meta(description="Timeout for a client that takes no byte of its response.")] = (
+        60.0
     )
-    header_seconds: Annotated[Seconds, Meta(description="How long the head of a request may take.")] = 10.0
-    body_seconds: Annotated[Seconds, Meta(description="How long the body of a request may take.")] = 60.0
-    request_seconds: Annotated[Seconds, Meta(description="How long a request may take altogether.")] = 900.0
-    write_seconds: Annotated[
-        Seconds, Meta(description="How long a client may take no byte of its response before it is disconnected.")
-    ] = 60.0
     hold_seconds: Annotated[
-        float, Meta(ge=0, le=600, description="How long a stream waits for its first event before it is passed on.")
+        float, Meta(ge=0, le=600, description="How long a stream is held back until its first visible output.")
     ] = 10.0
     keep_alive_seconds: Annotated[
-        Seconds, Meta(description="After so long a silence a stream sends a comment, so that nobody hangs up.")
+        Seconds, Meta(description="Silence after which a stream sends a keep-alive comment.")
     ] = 15.0
     serve_unlisted_models: Annotated[
         bool,
@@ -97,56 +94,60 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             description="Whether `provider/model` names that no [[models]] entry matches are served too. Default false."
         ),
     ] = False
-    log: Annotated[Literal["json", "console"], Meta(description="How log lines are written.")] = "console"
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], Meta(description="Which are written.")] = "info"
-    state: Annotated[
-        str, Meta(description="The file that keeps stored responses (`previous_response_id`). Empty: memory.")
-    ] = ""
-    state_seconds: Annotated[int, Meta(ge=1, le=3650 * _DAY, description="How long a response is kept.")] = 30 * _DAY
-    state_limit: Annotated[int, Meta(ge=1, le=100_000_000, description="How many responses are kept.")] = 10_000
+    log: Annotated[Literal["json", "console"], Meta(description="Format of log lines.")] = "console"
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], Meta(description="Lowest level that is logged.")
+    ] = "info"
+    state: Annotated[str, Meta(description="File for stored responses (`previous_response_id`). Empty: memory.")] = ""
+    state_seconds: Annotated[int, Meta(ge=1, le=3650 * _DAY, description="Retention time of stored responses.")] = (
+        30 * _DAY
+    )
+    state_limit: Annotated[int, Meta(ge=1, le=100_000_000, description="Maximum number of stored responses.")] = 10_000
     fetch_media: Annotated[
-        bool, Meta(description="Whether media behind addresses is fetched for providers that want it inline.")
+        bool, Meta(description="Whether media URLs are fetched for providers that need the data inline.")
     ] = True
     repair: Annotated[bool, Meta(description="Whether illegal sequences of calls and results are repaired.")] = True
     shared: Annotated[
         str,
         Meta(
-            description="The Redis or Valkey server through which workers and hosts share the states of keys and the limits "
-            "of clients: redis://host:port/0, rediss://… or unix:/path. Empty: each counts for itself."
+            description="Redis or Valkey server through which workers and hosts share key health and rate limits: "
+            "redis://host:port/0, rediss://… or unix:/path. Empty: each counts on its own."
         ),
     ] = ""
-    shared_password: Annotated[str, Meta(description='Its password: "env:NAME" or "file:PATH" where it is read.')] = ""
+    shared_password: Annotated[str, Meta(description='Password of that server: "env:NAME" or "file:PATH".')] = ""
 
 
 class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A host that answers."""
 
-    name: Annotated[SomeText, Meta(description="What targets call it: `name/model`.")]
+    name: Annotated[SomeText, Meta(description="Name in targets: `name/model`.")]
     format: Annotated[
-        Literal["", "openai-chat", "openai-responses", "anthropic", "gemini"], Meta(description="What it speaks.")
+        Literal["", "openai-chat", "openai-responses", "anthropic", "gemini"], Meta(description="API format.")
     ] = ""
-    preset: Annotated[
-        str, Meta(description="The described provider it is like. By default the one of that name, else by the format.")
+    preset: Annotated[str, Meta(description="Preset to start from. Default: the one of that name, else by format.")] = (
+        ""
+    )
+    base_url: Annotated[
+        str, Meta(description="Base URL as the provider's own SDK takes it. Default: the preset's.")
     ] = ""
-    base_url: Annotated[str, Meta(description="As that provider's own SDK takes it. By default the preset's.")] = ""
     keys: Annotated[
         tuple[Annotated[str, Meta(description='"env:NAME" or "file:PATH".')], ...],
-        Meta(description="Where its keys are read; they are used in turn. Without them: the variable of its own SDK."),
+        Meta(description="API keys, used in turn. Default: the variable of the provider's own SDK."),
     ] = ()
     auth: Annotated[
         Literal["", "bearer", "x-api-key", "x-goog-api-key", "api-key"],
-        Meta(description="The header that carries the key. By default the preset's."),
+        Meta(description="Header that carries the key. Default: the preset's."),
     ] = ""
-    dialect: Annotated[str, Meta(description="How it differs from OpenAI (format openai-chat).")] = ""
-    api_version: Annotated[str, Meta(description="The version in its addresses (Azure).")] = ""
+    dialect: Annotated[str, Meta(description="Dialect of openai-chat.")] = ""
+    api_version: Annotated[str, Meta(description="API version in the URL (Azure).")] = ""
     headers: Annotated[
-        dict[str, str], Meta(description='Sent with every request; secret values as "env:NAME" or "file:PATH".')
+        dict[str, str], Meta(description='Headers sent with every request; secret values as "env:NAME" or "file:PATH".')
     ] = {}
-    connect_seconds: Annotated[Seconds, Meta(description="How long a connection may take.")] = 10.0
-    read_seconds: Annotated[Seconds, Meta(description="How long it may say nothing.")] = 300.0
-    total_seconds: Annotated[Seconds | None, Meta(description="How long a call may take, retries included.")] = None
-    retries: Annotated[int, Meta(ge=0, le=20, description="How often a call is tried again.")] = 2
-    rotations: Annotated[int, Meta(ge=0, le=1000, description="How often a call may change to another key.")] = 8
+    connect_seconds: Annotated[Seconds, Meta(description="Timeout for connecting.")] = 10.0
+    read_seconds: Annotated[Seconds, Meta(description="Timeout between two reads.")] = 300.0
+    total_seconds: Annotated[Seconds | None, Meta(description="Timeout for a call including retries.")] = None
+    retries: Annotated[int, Meta(ge=0, le=20, description="Maximum number of retries per call.")] = 2
+    rotations: Annotated[int, Meta(ge=0, le=1000, description="Maximum number of key changes per call.")] = 8
 
     @property
     def preset_name(self) -> str:
@@ -158,7 +159,7 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         row = PRESETS.get(self.name)
         if row is not None and self.format in ("", row.format):
             return self.name
-        return _BY_FORMAT.get(self.format, "")
+        return _DEFAULT_PRESET.get(self.format, "")
 
     @property
     def is_offline(self) -> bool:
@@ -166,7 +167,7 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return self.preset_name == OFFLINE
 
     @property
-    def row(self) -> Preset:
+    def effective_preset(self) -> Preset:
         """The preset with what these settings change of it; the offline provider has none."""
         row = PRESETS[self.preset_name]
         auth = (self.auth or row.auth) if self.keys else "none"
@@ -176,30 +177,32 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A name that clients ask for, and who answers."""
 
-    name: Annotated[SomeText, Meta(description="What clients ask for; `*`, `?` and `[…]` match as in file names.")]
+    name: Annotated[
+        SomeText, Meta(description="Model name that clients request; `*`, `?` and `[…]` match as in file names.")
+    ]
     targets: Annotated[
-        tuple[Annotated[str, Meta(description="`provider/model`; `provider/*` keeps the name asked for.")], ...],
-        Meta(min_length=1, description="Who is asked, each when the one before it failed."),
+        tuple[Annotated[str, Meta(description="`provider/model`; `provider/*` keeps the requested name.")], ...],
+        Meta(min_length=1, description="Targets, in order; each is used when the one before it failed."),
     ]
 
 
 class ClientKeySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A client's key with what it may do."""
 
-    name: Annotated[SomeText, Meta(description="What logs, metrics and limits call it.")]
+    name: Annotated[SomeText, Meta(description="Name in logs, metrics and limits.")]
     key: ClientSecret
     models: Annotated[
-        tuple[SomeText, ...], Meta(min_length=1, description="The names it may ask for, as globs. By default all.")
+        tuple[SomeText, ...], Meta(min_length=1, description="Models it may use, as globs. Default: all.")
     ] = ("*",)
     requests_per_minute: Annotated[
-        Annotated[int, Meta(ge=1, le=10_000_000)] | None, Meta(description="By default without limit.")
+        Annotated[int, Meta(ge=1, le=10_000_000)] | None, Meta(description="Requests per minute. Default: unlimited.")
     ] = None
     tokens_per_minute: Annotated[
         Annotated[int, Meta(ge=1, le=10_000_000_000)] | None,
-        Meta(description="Prompt and answer together. By default without limit."),
+        Meta(description="Prompt and completion tokens per minute. Default: unlimited."),
     ] = None
     strict: Annotated[
-        bool, Meta(description="Whether a request that would be repaired or lose something is refused with 422.")
+        bool, Meta(description="Whether requests that would need repairs or lose fields are refused with 422.")
     ] = False
     admin: Annotated[
         bool, Meta(description="Whether it may read /status, /metrics and the details of /readyz. Default false.")
@@ -229,14 +232,17 @@ class ConfigProblem(Struct, frozen=True, kw_only=True):
         return f"{where}: {self.key}{' ' if self.key else ''}{self.reason}"
 
 
-class ConfigRefused(AntiphonError):
+class ConfigError(AntiphonError):
     """A configuration that cannot be served, with everything that is wrong with it."""
 
     def __init__(self, problems: Iterable[ConfigProblem]) -> None:
         self.problems = list(problems)
         count = len(self.problems)
-        told = f"{count} problems in the configuration" if count > 1 else "the configuration is refused"
+        told = f"{count} problems in the configuration" if count > 1 else "invalid configuration"
         super().__init__("\n  ".join([f"{told}:", *map(str, self.problems)]))
+
+
+ConfigRefused = ConfigError  # the name before 2.0
 
 
 def config_schema() -> dict[str, Any]:

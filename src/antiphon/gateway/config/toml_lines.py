@@ -1,10 +1,10 @@
-"""On which line of a TOML text each key and each item stands.
+"""The line number of every key and item of a TOML text.
 
-The standard library reads TOML but forgets where things were, and an error without its line is half an error. This scanner knows
-just enough to tell: where keys, strings, lists and tables begin and end. It is given only texts that `tomllib` has read, so it
-judges nothing; names in keys, escapes and all, are read by `tomllib` itself.
+`tomllib` does not report positions, and a configuration error needs its line. This scanner knows only where keys, strings,
+lists and tables begin and end. It is given texts that `tomllib` accepted, so it validates nothing; names in keys are decoded by
+`tomllib` itself.
 
-Invariant: the places are exactly those of the value that `tomllib` gives for the same text.
+Invariant: the paths are exactly those of the value that `tomllib` returns for the same text.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Any
 
-from antiphon.gateway.config.settings import Place
+from antiphon.gateway.config.settings import ConfigPath
 
 _BLANK = re.compile(r"(?:[ \t\n]|#[^\n]*)*")
 _KEY = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'[^']*'|[^="'\]])+""")
@@ -24,95 +24,95 @@ _STRING = re.compile(
     r'"""(?:\\.|[^\\])*?""""{0,2}' r"|'''.*?''''{0,2}" r'|"(?:\\.|[^"\\])*"' r"|'[^']*'",
     re.DOTALL,
 )
-_PLAIN = re.compile(r"[^,\]}#\n]+")
+_STATIC_ROUTES = re.compile(r"[^,\]}#\n]+")
 
 
-def places_of(text: str) -> Mapping[Place, int]:
+def line_numbers(text: str) -> Mapping[ConfigPath, int]:
     """The line of every table, key and item of a text that is TOML."""
-    return _Scanner(text.replace("\r\n", "\n")).scanned()
+    return _Scanner(text.replace("\r\n", "\n")).scan()
 
 
 class _Scanner:
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = self._start = 0
-        self._line_ends = [found.start() for found in re.finditer("\n", text)]
-        self._lines: dict[Place, int] = {}
-        self._lengths: dict[Place, int] = {}
+        self._line_ends = [match.start() for match in re.finditer("\n", text)]
+        self._lines: dict[ConfigPath, int] = {}
+        self._lengths: dict[ConfigPath, int] = {}
         """How many tables each list of tables (`[[name]]`) has so far."""
 
-    def scanned(self) -> Mapping[Place, int]:
-        table: Place = ()
-        while not self._is_next("", blank=True):
-            if self._is_next("[["):
+    def scan(self) -> Mapping[ConfigPath, int]:
+        table: ConfigPath = ()
+        while not self._accept("", blank=True):
+            if self._accept("[["):
                 table = self._opened(self._names(), is_item=True)
                 self._at += 2
-            elif self._is_next("["):
+            elif self._accept("["):
                 table = self._opened(self._names(), is_item=False)
                 self._at += 1
             else:
                 self._pair(table)
         return self._lines
 
-    def _opened(self, names: list[str], *, is_item: bool) -> Place:
+    def _opened(self, names: list[str], *, is_item: bool) -> ConfigPath:
         """The place of a table whose head is here."""
-        place: Place = ()
+        path: ConfigPath = ()
         for name in names[:-1] if is_item else names:
-            place = self._noted((*place, name))
-            if place in self._lengths:  # what is said of a list of tables is meant for its last
-                place = (*place, self._lengths[place] - 1)
+            path = self._record_line((*path, name))
+            if path in self._lengths:  # what is said of a list of tables is meant for its last
+                path = (*path, self._lengths[path] - 1)
         if is_item:
-            place = self._noted((*place, names[-1]))
-            number = self._lengths.get(place, 0)
-            self._lengths[place] = number + 1
-            place = self._noted((*place, number))
-        return place
+            path = self._record_line((*path, names[-1]))
+            number = self._lengths.get(path, 0)
+            self._lengths[path] = number + 1
+            path = self._record_line((*path, number))
+        return path
 
-    def _pair(self, table: Place) -> None:
+    def _pair(self, table: ConfigPath) -> None:
         """A key and its value."""
-        place = table
+        path = table
         for name in self._names():
-            place = self._noted((*place, name))
+            path = self._record_line((*path, name))
         self._at += 1  # the equals sign
-        self._value(place)
+        self._value(path)
 
-    def _value(self, place: Place) -> None:
+    def _value(self, path: ConfigPath) -> None:
         self._skip()
-        if self._is_next("["):
+        if self._accept("["):
             number = 0
-            while not self._is_next("]", blank=True):
-                self._value(self._noted((*place, number)))
-                self._is_next(",", blank=True)
+            while not self._accept("]", blank=True):
+                self._value(self._record_line((*path, number)))
+                self._accept(",", blank=True)
                 number += 1
-        elif self._is_next("{"):
-            while not self._is_next("}", blank=True):
-                self._pair(place)
-                self._is_next(",", blank=True)
+        elif self._accept("{"):
+            while not self._accept("}", blank=True):
+                self._pair(path)
+                self._accept(",", blank=True)
         else:
-            found = _STRING.match(self._text, self._at) or _PLAIN.match(self._text, self._at)
-            assert found is not None
-            self._at = found.end()
+            match = _STRING.match(self._text, self._at) or _STATIC_ROUTES.match(self._text, self._at)
+            assert match is not None
+            self._at = match.end()
 
     def _names(self) -> list[str]:
         """The names of the dotted key that is here."""
         self._skip()
-        found = _KEY.match(self._text, self._at)
-        assert found is not None
-        inner: Any = tomllib.loads(f"{found[0]} = 0")
+        match = _KEY.match(self._text, self._at)
+        assert match is not None
+        inner: Any = tomllib.loads(f"{match[0]} = 0")
         names: list[str] = []
         while isinstance(inner, dict):
             ((name, inner),) = inner.items()
             names.append(name)
-        self._start, self._at = self._at, found.end()
+        self._start, self._at = self._at, match.end()
         return names
 
-    def _noted(self, place: Place) -> Place:
+    def _record_line(self, path: ConfigPath) -> ConfigPath:
         # An item stands where the scanner is; a key began before the names that were just read.
-        offset = self._at if isinstance(place[-1], int) else self._start
-        self._lines.setdefault(place, bisect_left(self._line_ends, offset) + 1)
-        return place
+        offset = self._at if isinstance(path[-1], int) else self._start
+        self._lines.setdefault(path, bisect_left(self._line_ends, offset) + 1)
+        return path
 
-    def _is_next(self, sign: str, *, blank: bool = False) -> bool:
+    def _accept(self, sign: str, *, blank: bool = False) -> bool:
         """Whether the sign is next, which is then passed; an empty one is the end of the text."""
         if blank:
             self._skip()
@@ -125,6 +125,6 @@ class _Scanner:
 
     def _skip(self) -> None:
         """Pass what says nothing."""
-        found = _BLANK.match(self._text, self._at)
-        assert found is not None
-        self._at = found.end()
+        match = _BLANK.match(self._text, self._at)
+        assert match is not None
+        self._at = match.end()

@@ -1,9 +1,8 @@
-"""Embeddings: `/v1/embeddings`, passed through to providers that speak OpenAI's formats.
+"""`/v1/embeddings`, passed through to providers that speak OpenAI's formats.
 
-Numbers are not translated: of a request only the model is read and replaced (`model_field`), and the provider's answer is passed
-on unchanged. The endpoint is next to the one that generates, so its address follows from the preset of the provider. Targets
-without the endpoint are skipped; a model with no other target is a 404 that names the providers that have it. Everything else is
-as for a generation: the next target is asked after a failure, and the request is logged, counted and charged.
+Only the model's name is read and replaced; the response is passed on unchanged. Targets without the endpoint are skipped; if no
+target has it, the client gets a 404 that names the providers that do. Fallback, logging, metrics and charging work as for a
+generation.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ import msgspec
 from msgspec import Struct, structs
 
 from antiphon.errors import InvalidModelName, WireError
-from antiphon.gateway.context import Asked
+from antiphon.gateway.context import RequestContext
 from antiphon.gateway.endpoints.models import allowed_targets, model_not_found
 from antiphon.gateway.generate.charging import prompt_estimate
 from antiphon.gateway.generate.offline import OfflineUpstream
-from antiphon.gateway.generate.prepare import read_model, with_model
+from antiphon.gateway.generate.prepare import read_model_name, replace_model
 from antiphon.gateway.generate.upstream import Upstream, UpstreamFailed, WholeReply
-from antiphon.gateway.http.errors import passed_on, refused
-from antiphon.gateway.http.messages import Answer, header_text
-from antiphon.gateway.observe.request_trace import Passage
+from antiphon.gateway.http.errors import error_response, provider_error_response
+from antiphon.gateway.http.messages import Response, header_text
+from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.history.entries import TokenUsage
 from antiphon.providers.presets import Preset
 from antiphon.providers.retry import fallback_targets
@@ -32,7 +31,7 @@ from antiphon.providers.routes import Target
 from antiphon.wire.openai_chat.response import read_usage
 from antiphon.wire.output import NOT_AN_ANSWER, ProviderError
 
-Finished: TypeAlias = Callable[[Passage, Asked], None]
+Finished: TypeAlias = Callable[[RequestTrace, RequestContext], None]
 
 FORMATS = ("openai-chat", "openai-responses")
 """The formats whose providers have the endpoint."""
@@ -47,73 +46,77 @@ class _Embedded(Struct):
     usage: Any = None
 
 
-async def embed(asked: Asked, finished: Finished) -> Answer:
-    """Answer a request for embeddings; `finished` hears of it when it is over."""
-    passage = Passage(
-        request_id=asked.request.request_id,
-        client_format=asked.door.format,
-        key=asked.key.name,
+async def handle_embeddings(context: RequestContext, on_finish: Finished) -> Response:
+    """Answer a request for embeddings; `on_finish` hears of it when it is over."""
+    trace = RequestTrace(
+        request_id=context.request.request_id,
+        client_format=context.endpoint.format,
+        key=context.key.name,
         operation="embeddings",
-        prompt_estimate=prompt_estimate(asked.request.body) if asked.key.tokens_per_minute is not None else 0,
+        prompt_estimate=prompt_estimate(context.request.body) if context.key.tokens_per_minute is not None else 0,
     )
     status = 0
     try:
-        answer = await _answer(asked, passage)
-        status = answer.status
+        response = await _respond(context, trace)
+        status = response.status
     except BaseException as error:
-        status = passage.status_after(error, asked.request.deadline)
+        status = trace.status_after(error, context.request.deadline)
         raise
     finally:
-        passage.status, passage.ended = status, time.monotonic()
-        finished(passage, asked)
-    return answer
+        trace.status, trace.finished_at = status, time.monotonic()
+        on_finish(trace, context)
+    return response
 
 
-async def _answer(asked: Asked, passage: Passage) -> Answer:
-    body, door = asked.request.body, asked.door.format
+async def _respond(context: RequestContext, trace: RequestTrace) -> Response:
+    body, endpoint = context.request.body, context.endpoint.format
     try:
-        model = read_model(body)
-        targets = allowed_targets(asked, model)
+        model = read_model_name(body)
+        targets = allowed_targets(context, model)
     except (WireError, InvalidModelName) as error:
-        passage.error = ProviderError(str(error), "invalid_request", param="model")
-        return refused(door, passage.error)
-    passage.asked = model
+        trace.error = ProviderError(str(error), "invalid_request", param="model")
+        return error_response(endpoint, trace.error)
+    trace.requested_model = model
     if not targets:
-        return model_not_found(asked, model)
-    upstreams = asked.running.upstreams
-    able = [target for target in targets if _address(upstreams[target.provider], target.model) is not None]
+        return model_not_found(context, model)
+    providers = context.loaded.providers
+    able = [target for target in targets if _address(providers[target.provider], target.model) is not None]
     if not able:
-        others = [name for name, upstream in upstreams.items() if _address(upstream, "m") is not None]
-        return refused(door, no_embeddings(model, targets[0].provider, others))
+        others = [name for name, upstream in providers.items() if _address(upstream, "m") is not None]
+        return error_response(endpoint, embeddings_unsupported(model, targets[0].provider, others))
     tried = able
     while True:
         target, *rest = able
-        passage.provider, passage.model = target.provider, target.model
+        trace.provider, trace.model = target.provider, target.model
         began = time.monotonic()
         try:
-            reply, passage.usage = await _asked(asked, passage, target, with_model(body, target.model))
+            reply, trace.usage = await _call_target(context, trace, target, replace_model(body, target.model))
         except UpstreamFailed as failure:
-            passage.error = failure.error
+            trace.error = failure.error
             able = fallback_targets(failure.error, target, rest)
             if not able:
-                return passed_on(door, asked.running.with_applied_wait(failure.error, tried), target.provider)
+                return provider_error_response(
+                    endpoint, context.loaded.with_applied_wait(failure.error, tried), target.provider
+                )
         else:
-            passage.error = None
-            return Answer.json(reply.body, headers={"x-antiphon-target": header_text(str(target))})
+            trace.error = None
+            return Response.json(reply.body, headers={"x-antiphon-target": header_text(str(target))})
         finally:
-            passage.waited += time.monotonic() - began
+            trace.waiting_seconds += time.monotonic() - began
 
 
-async def _asked(asked: Asked, passage: Passage, target: Target, body: bytes) -> tuple[WholeReply, TokenUsage | None]:
+async def _call_target(
+    context: RequestContext, trace: RequestTrace, target: Target, body: bytes
+) -> tuple[WholeReply, TokenUsage | None]:
     """A target's answer and what it cost. Raises `UpstreamFailed`."""
-    upstream = asked.running.upstreams[target.provider]
-    passage.upstream_format = upstream.format
+    upstream = context.loaded.providers[target.provider]
+    trace.upstream_format = upstream.format
     reply = await upstream.ask(
         target.model,
         [body],
         streams=False,
         headers={},
-        attempts=passage.attempts,
+        attempts=trace.attempts,
         address=_address(upstream, target.model),
     )
     assert isinstance(reply, WholeReply), "no stream was asked for"
@@ -122,29 +125,33 @@ async def _asked(asked: Asked, passage: Passage, target: Target, body: bytes) ->
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         message = f"invalid response from provider {target.provider}: no embeddings in it"
         failed = ProviderError(message, "server", code=NOT_AN_ANSWER)
-        passage.fail_attempt(failed)
+        trace.fail_attempt(failed)
         raise UpstreamFailed(failed) from None
 
 
 def _address(upstream: Upstream | OfflineUpstream, model: str) -> str | None:
     if not isinstance(upstream, Upstream):
         return None
-    return embeddings_address(upstream.preset, upstream.base_url, model, upstream.api_version)
+    return embeddings_url(upstream.preset, upstream.base_url, model, upstream.api_version)
 
 
-def embeddings_address(preset: Preset, base_url: str, model: str, api_version: str = "") -> str | None:
+def embeddings_url(preset: Preset, base_url: str, model: str, api_version: str = "") -> str | None:
     """Where a provider makes embeddings; None if it does not."""
     if preset.format not in FORMATS:
         return None
-    paths = tuple((pattern, _embedding(path)) for pattern, path in preset.paths)
-    return structs.replace(preset, path=_embedding(preset.path), paths=paths).url_for(base_url, model, api_version)
+    paths = tuple((pattern, _embeddings_path(path)) for pattern, path in preset.paths)
+    return structs.replace(preset, path=_embeddings_path(preset.path), paths=paths).url_for(
+        base_url, model, api_version
+    )
 
 
-def no_embeddings(model: str, provider: str, providers: Sequence[str]) -> ProviderError:
+def embeddings_unsupported(model: str, provider: str, providers: Sequence[str]) -> ProviderError:
     """What to answer where the provider of a model makes none; `providers` are those that do."""
-    there = f"These do: {', '.join(providers)}." if providers else "No provider of this gateway does."
+    there = (
+        f"Providers with embeddings: {', '.join(providers)}." if providers else "No provider of this gateway has one."
+    )
     return ProviderError(
-        f"The model `{model}` is answered by {provider}, which does not make embeddings. {there}",
+        f"The model `{model}` is served by {provider}, which has no embeddings endpoint. {there}",
         "not_found",
         404,
         "embeddings_not_supported",
@@ -152,7 +159,7 @@ def no_embeddings(model: str, provider: str, providers: Sequence[str]) -> Provid
     )
 
 
-def _embedding(path: str) -> str:
+def _embeddings_path(path: str) -> str:
     for generating in _GENERATING:
         path = path.replace(generating, "/embeddings")
     return path

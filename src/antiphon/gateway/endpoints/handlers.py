@@ -1,24 +1,24 @@
-"""The small endpoints: models, token counts, and the responses that are kept here."""
+"""`HANDLERS`: the handlers of the small endpoints, by action."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 
-from antiphon.gateway.context import Asked
+from antiphon.gateway.context import RequestContext
 from antiphon.gateway.endpoints.models import (
-    model_shown,
-    models_listed,
+    handle_get_model,
+    handle_list_models,
 )
-from antiphon.gateway.endpoints.responses import items_listed, response_deleted, response_shown
-from antiphon.gateway.endpoints.tokens import tokens_counted
-from antiphon.gateway.http.messages import Answer
+from antiphon.gateway.endpoints.responses import handle_delete_response, handle_get_response, handle_list_items
+from antiphon.gateway.endpoints.tokens import handle_count_tokens
+from antiphon.gateway.http.messages import Response
 
-SMALL: Mapping[str, Callable[[Asked], Awaitable[Answer]]] = {
-    "list_models": models_listed,
-    "get_model": model_shown,
-    "count": tokens_counted,
-    "get_response": response_shown,
-    "delete_response": response_deleted,
-    "list_items": items_listed,
+HANDLERS: Mapping[str, Callable[[RequestContext], Awaitable[Response]]] = {
+    "list_models": handle_list_models,
+    "get_model": handle_get_model,
+    "count": handle_count_tokens,
+    "get_response": handle_get_response,
+    "delete_response": handle_delete_response,
+    "list_items": handle_list_items,
 }
 """By the action of the door."""

@@ -21,27 +21,27 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from antiphon.errors import InvalidModelName, RoutingError, WireError
-from antiphon.gateway.context import Asked
-from antiphon.gateway.http.errors import refused
-from antiphon.gateway.http.messages import Answer
+from antiphon.gateway.context import RequestContext
+from antiphon.gateway.http.errors import error_response
+from antiphon.gateway.http.messages import Response
 from antiphon.providers.model_name import check_model_name
 from antiphon.providers.routes import Route, Target
 from antiphon.wire.output import ProviderError
 
 
-async def models_listed(asked: Asked) -> Answer:
+async def handle_list_models(context: RequestContext) -> Response:
     """The models this client may ask for."""
-    models = listed_models(asked.running.routes, asked.key.may_use)
-    return Answer.json(list_models(asked.door.format, models, asked.request.query))
+    models = visible_models(context.loaded.routes, context.key.may_use)
+    return Response.json(list_models(context.endpoint.format, models, context.request.query))
 
 
-async def model_shown(asked: Asked) -> Answer:
+async def handle_get_model(context: RequestContext) -> Response:
     """One of them."""
-    name = asked.door.name
-    found = allowed_targets(asked, name)
+    name = context.endpoint.resource
+    found = allowed_targets(context, name)
     if not found:
-        return model_not_found(asked, name)
-    return Answer.json(get_model(asked.door.format, ListedModel(name, found[0].provider)))
+        return model_not_found(context, name)
+    return Response.json(get_model(context.endpoint.format, ModelEntry(name, found[0].provider)))
 
 
 Body: TypeAlias = dict[str, Any]
@@ -49,30 +49,30 @@ Query: TypeAlias = Mapping[str, str]
 
 _GLOB = frozenset("*?[")
 _PREFIX = "models/"
-_MOST_NAMED = 20
+_MAX_SUGGESTIONS = 20
 _METHODS = ("generateContent", "streamGenerateContent", "countTokens")
 _PAGE_SIZES = {"limit": (20, 1000), "pageSize": (50, 1000)}
 """How many models a page has where nobody says, and at most."""
 
 
-class ListedModel(Struct, frozen=True):
+class ModelEntry(Struct, frozen=True):
     """A model that can be asked for by `name`; `provider` answers first."""
 
     name: str
     provider: str = ""
 
 
-def listed_models(routes: Sequence[Route], may_use: Callable[[str], bool] | None = None) -> tuple[ListedModel, ...]:
+def visible_models(routes: Sequence[Route], may_use: Callable[[str], bool] | None = None) -> tuple[ModelEntry, ...]:
     """The models that have a name of their own, in the order of the routes. `may_use` says which this client may see."""
-    found: dict[str, ListedModel] = {}
+    found: dict[str, ModelEntry] = {}
     for route in routes:
         for name in _names(routes, route):
             if may_use is None or may_use(name):
-                found.setdefault(name, ListedModel(name, _provider(route)))
+                found.setdefault(name, ModelEntry(name, _provider(route)))
     return tuple(found.values())
 
 
-def list_models(shape: str, models: Sequence[ListedModel], query: Query | None = None) -> Body:
+def list_models(shape: str, models: Sequence[ModelEntry], query: Query | None = None) -> Body:
     """A page of `models` as clients of the format `shape` read it. Raises `WireError` for a query that cannot be answered."""
     if shape == "anthropic":
         return _anthropic_page(models, query or {})
@@ -81,7 +81,7 @@ def list_models(shape: str, models: Sequence[ListedModel], query: Query | None =
     return {"object": "list", "data": [get_model(shape, model) for model in models]}
 
 
-def get_model(shape: str, model: ListedModel) -> Body:
+def get_model(shape: str, model: ModelEntry) -> Body:
     """One model as clients of the format `shape` read it."""
     if shape == "anthropic":
         return {
@@ -101,17 +101,17 @@ def get_model(shape: str, model: ListedModel) -> Body:
     return {"id": model.name, "object": "model", "created": 0, "owned_by": model.provider or "antiphon"}
 
 
-def unknown_model(name: str, models: Sequence[ListedModel]) -> ProviderError:
+def unknown_model_error(name: str, models: Sequence[ModelEntry]) -> ProviderError:
     """What to answer to a name that leads nowhere: which names do, the most similar first."""
     names = [model.name for model in models]
     near = get_close_matches(name, names, n=3)
     others = [other for other in names if other not in near]
-    shown = (near + others)[:_MOST_NAMED]
+    shown = (near + others)[:_MAX_SUGGESTIONS]
     more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
-    there = f"There are: {', '.join(shown)}{more}." if shown else "None is listed for you."
+    there = f"There are: {', '.join(shown)}{more}." if shown else "No models are available to this key."
     said = name if len(name) <= 200 else f"{name[:200]}…"
     return ProviderError(
-        f"The model `{said}` does not exist here or you do not have access to it. {there}",
+        f"The model `{said}` does not exist or you do not have access to it. {there}",
         "not_found",
         404,
         param="model",
@@ -139,17 +139,17 @@ def _provider(route: Route) -> str:
     return route.targets[0].partition("/")[0]
 
 
-def _anthropic_page(models: Sequence[ListedModel], query: Query) -> Body:
-    size = _size(query, "limit")
+def _anthropic_page(models: Sequence[ModelEntry], query: Query) -> Body:
+    size = _page_size(query, "limit")
     after, before = query.get("after_id"), query.get("before_id")
     if after and before:
         raise WireError("after_id: give after_id or before_id, not both")
     if before:
-        end = _place(models, before, "before_id")
+        end = _index_of(models, before, "before_id")
         start = max(end - size, 0)
         has_more = start > 0
     else:
-        start = _place(models, after, "after_id") + 1 if after else 0
+        start = _index_of(models, after, "after_id") + 1 if after else 0
         end = start + size
         has_more = end < len(models)
     page = [get_model("anthropic", model) for model in models[start:end]]
@@ -161,10 +161,10 @@ def _anthropic_page(models: Sequence[ListedModel], query: Query) -> Body:
     }
 
 
-def _gemini_page(models: Sequence[ListedModel], query: Query) -> Body:
-    size = _size(query, "pageSize")
+def _gemini_page(models: Sequence[ModelEntry], query: Query) -> Body:
+    size = _page_size(query, "pageSize")
     token = query.get("pageToken")
-    start = _place(models, _opened(token), "pageToken") + 1 if token else 0
+    start = _index_of(models, _decode_page_token(token), "pageToken") + 1 if token else 0
     page = models[start : start + size]
     body: Body = {"models": [get_model("gemini", model) for model in page]}
     if start + size < len(models):
@@ -172,22 +172,22 @@ def _gemini_page(models: Sequence[ListedModel], query: Query) -> Body:
     return body
 
 
-def _opened(token: str) -> str:
+def _decode_page_token(token: str) -> str:
     """The name of the model behind which the page of a token begins."""
     try:
         return urlsafe_b64decode(token).decode()
     except (binascii.Error, ValueError):
-        raise WireError("pageToken: it is none that was given here; ask for the first page again") from None
+        raise WireError("pageToken: invalid; request the first page again") from None
 
 
-def _place(models: Sequence[ListedModel], name: str, field: str) -> int:
+def _index_of(models: Sequence[ModelEntry], name: str, field: str) -> int:
     for place, model in enumerate(models):
         if model.name == name:
             return place
-    raise WireError(f"{field}: no model is listed where this page should begin; ask for the first page again")
+    raise WireError(f"{field}: no such page; request the first page again")
 
 
-def _size(query: Query, field: str) -> int:
+def _page_size(query: Query, field: str) -> int:
     usual, most = _PAGE_SIZES[field]
     given = query.get(field)
     if not given:
@@ -197,20 +197,20 @@ def _size(query: Query, field: str) -> int:
     return min(int(given), most)
 
 
-def allowed_targets(asked: Asked, model: str) -> list[Target]:
+def allowed_targets(context: RequestContext, model: str) -> list[Target]:
     """The targets of a model, in order; none if there is no such model, or not for this client. Raises `InvalidModelName`."""
     check_model_name(model)
-    if not asked.key.may_use(model):
+    if not context.key.may_use(model):
         return []
     try:
-        return asked.running.targets(model)
+        return context.loaded.resolve(model)
     except InvalidModelName:
         raise
     except RoutingError:
         return []
 
 
-def model_not_found(asked: Asked, name: str) -> Answer:
+def model_not_found(context: RequestContext, name: str) -> Response:
     """A 404 that names the models there are for this client."""
-    models = listed_models(asked.running.routes, asked.key.may_use)
-    return refused(asked.door.format, unknown_model(name, models))
+    models = visible_models(context.loaded.routes, context.key.may_use)
+    return error_response(context.endpoint.format, unknown_model_error(name, models))

@@ -1,4 +1,4 @@
-"""`ResponseState`: what the Responses API remembers, for upstreams that do not.
+"""`ResponseStore`: what the Responses API remembers, for upstreams that do not.
 
 A client of that API may send only what is new and name the response it goes on from (`previous_response_id`), or an item of one
 (`item_reference`). Here the answers are kept, and such a request is expanded into a full one that any upstream understands.
@@ -28,7 +28,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from antiphon.errors import StoreDamaged, StoreError, UnknownResponse
-from antiphon.history.sqlite.file import SqliteFile
+from antiphon.history.sql.sqlite_file import SqliteFile
 from antiphon.parts import Native, OutputPart, Part, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire import formats
 from antiphon.wire.output import ModelOutput, ProviderError
@@ -74,7 +74,7 @@ _messages = msgspec.json.Decoder(tuple[Message, ...])
 _output = msgspec.json.Decoder(ModelOutput)
 
 
-class KeptResponse(Struct, frozen=True):
+class StoredResponse(Struct, frozen=True):
     """One response: what was sent for it and what came back. `body` is the object as the client got it."""
 
     id: str
@@ -83,7 +83,7 @@ class KeptResponse(Struct, frozen=True):
     body: bytes
 
 
-class ResponseState:
+class ResponseStore:
     """Responses kept in a file, or in memory with an empty path, for so many `seconds` and at most `limit` of them."""
 
     def __init__(
@@ -108,7 +108,7 @@ class ResponseState:
             create=True,
         )
 
-    def keep(
+    def store(
         self, response_id: str, request: ModelRequest, output: ModelOutput, *, owner: str = "", body: bytes = b""
     ) -> None:
         """Keep a response. `request` is as the client sent it, not expanded; `body` is the object it got, if that is at hand.
@@ -116,14 +116,14 @@ class ResponseState:
         Only items of a `body` that was given can be referred to later: written anew, they have other ids. A response whose
         id is kept already takes its place. Raises `UnknownResponse` if what it goes on from was deleted meanwhile.
         """
-        previous = previous_of(request)
-        own = _marked(request.messages[len(_instructions(request)) :])
-        body = body or _written(response_id, request, output)
+        previous = previous_response_id(request)
+        own = _mark_leading_system(request.messages[len(_instructions(request)) :])
+        body = body or _default_body(response_id, request, output)
         try:
             stored = msgspec.json.encode(own), msgspec.json.encode(structs.replace(output, others=())), body
             items = _item_spans(msgspec.json.decode(body), output.parts)
         except (msgspec.DecodeError, TypeError, ValueError, RecursionError) as error:
-            raise StoreError(f"the response {response_id} cannot be kept: {error}") from error
+            raise StoreError(f"response {response_id} cannot be stored: {error}") from error
         now = self._clock()
         with self._file.transaction() as db:
             parent = self._number(db, previous, owner, now) if previous else None
@@ -136,20 +136,22 @@ class ResponseState:
             if parent is not None:
                 db.execute("UPDATE responses SET is_leaf = 0 WHERE number = ?", (parent,))
             if known is not None:
-                _drop_gone(db, known)
+                _delete_if_unreferenced(db, known)
             db.executemany(
                 "INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?, ?)",
                 [(owner, item, number, *at) for item, *at in items],
             )
             self._make_room(db, number or 0, now)
 
+    keep = store  # the documented name before
+
     def expand(self, request: ModelRequest, *, owner: str = "") -> ModelRequest:
         """The full request: what it goes on from, and the items it refers to, in place. The same object if there are none.
 
         Raises `UnknownResponse`, in OpenAI's words, for what is not kept here.
         """
-        previous = previous_of(request)
-        if not previous and not any(map(_refers, request.messages)):
+        previous = previous_response_id(request)
+        if not previous and not any(map(_has_references, request.messages)):
             return request
         leading = _instructions(request)
         messages = list(leading)
@@ -163,15 +165,17 @@ class ResponseState:
         native[FORMAT] = {name: value for name, value in native.get(FORMAT, {}).items() if name != _PREVIOUS}
         return structs.replace(
             request,
-            messages=tuple(self._resolved(message, owner) if _refers(message) else message for message in messages),
+            messages=tuple(
+                self._resolved(message, owner) if _has_references(message) else message for message in messages
+            ),
             native={origin: extras for origin, extras in native.items() if extras} or None,
         )
 
-    def get(self, response_id: str, *, owner: str = "") -> KeptResponse:
+    def get(self, response_id: str, *, owner: str = "") -> StoredResponse:
         """A response. Raises `UnknownResponse`."""
         return self._chain(response_id, owner, _unknown)[-1]
 
-    def context(self, response_id: str, *, owner: str = "") -> list[KeptResponse]:
+    def chain(self, response_id: str, *, owner: str = "") -> list[StoredResponse]:
         """A response and all that it goes on from, the first one first. Raises `UnknownResponse`."""
         return self._chain(response_id, owner, _unknown)
 
@@ -182,7 +186,7 @@ class ResponseState:
             if number is None:
                 raise _unknown(response_id)
             db.execute("UPDATE responses SET is_gone = 1 WHERE number = ?", (number,))
-            _drop_gone(db, number)
+            _delete_if_unreferenced(db, number)
 
     def __len__(self) -> int:
         """How many rows there are, those included that are here only for others."""
@@ -205,7 +209,7 @@ class ResponseState:
         row = db.execute(find, (owner, response_id, now - self.seconds)).fetchone()
         return None if row is None else int(row[0])
 
-    def _chain(self, response_id: str, owner: str, unknown: Callable[[str], UnknownResponse]) -> list[KeptResponse]:
+    def _chain(self, response_id: str, owner: str, unknown: Callable[[str], UnknownResponse]) -> list[StoredResponse]:
         # The error is made where it is raised: a variable that holds it keeps its traceback alive, and with it the request.
         with self._file.reading() as db:
             rows = db.execute(_CHAIN, (owner, response_id, self._clock() - self.seconds)).fetchall()
@@ -213,7 +217,7 @@ class ResponseState:
             raise unknown(response_id)
         try:
             return [
-                KeptResponse(name, _messages.decode(own), _output.decode(output), body)
+                StoredResponse(name, _messages.decode(own), _output.decode(output), body)
                 for name, own, output, body in rows
             ]
         except msgspec.DecodeError as error:
@@ -264,17 +268,17 @@ _PART_KINDS: dict[str, tuple[type, ...]] = {
 }
 
 
-def wants_keeping(request: ModelRequest) -> bool:
+def should_store(request: ModelRequest) -> bool:
     """Whether the client may come back to the response: it may unless it said otherwise."""
     return request.store is not False
 
 
-def previous_of(request: ModelRequest) -> str:
+def previous_response_id(request: ModelRequest) -> str:
     """The id of the response that a request goes on from; empty if it is the first."""
     return str((request.native or {}).get(FORMAT, {}).get(_PREVIOUS) or "")
 
 
-def refusal(unknown: UnknownResponse) -> ProviderError:
+def to_provider_error(unknown: UnknownResponse) -> ProviderError:
     """The error as a client of the API is told it."""
     return ProviderError(str(unknown), "invalid_request", unknown.status, unknown.code, unknown.param)
 
@@ -292,7 +296,7 @@ def _unknown_previous(response_id: str) -> UnknownResponse:
     )
 
 
-def _drop_gone(db: sqlite3.Connection, number: int) -> None:
+def _delete_if_unreferenced(db: sqlite3.Connection, number: int) -> None:
     """Remove a row that cannot be found any more, if nobody builds on it."""
     if db.execute("SELECT is_leaf FROM responses WHERE number = ?", (number,)).fetchone()[0]:
         _drop(db, number)
@@ -320,7 +324,7 @@ def _instructions(request: ModelRequest) -> tuple[Message, ...]:
     return first if first and first[0].role == "system" and FORMAT not in (first[0].native or {}) else ()
 
 
-def _marked(items: tuple[Message, ...]) -> tuple[Message, ...]:
+def _mark_leading_system(items: tuple[Message, ...]) -> tuple[Message, ...]:
     """The same items; a system message that now stands first is marked, so that it is not taken for instructions."""
     first = items[:1]
     if not first or first[0].role != "system" or FORMAT in (first[0].native or {}):
@@ -337,7 +341,7 @@ def _reference(part: Part) -> str | None:
     return item if isinstance(item, str) else None
 
 
-def _refers(message: Message) -> bool:
+def _has_references(message: Message) -> bool:
     return any(_reference(part) is not None for part in message.parts)
 
 
@@ -362,14 +366,14 @@ def _spans(items: Sequence[Any], parts: Sequence[OutputPart]) -> Iterator[tuple[
         place += count
 
 
-def _written(response_id: str, request: ModelRequest, output: ModelOutput) -> bytes:
+def _default_body(response_id: str, request: ModelRequest, output: ModelOutput) -> bytes:
     """The object as it would be written now."""
     body = formats[FORMAT].write_response(output).body
     leading = _instructions(request)
     words = [part.text for message in leading for part in message.parts if isinstance(part, Text)]
     said = {
         "id": response_id,
-        _PREVIOUS: previous_of(request) or None,
+        _PREVIOUS: previous_response_id(request) or None,
         "instructions": "".join(words) or None,
         "metadata": request.metadata or {},
         "store": True,

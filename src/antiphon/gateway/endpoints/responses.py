@@ -1,7 +1,7 @@
-"""The input items of a kept response, listed as the Responses API lists them.
+"""Stored responses over HTTP: get, delete, and list input items as the Responses API does.
 
-They are all that the response was made from: the input and output of everything it goes on from, then its own input. Items that
-the client sent without an id get one here, which is the same each time they are listed.
+The input items of a response are the input and output of all responses before it, then its own input. Items that the client
+sent without an id get one here, the same each time.
 """
 
 from __future__ import annotations
@@ -13,50 +13,50 @@ from typing import Any
 import msgspec
 
 from antiphon.errors import WireError
-from antiphon.gateway.context import Asked
-from antiphon.gateway.endpoints.response_store import FORMAT, KeptResponse
-from antiphon.gateway.http.messages import Answer
+from antiphon.gateway.context import RequestContext
+from antiphon.gateway.endpoints.response_store import FORMAT, StoredResponse
+from antiphon.gateway.http.messages import Response
 from antiphon.wire import formats
 from antiphon.wire.openai_responses.content import GENERATED_ID_MARK
 from antiphon.wire.request import ModelRequest
 
 
-async def response_shown(asked: Asked) -> Answer:
+async def handle_get_response(context: RequestContext) -> Response:
     """A response that was kept here."""
-    return Answer.json(asked.services.state.get(asked.door.name, owner=asked.key.name).body)
+    return Response.json(context.services.state.get(context.endpoint.resource, owner=context.key.name).body)
 
 
-async def response_deleted(asked: Asked) -> Answer:
+async def handle_delete_response(context: RequestContext) -> Response:
     """A response that was kept here is forgotten."""
-    asked.services.state.delete(asked.door.name, owner=asked.key.name)
-    return Answer.json(deleted(asked.door.name))
+    context.services.state.delete(context.endpoint.resource, owner=context.key.name)
+    return Response.json(deletion_body(context.endpoint.resource))
 
 
-async def items_listed(asked: Asked) -> Answer:
+async def handle_list_items(context: RequestContext) -> Response:
     """What was put in for a response that was kept here, and what it went on from."""
-    context = asked.services.state.context(asked.door.name, owner=asked.key.name)
-    return Answer.json(item_page(context, asked.request.query))
+    chain = context.services.state.chain(context.endpoint.resource, owner=context.key.name)
+    return Response.json(list_input_items(chain, context.request.query))
 
 
-_USUAL, _MOST = 20, 100
+_DEFAULT_LIMIT, _MAX_LIMIT = 20, 100
 _PREFIXES = {"function_call": "fc", "custom_tool_call": "ctc", "reasoning": "rs"}
 
 
-def item_page(context: Sequence[KeptResponse], query: Mapping[str, str] | None = None) -> dict[str, Any]:
+def list_input_items(chain: Sequence[StoredResponse], query: Mapping[str, str] | None = None) -> dict[str, Any]:
     """A page of items, the newest first unless `order` says `asc`. Raises `WireError` for a query that makes no sense."""
     query = query or {}
     order, after = query.get("order") or "desc", query.get("after")
     if order not in ("asc", "desc"):
         raise WireError("order: expected 'asc' or 'desc'")
-    items = list(_items(context))
+    items = list(_items(chain))
     if order == "desc":
         items.reverse()
     start = 0
     if after:
-        start = next((place for place, item in enumerate(items, 1) if item.get("id") == after), -1)
+        start = next((index for index, item in enumerate(items, 1) if item.get("id") == after), -1)
         if start < 0:
             raise WireError("after: the response has no item with that id")
-    size = _size(query.get("limit"))
+    size = _page_size(query.get("limit"))
     page = items[start : start + size]
     return {
         "object": "list",
@@ -67,27 +67,27 @@ def item_page(context: Sequence[KeptResponse], query: Mapping[str, str] | None =
     }
 
 
-def deleted(response_id: str) -> dict[str, Any]:
+def deletion_body(response_id: str) -> dict[str, Any]:
     """What is answered when a response was deleted."""
     return {"id": response_id, "object": "response", "deleted": True}
 
 
-def _items(context: Sequence[KeptResponse]) -> Iterator[dict[str, Any]]:
-    for kept in context:
-        yield from _input_items(kept)
-        if kept is not context[-1]:
-            output = msgspec.json.decode(kept.body).get("output")
+def _items(chain: Sequence[StoredResponse]) -> Iterator[dict[str, Any]]:
+    for stored in chain:
+        yield from _input_items(stored)
+        if stored is not chain[-1]:
+            output = msgspec.json.decode(stored.body).get("output")
             yield from (item for item in output or () if isinstance(item, dict))
 
 
-def _input_items(kept: KeptResponse) -> Iterator[dict[str, Any]]:
-    if not kept.input:
+def _input_items(stored: StoredResponse) -> Iterator[dict[str, Any]]:
+    if not stored.input:
         return
-    stem = blake2s(kept.id.encode(), digest_size=10).hexdigest()
-    written = formats[FORMAT].write_request(ModelRequest(messages=kept.input)).body["input"]
-    for place, item in enumerate(written):
+    prefix = blake2s(stored.id.encode(), digest_size=10).hexdigest()
+    written = formats[FORMAT].write_request(ModelRequest(messages=stored.input)).body["input"]
+    for index, item in enumerate(written):
         kind = item.setdefault("type", "message")
-        item.setdefault("id", f"{_PREFIXES.get(kind, 'msg')}{GENERATED_ID_MARK}{stem}{place:02d}")
+        item.setdefault("id", f"{_PREFIXES.get(kind, 'msg')}{GENERATED_ID_MARK}{prefix}{index:02d}")
         if kind == "message":
             item.setdefault("status", "completed")
             if isinstance(item.get("content"), str):
@@ -96,9 +96,9 @@ def _input_items(kept: KeptResponse) -> Iterator[dict[str, Any]]:
         yield item
 
 
-def _size(given: str | None) -> int:
+def _page_size(given: str | None) -> int:
     if not given:
-        return _USUAL
+        return _DEFAULT_LIMIT
     if not (given.isascii() and given.isdigit() and len(given) < 10 and int(given) > 0):
-        raise WireError(f"limit: expected a number from 1 to {_MOST}, got {given[:20]!r}")
-    return min(int(given), _MOST)
+        raise WireError(f"limit: expected a number from 1 to {_MAX_LIMIT}, got {given[:20]!r}")
+    return min(int(given), _MAX_LIMIT)

@@ -20,7 +20,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import SplitResult, urlsplit
 
-from antiphon.errors import MediaRefused, ProviderSetupError
+from antiphon.errors import MediaFetchError, ProviderSetupError
 
 if TYPE_CHECKING:
     import aiohttp
@@ -91,32 +91,32 @@ class AddressGuard:
     ) -> None:
         self._allow = allow
         self._ports = ports
-        self._resolve = resolve or _looked_up
+        self._resolve = resolve or resolve_host
 
     def check_url(self, url: str) -> None:
-        """Refuse what can be refused without a look at the network. Raises `MediaRefused`."""
+        """Refuse what can be refused without a look at the network. Raises `MediaFetchError`."""
         parts = _split(url)
         if parts.scheme not in ("http", "https"):
-            raise MediaRefused("only http and https addresses are fetched")
+            raise MediaFetchError("only http and https URLs are fetched")
         if "@" in parts.netloc:
-            raise MediaRefused("an address with a user name or a password in it is not fetched")
+            raise MediaFetchError("URLs with a user name or password are not fetched")
         try:
             port = parts.port or (443 if parts.scheme == "https" else 80)
         except ValueError:
-            raise MediaRefused("the address is no URL") from None
+            raise MediaFetchError("invalid URL") from None
         if not parts.hostname:
-            raise MediaRefused("the address names no host")
+            raise MediaFetchError("the URL has no host")
         if port not in self._ports:
-            raise MediaRefused(f"port {port} is not one that media is fetched from")
+            raise MediaFetchError(f"port {port} is not allowed for media")
 
     def check_address(self, text: str) -> None:
-        """Refuse an address that is not public. Raises `AddressRefused`."""
+        """Refuse an address that is not public. Raises `AddressBlocked`."""
         try:
             address = ip_address(text.partition("%")[0])
         except ValueError:
-            raise AddressRefused from None
+            raise AddressBlocked from None
         if not is_public(address) and not (self._allow is not None and self._allow(address)):
-            raise AddressRefused
+            raise AddressBlocked
 
     def connector(self, limit: int) -> aiohttp.TCPConnector:
         """Connections that lead only where the guard lets them."""
@@ -155,11 +155,11 @@ class AddressGuard:
         family, kind, protocol, _, address = addr_info
         self.check_address(str(address[0]))
         if address[1] not in self._ports:  # what reads the URL here is not what reads it there
-            raise AddressRefused
+            raise AddressBlocked
         return socket.socket(family, kind, protocol)
 
 
-class AddressRefused(OSError):
+class AddressBlocked(OSError):
     """An address that may not be dialled. An `OSError`, because that is what aiohttp expects to come from a socket."""
 
 
@@ -167,10 +167,10 @@ def _split(url: str) -> SplitResult:
     try:
         return urlsplit(url)
     except ValueError:
-        raise MediaRefused("the address is no URL") from None
+        raise MediaFetchError("invalid URL") from None
 
 
-async def _looked_up(host: str, port: int) -> list[str]:
+async def resolve_host(host: str, port: int) -> list[str]:
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
     return list(dict.fromkeys(str(address[0]) for *_, address in found))

@@ -1,8 +1,7 @@
-"""What a request costs a client with `tokens_per_minute`: what the provider reported, else an estimate from what passed.
+"""Tokens charged to a client with `tokens_per_minute`: what the provider reported, else an estimate.
 
-A provider reports usage at the end of a stream. A stream that the client abandoned, or that broke, has no end; then the prompt
-and the text that passed are counted, four bytes of UTF-8 a token. That is about right for English and for Chinese, and needs no
-tokenizer on the way.
+Usage comes at the end of a stream. If the client disconnected or the stream broke, the prompt and the relayed text are counted
+instead, four bytes of UTF-8 per token: about right for English and for Chinese, and fast.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 from math import ceil
 
 from antiphon.context.tokens import MEDIA_TOKENS
-from antiphon.gateway.observe.request_trace import Passage
+from antiphon.gateway.observe.request_trace import RequestTrace
 
 _BYTES_PER_TOKEN = 4
 _LONGEST_WORD = 4096
@@ -28,18 +27,18 @@ def prompt_estimate(body: bytes) -> int:
     return ceil(size / _BYTES_PER_TOKEN) + media * MEDIA_TOKENS
 
 
-def charged_tokens(passage: Passage) -> int:
+def charged_tokens(trace: RequestTrace) -> int:
     """The tokens of a request that is over. A request that nobody answered costs nothing."""
-    usage = passage.usage
+    usage = trace.usage
     reported = usage.total if usage is not None else 0
-    is_whole = passage.status < 400 and passage.error is None
+    is_whole = trace.status < 400 and trace.error is None
     if is_whole and usage is not None:
         return reported
-    was_sent = is_whole or passage.first_token is not None or (passage.is_left and bool(passage.provider))
+    was_sent = is_whole or trace.first_token is not None or (trace.client_disconnected and bool(trace.provider))
     if not was_sent:
         return reported
-    prompt = usage.prompt_tokens if usage is not None and usage.prompt_tokens else passage.prompt_estimate
-    completion = ceil(passage.output_bytes / _BYTES_PER_TOKEN)
+    prompt = usage.prompt_tokens if usage is not None and usage.prompt_tokens else trace.prompt_estimate
+    completion = ceil(trace.output_bytes / _BYTES_PER_TOKEN)
     if usage is not None:
         completion = max(completion, usage.completion_tokens)
     return max(reported, prompt + completion)

@@ -1,7 +1,8 @@
-"""Usage that the gateway asked for and the client did not: `include_usage` of Chat Completions.
+"""Stream encoders: upstream events to the bytes a client gets.
 
-A host of that format reports the usage of a stream only if the request asks for it, in one more chunk without choices. For a
-client whose tokens are counted the gateway asks, and takes the chunk out again.
+Pass-through (same format), translating (through deltas), recording (for stored responses) and JSON array (Gemini without
+`alt=sse`). A Chat Completions host reports the usage of a stream only if asked, in an extra chunk without choices; where the
+gateway asked for a client that did not, `UsageHidingEncoder` removes the chunk.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Protocol
 import msgspec
 from msgspec import Struct, structs
 
-from antiphon.gateway.generate.usage_scanner import WholeEvents
+from antiphon.gateway.generate.usage_scanner import EventBuffer
 from antiphon.wire import Format
 from antiphon.wire.delta import Assembler, Failed, ModelOutputDelta, Started, UsageReported
 from antiphon.wire.loss import Loss
@@ -21,10 +22,10 @@ from antiphon.wire.output import ModelOutput
 from antiphon.wire.sse import SseReader
 from antiphon.wire.tool_calls import CallRestorer
 
-COMMENT = b": keep-alive\n\n"
+KEEP_ALIVE_COMMENT = b": keep-alive\n\n"
 
 
-class Voice(Protocol):
+class StreamEncoder(Protocol):
     """What the client hears of what the upstream said. `comment` is what it hears while nothing is said."""
 
     comment: bytes
@@ -33,48 +34,48 @@ class Voice(Protocol):
     def losses(self) -> list[Loss]:
         """What could not be said."""
 
-    def hear(self, piece: bytes, deltas: list[ModelOutputDelta]) -> bytes:
+    def feed(self, piece: bytes, deltas: list[ModelOutputDelta]) -> bytes:
         """The bytes for the client."""
 
-    def end(self, failed: Failed | None) -> bytes:
+    def finish(self, failed: Failed | None) -> bytes:
         """The last bytes; with an error, if the stream broke off."""
 
 
-class SameVoice:
+class PassThroughEncoder:
     """The upstream's own bytes, in whole events: half of one is held, for a comment or an error may come before the rest."""
 
-    comment = COMMENT
+    comment = KEEP_ALIVE_COMMENT
     losses: list[Loss] = []  # noqa: RUF012 - bytes that pass as they came lose nothing
 
-    def __init__(self, wire: Format, asked: str) -> None:
+    def __init__(self, wire: Format, requested_model: str) -> None:
         self._wire = wire
-        self._asked = asked
-        self._events = WholeEvents()
+        self._requested_model = requested_model
+        self._events = EventBuffer()
 
-    def hear(self, piece: bytes, _: list[ModelOutputDelta]) -> bytes:
+    def feed(self, piece: bytes, _: list[ModelOutputDelta]) -> bytes:
         return self._events.feed(piece)
 
-    def end(self, failed: Failed | None) -> bytes:
-        return self._events.close() if failed is None else self._wire.stream_writer(self._asked).write(failed)
+    def finish(self, failed: Failed | None) -> bytes:
+        return self._events.close() if failed is None else self._wire.stream_writer(self._requested_model).write(failed)
 
 
-class TranslatedVoice:
+class TranslatingEncoder:
     """The same, told in the client's format and in the words of its request."""
 
-    comment = COMMENT
+    comment = KEEP_ALIVE_COMMENT
 
     def __init__(
         self,
         wire: Format,
-        asked: str,
+        requested_model: str,
         restorer: CallRestorer,
         id_of: Callable[[str], str],
         *,
         hides_usage: bool = False,
     ) -> None:
-        self._writer = wire.stream_writer(asked)
+        self._writer = wire.stream_writer(requested_model)
         self._hides_usage = hides_usage  # a chat client that did not ask for it may fail on a chunk without choices
-        self._asked = asked
+        self._requested_model = requested_model
         self._restorer = restorer
         self._id_of = id_of
 
@@ -82,27 +83,27 @@ class TranslatedVoice:
     def losses(self) -> list[Loss]:
         return self._writer.losses
 
-    def hear(self, _: bytes, deltas: list[ModelOutputDelta]) -> bytes:
+    def feed(self, _: bytes, deltas: list[ModelOutputDelta]) -> bytes:
         write = self._writer.write
         if deltas and isinstance(deltas[0], Started):
-            started = structs.replace(deltas[0], id=self._id_of(deltas[0].id), model=self._asked)
+            started = structs.replace(deltas[0], id=self._id_of(deltas[0].id), model=self._requested_model)
             deltas = [started, *deltas[1:]]
         if self._hides_usage:
             deltas = [delta for delta in deltas if not isinstance(delta, UsageReported)]
-        return b"".join([write(said) for delta in deltas for said in self._restorer.delta(delta)])
+        return b"".join([write(data) for delta in deltas for data in self._restorer.delta(delta)])
 
-    def end(self, failed: Failed | None) -> bytes:
+    def finish(self, failed: Failed | None) -> bytes:
         last = self._writer.write(failed) if failed is not None else b""
         return last + self._writer.close()
 
 
-class KeepingVoice:
+class RecordingEncoder:
     """Another voice, and what it said: `output` is the whole answer, `body` the response as a Responses client got it."""
 
-    def __init__(self, voice: Voice) -> None:
+    def __init__(self, encoder: StreamEncoder) -> None:
         self.body = b""
-        self.comment = voice.comment
-        self._voice = voice
+        self.comment = encoder.comment
+        self._encoder = encoder
         self._assembler = Assembler()
 
     @property
@@ -111,49 +112,49 @@ class KeepingVoice:
 
     @property
     def losses(self) -> list[Loss]:
-        return self._voice.losses
+        return self._encoder.losses
 
-    def hear(self, piece: bytes, deltas: list[ModelOutputDelta]) -> bytes:
+    def feed(self, piece: bytes, deltas: list[ModelOutputDelta]) -> bytes:
         for delta in deltas:
             self._assembler.add(delta)
-        return self._noted(self._voice.hear(piece, deltas))
+        return self._capture_final(self._encoder.feed(piece, deltas))
 
-    def end(self, failed: Failed | None) -> bytes:
-        return self._noted(self._voice.end(failed))
+    def finish(self, failed: Failed | None) -> bytes:
+        return self._capture_final(self._encoder.finish(failed))
 
-    def _noted(self, said: bytes) -> bytes:
-        if b"response.completed" in said or b"response.incomplete" in said:
-            for event in SseReader().feed(said):
+    def _capture_final(self, data: bytes) -> bytes:
+        if b"response.completed" in data or b"response.incomplete" in data:
+            for event in SseReader().feed(data):
                 if event.event in (b"response.completed", b"response.incomplete"):
                     self.body = bytes(msgspec.json.decode(event.data, type=_Completed).response)
-        return said
+        return data
 
 
 class _Completed(Struct):
     response: msgspec.Raw
 
 
-class ArrayVoice:
+class JsonArrayEncoder:
     """Another voice's events as one JSON array: Gemini's stream, where `alt=sse` was not asked for."""
 
     comment = b"\n"
 
-    def __init__(self, voice: Voice) -> None:
-        self._voice = voice
+    def __init__(self, encoder: StreamEncoder) -> None:
+        self._encoder = encoder
         self._events = SseReader()
         self._is_begun = False
 
     @property
     def losses(self) -> list[Loss]:
-        return self._voice.losses
+        return self._encoder.losses
 
-    def hear(self, piece: bytes, deltas: list[ModelOutputDelta]) -> bytes:
-        return self._framed(self._voice.hear(piece, deltas))
+    def feed(self, piece: bytes, deltas: list[ModelOutputDelta]) -> bytes:
+        return self._to_array(self._encoder.feed(piece, deltas))
 
-    def end(self, failed: Failed | None) -> bytes:
-        return self._framed(self._voice.end(failed)) + (b"\n]" if self._is_begun else b"[]")
+    def finish(self, failed: Failed | None) -> bytes:
+        return self._to_array(self._encoder.finish(failed)) + (b"\n]" if self._is_begun else b"[]")
 
-    def _framed(self, data: bytes) -> bytes:
+    def _to_array(self, data: bytes) -> bytes:
         framed = b""
         for event in self._events.feed(data) if data else ():
             framed += (b",\r\n" if self._is_begun else b"[") + event.data
@@ -165,11 +166,11 @@ _may_hold_chunk = re.compile(rb'"choices"\s*:\s*\[\s*\]').search
 _ends_of_events = re.compile(rb"(?<=\n\n)|(?<=\n\r\n)|(?<=\r\r)")
 
 
-class UsageHidingVoice(SameVoice):
+class UsageHidingEncoder(PassThroughEncoder):
     """The upstream's own events without the chunk of usage."""
 
-    def hear(self, piece: bytes, deltas: list[ModelOutputDelta]) -> bytes:
-        return without_usage(super().hear(piece, deltas))
+    def feed(self, piece: bytes, deltas: list[ModelOutputDelta]) -> bytes:
+        return without_usage(super().feed(piece, deltas))
 
 
 def without_usage(events: bytes) -> bytes:

@@ -7,7 +7,7 @@ repaired, the body is sent as it came but for the model's name; otherwise it is 
 of what could not be said. Targets are tried in order: what fails before anything was shown goes to the next, if that may help.
 
 Of a body that will be passed on as it came only the order is read (`Format.scan_request`); the whole is read once needed
-(`neutral`): because the outline is not legal, the target speaks another format, or the first one failed.
+(`parsed_request`): because the outline is not legal, the target speaks another format, or the first one failed.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ import msgspec
 from msgspec import Struct, structs
 
 from antiphon.errors import AntiphonError, InvalidModelName, RoutingError, UnknownResponse, WireError
-from antiphon.gateway.context import Asked
-from antiphon.gateway.endpoints.models import listed_models, unknown_model
-from antiphon.gateway.endpoints.response_store import refusal, wants_keeping
+from antiphon.gateway.context import RequestContext
+from antiphon.gateway.endpoints.models import unknown_model_error, visible_models
+from antiphon.gateway.endpoints.response_store import should_store, to_provider_error
 from antiphon.gateway.generate.charging import prompt_estimate
 from antiphon.gateway.generate.encoders import (
-    ArrayVoice,
-    KeepingVoice,
-    SameVoice,
-    TranslatedVoice,
-    UsageHidingVoice,
-    Voice,
+    JsonArrayEncoder,
+    PassThroughEncoder,
+    RecordingEncoder,
+    StreamEncoder,
+    TranslatingEncoder,
+    UsageHidingEncoder,
 )
 from antiphon.gateway.generate.offline import OfflineUpstream
-from antiphon.gateway.generate.prepare import asking_for_usage, asks_for_usage, with_model
-from antiphon.gateway.generate.relay import relayed
+from antiphon.gateway.generate.prepare import replace_model, requests_usage, with_usage_requested
+from antiphon.gateway.generate.relay import relay
 from antiphon.gateway.generate.upstream import StreamReply, Upstream, UpstreamFailed, WholeReply
-from antiphon.gateway.generate.usage_scanner import Skimmer
-from antiphon.gateway.http.errors import passed_on, refused
-from antiphon.gateway.http.messages import Answer, header_text
-from antiphon.gateway.observe.request_trace import Passage
+from antiphon.gateway.generate.usage_scanner import UsageScanner
+from antiphon.gateway.http.errors import error_response, provider_error_response
+from antiphon.gateway.http.messages import Response, header_text
+from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.history.ids import new_id
 from antiphon.parts import Audio, Document, Image, Part
 from antiphon.providers.model_name import check_model_name
@@ -58,7 +58,7 @@ from antiphon.wire.output import NOT_AN_ANSWER, ModelOutput, ProviderError
 from antiphon.wire.request import ModelRequest
 from antiphon.wire.tool_calls import CallRestorer
 
-_FORWARDED = frozenset({"anthropic-version", "anthropic-beta", "openai-beta"})
+_FORWARDED_HEADERS = frozenset({"anthropic-version", "anthropic-beta", "openai-beta"})
 """Headers of a client that go to an upstream of the same format: they say how the body is to be read."""
 _STREAM_HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
@@ -67,7 +67,7 @@ _STREAM_HEADERS = {
 }
 _ARRAY_HEADERS = {**_STREAM_HEADERS, "content-type": "application/json; charset=utf-8"}
 _UNPROCESSABLE = 422
-_MOST_TOLD = 900
+_MAX_HEADER_CHARS = 900
 _RESPONSES = "openai-responses"
 
 logger = logging.getLogger("antiphon.gateway")
@@ -75,7 +75,7 @@ logger = logging.getLogger("antiphon.gateway")
 AnyUpstream: TypeAlias = Upstream | OfflineUpstream
 
 
-class _Identified(Struct):
+class _ResponseId(Struct):
     id: str
 
 
@@ -85,8 +85,8 @@ class Prepared(Struct, frozen=True):
     target: Target
     upstream: AnyUpstream
     body: list[bytes]
-    is_same: bool
-    is_untouched: bool
+    same_format: bool
+    unchanged: bool
     repairs: list[Action]
     losses: list[Loss]
     hides_usage: bool = False
@@ -94,346 +94,361 @@ class Prepared(Struct, frozen=True):
 
 
 class Generation:
-    """One request for an answer. `finished` hears of the passage when it is over."""
+    """One request for an answer. `on_finish` hears of the passage when it is over."""
 
-    def __init__(self, asked: Asked, finished: Callable[[Passage, Asked], None]) -> None:
-        self._asked_for = asked
-        self._running = asked.running
-        self._services = asked.services
-        self._request = request = asked.request
-        self._door = door = asked.door
-        self._key = key = asked.key
-        self._finished = finished
-        self._wire = formats[door.format]
+    def __init__(self, context: RequestContext, on_finish: Callable[[RequestTrace, RequestContext], None]) -> None:
+        self._context = context
+        self._loaded = context.loaded
+        self._services = context.services
+        self._request = request = context.request
+        self._endpoint = endpoint = context.endpoint
+        self._key = key = context.key
+        self._on_finish = on_finish
+        self._wire = formats[endpoint.format]
         self._outline: ModelRequest | None = None
-        self._whole_request: ModelRequest | None = None
+        self._parsed: ModelRequest | None = None
         self._is_metered = key.tokens_per_minute is not None
         self._may_ask_for_usage = True
-        self._passage = Passage(
+        self._trace = RequestTrace(
             request_id=request.request_id,
-            client_format=door.format,
+            client_format=endpoint.format,
             key=key.name,
             is_metered=self._is_metered,
             prompt_estimate=prompt_estimate(request.body) if self._is_metered else 0,
         )
 
-    async def answer(self) -> Answer:
+    async def respond(self) -> Response:
         """What the client gets."""
         try:
-            answer = await self._answered()
+            response = await self._route()
         except BaseException as error:
-            self._end(self._passage.status_after(error, self._request.deadline))
+            self._finish(self._trace.status_after(error, self._request.deadline))
             raise
-        if isinstance(answer.body, bytes):
-            self._end(answer.status)
-        return answer
+        if isinstance(response.body, bytes):
+            self._finish(response.status)
+        return response
 
-    async def _answered(self) -> Answer:
-        passage = self._passage
+    async def _route(self) -> Response:
+        trace = self._trace
         try:
-            if self._door.format in self._running.formats:
+            if self._endpoint.format in self._loaded.formats:
                 self._outline = self._wire.scan_request(self._request.body)
-            seen = self._outline or self.neutral
+            seen = self._outline or self.parsed_request
             model = seen.model
-            passage.streams = bool(seen.stream)
+            trace.streams = bool(seen.stream)
             check_model_name(model)
-            passage.asked = model
+            trace.requested_model = model
             if not model:
-                return self._refused(ProviderError("the request names no model", "invalid_request", param="model"))
+                return self._error(ProviderError("the request has no model", "invalid_request", param="model"))
             if not self._key.may_use(model):
                 allowed = ", ".join(self._key.models)
-                return self._refused(
-                    ProviderError(f"this key may not use {model!r}; it may use {allowed}", "permission")
+                return self._error(
+                    ProviderError(f"this key may not use model {model!r}; allowed: {allowed}", "permission")
                 )
-            return await self._asked(self._running.targets(model))
+            return await self._call_targets(self._loaded.resolve(model))
         except WireError as error:
-            return self._refused(ProviderError(str(error), "invalid_request"))
+            return self._error(ProviderError(str(error), "invalid_request"))
         except InvalidModelName as error:
-            return self._refused(ProviderError(str(error), "invalid_request", param="model"))
+            return self._error(ProviderError(str(error), "invalid_request", param="model"))
         except RoutingError:
-            listed = listed_models(self._running.routes, self._key.may_use)
-            return self._refused(unknown_model(passage.asked, listed))
+            listed = visible_models(self._loaded.routes, self._key.may_use)
+            return self._error(unknown_model_error(trace.requested_model, listed))
         except UnknownResponse as unknown:
-            return self._refused(refusal(unknown))
+            return self._error(to_provider_error(unknown))
 
     @property
-    def neutral(self) -> ModelRequest:
+    def parsed_request(self) -> ModelRequest:
         """The request in neutral terms, read when it is first asked for. Raises `WireError`."""
-        if self._whole_request is None:
+        if self._parsed is None:
             request = self._wire.read_request(self._request.body)
-            door = self._door
-            if door.format == "gemini":
-                request = structs.replace(request, model=door.name, stream=door.streams)
-            self._whole_request = request
-        return self._whole_request
+            endpoint = self._endpoint
+            if endpoint.format == "gemini":
+                request = structs.replace(request, model=endpoint.resource, stream=endpoint.stream)
+            self._parsed = request
+        return self._parsed
 
-    async def _asked(self, targets: list[Target]) -> Answer:
+    async def _call_targets(self, targets: list[Target]) -> Response:
         """Ask the targets in order until one answers."""
-        passage = self._passage
+        trace = self._trace
         is_rewritten = False
         tried = targets
         while True:
             target, *others = targets
-            prepared = (None if is_rewritten else self._untouched(target)) or await self._prepared(
+            prepared = (None if is_rewritten else self._prepare_unchanged(target)) or await self._prepare_rewritten(
                 target, is_rewritten=is_rewritten
             )
-            passage.provider, passage.model = target.provider, target.model
-            passage.upstream_format = prepared.upstream.format
-            passage.repairs, passage.losses = prepared.repairs, prepared.losses
+            trace.provider, trace.model = target.provider, target.model
+            trace.upstream_format = prepared.upstream.format
+            trace.repairs, trace.losses = prepared.repairs, prepared.losses
             if self._key.strict and (prepared.repairs or prepared.losses):
-                return self._too_strict(prepared)
+                return self._strict_refusal(prepared)
             try:
                 began = time.monotonic()
                 try:
                     reply = await prepared.upstream.ask(
                         target.model,
                         prepared.body,
-                        streams=passage.streams,
-                        headers=self._forwarded(prepared.upstream),
-                        attempts=passage.attempts,
+                        streams=trace.streams,
+                        headers=self._forwarded_headers(prepared.upstream),
+                        attempts=trace.attempts,
                     )
                 finally:  # what follows is our own time
-                    passage.waited += time.monotonic() - began
-                passage.error = None
+                    trace.waiting_seconds += time.monotonic() - began
+                trace.error = None
                 if isinstance(reply, StreamReply):
-                    return self._streamed(reply, prepared)
-                if prepared.is_same:
-                    return self._passed(reply, prepared)
-                return await self._translated(reply, prepared)
+                    return self._start_stream(reply, prepared)
+                if prepared.same_format:
+                    return self._pass_through(reply, prepared)
+                return await self._translate(reply, prepared)
             except UpstreamFailed as failure:
-                passage.error = failure.error
+                trace.error = failure.error
                 if prepared.hides_usage and _refuses_stream_options(failure.error):
                     self._may_ask_for_usage = False
                     continue
-                if self._is_refused_as_it_came(failure.error, prepared):
+                if self._should_rewrite(failure.error, prepared):
                     is_rewritten = True
                     continue
                 targets = fallback_targets(failure.error, target, others)
                 if not targets:
-                    error = self._running.with_applied_wait(failure.error, tried)
-                    return self._told(passed_on(self._door.format, error, target.provider))
+                    error = self._loaded.with_applied_wait(failure.error, tried)
+                    return self._with_report_headers(
+                        provider_error_response(self._endpoint.format, error, target.provider)
+                    )
 
-    def _is_refused_as_it_came(self, error: ProviderError, prepared: Prepared) -> bool:
+    def _should_rewrite(self, error: ProviderError, prepared: Prepared) -> bool:
         """Whether a body that passed untouched was refused for what writing it anew mends: looked at only then."""
-        if not prepared.is_untouched or error.kind != "invalid_request":
+        if not prepared.unchanged or error.kind != "invalid_request":
             return False
-        return self._is_mendable(prepared.upstream, prepared.body[0], prepared.target.model)
+        return self._breaks_rules(prepared.upstream, prepared.body[0], prepared.target.model)
 
-    def _is_mendable(self, upstream: AnyUpstream, body: bytes, model: str) -> bool:
+    def _breaks_rules(self, upstream: AnyUpstream, body: bytes, model: str) -> bool:
         """Whether a body breaks rules of its API, and may be written anew."""
-        if not self._running.config.gateway.repair or self._key.strict:
+        if not self._loaded.config.gateway.repair or self._key.strict:
             return False
         named: dict[str, Any] = {"model": model} if upstream.format == "gemini" else {}  # elsewhere the body names it
         return bool(upstream.wire.check_request(body, **named))
 
-    def _untouched(self, target: Target) -> Prepared | None:
+    def _prepare_unchanged(self, target: Target) -> Prepared | None:
         """The body as it came, where its outline says that nothing is to be done to it."""
-        outline, upstream = self._outline, self._running.upstreams[target.provider]
-        if outline is None or target.model != outline.model or upstream.format != self._door.format:
+        outline, upstream = self._outline, self._loaded.providers[target.provider]
+        if outline is None or target.model != outline.model or upstream.format != self._endpoint.format:
             return None
-        if not upstream.takes_bodies_as_they_are:
+        if not upstream.accepts_unchanged_bodies:
             return None
-        if self._running.config.gateway.repair and not is_legal(outline.messages, upstream.wire.module.sequence_rule):
+        if self._loaded.config.gateway.repair and not is_legal(outline.messages, upstream.wire.module.sequence_rule):
             return None
-        return self._as_it_came(target, upstream, self._request.body)
+        return self._as_sent(target, upstream, self._request.body)
 
-    def _as_it_came(self, target: Target, upstream: AnyUpstream, body: bytes) -> Prepared:
+    def _as_sent(self, target: Target, upstream: AnyUpstream, body: bytes) -> Prepared:
         """A body that needs no writing. Where tokens are charged, it asks for usage if the client did not."""
         hides_usage = self._is_metered and self._lacks_usage(upstream)
-        body = asking_for_usage(body) if hides_usage else body
+        body = with_usage_requested(body) if hides_usage else body
         return Prepared(target, upstream, [body], True, True, [], [], hides_usage)
 
     def _lacks_usage(self, upstream: AnyUpstream) -> bool:
         """Whether the usage of a stream has to be asked for, can be, and the client did not."""
-        is_chat = self._door.format == upstream.format == "openai-chat" and self._passage.streams
-        if not is_chat or not self._may_ask_for_usage or not upstream.reports_stream_usage:
+        is_chat_stream = self._endpoint.format == upstream.format == "openai-chat" and self._trace.streams
+        if not is_chat_stream or not self._may_ask_for_usage or not upstream.reports_stream_usage:
             return False
-        return not asks_for_usage(self._request.body)
+        return not requests_usage(self._request.body)
 
-    async def _prepared(self, target: Target, *, is_rewritten: bool) -> Prepared:
-        neutral, upstream = self.neutral, self._running.upstreams[target.provider]
-        request = await self._expanded(neutral, upstream)
+    async def _prepare_rewritten(self, target: Target, *, is_rewritten: bool) -> Prepared:
+        parsed_request, upstream = self.parsed_request, self._loaded.providers[target.provider]
+        request = await self._expand_stored_response(parsed_request, upstream)
         losses: list[Loss] = []
-        if self._running.config.gateway.fetch_media:
-            request, losses = await self._services.media.inline(request, _wants_inline(upstream))
+        if self._loaded.config.gateway.fetch_media:
+            request, losses = await self._services.media.inline_media(request, needs_inline_media(upstream))
         repairs: list[Action] = []
-        mended = request
-        if self._running.config.gateway.repair:
-            mended, repairs = repair(request, upstream.format, request_id=self._request.request_id)
-        is_same = upstream.format == self._door.format
-        if is_same and mended is neutral and upstream.takes_bodies_as_they_are and not is_rewritten:
-            body = self._body_as_it_came(neutral, target)
+        repaired = request
+        if self._loaded.config.gateway.repair:
+            repaired, repairs = repair(request, upstream.format, request_id=self._request.request_id)
+        same_format = upstream.format == self._endpoint.format
+        if same_format and repaired is parsed_request and upstream.accepts_unchanged_bodies and not is_rewritten:
+            body = self._original_body(parsed_request, target)
             # made for one model, given to another: what the one takes the other may refuse
-            if target.model == neutral.model or not self._is_mendable(upstream, body, target.model):
-                return self._as_it_came(target, upstream, body)
-        named = structs.replace(mended, model=target.model)
+            if target.model == parsed_request.model or not self._breaks_rules(upstream, body, target.model):
+                return self._as_sent(target, upstream, body)
+        named = structs.replace(repaired, model=target.model)
         data, lost = upstream.wire.encode_request(named, **upstream.wire_options)
         return Prepared(
-            target, upstream, [data], is_same, False, repairs, losses + lost, is_same and self._lacks_usage(upstream)
+            target,
+            upstream,
+            [data],
+            same_format,
+            False,
+            repairs,
+            losses + lost,
+            same_format and self._lacks_usage(upstream),
         )
 
-    async def _expanded(self, neutral: ModelRequest, upstream: AnyUpstream) -> ModelRequest:
+    async def _expand_stored_response(self, parsed_request: ModelRequest, upstream: AnyUpstream) -> ModelRequest:
         """The request with what it goes on from, where the upstream does not keep that itself."""
-        if self._door.format != _RESPONSES:
-            return neutral
+        if self._endpoint.format != _RESPONSES:
+            return parsed_request
         try:
-            return await asyncio.to_thread(self._services.state.expand, neutral, owner=self._key.name)
+            return await asyncio.to_thread(self._services.state.expand, parsed_request, owner=self._key.name)
         except UnknownResponse as error:
             # The future keeps the error that it carried, and a traceback would keep this request: a copy is raised instead.
             error.__traceback__ = None
             if upstream.format == _RESPONSES:
-                return neutral  # it may be the upstream's own
+                return parsed_request  # it may be the upstream's own
             raise copy.copy(error) from None
 
-    def _body_as_it_came(self, neutral: ModelRequest, target: Target) -> bytes:
+    def _original_body(self, parsed_request: ModelRequest, target: Target) -> bytes:
         """The client's own bytes; if the target has another name for the model, with that name."""
         body = self._request.body
-        if self._door.format == "gemini" or target.model == neutral.model:
+        if self._endpoint.format == "gemini" or target.model == parsed_request.model:
             return body
-        return with_model(body, target.model)
+        return replace_model(body, target.model)
 
-    def _forwarded(self, upstream: AnyUpstream) -> dict[str, str]:
+    def _forwarded_headers(self, upstream: AnyUpstream) -> dict[str, str]:
         headers = self._request.headers
-        if upstream.format != self._door.format or _FORWARDED.isdisjoint(headers):
+        if upstream.format != self._endpoint.format or _FORWARDED_HEADERS.isdisjoint(headers):
             return {}
-        return {name: headers[name] for name in _FORWARDED & headers.keys()}
+        return {name: headers[name] for name in _FORWARDED_HEADERS & headers.keys()}
 
-    def _passed(self, reply: WholeReply, prepared: Prepared) -> Answer:
+    def _pass_through(self, reply: WholeReply, prepared: Prepared) -> Response:
         """The upstream's own answer, of which only what it cost is read."""
         try:
-            self._passage.usage = prepared.upstream.wire.scan_usage(reply.body)
+            self._trace.usage = prepared.upstream.wire.scan_usage(reply.body)
         except WireError as error:
-            raise self._unreadable(error, prepared) from None
-        self._passage.output_bytes = len(reply.body)
-        return self._told(Answer(headers={"content-type": "application/json"}, body=reply.body))
+            raise self._invalid_response(error, prepared) from None
+        self._trace.output_bytes = len(reply.body)
+        return self._with_report_headers(Response(headers={"content-type": "application/json"}, body=reply.body))
 
-    def _unreadable(self, error: WireError, prepared: Prepared) -> UpstreamFailed:
+    def _invalid_response(self, error: WireError, prepared: Prepared) -> UpstreamFailed:
         """The failure of a provider whose answer cannot be read: nothing was shown, so the next target may be asked."""
-        message = f"the provider {prepared.target.provider} gave an answer that cannot be read: {error}"
+        message = f"invalid response from provider {prepared.target.provider}: {error}"
         failed = prepared.upstream.scrub(ProviderError(message, "server", code=NOT_AN_ANSWER))
-        self._passage.fail_attempt(failed)
+        self._trace.fail_attempt(failed)
         return UpstreamFailed(failed)
 
-    async def _translated(self, reply: WholeReply, prepared: Prepared) -> Answer:
-        passage = self._passage
+    async def _translate(self, reply: WholeReply, prepared: Prepared) -> Response:
+        trace = self._trace
         try:
             output = prepared.upstream.wire.read_response(reply.body)
         except WireError as error:
-            raise self._unreadable(error, prepared) from None
-        passage.usage, passage.output_bytes = output.usage, len(reply.body)
-        neutral = self.neutral
+            raise self._invalid_response(error, prepared) from None
+        trace.usage, trace.output_bytes = output.usage, len(reply.body)
+        parsed_request = self.parsed_request
         restored = structs.replace(
-            CallRestorer(neutral).output(output), model=neutral.model, id=self._new_id(output.id)
+            CallRestorer(parsed_request).output(output), model=parsed_request.model, id=self._new_id(output.id)
         )
         body, losses = self._wire.encode_response(restored)
-        passage.losses = [*passage.losses, *filter(_is_of_the_answer, losses)]
-        if self._keeps(prepared):
-            await self._keep(neutral, restored, body)
-        return self._told(Answer.json(body))
+        trace.losses = [*trace.losses, *filter(_is_response_loss, losses)]
+        if self._should_store(prepared):
+            await self._store_response(parsed_request, restored, body)
+        return self._with_report_headers(Response.json(body))
 
-    def _streamed(self, reply: StreamReply, prepared: Prepared) -> Answer:
-        asked = self._passage.asked
-        voice: Voice
-        if prepared.is_same and reply.is_event_stream:
-            voice = (UsageHidingVoice if prepared.hides_usage else SameVoice)(self._wire, asked)
+    def _start_stream(self, reply: StreamReply, prepared: Prepared) -> Response:
+        requested_model = self._trace.requested_model
+        encoder: StreamEncoder
+        if prepared.same_format and reply.is_event_stream:
+            encoder = (UsageHidingEncoder if prepared.hides_usage else PassThroughEncoder)(self._wire, requested_model)
             if not self._is_metered and any(map(is_visible, reply.deltas)):
-                reply.reader = Skimmer.of(reply.reader, self._wire.name, b"".join(reply.held))
+                reply.reader = UsageScanner.create(reply.reader, self._wire.name, b"".join(reply.held))
         else:
-            hides_usage = self._door.format == "openai-chat" and not asks_for_usage(self._request.body)
-            voice = TranslatedVoice(
-                self._wire, asked, CallRestorer(self.neutral), self._new_id, hides_usage=hides_usage
+            hides_usage = self._endpoint.format == "openai-chat" and not requests_usage(self._request.body)
+            encoder = TranslatingEncoder(
+                self._wire, requested_model, CallRestorer(self.parsed_request), self._new_id, hides_usage=hides_usage
             )
         headers = _STREAM_HEADERS
-        if self._door.format == "gemini" and self._request.query.get("alt") != "sse":
-            voice, headers = ArrayVoice(voice), _ARRAY_HEADERS
+        if self._endpoint.format == "gemini" and self._request.query.get("alt") != "sse":
+            encoder, headers = JsonArrayEncoder(encoder), _ARRAY_HEADERS
         prepared.body.clear()  # nothing is sent again from here on
-        if prepared.is_same:
-            self._outline = self._whole_request = None
-        pieces = self._relayed(reply, voice, prepared)
-        return self._told(Answer(headers=dict(headers), body=pieces, on_client_wait=self._passage.client_waited))
+        if prepared.same_format:
+            self._outline = self._parsed = None
+        pieces = self._stream(reply, encoder, prepared)
+        return self._with_report_headers(
+            Response(headers=dict(headers), body=pieces, on_client_wait=self._trace.client_waited)
+        )
 
-    async def _relayed(self, reply: StreamReply, voice: Voice, prepared: Prepared) -> AsyncGenerator[bytes, None]:
-        keeping = KeepingVoice(voice) if self._keeps(prepared) else None
-        pieces = relayed(
+    async def _stream(
+        self, reply: StreamReply, encoder: StreamEncoder, prepared: Prepared
+    ) -> AsyncGenerator[bytes, None]:
+        recording = RecordingEncoder(encoder) if self._should_store(prepared) else None
+        pieces = relay(
             reply,
-            keeping or voice,
-            self._passage,
+            recording or encoder,
+            self._trace,
             scrub=prepared.upstream.scrub,
-            keep_alive=self._running.config.gateway.keep_alive_seconds,
+            keep_alive=self._loaded.config.gateway.keep_alive_seconds,
         )
         status = 200
         try:
             async for piece in pieces:
                 yield piece
-            if keeping is not None and keeping.body:
-                await self._keep(self.neutral, CallRestorer(self.neutral).output(keeping.output), keeping.body)
+            if recording is not None and recording.body:
+                await self._store_response(
+                    self.parsed_request, CallRestorer(self.parsed_request).output(recording.output), recording.body
+                )
         except BaseException as error:
-            status = self._passage.status_after(error, self._request.deadline)
+            status = self._trace.status_after(error, self._request.deadline)
             raise
         finally:
             await pieces.aclose()
-            self._passage.losses = [*self._passage.losses, *filter(_is_of_the_answer, voice.losses)]
-            self._end(status)
+            self._trace.losses = [*self._trace.losses, *filter(_is_response_loss, encoder.losses)]
+            self._finish(status)
 
     def _new_id(self, given: str) -> str:
         """The id of an answer: the upstream's, but where it is looked up by id here it must be like no other."""
-        return f"resp_{new_id()}" if self._door.format == _RESPONSES else given
+        return f"resp_{new_id()}" if self._endpoint.format == _RESPONSES else given
 
-    def _keeps(self, prepared: Prepared) -> bool:
+    def _should_store(self, prepared: Prepared) -> bool:
         """Whether the answer is kept here for the requests that go on from it."""
-        return self._door.format == _RESPONSES and not prepared.is_same and wants_keeping(self.neutral)
+        return self._endpoint.format == _RESPONSES and not prepared.same_format and should_store(self.parsed_request)
 
-    async def _keep(self, neutral: ModelRequest, output: ModelOutput, body: bytes) -> None:
+    async def _store_response(self, parsed_request: ModelRequest, output: ModelOutput, body: bytes) -> None:
         try:
-            response_id = str(msgspec.json.decode(body, type=_Identified).id)
+            response_id = str(msgspec.json.decode(body, type=_ResponseId).id)
             await asyncio.to_thread(
-                self._services.state.keep, response_id, neutral, output, owner=self._key.name, body=body
+                self._services.state.store, response_id, parsed_request, output, owner=self._key.name, body=body
             )
         except (AntiphonError, msgspec.DecodeError):
-            logger.exception("an answer could not be kept; who goes on from it will not find it")
+            logger.exception("response could not be stored; previous_response_id will not find it")
 
-    def _too_strict(self, prepared: Prepared) -> Answer:
+    def _strict_refusal(self, prepared: Prepared) -> Response:
         """The answer of a strict key: what would have been done, and was not."""
         what = [f"repair: {action}" for action in prepared.repairs] + [f"loss: {loss}" for loss in prepared.losses]
-        message = f"this key is strict, and the request cannot be passed on as it is: {'; '.join(what)}"
+        message = f"strict key: the request would need changes: {'; '.join(what)}"
         error = ProviderError(message, "invalid_request", code="strict")
-        self._passage.error = error
-        return self._told(refused(self._door.format, error, status=_UNPROCESSABLE))
+        self._trace.error = error
+        return self._with_report_headers(error_response(self._endpoint.format, error, status=_UNPROCESSABLE))
 
-    def _refused(self, error: ProviderError) -> Answer:
-        self._passage.error = error
-        return refused(self._door.format, error)
+    def _error(self, error: ProviderError) -> Response:
+        self._trace.error = error
+        return error_response(self._endpoint.format, error)
 
-    def _told(self, answer: Answer) -> Answer:
+    def _with_report_headers(self, response: Response) -> Response:
         """The answer with word of what was done to the request."""
-        passage = self._passage
-        if passage.repairs:
-            answer.headers["x-antiphon-repairs"] = _listed([action.kind for action in passage.repairs])
-        if passage.losses:
-            answer.headers["x-antiphon-losses"] = _listed([f"{loss.path} {loss.what}" for loss in passage.losses])
-        if passage.provider:
-            answer.headers["x-antiphon-target"] = header_text(f"{passage.provider}/{passage.model}")
-        return answer
+        trace = self._trace
+        if trace.repairs:
+            response.headers["x-antiphon-repairs"] = _header_list([action.kind for action in trace.repairs])
+        if trace.losses:
+            response.headers["x-antiphon-losses"] = _header_list([f"{loss.path} {loss.what}" for loss in trace.losses])
+        if trace.provider:
+            response.headers["x-antiphon-target"] = header_text(f"{trace.provider}/{trace.model}")
+        return response
 
-    def _end(self, status: int) -> None:
-        passage = self._passage
-        if passage.ended is None:
-            passage.status, passage.ended = status, time.monotonic()
-            self._finished(passage, self._asked_for)
+    def _finish(self, status: int) -> None:
+        trace = self._trace
+        if trace.finished_at is None:
+            trace.status, trace.finished_at = status, time.monotonic()
+            self._on_finish(trace, self._context)
 
 
 def _refuses_stream_options(error: ProviderError) -> bool:
     """Whether a host does not know how to report the usage of a stream."""
-    told = f"{error.param} {error.message}"
-    return error.kind == "invalid_request" and ("stream_options" in told or "include_usage" in told)
+    text = f"{error.param} {error.message}"
+    return error.kind == "invalid_request" and ("stream_options" in text or "include_usage" in text)
 
 
-def _is_of_the_answer(loss: Loss) -> bool:
+def _is_response_loss(loss: Loss) -> bool:
     """Whether a loss is of what the model said. What a provider repeats of the request, and when it answered, is not."""
     return loss.path.startswith(("parts", "others", "stop", "usage"))
 
 
-def _wants_inline(upstream: AnyUpstream) -> Callable[[Part], bool]:
+def needs_inline_media(upstream: AnyUpstream) -> Callable[[Part], bool]:
     """Which media the upstream takes only as data."""
     if upstream.format == "gemini":
         return lambda part: isinstance(part, Image | Audio | Document)
@@ -442,6 +457,6 @@ def _wants_inline(upstream: AnyUpstream) -> Callable[[Part], bool]:
     return lambda part: isinstance(part, Audio)
 
 
-def _listed(told: list[str]) -> str:
+def _header_list(text: list[str]) -> str:
     """How many, and which, as a header can say it."""
-    return header_text(f"{len(told)}; {', '.join(dict.fromkeys(told))}")[:_MOST_TOLD]
+    return header_text(f"{len(text)}; {', '.join(dict.fromkeys(text))}")[:_MAX_HEADER_CHARS]

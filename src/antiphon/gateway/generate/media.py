@@ -21,8 +21,8 @@ from urllib.parse import urljoin, urlsplit
 
 from msgspec import Struct, structs
 
-from antiphon.errors import MediaRefused
-from antiphon.gateway.generate.address_guard import WEB_PORTS, AddressGuard, AddressRefused, IpAddress, Resolve
+from antiphon.errors import MediaFetchError
+from antiphon.gateway.generate.address_guard import WEB_PORTS, AddressBlocked, AddressGuard, IpAddress, Resolve
 from antiphon.parts import Audio, Document, Image, Part, Text, ToolCallResult
 from antiphon.wire.loss import Loss
 from antiphon.wire.media import sniff_bytes
@@ -57,11 +57,11 @@ class MediaLimits(Struct, frozen=True, kw_only=True):
     redirects: int = 3
     at_once: int = 8
     """Connections of one request at the same time."""
-    kept_bytes: int = 64 * _MEBIBYTE
+    cache_bytes: int = 64 * _MEBIBYTE
     kept_seconds: float = 600.0
 
 
-class Fetched(Struct, frozen=True):
+class FetchedMedia(Struct, frozen=True):
     """What was behind an address."""
 
     media_type: str
@@ -83,20 +83,22 @@ class MediaFetcher:
         self.limits = limits or MediaLimits()
         self._guard = AddressGuard(allow=allow, ports=ports, resolve=resolve)
         self._clock = clock
-        self._kept: OrderedDict[str, tuple[float, Fetched]] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[float, FetchedMedia]] = OrderedDict()
         self._kept_bytes = 0
 
-    async def fetch(self, url: str) -> Fetched:
-        """What is behind an address. Raises `MediaRefused`, which says why not."""
+    async def fetch(self, url: str) -> FetchedMedia:
+        """What is behind an address. Raises `MediaFetchError`, which says why not."""
         async with self._session() as session:
-            return await self._fetched(session, url, _Allowance(self.limits))
+            return await self._fetch_cached(session, url, _RequestBudget(self.limits))
 
-    async def inline(self, request: ModelRequest, wants: Callable[[Part], bool]) -> tuple[ModelRequest, list[Loss]]:
+    async def inline_media(
+        self, request: ModelRequest, wants: Callable[[Part], bool]
+    ) -> tuple[ModelRequest, list[Loss]]:
         """The request with the media in it that `wants` asks for, and what could not be had. The same object if there is none."""
-        urls = {part.url: None for message in request.messages for part in _media(message) if _is_wanted(part, wants)}
+        urls = {part.url: None for message in request.messages for part in _media(message) if _needs_fetch(part, wants)}
         if not urls:
             return request, []
-        found = await self._fetched_all(list(urls))
+        found = await self._fetch_many(list(urls))
         losses: list[Loss] = []
         messages: list[Message] = []
         for place, message in enumerate(request.messages):
@@ -107,46 +109,50 @@ class MediaFetcher:
             messages.append(message if parts == message.parts else structs.replace(message, parts=parts))
         return structs.replace(request, messages=tuple(messages)), losses
 
-    async def _fetched_all(self, urls: list[str]) -> dict[str, Fetched | MediaRefused]:
-        allowance = _Allowance(self.limits)
-        found: dict[str, Fetched | MediaRefused] = {}
+    inline = inline_media  # the documented name before
+
+    async def _fetch_many(self, urls: list[str]) -> dict[str, FetchedMedia | MediaFetchError]:
+        allowance = _RequestBudget(self.limits)
+        found: dict[str, FetchedMedia | MediaFetchError] = {}
         async with self._session() as session, asyncio.TaskGroup() as group:
             turns = asyncio.Semaphore(self.limits.at_once)
 
             async def one(url: str) -> None:
                 async with turns:
                     try:
-                        found[url] = await self._fetched(session, url, allowance)
-                    except MediaRefused as refused:
+                        found[url] = await self._fetch_cached(session, url, allowance)
+                    except MediaFetchError as refused:
                         found[url] = refused
 
             for url in urls:
                 group.create_task(one(url))
         return found
 
-    async def _fetched(self, session: aiohttp.ClientSession, url: str, allowance: _Allowance) -> Fetched:
+    async def _fetch_cached(self, session: aiohttp.ClientSession, url: str, allowance: _RequestBudget) -> FetchedMedia:
         import aiohttp
 
-        fetched = self._kept_for(url)
+        fetched = self._cached(url)
         if fetched is not None:
             allowance.take(len(fetched.data))
             return fetched
         try:
             async with asyncio.timeout_at(allowance.until(self.limits.seconds)):
-                fetched = await self._followed(session, url, allowance)
+                fetched = await self._fetch_following_redirects(session, url, allowance)
         except TimeoutError:
-            raise MediaRefused("it did not come in time") from None
+            raise MediaFetchError("timed out") from None
         except ValueError:  # from whoever of us reads the address
-            raise MediaRefused("the address is no URL") from None
+            raise MediaFetchError("invalid URL") from None
         except (aiohttp.ClientError, OSError) as error:
             # A library's own words may hold addresses and names of this network.
             cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
-            why = "its address is not public" if isinstance(cause, AddressRefused) else "its host cannot be reached"
-            raise MediaRefused(why) from None
-        self._keep(url, fetched)
+            why = "the address is not public" if isinstance(cause, AddressBlocked) else "the host cannot be reached"
+            raise MediaFetchError(why) from None
+        self._cache(url, fetched)
         return fetched
 
-    async def _followed(self, session: aiohttp.ClientSession, url: str, allowance: _Allowance) -> Fetched:
+    async def _fetch_following_redirects(
+        self, session: aiohttp.ClientSession, url: str, allowance: _RequestBudget
+    ) -> FetchedMedia:
         for _ in range(self.limits.redirects + 1):
             self._guard.check_url(url)
             async with session.get(url, allow_redirects=False) as response:
@@ -154,17 +160,17 @@ class MediaFetcher:
                 if response.status not in _REDIRECTS or not location:
                     return await self._read(response, allowance)
             url = urljoin(url, location)
-        raise MediaRefused(f"it is redirected more than {self.limits.redirects} times")
+        raise MediaFetchError(f"more than {self.limits.redirects} redirects")
 
-    async def _read(self, response: aiohttp.ClientResponse, allowance: _Allowance) -> Fetched:
+    async def _read(self, response: aiohttp.ClientResponse, allowance: _RequestBudget) -> FetchedMedia:
         if response.status != 200:
-            raise MediaRefused(f"its host answered with status {response.status}")
+            raise MediaFetchError(f"the host responded with status {response.status}")
         if response.headers.get("content-encoding", "identity").lower() != "identity":
-            raise MediaRefused("its host sent it compressed, which was not asked for")
+            raise MediaFetchError("the response is compressed although no compression was requested")
         most = self.limits.part_bytes
         pieces: list[bytes] = []
         size = 0
-        too_long = MediaRefused(f"it is longer than {most} bytes")
+        too_long = MediaFetchError(f"larger than {most} bytes")
         if (response.content_length or 0) > most:
             raise too_long
         async for piece in response.content.iter_any():
@@ -176,8 +182,8 @@ class MediaFetcher:
         data = b"".join(pieces)
         media_type = sniff_bytes(data, response.headers.get("content-type", ""))
         if media_type is None:
-            raise MediaRefused("it is no picture, sound, PDF or text")
-        return Fetched(media_type, data)
+            raise MediaFetchError("it is no picture, sound, PDF or text")
+        return FetchedMedia(media_type, data)
 
     def _session(self) -> aiohttp.ClientSession:
         import aiohttp
@@ -189,20 +195,20 @@ class MediaFetcher:
             auto_decompress=False,
         )
 
-    def _kept_for(self, url: str) -> Fetched | None:
+    def _cached(self, url: str) -> FetchedMedia | None:
         known = self._kept.get(url)
         return known[1] if known is not None and known[0] > self._clock() else None
 
-    def _keep(self, url: str, fetched: Fetched) -> None:
+    def _cache(self, url: str, fetched: FetchedMedia) -> None:
         before = self._kept.pop(url, None)
         self._kept_bytes += len(fetched.data) - (len(before[1].data) if before is not None else 0)
         self._kept[url] = (self._clock() + self.limits.kept_seconds, fetched)
-        while self._kept_bytes > self.limits.kept_bytes:
+        while self._kept_bytes > self.limits.cache_bytes:
             _, (_, oldest) = self._kept.popitem(last=False)
             self._kept_bytes -= len(oldest.data)
 
 
-class _Allowance:
+class _RequestBudget:
     """The bytes and the time that the parts of one request may still take together."""
 
     def __init__(self, limits: MediaLimits) -> None:
@@ -219,7 +225,7 @@ class _Allowance:
     def take(self, size: int) -> None:
         self._left -= size
         if self._left < 0:
-            raise MediaRefused("the media of the request are too much together")
+            raise MediaFetchError("the media of the request exceed the limit together")
 
 
 def _media(message: Message) -> Iterator[Media]:
@@ -230,36 +236,40 @@ def _media(message: Message) -> Iterator[Media]:
             yield part
 
 
-def _is_wanted(part: Media, wants: Callable[[Part], bool]) -> bool:
+def _needs_fetch(part: Media, wants: Callable[[Part], bool]) -> bool:
     return bool(part.url) and not part.url.startswith("data:") and wants(part)
 
 
 def _inlined(
-    part: Part, wants: Callable[[Part], bool], found: dict[str, Fetched | MediaRefused], losses: list[Loss], path: str
+    part: Part,
+    wants: Callable[[Part], bool],
+    found: dict[str, FetchedMedia | MediaFetchError],
+    losses: list[Loss],
+    path: str,
 ) -> Part:
     if isinstance(part, ToolCallResult):
         content = tuple(
             _inlined(inner, wants, found, losses, f"{path}.content[{at}]") for at, inner in enumerate(part.content)
         )
         return part if content == part.content else structs.replace(part, content=content)
-    if not isinstance(part, Image | Audio | Document) or not _is_wanted(part, wants):
+    if not isinstance(part, Image | Audio | Document) or not _needs_fetch(part, wants):
         return part
     fetched = found[part.url]
     what = type(part).__name__.lower()
-    why = str(fetched) if isinstance(fetched, MediaRefused) else _misfit(part, fetched)
-    if why or isinstance(fetched, MediaRefused):
-        losses.append(Loss(path, what, f"{_shown(part.url)} was not fetched: {why}"))
-        return Text(f"[{what} {_shown(part.url)} could not be fetched: {why}]")
+    why = str(fetched) if isinstance(fetched, MediaFetchError) else _wrong_media_type(part, fetched)
+    if why or isinstance(fetched, MediaFetchError):
+        losses.append(Loss(path, what, f"{_redact_url(part.url)} was not fetched: {why}"))
+        return Text(f"[{what} {_redact_url(part.url)} could not be fetched: {why}]")
     return _with_data(part, fetched)
 
 
-def _misfit(part: Media, fetched: Fetched) -> str:
+def _wrong_media_type(part: Media, fetched: FetchedMedia) -> str:
     """Why what was fetched cannot be what the part says it is; empty if it can. A document may be anything."""
     family = _FAMILIES.get(type(part))
     return f"it is {fetched.media_type}" if family and not fetched.media_type.startswith(f"{family}/") else ""
 
 
-def _with_data(part: Media, fetched: Fetched) -> Part:
+def _with_data(part: Media, fetched: FetchedMedia) -> Part:
     kind = fetched.media_type
     if kind.startswith("text/") and isinstance(part, Document):
         return structs.replace(part, url="", media_type=kind, text=fetched.data.decode())
@@ -270,7 +280,7 @@ def _with_data(part: Media, fetched: Fetched) -> Part:
     return structs.replace(part, url="", media_type=kind, data=data)
 
 
-def _shown(url: str) -> str:
+def _redact_url(url: str) -> str:
     """An address as it may be shown: without the user, and without the query, where secrets are."""
     try:
         parts = urlsplit(url)

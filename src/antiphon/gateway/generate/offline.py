@@ -1,7 +1,6 @@
-"""The offline provider as an upstream: no network and no key, and every client of every format is answered.
+"""The offline provider as an upstream: no network, no key; clients of all formats get responses.
 
-It is a model like any other to a `Generation`: it gets what was written for it, in Chat Completions' format, and answers with the
-bytes of a stream or of a whole response.
+It takes Chat Completions bodies and returns the bytes of a stream or of a whole response, like any other upstream.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class OfflineUpstream:
     secrets: tuple[str, ...] = ()
     format = "openai-chat"
     wire = formats["openai-chat"]
-    takes_bodies_as_they_are = True
+    accepts_unchanged_bodies = True
     reports_stream_usage = False
     wire_options: Mapping[str, Any] = {}
 
@@ -52,7 +51,7 @@ class OfflineUpstream:
         options = ProviderCallOptions(
             model=model, tools=tuple(tool for tool in request.tools if isinstance(tool, ToolDefinition))
         )
-        deltas = self._model.call_model(LiveContext(context_of(request)), options)
+        deltas = self._model.call_model(LiveContext(context_from_request(request)), options)
         if streams:
             attempts.append(Attempt(provider=self.name, model=model, status=200))
             response = _Response(self._streamed(deltas, model))
@@ -98,12 +97,12 @@ class _Response:
         await self._pieces.aclose()  # type: ignore[attr-defined]
 
 
-def context_of(request: ModelRequest) -> list[ContextEntry]:
+def context_from_request(request: ModelRequest) -> list[ContextEntry]:
     """The messages of a request as the entries a model would see."""
-    return [entry for message in request.messages for entry in _entries(message)]
+    return [entry for message in request.messages for entry in _entries_for(message)]
 
 
-def _entries(message: Message) -> list[ContextEntry]:
+def _entries_for(message: Message) -> list[ContextEntry]:
     if message.role in ("system", "developer"):
         return [RenderedContextEntry(ContextEntryRole.SYSTEM, message.parts)]
     if message.role == "assistant":

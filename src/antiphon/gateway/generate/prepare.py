@@ -1,7 +1,6 @@
-"""The `model` of a body, read and replaced while everything else of the body stays as it was written.
+"""Edits of a request body that leave everything else byte for byte: the model's name, and the request for usage.
 
-Only the outermost object is taken apart; its values are carried over byte for byte. A name that stands twice is kept once, so
-what was looked at is what is sent.
+Only the outermost object is decoded. A duplicate key is kept once, so that what was checked is what is sent.
 """
 
 from __future__ import annotations
@@ -15,23 +14,23 @@ from antiphon.errors import WireError
 _decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def read_model(body: bytes) -> str:
+def read_model_name(body: bytes) -> str:
     """The model that a body asks for."""
-    model = body_fields(body).get("model")
+    model = top_level_fields(body).get("model")
     name = msgspec.json.decode(model) if model is not None else None
     if not isinstance(name, str) or not name:
-        raise WireError("model: you must provide a model parameter, the name of a model as text")
+        raise WireError("model: you must provide a model parameter (a string)")
     return name
 
 
-def with_model(body: bytes, model: str) -> bytes:
+def replace_model(body: bytes, model: str) -> bytes:
     """The same body, asking for another model."""
-    fields = body_fields(body)
+    fields = top_level_fields(body)
     fields["model"] = msgspec.Raw(msgspec.json.encode(model))
     return msgspec.json.encode(fields)
 
 
-def body_fields(body: bytes) -> dict[str, msgspec.Raw]:
+def top_level_fields(body: bytes) -> dict[str, msgspec.Raw]:
     """The outermost object of a body, its values as they were written. Raises `WireError`."""
     try:
         return _decoder.decode(body)
@@ -43,14 +42,14 @@ _OPTIONS = "stream_options"
 _INCLUDE = "include_usage"
 
 
-def asks_for_usage(body: bytes) -> bool:
+def requests_usage(body: bytes) -> bool:
     """Whether a body of Chat Completions asks for the usage of its stream."""
-    return _options(body_fields(body)).get(_INCLUDE) is True
+    return _options(top_level_fields(body)).get(_INCLUDE) is True
 
 
-def asking_for_usage(body: bytes) -> bytes:
+def with_usage_requested(body: bytes) -> bytes:
     """The same body, asking for it."""
-    fields = body_fields(body)
+    fields = top_level_fields(body)
     options = {**_options(fields), _INCLUDE: True}
     fields[_OPTIONS] = msgspec.Raw(msgspec.json.encode(options))
     return msgspec.json.encode(fields)

@@ -1,9 +1,8 @@
-"""The way back of a stream: pieces of the upstream's bytes in, pieces for the client out.
+"""`relay`: upstream bytes in, client bytes out.
 
-Where both speak the same format the bytes pass as they came; what they say is skimmed beside, for usage and for whether they came
-to an end. Otherwise they are read into deltas and written in the client's format. While the upstream is silent the client gets
-comments, so that nobody on the way takes the line for dead. A stream that breaks ends with an error in the client's format,
-never as if it was finished.
+If both sides use the same format the bytes pass unchanged and are only scanned for usage and the end; otherwise they are read
+into deltas and encoded again. While the upstream is silent the client gets comments, so that no proxy closes the connection. A
+stream that breaks ends with an error in the client's format, never as if it was complete.
 """
 
 from __future__ import annotations
@@ -14,19 +13,19 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 
 from antiphon.errors import TransportError
-from antiphon.gateway.generate.encoders import Voice
+from antiphon.gateway.generate.encoders import StreamEncoder
 from antiphon.gateway.generate.upstream import StreamReply
-from antiphon.gateway.observe.request_trace import Passage
+from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.wire.delta import Failed, ModelOutputDelta
 from antiphon.wire.output import ProviderError
 
-_MOST_BEHIND_THE_END = 64 * 1024
+_MAX_TRAILING_BYTES = 64 * 1024
 """What an upstream may say behind its last event: a `[DONE]`, some blanks. More is not passed on."""
 
 Scrub = Callable[[ProviderError], ProviderError]
 
 
-class _Silence:
+class _IdleTimeout:
     """Waits for pieces, but not for ever. One timer serves the whole stream: it looks again when it rings, and is not set anew
     for every piece."""
 
@@ -38,14 +37,14 @@ class _Silence:
         self._since = 0.0
         self._is_long = False
 
-    async def broken_by(self, pieces: AsyncIterator[bytes]) -> bytes:
+    async def next_piece(self, pieces: AsyncIterator[bytes]) -> bytes:
         """The next piece. Raises `TimeoutError` if it does not come in time; it can be waited for again."""
         # Kept here and not in a local variable: a traceback that the task keeps would refer back to the task.
         self._waiting, self._since, self._is_long = asyncio.current_task(self._loop), self._loop.time(), False
         assert self._waiting is not None
         before = self._waiting.cancelling()
         if self._timer is None:
-            self._timer = self._loop.call_later(self._seconds, self._look)
+            self._timer = self._loop.call_later(self._seconds, self._check)
         try:
             return await anext(pieces)
         except BaseException as error:
@@ -56,79 +55,79 @@ class _Silence:
         finally:
             self._waiting = None
 
-    async def __aenter__(self) -> _Silence:
+    async def __aenter__(self) -> _IdleTimeout:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self._timer = None
         if self._waiting is None:
             return  # the client is slow, not the upstream; the next wait sets it anew
         left = self._since + self._seconds - self._loop.time()
         if left > 0:
-            self._timer = self._loop.call_later(left, self._look)
+            self._timer = self._loop.call_later(left, self._check)
         else:
             self._is_long = True
             self._waiting.cancel()
 
 
-async def relayed(
-    reply: StreamReply, voice: Voice, passage: Passage, *, scrub: Scrub, keep_alive: float
+async def relay(
+    reply: StreamReply, encoder: StreamEncoder, trace: RequestTrace, *, scrub: Scrub, keep_alive: float
 ) -> AsyncGenerator[bytes, None]:
     """The stream for the client. Closed early, it closes the upstream's connection at once."""
-    async with aclosing(reply), _Silence(keep_alive) as silence:
-        behind = 0
+    async with aclosing(reply), _IdleTimeout(keep_alive) as idle:
+        trailing_bytes = 0
         body, reader = reply.pieces, reply.reader
         piece, deltas = b"".join([*reply.held, reply.unread]), reply.deltas
         if reply.unread and not reader.is_finished:
             deltas = [*deltas, *reader.feed(reply.unread)]
         while True:
-            failed = _quoting(deltas, scrub)
+            failed = _scrub_terminal_error(deltas, scrub)
             if failed is not None:
                 piece, deltas = b"", deltas[:-1]
-                passage.error = failed.error
-            passage.hear(deltas)
-            if said := voice.hear(piece, deltas):
-                yield said
+                trace.error = failed.error
+            trace.observe(deltas)
+            if data := encoder.feed(piece, deltas):
+                yield data
             if failed is not None:
                 break
             piece, deltas = b"", []
             waiting_since = time.monotonic()
             try:
-                piece = await silence.broken_by(body)
+                piece = await idle.next_piece(body)
             except TimeoutError:
-                passage.waited += time.monotonic() - waiting_since
+                trace.waiting_seconds += time.monotonic() - waiting_since
                 if reader.is_finished:
                     break
-                yield voice.comment
+                yield encoder.comment
                 continue
             except (StopAsyncIteration, TransportError) as ending:
-                passage.waited += time.monotonic() - waiting_since
+                trace.waiting_seconds += time.monotonic() - waiting_since
                 if not reader.is_finished:
                     deltas = reader.close(ending if isinstance(ending, TransportError) else None)
                     if isinstance(deltas[-1], Failed):
                         failed = Failed(scrub(deltas[-1].error))
                         deltas[-1:] = []
-                        passage.error = failed.error
-                    passage.hear(deltas)
-                    if said := voice.hear(b"", deltas):
-                        yield said
+                        trace.error = failed.error
+                    trace.observe(deltas)
+                    if data := encoder.feed(b"", deltas):
+                        yield data
                 break
-            passage.waited += time.monotonic() - waiting_since
+            trace.waiting_seconds += time.monotonic() - waiting_since
             if not reader.is_finished:
                 deltas = reader.feed(piece)
                 continue
-            behind += len(piece)
-            if behind > _MOST_BEHIND_THE_END:
+            trailing_bytes += len(piece)
+            if trailing_bytes > _MAX_TRAILING_BYTES:
                 break
-        if said := voice.end(failed):
-            yield said
+        if data := encoder.finish(failed):
+            yield data
 
 
-def _quoting(deltas: list[ModelOutputDelta], scrub: Scrub) -> Failed | None:
+def _scrub_terminal_error(deltas: list[ModelOutputDelta], scrub: Scrub) -> Failed | None:
     """The error that ends `deltas`, if it quotes a secret of ours: without it. The upstream's own bytes may not pass then."""
     last = deltas[-1] if deltas else None
     if not isinstance(last, Failed):

@@ -39,7 +39,7 @@ class WholeReply(Struct, frozen=True):
     headers: Mapping[str, str]
 
 
-class Reader(Protocol):
+class OutputReader(Protocol):
     """Reads the rest of a stream. `is_finished` after the terminal delta."""
 
     @property
@@ -55,7 +55,7 @@ class StreamReply(Struct):
     held: list[bytes]
     deltas: list[ModelOutputDelta]
     headers: Mapping[str, str]
-    reader: Reader
+    reader: OutputReader
     response: HttpResponse
     lease: Lease | None
     unread: bytes = b""
@@ -87,7 +87,7 @@ class Upstream(Provider):
         return self.format == "openai-chat" and dialect is not None and dialect.has_stream_options
 
     @property
-    def takes_bodies_as_they_are(self) -> bool:
+    def accepts_unchanged_bodies(self) -> bool:
         """Whether a body of its format can be sent unchanged: the host has no dialect of its own."""
         return self.format != "openai-chat" or self.preset.dialect in (
             None,

@@ -1,18 +1,12 @@
-"""`PlainLine`: one client connection, read and answered here as long as the requests on it are plain.
+"""`ServerConnection`: one client connection, as long as its requests are simple.
 
-Nearly every request is a `POST` of JSON with a length, whose head comes in one piece and has each header once (`plain_head`).
-Everything else (a chunked or compressed body, a repeated header, an escape in the path, half a head, malformed HTTP) is handed to
-the general server with every byte that was not answered yet, and the connection stays there.
+Nearly every request is a `POST` of JSON with a length, whose head arrives in one piece (`request_head`). Everything else
+(chunked or compressed bodies, repeated headers, escapes in the path, malformed HTTP) is handed to the general server with all
+unanswered bytes, and the connection stays there.
 
-Invariants.
-- A message ends where its one `content-length` says.
-- A request is admitted on its head. The body of a refused one is not kept: it is answered, and then the connection discards a
-  bounded amount before it closes, so that the client sees the response instead of a reset.
-- One request is answered at a time; later ones wait, and no more is read than one piece.
-- The head of a stream leaves in one write with everything that is there in the same turn of the event loop.
-- A response ends when its last byte has left the write buffer (`slow_clients`).
-- A client that leaves cancels its request. A request that takes too long is cancelled by one timer per connection, which is
-  set again only when it fires.
+One request is handled at a time; later ones wait. A request is admitted on its head; after a refusal a bounded part of the body
+is discarded before the connection closes, so that the client sees the response and not a reset. A response ends when its last
+byte has left the write buffer (`slow_clients`). A disconnect cancels the request.
 """
 
 from __future__ import annotations
@@ -27,13 +21,13 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Protocol
 
-from antiphon.gateway.app import Answers
+from antiphon.gateway.app import RequestHandler
 from antiphon.gateway.config.settings import GatewaySettings
 from antiphon.gateway.http.body_budget import BodyBudget
-from antiphon.gateway.http.messages import Answer, ClientRequest
-from antiphon.gateway.http.request_head import PlainHead, read_head
+from antiphon.gateway.http.messages import ClientRequest, Response
+from antiphon.gateway.http.request_head import RequestHead, read_head
 from antiphon.gateway.http.slow_clients import flush, wait_for_client
-from antiphon.gateway.observe.logs import name_request
+from antiphon.gateway.observe.logs import set_request_id
 from antiphon.providers.transport.errand import Errand
 
 logger = logging.getLogger("antiphon.gateway")
@@ -46,13 +40,13 @@ _TOO_MANY_CONNECTIONS = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
 
 
-class Keeper(Protocol):
+class ConnectionListener(Protocol):
     """What a connection needs of its listener."""
 
     budget: BodyBudget
 
     @property
-    def gateway(self) -> Answers: ...
+    def gateway(self) -> RequestHandler: ...
     @property
     def settings(self) -> GatewaySettings: ...
     def admit_connection(self, transport: asyncio.Transport) -> bool: ...
@@ -63,24 +57,24 @@ class Keeper(Protocol):
         self, method: str, path: str, query: dict[str, str], headers: dict[str, str], peer: str
     ) -> ClientRequest: ...
     def admit(self, request: ClientRequest, length: int | None) -> Any: ...
-    def with_common_headers(self, answer: Answer, request_id: str) -> Answer: ...
-    def request_timeout(self, path: str, request_id: str) -> Answer: ...
-    def body_timeout(self, path: str) -> Answer: ...
-    def over_budget(self, path: str) -> Answer: ...
-    def internal_error(self, request_id: str) -> Answer: ...
+    def with_common_headers(self, response: Response, request_id: str) -> Response: ...
+    def request_timeout(self, path: str, request_id: str) -> Response: ...
+    def body_timeout(self, path: str) -> Response: ...
+    def over_budget(self, path: str) -> Response: ...
+    def internal_error(self, request_id: str) -> Response: ...
 
 
-class PlainLine(asyncio.Protocol):
+class ServerConnection(asyncio.Protocol):
     """One connection. `general` makes the protocol it is handed to when a request is not plain."""
 
-    def __init__(self, keeper: Keeper, general: Callable[[], asyncio.Protocol]) -> None:
-        self._keeper = keeper
+    def __init__(self, listener: ConnectionListener, general: Callable[[], asyncio.Protocol]) -> None:
+        self._listener = listener
         self._general = general
         self._loop = asyncio.get_running_loop()
         self._peer = ""
-        self._last_head: PlainHead | None = None
-        self._incoming: tuple[PlainHead, ClientRequest, Any] | None = None  # a request whose body is not complete
-        self._pieces: list[bytes] = []
+        self._last_head: RequestHead | None = None
+        self._incoming: tuple[RequestHead, ClientRequest, Any] | None = None  # a request whose body is not complete
+        self._body: list[bytes] = []
         self._missing = 0  # bytes of that body
         self._reserved = 0  # bytes counted in the budget
         self._pipelined: list[bytes] = []
@@ -102,7 +96,7 @@ class PlainLine(asyncio.Protocol):
         self._transport = transport
         peer = transport.get_extra_info("peername")
         self._peer = str(peer[0]) if isinstance(peer, tuple) else str(peer or "")
-        if not self._keeper.admit_connection(transport):
+        if not self._listener.admit_connection(transport):
             transport.write(_TOO_MANY_CONNECTIONS)
             transport.close()
             self._close_after_response = True
@@ -119,7 +113,7 @@ class PlainLine(asyncio.Protocol):
             self._task.cancel()
         if not self._is_answering:  # else the handler does this when it ends
             self._mark_idle()
-        self._keeper.forget_connection(self._transport)
+        self._listener.forget_connection(self._transport)
 
     def pause_writing(self) -> None:
         """The client reads slowly."""
@@ -164,29 +158,29 @@ class PlainLine(asyncio.Protocol):
 
     def _read(self, data: bytes) -> bool:
         """Read the head of a request and admit it; False if it is not plain."""
-        head = (self._last_head.again(data) if self._last_head is not None else None) or read_head(data)
+        head = (self._last_head.with_length_of(data) if self._last_head is not None else None) or read_head(data)
         if head is None:
             return False
         self._last_head = head
-        keeper = self._keeper
-        request = keeper.build_request(head.method, head.path, head.query, head.headers, self._peer)
-        admission = keeper.admit(request, head.length)
+        listener = self._listener
+        request = listener.build_request(head.method, head.path, head.query, head.headers, self._peer)
+        admission = listener.admit(request, head.length)
         body = data[head.size :]
         self._mark_busy()
         if len(body) < head.length:
             self._incoming, self._missing = (head, request, admission), head.length
-            if isinstance(admission, Answer):
+            if isinstance(admission, Response):
                 self._refuse(admission)
             else:
-                self._body_timer = self._loop.call_later(keeper.settings.body_seconds, self._on_body_timeout)
+                self._body_timer = self._loop.call_later(listener.settings.body_seconds, self._on_body_timeout)
                 self._add_to_body(body)
             return True
         if len(body) > head.length:  # the next request came with this one
             self._pipelined.append(body[head.length :])
             self._transport.pause_reading()
             body = body[: head.length]
-        if not isinstance(admission, Answer) and not self._reserve(len(body)):
-            admission = keeper.over_budget(head.path)
+        if not isinstance(admission, Response) and not self._reserve(len(body)):
+            admission = listener.over_budget(head.path)
         request.body = body
         self._dispatch(request, admission)
         return True
@@ -196,13 +190,13 @@ class PlainLine(asyncio.Protocol):
         assert self._incoming is not None
         head, request, admission = self._incoming
         if not self._reserve(min(len(data), self._missing)):
-            self._refuse(self._keeper.over_budget(head.path))
+            self._refuse(self._listener.over_budget(head.path))
             return
-        self._pieces.append(data)
+        self._body.append(data)
         self._missing -= len(data)
         if self._missing > 0:
             return
-        body, self._pieces, self._incoming = b"".join(self._pieces), [], None
+        body, self._body, self._incoming = b"".join(self._body), [], None
         if self._missing < 0:
             self._pipelined.append(body[head.length :])
             self._transport.pause_reading()
@@ -213,25 +207,25 @@ class PlainLine(asyncio.Protocol):
     def _reserve(self, size: int) -> bool:
         if not size:
             return True
-        if self._keeper.budget.reserve(size):
+        if self._listener.budget.reserve(size):
             self._reserved += size
             return True
         return False
 
     def _release(self) -> None:
         if self._reserved:
-            self._keeper.budget.release(self._reserved)
+            self._listener.budget.release(self._reserved)
             self._reserved = 0
 
-    def _refuse(self, answer: Answer) -> None:
+    def _refuse(self, response: Response) -> None:
         """Answer a request whose body is not read to its end, and discard the rest."""
         assert self._incoming is not None
         _, request, _ = self._incoming
-        self._incoming, self._pieces = None, []
+        self._incoming, self._body = None, []
         self._release()
         self._close_after_response = True
         self._discarded = 0
-        self._dispatch(request, answer)
+        self._dispatch(request, response)
 
     def _discard(self, data: bytes) -> None:
         self._discarded += len(data)
@@ -256,7 +250,7 @@ class PlainLine(asyncio.Protocol):
         if self._body_timer is not None:
             self._body_timer.cancel()
             self._body_timer = None
-        seconds = self._keeper.settings.request_seconds
+        seconds = self._listener.settings.request_seconds
         self._deadline = request.deadline = time.monotonic() + seconds
         if self._timer is None:
             self._timer = self._loop.call_later(seconds, self._on_deadline)
@@ -266,17 +260,17 @@ class PlainLine(asyncio.Protocol):
     def _mark_busy(self) -> None:
         if not self._is_busy:
             self._is_busy = True
-            self._keeper.request_started(self._transport)
+            self._listener.request_started(self._transport)
 
     def _mark_idle(self) -> None:
         self._task = None
         self._incoming = None
-        self._pieces = []
+        self._body = []
         self._release()
         self._is_answering = self._is_flushing = False
         if self._is_busy:
             self._is_busy = False
-            self._keeper.request_finished(self._transport)
+            self._listener.request_finished(self._transport)
 
     def _on_deadline(self) -> None:
         """Cancel a request that takes too long. A response that is only being read is not cut."""
@@ -292,17 +286,17 @@ class PlainLine(asyncio.Protocol):
 
     def _on_body_timeout(self) -> None:
         assert self._incoming is not None
-        self._refuse(self._keeper.body_timeout(self._incoming[0].path))
+        self._refuse(self._listener.body_timeout(self._incoming[0].path))
 
     async def _run_handler(self, request: ClientRequest, admission: Any) -> None:
         self._is_answering = True
-        name_request(request.request_id)
+        set_request_id(request.request_id)
         try:
             await self._respond(request, admission)
             self._flush_batch()
             if self._transport.get_write_buffer_size():
                 self._is_flushing = True
-                await flush(self._transport, self._wait_drained, self._keeper.settings.write_seconds)
+                await flush(self._transport, self._wait_drained, self._listener.settings.write_seconds)
         finally:
             self._mark_idle()
         if self._discarded >= 0:
@@ -316,34 +310,36 @@ class PlainLine(asyncio.Protocol):
 
     async def _respond(self, request: ClientRequest, admission: Any) -> None:
         """Write the response, or start it and write it as it comes."""
-        keeper, is_begun = self._keeper, False
+        listener, is_begun = self._listener, False
         try:
-            answer = admission if isinstance(admission, Answer) else await keeper.gateway.handle(request, admission)
+            response = (
+                admission if isinstance(admission, Response) else await listener.gateway.handle(request, admission)
+            )
             request.body = b""  # the upstream has it
             self._release()
-            keeper.with_common_headers(answer, request.request_id)
-            if isinstance(answer.body, bytes):
-                self._write_whole(answer)
+            listener.with_common_headers(response, request.request_id)
+            if isinstance(response.body, bytes):
+                self._write_whole(response)
             else:
                 is_begun = True
-                await self._write_stream(answer)
+                await self._write_stream(response)
         except asyncio.CancelledError:
             if not self._timed_out or self._transport.is_closing():
                 raise
             logger.warning("request timed out")
-            self._fail(keeper.request_timeout(request.path, request.request_id), is_begun=is_begun)
+            self._fail(listener.request_timeout(request.path, request.request_id), is_begun=is_begun)
         except Exception:
             logger.exception("internal error in the HTTP connection")
-            self._fail(keeper.internal_error(request.request_id), is_begun=is_begun)
+            self._fail(listener.internal_error(request.request_id), is_begun=is_begun)
 
-    def _fail(self, answer: Answer, *, is_begun: bool) -> None:
+    def _fail(self, response: Response, *, is_begun: bool) -> None:
         """Answer with an error instead; if the status has left already, a missing end is all that can tell the client."""
         self._close_after_response = True
         if is_begun and not self._write_batch:
             self._transport.abort()
         else:
             self._write_batch = []
-            self._write_whole(answer)
+            self._write_whole(response)
 
     def _linger(self) -> None:
         """Say that nothing more comes, discard what the client still sends, then close."""
@@ -353,43 +349,43 @@ class PlainLine(asyncio.Protocol):
             self._transport.write_eof()
         self._loop.call_later(LINGER_SECONDS, self._transport.abort)
 
-    def _write_whole(self, answer: Answer) -> None:
-        body = answer.body
+    def _write_whole(self, response: Response) -> None:
+        body = response.body
         assert isinstance(body, bytes)
-        self._write(self._response_head(answer, f"content-length: {len(body)}\r\n") + body)
+        self._write(self._response_head(response, f"content-length: {len(body)}\r\n") + body)
 
-    async def _write_stream(self, answer: Answer) -> None:
-        assert not isinstance(answer.body, bytes)
-        async with aclosing(answer.body) as pieces:  # type: ignore[type-var]
-            self._write_batch.append(self._response_head(answer, "transfer-encoding: chunked\r\n"))
+    async def _write_stream(self, response: Response) -> None:
+        assert not isinstance(response.body, bytes)
+        async with aclosing(response.body) as pieces:  # type: ignore[type-var]
+            self._write_batch.append(self._response_head(response, "transfer-encoding: chunked\r\n"))
             self._loop.call_soon(self._flush_batch)
             async for piece in pieces:
                 if not piece:
                     continue  # an empty chunk would end the stream
                 self._write(b"%x\r\n%b\r\n" % (len(piece), piece))
                 if self._is_paused:
-                    await self._wait_for_client(answer)
+                    await self._wait_for_client(response)
                 if self._transport.is_closing():
                     return
             self._write(b"0\r\n\r\n")
 
-    async def _wait_for_client(self, answer: Answer) -> None:
+    async def _wait_for_client(self, response: Response) -> None:
         paused_at = time.monotonic()
         try:
-            await wait_for_client(self._transport, self._wait_drained(), self._keeper.settings.write_seconds)
+            await wait_for_client(self._transport, self._wait_drained(), self._listener.settings.write_seconds)
         finally:
-            if answer.on_client_wait is not None:
-                answer.on_client_wait(time.monotonic() - paused_at)
+            if response.on_client_wait is not None:
+                response.on_client_wait(time.monotonic() - paused_at)
 
-    def _response_head(self, answer: Answer, framing: str) -> bytes:
-        if answer.headers.get("connection") == "close":
+    def _response_head(self, response: Response, framing: str) -> bytes:
+        if response.headers.get("connection") == "close":
             self._close_after_response = True
         elif self._close_after_response:
-            answer.headers["connection"] = "close"
-        head = _STATUS_LINES.get(answer.status) or f"HTTP/1.1 {answer.status} \r\n"
-        for name, value in answer.headers.items():
+            response.headers["connection"] = "close"
+        head = _STATUS_LINES.get(response.status) or f"HTTP/1.1 {response.status} \r\n"
+        for name, value in response.headers.items():
             head += f"{name}: {value}\r\n"
-        lines = len(answer.headers) + 1
+        lines = len(response.headers) + 1
         if head.count("\n") != lines or head.count("\r") != lines:
             raise ValueError("a response header contains a line break")
         return f"{head}{framing}date: {_http_date(int(time.time()))}\r\n\r\n".encode()

@@ -1,8 +1,8 @@
-"""The general HTTP server: aiohttp's, for requests that are not plain (`plain_line`).
+"""The general HTTP server: aiohttp's, for requests that a `ServerConnection` does not read.
 
-The rules are the listener's: it admits on the head, has the budget for bodies, and words the refusals. Here aiohttp's request
-becomes a `ClientRequest`, and an `Answer` becomes aiohttp's response. A response is written inside the handler and counts as in
-progress until it has left the write buffer.
+The listener decides: it admits on the head, holds the body budget and words the errors. Here aiohttp's request becomes a
+`ClientRequest`, and a `Response` becomes aiohttp's. A response is written inside the handler and counts as in progress until it
+has left the write buffer.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from antiphon.gateway.http.connection import LINGER_SECONDS
-from antiphon.gateway.http.errors import refused
+from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.listener import Listener, error_format_for_path
-from antiphon.gateway.http.messages import Answer, ClientRequest
+from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.http.slow_clients import flush, wait_for_client
-from antiphon.gateway.observe.logs import name_request
+from antiphon.gateway.observe.logs import set_request_id
 from antiphon.wire.output import ProviderError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class _Exchange:
 
     async def run(self) -> web.StreamResponse:
         """Answer it; the response, written."""
-        name_request(self._asked.request_id)
+        set_request_id(self._asked.request_id)
         response: web.StreamResponse | None = None
         limit = asyncio.timeout_at(self._asked.deadline)
         try:
@@ -82,12 +82,12 @@ class _Exchange:
             await flush(self._transport, self._request.writer.drain, self._settings.write_seconds)
         return response
 
-    async def _answered(self) -> Answer:
+    async def _answered(self) -> Response:
         listener, request, asked = self._listener, self._request, self._asked
         if problem := _head_problem(request):
-            return refused("", ProviderError(problem, "invalid_request"), headers={"connection": "close"})
+            return error_response("", ProviderError(problem, "invalid_request"), headers={"connection": "close"})
         admission = listener.admit(asked, request.content_length if request.body_exists else 0)
-        if isinstance(admission, Answer):
+        if isinstance(admission, Response):
             return admission
         try:
             if request.body_exists and (refusal := await self._read_body(asked)) is not None:
@@ -97,7 +97,7 @@ class _Exchange:
             asked.body = b""  # the upstream has it
             listener.budget.release(self._reserved)
 
-    async def _read_body(self, asked: ClientRequest) -> Answer | None:
+    async def _read_body(self, asked: ClientRequest) -> Response | None:
         """Read the body into `asked`; an answer if it is refused."""
         listener, request, settings = self._listener, self._request, self._settings
         if asked.headers.get("expect", "").lower() == "100-continue":
@@ -121,11 +121,11 @@ class _Exchange:
         except Exception as error:
             message = f"cannot read the request body: {type(error).__name__}"
             problem = ProviderError(message, "invalid_request")
-            return refused(error_format_for_path(asked.path), problem, headers={"connection": "close"})
+            return error_response(error_format_for_path(asked.path), problem, headers={"connection": "close"})
         asked.body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         return None
 
-    def _response(self, answer: Answer, *, is_last: bool = False) -> web.StreamResponse:
+    def _response(self, answer: Response, *, is_last: bool = False) -> web.StreamResponse:
         from aiohttp import web
 
         self._listener.with_common_headers(answer, self._asked.request_id)
@@ -142,7 +142,7 @@ class _Exchange:
             response.force_close()
         return response
 
-    async def _write(self, response: web.StreamResponse, answer: Answer) -> None:
+    async def _write(self, response: web.StreamResponse, answer: Response) -> None:
         request, seconds = self._request, self._settings.write_seconds
         protocol: Any = request.protocol
         with contextlib.suppress(ConnectionError):  # the client left; closing a stream's pieces stops the upstream
@@ -198,7 +198,7 @@ def _server_class() -> Any:
             is_large = isinstance(exc, http_exceptions.LineTooLong) or "Too many headers" in str(exc)
             logger.info("malformed HTTP request from %s: %s", request.remote, type(exc).__name__)
             problem = "request headers too large" if is_large else "malformed HTTP request"
-            answer = refused("", ProviderError(problem, "invalid_request"), status=431 if is_large else 400)
+            answer = error_response("", ProviderError(problem, "invalid_request"), status=431 if is_large else 400)
             response = web.Response(
                 status=answer.status, headers={**answer.headers, "server": "antiphon"}, body=answer.body
             )

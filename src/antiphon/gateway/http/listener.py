@@ -1,17 +1,11 @@
-"""The listeners: HTTP comes in, is held to limits, and becomes a `ClientRequest`; an `Answer` goes out.
+"""`Listener`: one port with its connections and limits.
 
-Two ports, one process, one gateway for both (seed 001): the main service and the format proxy. No framework's type leaves this
-file. Plain requests are read and answered by a `PlainLine`; the first one on a connection that is not plain goes to aiohttp's
-server, with the rest of the connection. Both ask the same `Listener` to admit, count and answer.
+A process has two, the main service and the format proxy, with the same routes. Simple requests are read by a
+`ServerConnection`, the others by aiohttp's server; both ask the listener to admit, count and respond. A request is admitted on
+its head (endpoint, origin, key, content type, declared length); only then is its body read.
 
-A request is admitted on its head: endpoint, origin, key, content type and declared length. Only then is its body read.
-
-Limits, each with its status: connections (503), the head of a request (431, or closed when it takes too long), its body (413,
-408 when it takes too long, 503 when all bodies together exceed the budget), and the whole request (504). A client that leaves
-cancels its request, which closes the upstream's connection.
-
-A shutdown is graceful: nothing new is accepted, current requests get their time until the last byte has left, then the rest
-is aborted.
+Limits and their statuses: connections 503; head 431; body 413, 408 when late, 503 above the budget of all bodies; whole request
+504. A shutdown accepts nothing new, lets current requests finish for a while, then aborts the rest.
 """
 
 from __future__ import annotations
@@ -25,35 +19,35 @@ from math import inf
 from typing import Any
 from weakref import WeakSet
 
-from antiphon.errors import ServeRefused
-from antiphon.gateway.app import Answers
+from antiphon.errors import GatewayStartError
+from antiphon.gateway.app import RequestHandler
 from antiphon.gateway.config.settings import GatewaySettings
 from antiphon.gateway.http.body_budget import BodyBudget
-from antiphon.gateway.http.connection import PlainLine
-from antiphon.gateway.http.errors import refused
-from antiphon.gateway.http.messages import Answer, ClientRequest, request_ids
+from antiphon.gateway.http.connection import ServerConnection
+from antiphon.gateway.http.errors import error_response
+from antiphon.gateway.http.messages import ClientRequest, Response, new_request_ids
 from antiphon.gateway.http.request_head import is_json_type
 from antiphon.gateway.observe.metrics import Metrics
-from antiphon.gateway.routes import Door, door_of
+from antiphon.gateway.routes import Endpoint, match_route
 from antiphon.wire.output import ProviderError
 
 KEEP_ALIVE_SECONDS = 75.0
 """How long a connection without a request is kept open, from the last byte of the response before."""
-_SERVER = "antiphon"
+SERVER_HEADER = "antiphon"
 _SWEEP_SECONDS = 1.0
 _RETRY_SECONDS = 1.0
-_given_id = re.compile(r"[!-~]{1,128}").fullmatch
+_VALID_REQUEST_ID = re.compile(r"[!-~]{1,128}").fullmatch
 
 
 class Listener:
-    """One port. `door` is its name in logs; `budget` is shared by the listeners of a process."""
+    """One port. `name` is its name in logs; `budget` is shared by the listeners of a process."""
 
     keep_alive_seconds = KEEP_ALIVE_SECONDS
 
     def __init__(
         self,
-        gateway: Answers,
-        door: str,
+        gateway: RequestHandler,
+        name: str,
         metrics: Metrics,
         settings: Callable[[], GatewaySettings],
         budget: BodyBudget | None = None,
@@ -61,11 +55,11 @@ class Listener:
         self.gateway = gateway
         self.budget = budget or BodyBudget(lambda: settings().max_buffered_bytes)
         self._metrics = metrics
-        self._door = door
+        self.name = name
         self._settings = settings
         self._server: Any = None
-        self._connections: WeakSet[PlainLine] = WeakSet()
-        self._ids = request_ids()
+        self._connections: WeakSet[ServerConnection] = WeakSet()
+        self._ids = new_request_ids()
         self._sockets: asyncio.Server | None = None
         self._active_requests = 0
         self.is_draining = False
@@ -149,66 +143,68 @@ class Listener:
             query=query,
             headers=headers,
             peer=peer,
-            door=self._door,
-            request_id=self._id_of(headers),
+            listener=self.name,
+            request_id=self.request_id_from(headers),
         )
 
     def admit(self, request: ClientRequest, length: int | None) -> Any:
-        """Decide on the head of a request: an `Answer` that refuses it, or what `handle` takes as its admission.
+        """Decide on the head of a request: an `Response` that refuses it, or what `handle` takes as its admission.
 
         `length` is what the head says of the body: 0 without one, None if it does not say.
         """
         admission = self.gateway.admit(request)
-        if isinstance(admission, Answer) or length == 0:
+        if isinstance(admission, Response) or length == 0:
             return admission
         content_type = request.headers.get("content-type", "")
         if not is_json_type(content_type):
             message = f"unsupported content type {content_type[:80]}; send content-type: application/json"
-            return refused(error_format_for_path(request.path), ProviderError(message, "invalid_request"), status=415)
+            return error_response(
+                error_format_for_path(request.path), ProviderError(message, "invalid_request"), status=415
+            )
         if length is not None and length > self.settings.max_body_bytes:
             return self.body_too_large(request.path)
         return admission
 
-    def with_common_headers(self, answer: Answer, request_id: str) -> Answer:
+    def with_common_headers(self, response: Response, request_id: str) -> Response:
         """The answer with the id of the request."""
-        answer.headers.setdefault("x-request-id", request_id)
-        answer.headers.setdefault("server", _SERVER)
-        return answer
+        response.headers.setdefault("x-request-id", request_id)
+        response.headers.setdefault("server", SERVER_HEADER)
+        return response
 
-    def request_timeout(self, path: str, request_id: str) -> Answer:
+    def request_timeout(self, path: str, request_id: str) -> Response:
         """A request took longer than any may."""
         message = f"request timed out after {self.settings.request_seconds:g} s (gateway.request_seconds)"
-        answer = refused(error_format_for_path(path), ProviderError(message, "timeout"))
-        return self.with_common_headers(answer, request_id)
+        response = error_response(error_format_for_path(path), ProviderError(message, "timeout"))
+        return self.with_common_headers(response, request_id)
 
-    def body_timeout(self, path: str) -> Answer:
+    def body_timeout(self, path: str) -> Response:
         """A body took longer than any may."""
         message = f"request body not received within {self.settings.body_seconds:g} s (gateway.body_seconds)"
-        return refused(error_format_for_path(path), ProviderError(message, "timeout"), status=408)
+        return error_response(error_format_for_path(path), ProviderError(message, "timeout"), status=408)
 
-    def body_too_large(self, path: str) -> Answer:
+    def body_too_large(self, path: str) -> Response:
         """A body is larger than any may be."""
         message = f"request body exceeds {self.settings.max_body_bytes:,} bytes (gateway.max_body_bytes)"
-        return refused(error_format_for_path(path), ProviderError(message, "too_large"))
+        return error_response(error_format_for_path(path), ProviderError(message, "too_large"))
 
-    def over_budget(self, path: str) -> Answer:
+    def over_budget(self, path: str) -> Response:
         """All bodies together are larger than they may be."""
         message = "too many request bodies in progress (gateway.max_buffered_bytes); retry later"
         error = ProviderError(message, "overloaded", retry_after=_RETRY_SECONDS)
-        return refused(error_format_for_path(path), error)
+        return error_response(error_format_for_path(path), error)
 
-    def internal_error(self, request_id: str) -> Answer:
+    def internal_error(self, request_id: str) -> Response:
         """The gateway has a defect."""
         message = f"internal error; see the log for request {request_id}"
-        return self.with_common_headers(refused("", ProviderError(message, "server"), status=500), request_id)
+        return self.with_common_headers(error_response("", ProviderError(message, "server"), status=500), request_id)
 
-    def _id_of(self, headers: Mapping[str, str]) -> str:
+    def request_id_from(self, headers: Mapping[str, str]) -> str:
         """The id a client gave its request, if it can be used; else a new one."""
         given = headers.get("x-request-id")
-        return given if given is not None and _given_id(given) else next(self._ids)
+        return given if given is not None and _VALID_REQUEST_ID(given) else next(self._ids)
 
-    def _new_connection(self) -> PlainLine:
-        connection = PlainLine(self, self._server)
+    def _new_connection(self) -> ServerConnection:
+        connection = ServerConnection(self, self._server)
         self._connections.add(connection)
         return connection
 
@@ -224,11 +220,11 @@ class Listener:
 
 def error_format_for_path(path: str) -> str:
     """The format in which clients of that path understand errors."""
-    door = door_of("POST", path, {})
-    return door.format if isinstance(door, Door) else ""
+    endpoint = match_route("POST", path, {})
+    return endpoint.format if isinstance(endpoint, Endpoint) else ""
 
 
-def bound(host: str, port: int) -> socket.socket:
+def bind_socket(host: str, port: int) -> socket.socket:
     """A socket that listens there, or an error that says why it cannot."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # With the protocol named, asyncio sets TCP_NODELAY on every connection it accepts from this socket.
@@ -239,8 +235,8 @@ def bound(host: str, port: int) -> socket.socket:
         sock.listen(1024)
     except OSError as error:
         sock.close()
-        raise ServeRefused(
-            f"cannot listen on {host}:{port}: {error.strerror}; choose another port (port, format_port) or stop who has it"
+        raise GatewayStartError(
+            f"cannot listen on {host}:{port}: {error.strerror}; change port or format_port, or stop the other process"
         ) from None
     sock.setblocking(False)
     return sock

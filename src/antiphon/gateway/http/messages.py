@@ -1,4 +1,8 @@
-"""A client's request and the answer to it, in no framework's types: the request is complete, the answer may be a stream."""
+"""A client's request and the response to it, independent of any HTTP library; and request ids.
+
+Request ids look like those of `history.ids` but are drawn a block at a time: the prefix (time and 70 random bits) is drawn once
+a second, and the ids in a block count up. They sort by time and need not be hard to guess.
+"""
 
 from __future__ import annotations
 
@@ -34,13 +38,13 @@ class ClientRequest(Struct, kw_only=True):
     headers: Mapping[str, str] = {}
     body: bytes = b""
     peer: str = ""
-    door: str = "main"
+    listener: str = "main"
     request_id: str = ""
     deadline: float = inf
     """When it is cancelled because it takes too long, on the monotonic clock."""
 
 
-class Answer(Struct, kw_only=True):
+class Response(Struct, kw_only=True):
     """What a client gets: a status, headers, and a body that is there or comes piece by piece.
 
     `on_client_wait` is called with the seconds that a stream had to wait for the client to read.
@@ -52,26 +56,26 @@ class Answer(Struct, kw_only=True):
     on_client_wait: Callable[[float], None] | None = None
 
     @classmethod
-    def json(cls, value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
+    def json(cls, value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
         """A value as JSON."""
         body = value if isinstance(value, bytes) else msgspec.json.encode(value)
         return cls(status=status, headers={"content-type": "application/json", **(headers or {})}, body=body)
 
 
-_PAIRS = ["".join(pair) for pair in product("0123456789abcdefghjkmnpqrstvwxyz", repeat=2)]
+_SUFFIXES = ["".join(pair) for pair in product("0123456789abcdefghjkmnpqrstvwxyz", repeat=2)]
 _TIME, _RANDOM = 10, 7
 """Characters of an id that tell its time, and pairs of them that are random; one pair is left to count."""
 _SECONDS = 1.0
 
 
-def request_ids() -> Iterator[str]:
+def new_request_ids() -> Iterator[str]:
     """Ids without end, each greater than the one before."""
-    stem = ""
+    prefix = ""
     while True:
-        last, until = stem, time.monotonic() + _SECONDS
-        while stem <= last:  # the next block may be drawn in the same millisecond
-            stem = new_id()[:_TIME] + "".join([choice(_PAIRS) for _ in range(_RANDOM)])
-        for pair in _PAIRS:
-            yield stem + pair
+        last, until = prefix, time.monotonic() + _SECONDS
+        while prefix <= last:  # the next block may be drawn in the same millisecond
+            prefix = new_id()[:_TIME] + "".join([choice(_SUFFIXES) for _ in range(_RANDOM)])
+        for pair in _SUFFIXES:
+            yield prefix + pair
             if time.monotonic() > until:
                 break

@@ -1,8 +1,7 @@
-"""Plots of the last hour as SVG that stands in a page: no script, no style of its own, and a description in words.
+"""Charts of the last hour as inline SVG: no script, no style of their own, and a text description.
 
-A plot is drawn in a fixed box of units and scaled by the page. Colours are classes, which the page's style sheet gives for light
-and dark. Everything drawn is also said: a title and a description for who cannot see it, and a tooltip for each minute. Only
-numbers and times of ours go into a plot, so there is nothing in it to escape.
+A chart is drawn in a fixed box and scaled by the page; colours are classes of the page's style sheet, for light and dark. Each
+has a title, a description and a tooltip per minute. Only numbers and times go into a chart, so nothing needs escaping.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ _FLOOR = _HEIGHT - _BOTTOM
 _DEPTH = _FLOOR - _TOP
 _LINES = 4
 
-LATENCIES: tuple[tuple[str, str, float], ...] = (("p50", "half", 0.50), ("p95", "95 %", 0.95))
-"""The percentiles that are drawn: class, words, fraction."""
+PERCENTILES: tuple[tuple[str, float], ...] = (("p50", 0.50), ("p95", 0.95))
+"""The percentiles that are drawn: label (also the class) and fraction."""
 
 
 def requests_plot(minutes: Sequence[Minute]) -> str:
-    """Requests a minute as stacked bars: answered, refused, failed."""
+    """Requests per minute as stacked bars: answered, refused, failed."""
     total = sum(minute.requests for minute in minutes)
     refused = sum(minute.refused for minute in minutes)
     failed = sum(minute.failed for minute in minutes)
@@ -44,36 +43,36 @@ def requests_plot(minutes: Sequence[Minute]) -> str:
                 base += count
         bars.append("</g>")
     words = f"{total} requests in the last {len(minutes)} minutes; {refused} were refused and {failed} failed."
-    return _plot("requests-plot", "Requests a minute", words, scale.grid(str), minutes, bars)
+    return _plot("requests-plot", "Requests per minute", words, scale.grid(str), minutes, bars)
 
 
 def latency_plot(minutes: Sequence[Minute]) -> str:
-    """How long answers took, by minute: the time that half of them, and 95 % of them, did not exceed."""
-    series = {name: [percentile(minute.seconds, share) for minute in minutes] for name, _, share in LATENCIES}
+    """The p50 and p95 latency by minute."""
+    series = {label: [percentile(minute.seconds, share) for minute in minutes] for label, share in PERCENTILES}
     known = [value for values in series.values() for value in values if value is not None]
     scale = _Scale(max(known, default=0.0))
     drawn: list[str] = []
-    for name, words, _ in LATENCIES:
+    for label, _ in PERCENTILES:
         points = [
-            (_x(place, len(minutes)), scale.y(value), f"{_clock(minute)}: {words} within {seconds_told(value)}")
-            for place, (minute, value) in enumerate(zip(minutes, series[name], strict=True))
+            (_x(place, len(minutes)), scale.y(value), f"{_clock(minute)}: {label} {format_duration(value)}")
+            for place, (minute, value) in enumerate(zip(minutes, series[label], strict=True))
             if value is not None
         ]
-        drawn += _line(name, points, _INNER / max(1, len(minutes)))
+        drawn += _line(label, points, _INNER / max(1, len(minutes)))
     total = Minute(0)
     for minute in minutes:
         total.merge(minute)
     said = [
-        f"{words} of the answers took at most {seconds_told(value)}"
-        for _, words, share in LATENCIES
+        f"{label} latency {format_duration(value)}"
+        for label, share in PERCENTILES
         if (value := percentile(total.seconds, share)) is not None
     ]
-    words = f"In the last {len(minutes)} minutes {' and '.join(said) or 'nothing was answered'}."
-    return _plot("latency-plot", "Seconds an answer took", words, scale.grid(seconds_told), minutes, drawn)
+    words = f"Last {len(minutes)} minutes: {', '.join(said) or 'no responses'}."
+    return _plot("latency-plot", "Latency in seconds", words, scale.grid(format_duration), minutes, drawn)
 
 
-def seconds_told(seconds: float) -> str:
-    """A span of time as people say it."""
+def format_duration(seconds: float) -> str:
+    """A duration with a unit a person would choose."""
     if seconds < 0.0995:
         return f"{seconds * 1000:.0f} ms" if seconds >= 0.00995 or seconds == 0 else f"{seconds * 1000:.1f} ms"
     if seconds < 9.95:
@@ -118,10 +117,10 @@ def _plot(
             times.append(
                 f'<text class="mark" x="{x:.1f}" y="{_HEIGHT - 7:g}" text-anchor="middle">{_clock(minute)}</text>'
             )
-    return picture(name, title, words, (_WIDTH, _HEIGHT), [*grid, *times, *drawn])
+    return svg(name, title, words, (_WIDTH, _HEIGHT), [*grid, *times, *drawn])
 
 
-def picture(
+def svg(
     name: str,
     title: str,
     words: str,

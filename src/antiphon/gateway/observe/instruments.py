@@ -1,13 +1,10 @@
-"""`Counter`, `Gauge` and `Histogram`: numbers under labels, and the Prometheus text they are read as.
+"""`Counter`, `Gauge` and `Histogram` with labels, and their Prometheus text.
 
-A family is a name, the names of its labels, and a row of numbers for each set of label values that was seen: one number for
-a counter or gauge, for a histogram the count of each bucket (the last has no bound) and the sum of what was observed. Rows of
-the same labels add up number by number, whatever the family, so the counts of several workers are merged by one rule.
+A family has a name, label names, and a series of numbers per set of label values: one number for a counter or gauge, bucket
+counts and the sum for a histogram. Series with the same labels add up number by number, so workers are merged by one rule.
 
-A family has a limited number of rows. What comes beyond goes to a row whose labels all say `other`: a flood of new names
-costs precision, never memory.
-
-Nothing here locks; a worker counts from the thread of its event loop.
+The number of series is bounded: above the limit values go to a series whose labels are all `other`. Nothing here locks; a
+worker counts in the thread of its event loop.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ OTHER = "other"
 
 Rows: TypeAlias = dict[tuple[str, ...], list[float]]
 
-_MOST_ROWS = 2000
+_MAX_SERIES = 2000
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
@@ -30,7 +27,7 @@ class Family:
 
     kind: ClassVar[str]
 
-    def __init__(self, name: str, help_text: str, labels: Sequence[str] = (), *, most_rows: int = _MOST_ROWS) -> None:
+    def __init__(self, name: str, help_text: str, labels: Sequence[str] = (), *, most_rows: int = _MAX_SERIES) -> None:
         self.name = name
         self.help_text = help_text
         self.labels = tuple(labels)
@@ -38,7 +35,7 @@ class Family:
         self._most_rows = most_rows
         self._width = 1
 
-    def row(self, labels: tuple[str, ...]) -> list[float]:
+    def series(self, labels: tuple[str, ...]) -> list[float]:
         """The row of these label values, a new one where there is none yet and room for one."""
         if labels not in self.rows and len(self.rows) >= self._most_rows:
             labels = (OTHER,) * len(self.labels)
@@ -51,9 +48,9 @@ class Family:
             lines += self.lines(labels, rows[labels])
         return "\n".join(lines) + "\n"
 
-    def lines(self, labels: tuple[str, ...], row: Sequence[float]) -> Iterable[str]:
+    def lines(self, labels: tuple[str, ...], series: Sequence[float]) -> Iterable[str]:
         """One row of this family as text."""
-        return (f"{self.name}{self._braced(labels)} {_number(row[0])}",)
+        return (f"{self.name}{self._braced(labels)} {_number(series[0])}",)
 
     def _braced(self, labels: tuple[str, ...], bound: str = "") -> str:
         pairs = [f'{name}="{value.translate(_ESCAPES)}"' for name, value in zip(self.labels, labels, strict=True)]
@@ -69,7 +66,7 @@ class Counter(Family):
 
     def add(self, labels: tuple[str, ...] = (), amount: float = 1) -> None:
         """It happened once more, or `amount` times."""
-        (self.rows.get(labels) or self.row(labels))[0] += amount
+        (self.rows.get(labels) or self.series(labels))[0] += amount
 
 
 class Gauge(Family):
@@ -79,11 +76,11 @@ class Gauge(Family):
 
     def add(self, labels: tuple[str, ...] = (), amount: float = 1) -> None:
         """It is `amount` more than it was."""
-        (self.rows.get(labels) or self.row(labels))[0] += amount
+        (self.rows.get(labels) or self.series(labels))[0] += amount
 
     def set(self, labels: tuple[str, ...], value: float) -> None:
         """It is `value` now."""
-        self.row(labels)[0] = value
+        self.series(labels)[0] = value
 
 
 class Histogram(Family):
@@ -98,24 +95,24 @@ class Histogram(Family):
 
     def observe(self, labels: tuple[str, ...], value: float) -> None:
         """Something took `value`."""
-        row = self.rows.get(labels) or self.row(labels)
-        row[bisect_left(self._bounds, value)] += 1
-        row[-1] += value
+        series = self.rows.get(labels) or self.series(labels)
+        series[bisect_left(self._bounds, value)] += 1
+        series[-1] += value
 
-    def lines(self, labels: tuple[str, ...], row: Sequence[float]) -> Iterable[str]:
+    def lines(self, labels: tuple[str, ...], series: Sequence[float]) -> Iterable[str]:
         total = 0.0
-        for bound, count in zip((*map(_number, self._bounds), "+Inf"), row, strict=False):
+        for bound, count in zip((*map(_number, self._bounds), "+Inf"), series, strict=False):
             total += count
             yield f"{self.name}_bucket{self._braced(labels, bound)} {_number(total)}"
-        yield f"{self.name}_sum{self._braced(labels)} {_number(row[-1])}"
+        yield f"{self.name}_sum{self._braced(labels)} {_number(series[-1])}"
         yield f"{self.name}_count{self._braced(labels)} {_number(total)}"
 
 
 def add_rows(total: Rows, more: Iterable[tuple[Sequence[str], Sequence[float]]]) -> None:
     """Add rows to `total`, number by number where the labels are the same."""
-    for labels, row in more:
+    for labels, series in more:
         known = total.get(tuple(labels))
-        total[tuple(labels)] = list(row) if known is None else [a + b for a, b in zip(known, row, strict=True)]
+        total[tuple(labels)] = list(series) if known is None else [a + b for a, b in zip(known, series, strict=True)]
 
 
 def _number(value: float) -> str:

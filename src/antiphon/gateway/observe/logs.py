@@ -1,14 +1,11 @@
-"""Logs: one line a record, as JSON or for a person at a terminal, with the id of the request in every line of it.
+"""Log lines as JSON or for a terminal, each with the id of its request.
 
-The standard library's logging, with one handler at the root, so that whatever is said anywhere while a request is answered
-goes through here. Where a request is answered, `request_named` puts its id into a context variable; the handler reads it when
-the record is made, in the same task, so the packages below the gateway need to know nothing of it.
+One handler at the root logger, so that lines of every package pass through it. `request_id_scope` sets the id as a context
+variable where a request is handled; the handler reads it when the record is made.
 
-What a line may hold was partly written by strangers. Line breaks, control characters and marks that turn the direction of text
-are escaped, so nobody can write a line of ours; every known secret is masked, wherever it stands (law L10). A JSON line is always
-valid JSON, whatever was logged.
-
-A line that cannot be written is counted and serving goes on; the next that can be says how many were lost.
+Lines may contain text from clients and providers. Line breaks, control characters and direction marks are escaped, and every
+known secret is masked (law L10). A JSON line is always valid JSON. A line that cannot be written is counted; the next one that
+can be written says how many were lost.
 """
 
 from __future__ import annotations
@@ -43,12 +40,12 @@ _LEVELS = {
     "error": logging.ERROR,
     "critical": logging.CRITICAL,
 }
-_ALWAYS = vars(
+_RECORD_DEFAULTS = vars(
     logging.makeLogRecord({"pathname": __file__, "filename": "logs.py", "module": "logs", "funcName": "tell"})
 )
 _NAMES = {number: name for name, number in _LEVELS.items()}
-_STANDARD = {*_ALWAYS, "message", "asctime", "taskName", "color_message"}
-_OWN = {"time", "level", "logger", "message", "request_id", "exception"}
+_STANDARD = {*_RECORD_DEFAULTS, "message", "asctime", "taskName", "color_message"}
+_RESERVED_FIELDS = {"time", "level", "logger", "message", "request_id", "exception"}
 _SHORTEST_SECRET = 4
 _DEEPEST = 6
 _MOST_HELD = 50
@@ -63,13 +60,13 @@ _encode = msgspec.json.Encoder().encode
 _COLOURS = {"debug": "2", "info": "32", "warning": "33", "error": "31", "critical": "1;31"}
 
 
-def name_request(request_id: str) -> None:
+def set_request_id(request_id: str) -> None:
     """Every line that this task logs from here on says that it belongs to this request."""
     _request_id.set(request_id)
 
 
 @contextmanager
-def request_named(request_id: str) -> Iterator[None]:
+def request_id_scope(request_id: str) -> Iterator[None]:
     """Every line logged inside says that it belongs to this request."""
     token = _request_id.set(request_id)
     try:
@@ -78,7 +75,7 @@ def request_named(request_id: str) -> Iterator[None]:
         _request_id.reset(token)
 
 
-def tell(logger: logging.Logger, level: int, message: str, extra: dict[str, Any]) -> None:
+def log_request(logger: logging.Logger, level: int, message: str, extra: dict[str, Any]) -> None:
     """Log a line that comes with every request. It is the line that `logger.log` would write, with less ado.
 
     Where nobody but our handler listens, a plain line is written straight away; otherwise it becomes a record, of which only what
@@ -90,7 +87,7 @@ def tell(logger: logging.Logger, level: int, message: str, extra: dict[str, Any]
         return
     record = object.__new__(logging.LogRecord)
     now = time.time()
-    record.__dict__.update(_ALWAYS)
+    record.__dict__.update(_RECORD_DEFAULTS)
     record.name, record.levelno, record.levelname, record.msg = logger.name, level, logging.getLevelName(level), message
     record.created, record.msecs = now, now % 1 * 1000
     record.__dict__.update(extra)
@@ -144,7 +141,7 @@ class LogHandler(logging.Handler):
         self._secrets = secrets
         self._on_failure = on_failure
         self._lost = 0
-        self._plain = _Plain(())
+        self._plain = _Sanitizer(())
         self._is_json = log_format == "json"
         self._line = self._json_line if self._is_json else self._console_line
         self._has_colours = log_format == "console" and _is_terminal(stream) and not os.environ.get("NO_COLOR")
@@ -153,7 +150,7 @@ class LogHandler(logging.Handler):
         """Write one record, or count that it could not be."""
         try:
             if self._lost:
-                lost = f"{self._lost} log lines before this one could not be written"
+                lost = f"{self._lost} earlier log lines could not be written"
                 self._write(self._line(logging.makeLogRecord({**_AFTER_LOSS, "msg": lost, "created": record.created})))
                 self._lost = 0
             self._write(self._line(record))
@@ -197,11 +194,11 @@ class LogHandler(logging.Handler):
         self._stream.write(line + "\n")
         self._stream.flush()
 
-    def _current(self) -> _Plain:
+    def _current(self) -> _Sanitizer:
         """What takes out the secrets of now."""
         secrets = tuple(self._secrets())
         if self._plain.secrets != secrets:
-            self._plain = _Plain(secrets)
+            self._plain = _Sanitizer(secrets)
         return self._plain
 
     def _json_line(self, record: logging.LogRecord) -> str:
@@ -216,7 +213,7 @@ class LogHandler(logging.Handler):
             fields["request_id"] = plain.text(request_id)
         for name, value in _extras(record):
             # An extra must not be able to say when or by whom a line was written.
-            fields[f"{name}_" if name in _OWN else name] = plain.value(value)
+            fields[f"{name}_" if name in _RESERVED_FIELDS else name] = plain.value(value)
         if told := _exception(record):
             fields["exception"] = plain.text(told)
         # JSON escapes the C0 controls itself; the others stand only inside its strings, where the same escapes are legal.
@@ -227,31 +224,31 @@ class LogHandler(logging.Handler):
         level = record.levelname.lower()
         name = plain.text(record.name).removeprefix("antiphon.")
         pieces = [
-            self._painted(datetime.fromtimestamp(record.created).time().isoformat("milliseconds"), "2"),
-            self._painted(f"{level:<8}", _COLOURS.get(level, "")),
-            self._painted(f"{_harmless(name):<{_LOGGER_WIDTH}}", "36"),
-            _harmless(plain.text(_message(record))),
+            self._colored(datetime.fromtimestamp(record.created).time().isoformat("milliseconds"), "2"),
+            self._colored(f"{level:<8}", _COLOURS.get(level, "")),
+            self._colored(f"{_escape_controls(name):<{_LOGGER_WIDTH}}", "36"),
+            _escape_controls(plain.text(_message(record))),
         ]
         pieces += [
-            self._painted(f"{_harmless(key)}=", "2") + _harmless(_short(plain.value(value)))
+            self._colored(f"{_escape_controls(key)}=", "2") + _escape_controls(_short(plain.value(value)))
             for key, value in _extras(record)
         ]
         if request_id := _id_of(record):
-            pieces.append(self._painted(f"[{_harmless(plain.text(request_id))}]", "2"))
+            pieces.append(self._colored(f"[{_escape_controls(plain.text(request_id))}]", "2"))
         lines = [" ".join(pieces)]
         if told := _exception(record):
             # Set apart, so that no line of an exception's text can pass for a record.
-            lines += [f"    | {_harmless(line)}" for line in plain.text(told).split("\n")]
+            lines += [f"    | {_escape_controls(line)}" for line in plain.text(told).split("\n")]
         return "\n".join(lines)
 
-    def _painted(self, text: str, colour: str) -> str:
+    def _colored(self, text: str, colour: str) -> str:
         return f"\x1b[{colour}m{text}\x1b[0m" if self._has_colours and colour else text
 
 
 _AFTER_LOSS = {"name": "antiphon.gateway", "levelname": "WARNING", "levelno": logging.WARNING}
 
 
-class _Plain:
+class _Sanitizer:
     """Makes of any value one that can be written down: plain data of bounded size, no secret in it."""
 
     def __init__(self, secrets: tuple[str, ...]) -> None:
@@ -278,7 +275,7 @@ class _Plain:
         return self.text(str(value))
 
 
-def _harmless(text: str) -> str:
+def _escape_controls(text: str) -> str:
     """Text on one line. Nothing that has to be escaped is printable, and that is told faster than each letter is looked up."""
     return text if text.isprintable() else text.translate(_ESCAPES)
 

@@ -1,14 +1,11 @@
 """`Metrics`: what the gateway counts, and the text that Prometheus scrapes.
 
-Counting is adding to rows of numbers (`meters`); a request costs a few microseconds. The labels are few by construction:
+The number of series is bounded. `model` is the route as written in the configuration, `other` for the rest: clients cannot
+create series by inventing models. `what` of a loss is a field name of the formats, `other` for anything else or above a limit.
+All other labels come from the configuration or a closed list.
 
-- `model` is the route a request took, as it is written in the configuration, and `other` for what no route names: a client
-  cannot make series by inventing models. The names of routes are told by `use_models`, at the start and at each reload.
-- `what` of a loss is a word of the formats; words that do not look like one, and new ones past a limit, are `other`.
-- everything else comes from the configuration or from a closed list.
-
-Several workers share what they counted through `WorkerFiles`: a scrape of any of them gives the sum. Only the states of
-credentials and of the shared store are told by worker, for each keeps its own book of them.
+Workers share their counts through `WorkerSnapshots`, and a scrape of any worker returns the sum. The states of credentials and
+of the shared store are reported per worker, because each worker has its own.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ from typing import TypeVar, get_args
 import msgspec
 from msgspec import Struct
 
-from antiphon.gateway.cluster.worker_snapshots import WorkerFiles
+from antiphon.gateway.cluster.worker_snapshots import WorkerSnapshots
 from antiphon.gateway.observe.instruments import OTHER, Counter, Family, Gauge, Histogram, Rows, add_rows
 from antiphon.history.entries import TokenUsage
 from antiphon.providers.call import Attempt
@@ -43,9 +40,9 @@ _OVERHEAD_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025,
 logger = logging.getLogger("antiphon.gateway")
 
 _WORD = re.compile(r"[a-z$][a-z0-9_.$-]{0,39}", re.ASCII | re.IGNORECASE)
-_MOST_WORDS = 64
-_MOST_REMEMBERED = 4096
-_LIVING_SECONDS = 15.0
+_MAX_LOSS_LABELS = 64
+_ROUTE_CACHE_SIZE = 4096
+_STALE_SECONDS = 15.0
 
 
 class _Snapshot(Struct, frozen=True):
@@ -64,78 +61,88 @@ class Metrics:
         models: Iterable[str] = (),
         *,
         version: str = "",
-        files: WorkerFiles | None = None,
+        snapshots: WorkerSnapshots | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._clock = clock
-        self._files = files
+        self._snapshots = snapshots
         self._has_ended = False
         self._families: dict[str, Family] = {}
-        self._requests = self._kept(
+        self._requests = self._register(
             Counter(
                 "antiphon_requests_total",
                 "Requests answered.",
                 ("client_format", "upstream_format", "provider", "model", "status", "streamed", "key"),
             )
         )
-        self._tokens = self._kept(
+        self._tokens = self._register(
             Counter(
                 "antiphon_tokens_total",
-                "Tokens as the providers counted them; cached and cache_write are part of prompt, reasoning of completion.",
+                "Tokens as counted by the providers; cached and cache_write are part of prompt, reasoning of completion.",
                 ("kind", "provider", "model", "key"),
             )
         )
-        self._seconds = self._kept(
+        self._seconds = self._register(
             Histogram(
                 "antiphon_request_seconds",
-                "From the first byte of a request to the last of its answer.",
+                "Time from the first request byte to the last response byte.",
                 ("client_format", "provider", "model"),
                 _SECONDS,
             )
         )
-        self._first_token = self._kept(
+        self._first_token = self._register(
             Histogram(
                 "antiphon_first_token_seconds",
-                "From the first byte of a request to the first content of its answer.",
+                "Time from the first request byte to the first content of the response.",
                 ("provider", "model"),
                 _FIRST_TOKEN_SECONDS,
             )
         )
-        self._overhead = self._kept(
+        self._overhead = self._register(
             Histogram(
                 "antiphon_overhead_seconds",
-                "The part of a request that the gateway itself took.",
+                "Time spent in the gateway, excluding waits for the upstream and the client.",
                 ("client_format", "upstream_format"),
                 _OVERHEAD_SECONDS,
             )
         )
-        self._repairs = self._kept(Counter("antiphon_repairs_total", "Repairs of message sequences.", ("kind",)))
-        self._losses = self._kept(Counter("antiphon_losses_total", "Things a translation could not carry.", ("what",)))
-        self._attempts = self._kept(Counter("antiphon_upstream_attempts_total", "Calls of providers.", ("provider",)))
-        self._failures = self._kept(
-            Counter("antiphon_upstream_failures_total", "Calls of providers that failed.", ("provider", "kind"))
+        self._repairs = self._register(Counter("antiphon_repairs_total", "Repairs of message sequences.", ("kind",)))
+        self._losses = self._register(
+            Counter("antiphon_losses_total", "Fields dropped in translation, by field.", ("what",))
         )
-        self._reloads = self._kept(Counter("antiphon_reloads_total", "Reloads of the configuration.", ("outcome",)))
-        self._log_failures = self._kept(Counter("antiphon_log_failures_total", "Log lines that could not be written."))
-        self._in_flight = self._kept(Gauge("antiphon_requests_in_flight", "Requests being answered."))
-        self._connections = self._kept(Gauge("antiphon_connections", "Open connections of clients."))
-        self._credentials = self._kept(
+        self._attempts = self._register(
+            Counter("antiphon_upstream_attempts_total", "Upstream requests sent.", ("provider",))
+        )
+        self._failures = self._register(
+            Counter(
+                "antiphon_upstream_failures_total",
+                "Upstream requests that failed, by error kind.",
+                ("provider", "kind"),
+            )
+        )
+        self._reloads = self._register(Counter("antiphon_reloads_total", "Configuration reloads.", ("outcome",)))
+        self._log_failures = self._register(
+            Counter("antiphon_log_failures_total", "Log lines that could not be written.")
+        )
+        self._in_flight = self._register(Gauge("antiphon_requests_in_flight", "Requests in progress."))
+        self._connections = self._register(Gauge("antiphon_connections", "Open client connections."))
+        self._credentials = self._register(
             Gauge(
                 "antiphon_credentials",
                 "Credentials in each state, as each worker sees them.",
                 ("worker", "provider", "state"),
             )
         )
-        self._shared = self._kept(
-            Gauge("antiphon_shared_store_up", "Whether each worker reaches the shared store: 1, or 0.", ("worker",))
+        self._shared = self._register(
+            Gauge("antiphon_shared_store_up", "1 if the worker can reach the shared store, else 0.", ("worker",))
         )
-        self._info = self._kept(Gauge("antiphon_workers", "Workers that serve, by version.", ("version",)))
+        self._info = self._register(Gauge("antiphon_workers", "Serving workers, by version.", ("version",)))
         self._info.set((version,), 1)
         for outcome in ("applied", "refused"):
-            self._reloads.row((outcome,))
+            self._reloads.series((outcome,))
         for single in (self._log_failures, self._connections):
-            single.row(())
-        self._under_way = self._in_flight.row(())
+            single.series(())
+        self._under_way = self._in_flight.series(())
         self.use_models(models)
 
     def use_models(self, models: Iterable[str]) -> None:
@@ -145,7 +152,7 @@ class Metrics:
         def route(model: str) -> str:
             return next((name for name in routes if name == model or fnmatchcase(model, name)), OTHER)
 
-        self._route = lru_cache(_MOST_REMEMBERED)(route)
+        self._route = lru_cache(_ROUTE_CACHE_SIZE)(route)
 
     def request(
         self,
@@ -179,7 +186,7 @@ class Metrics:
         for action in repairs:
             self._repairs.add((action.kind,))
         for loss in losses:
-            self._losses.add((self._word(loss.what),))
+            self._losses.add((self._loss_label(loss.what),))
         for attempt in attempts:
             self._attempts.add((attempt.provider,))
             if attempt.error is not None:
@@ -209,7 +216,7 @@ class Metrics:
         """A log line could not be written."""
         self._log_failures.add()
 
-    def see_credentials(self, credentials: Mapping[str, Sequence[CredentialStatus]]) -> None:
+    def set_credentials(self, credentials: Mapping[str, Sequence[CredentialStatus]]) -> None:
         """These are the credentials of each provider now."""
         worker = self._worker
         self._credentials.rows.clear()
@@ -217,17 +224,17 @@ class Metrics:
             for state in STATES:
                 self._credentials.set((worker, provider, state), sum(_state(status) == state for status in statuses))
 
-    def see_shared(self, *, is_away: bool) -> None:
+    def set_store_up(self, *, is_unavailable: bool) -> None:
         """The shared store is away now, or is not."""
-        self._shared.set((self._worker,), 0 if is_away else 1)
+        self._shared.set((self._worker,), 0 if is_unavailable else 1)
 
     def render(self, credentials: Mapping[str, Sequence[CredentialStatus]] | None = None) -> bytes:
         """The text of a scrape: the sum over all workers. `credentials` are their states now, by provider."""
         if credentials is not None:
-            self.see_credentials(credentials)
+            self.set_credentials(credentials)
         self.share()
         snapshots = [self._snapshot(), *self._snapshots_of_others()]
-        oldest = self._clock() - _LIVING_SECONDS
+        oldest = self._clock() - _STALE_SECONDS
         text = []
         for name, family in self._families.items():
             total: Rows = {}
@@ -240,8 +247,8 @@ class Metrics:
 
     def share(self) -> None:
         """Tell the other workers what this one counted. Called every second by `keep_sharing`."""
-        if self._files is not None:
-            self._files.write("metrics", msgspec.json.encode(self._snapshot()))
+        if self._snapshots is not None:
+            self._snapshots.write("metrics", msgspec.json.encode(self._snapshot()))
 
     def close(self) -> None:
         """This worker ends: what it counted stays, what it held is gone."""
@@ -250,18 +257,18 @@ class Metrics:
 
     @property
     def _worker(self) -> str:
-        return self._files.worker if self._files is not None else ""
+        return self._snapshots.worker if self._snapshots is not None else ""
 
     def _snapshot(self) -> _Snapshot:
         families = {name: list(family.rows.items()) for name, family in self._families.items()}
         return _Snapshot(self._clock(), self._has_ended, families)
 
     def _snapshots_of_others(self) -> Iterable[_Snapshot]:
-        for data in self._files.others("metrics") if self._files is not None else ():
+        for data in self._snapshots.read_others("metrics") if self._snapshots is not None else ():
             try:
                 yield msgspec.json.decode(data, type=_Snapshot)
             except msgspec.DecodeError:
-                logger.warning("the counts of another worker cannot be read, and are left out of this scrape")
+                logger.warning("skipping unreadable metrics of another worker")
 
     def _spend(self, usage: TokenUsage, provider: str, model: str, key_name: str) -> None:
         add = self._tokens.add
@@ -276,13 +283,13 @@ class Metrics:
         if usage.reasoning_tokens:
             add(("reasoning", provider, model, key_name), usage.reasoning_tokens)
 
-    def _word(self, what: str) -> str:
+    def _loss_label(self, what: str) -> str:
         rows = self._losses.rows
         if (what,) in rows:
             return what
-        return what if len(rows) < _MOST_WORDS and _WORD.fullmatch(what) else OTHER
+        return what if len(rows) < _MAX_LOSS_LABELS and _WORD.fullmatch(what) else OTHER
 
-    def _kept(self, family: _Family) -> _Family:
+    def _register(self, family: _Family) -> _Family:
         self._families[family.name] = family
         return family
 

@@ -1,12 +1,10 @@
-"""`RecentRequests`: the last requests one by one, and the last hour minute by minute.
+"""`RecentRequests`: the last 500 requests, and the last hour minute by minute.
 
-Two rings. The first holds the last 500 `RequestRecord`s as they were told; what a record says is cut to a bounded length when
-it comes in, for much of it was written by strangers. The second holds an hour of `Minute`s: how many requests, how many were
-refused (the client's fault) or failed (ours or a provider's), and how long they took. The times of a minute are kept as a
-digest, counts over steps that grow by a tenth: any percentile is right to 5 %, in a few hundred bytes, and digests of several
-workers add up to what one worker would have seen. Adding a request costs the same whatever was there before.
+Texts in a `RequestRecord` are truncated when it is added, because clients and providers write them. A `Minute` counts requests,
+refused ones (the client's fault) and failed ones (ours or a provider's). Its latencies are a histogram whose buckets grow by a
+tenth: percentiles are right to 5 % in a few hundred bytes, and histograms of several workers add up.
 
-With `WorkerFiles` every worker tells the others what it saw, and `seen` is what all of them saw.
+With `WorkerSnapshots` each worker publishes its own, and `activity` merges those of all workers.
 """
 
 from __future__ import annotations
@@ -22,22 +20,22 @@ from functools import partial
 import msgspec
 from msgspec import Struct, field
 
-from antiphon.gateway.cluster.worker_snapshots import WorkerFiles
-from antiphon.gateway.observe.request_trace import Passage
+from antiphon.gateway.cluster.worker_snapshots import WorkerSnapshots
+from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.providers.call import Attempt
 
 logger = logging.getLogger("antiphon.gateway")
 
-MOST_RECORDS = 500
+MAX_RECORDS = 500
 MINUTES = 60
 
-_MOST_LINES = 20
-_LONGEST_LINE = 300
-_STEP = math.log(1.1)
+_MAX_LINES = 20
+_MAX_LINE_CHARS = 300
+_BUCKET_RATIO = math.log(1.1)
 _SHORTEST = 0.001
 
 
-class Try(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class AttemptRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One call of a provider on behalf of a request. `credential` is its name or masked form."""
 
     provider: str
@@ -48,7 +46,7 @@ class Try(Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: str = ""
 
     @classmethod
-    def of(cls, attempt: Attempt) -> Try:
+    def of(cls, attempt: Attempt) -> AttemptRecord:
         """What of an attempt may be shown: not the provider's own object, which may repeat what was asked."""
         error = attempt.error
         return cls(
@@ -57,7 +55,7 @@ class Try(Struct, frozen=True, kw_only=True, omit_defaults=True):
             credential=attempt.credential,
             status=attempt.status,
             seconds=attempt.seconds,
-            error=_cut(f"{error.kind}: {error.message}") if error is not None else "",
+            error=_truncate(f"{error.kind}: {error.message}") if error is not None else "",
         )
 
 
@@ -85,34 +83,34 @@ class RequestRecord(Struct, frozen=True, kw_only=True):
     reasoning_tokens: int = 0
     repairs: tuple[str, ...] = ()
     losses: tuple[str, ...] = ()
-    attempts: tuple[Try, ...] = ()
+    attempts: tuple[AttemptRecord, ...] = ()
     error: str = ""
 
     @classmethod
-    def of(cls, passage: Passage) -> RequestRecord:
+    def of(cls, trace: RequestTrace) -> RequestRecord:
         """The record of a request that is over."""
-        usage = passage.usage
-        error = passage.error
+        usage = trace.usage
+        error = trace.error
         return cls(
-            id=passage.request_id,
-            client_format=passage.client_format,
-            upstream_format=passage.upstream_format,
-            model=_cut(passage.asked),
-            target=_cut(f"{passage.provider}/{passage.model}" if passage.model else passage.provider),
-            key=passage.key,
-            status=passage.status,
-            streamed=passage.streams,
-            seconds=passage.seconds,
-            first_token_seconds=None if passage.first_token is None else passage.first_token - passage.began,
-            overhead_seconds=passage.overhead,
+            id=trace.request_id,
+            client_format=trace.client_format,
+            upstream_format=trace.upstream_format,
+            model=_truncate(trace.requested_model),
+            target=_truncate(f"{trace.provider}/{trace.model}" if trace.model else trace.provider),
+            key=trace.key,
+            status=trace.status,
+            streamed=trace.streams,
+            seconds=trace.seconds,
+            first_token_seconds=None if trace.first_token is None else trace.first_token - trace.started_at,
+            overhead_seconds=trace.overhead_seconds,
             prompt_tokens=usage.prompt_tokens if usage else 0,
             completion_tokens=usage.completion_tokens if usage else 0,
             cached_tokens=usage.cached_tokens if usage else 0,
             reasoning_tokens=usage.reasoning_tokens if usage else 0,
-            repairs=_lines(passage.repairs) if passage.repairs else (),
-            losses=_lines(passage.losses) if passage.losses else (),
-            attempts=tuple([Try.of(attempt) for attempt in passage.attempts[-_MOST_LINES:]]),
-            error=_cut(f"{error.kind}: {error.message}") if error is not None else "",
+            repairs=_bounded_lines(trace.repairs) if trace.repairs else (),
+            losses=_bounded_lines(trace.losses) if trace.losses else (),
+            attempts=tuple([AttemptRecord.of(attempt) for attempt in trace.attempts[-_MAX_LINES:]]),
+            error=_truncate(f"{error.kind}: {error.message}") if error is not None else "",
         )
 
     @property
@@ -143,11 +141,11 @@ class Minute(Struct):
             self.refused += record.is_refused
             self.failed += record.is_failed
         else:
-            step = _step(record.seconds)
-            self.seconds[step] = self.seconds.get(step, 0) + 1
+            bucket = _bucket_index(record.seconds)
+            self.seconds[bucket] = self.seconds.get(bucket, 0) + 1
         if record.first_token_seconds is not None:
-            step = _step(record.first_token_seconds)
-            self.first_token[step] = self.first_token.get(step, 0) + 1
+            bucket = _bucket_index(record.first_token_seconds)
+            self.first_token[bucket] = self.first_token.get(bucket, 0) + 1
 
     def merge(self, other: Minute) -> None:
         """Add what another worker saw."""
@@ -155,11 +153,11 @@ class Minute(Struct):
         self.refused += other.refused
         self.failed += other.failed
         for mine, theirs in ((self.seconds, other.seconds), (self.first_token, other.first_token)):
-            for step, count in theirs.items():
-                mine[step] = mine.get(step, 0) + count
+            for bucket, count in theirs.items():
+                mine[bucket] = mine.get(bucket, 0) + count
 
 
-class Seen(Struct):
+class Activity(Struct):
     """What was seen: the records, newest first, and the minutes of the last hour, oldest first, with no gaps."""
 
     records: list[RequestRecord]
@@ -173,14 +171,14 @@ class RecentRequests:
     def __init__(
         self,
         *,
-        most: int = MOST_RECORDS,
-        files: WorkerFiles | None = None,
+        most: int = MAX_RECORDS,
+        snapshots: WorkerSnapshots | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._records: deque[RequestRecord] = deque(maxlen=most)
         self._minutes: dict[int, Minute] = {}
         self._most = most
-        self._files = files
+        self._snapshots = snapshots
         self._clock = clock
         self._is_shared = False
 
@@ -195,61 +193,63 @@ class RecentRequests:
         minute.add(record)
         self._is_shared = False
 
-    def seen(self) -> Seen:
+    def activity(self) -> Activity:
         """What all workers saw."""
-        everybody = [Seen(list(self._records), list(self._minutes.values())), *self._seen_by_others()]
-        records = sorted((record for one in everybody for record in one.records), key=lambda record: record.time)
+        activities = [Activity(list(self._records), list(self._minutes.values())), *self._activity_of_others()]
+        records = sorted((record for one in activities for record in one.records), key=lambda record: record.time)
         now = self._minute()
         hour = {start: Minute(start) for start in range(now - (MINUTES - 1) * 60, now + 60, 60)}
-        for one in everybody:
+        for one in activities:
             for minute in one.minutes:
                 if minute.start in hour:
                     hour[minute.start].merge(minute)
-        return Seen(records[: -self._most - 1 : -1], list(hour.values()), len(everybody))
+        return Activity(records[: -self._most - 1 : -1], list(hour.values()), len(activities))
 
     def share(self) -> None:
         """Tell the other workers what this one saw, if that is new. Called every second by `keep_sharing`."""
-        if self._files is not None and not self._is_shared:
-            self._files.write("recent", msgspec.json.encode(Seen(list(self._records), list(self._minutes.values()))))
+        if self._snapshots is not None and not self._is_shared:
+            self._snapshots.write(
+                "recent", msgspec.json.encode(Activity(list(self._records), list(self._minutes.values())))
+            )
             self._is_shared = True
 
-    def _seen_by_others(self) -> Iterable[Seen]:
-        for data in self._files.others("recent") if self._files is not None else ():
+    def _activity_of_others(self) -> Iterable[Activity]:
+        for data in self._snapshots.read_others("recent") if self._snapshots is not None else ():
             try:
-                yield msgspec.json.decode(data, type=Seen)
+                yield msgspec.json.decode(data, type=Activity)
             except msgspec.DecodeError:
-                logger.warning("what another worker saw cannot be read, and is left out")
+                logger.warning("skipping unreadable request records of another worker")
 
     def _minute(self) -> int:
         return int(self._clock()) // 60 * 60
 
 
-def percentile(digest: dict[int, int], fraction: float) -> float | None:
+def percentile(histogram: dict[int, int], fraction: float) -> float | None:
     """The time that `fraction` of what a digest counted did not exceed; None where it counted nothing."""
-    rank = fraction * sum(digest.values())
+    rank = fraction * sum(histogram.values())
     reached = 0
-    for step in sorted(digest):
-        reached += digest[step]
+    for bucket in sorted(histogram):
+        reached += histogram[bucket]
         if reached >= rank:
             # the middle of the step, by ratio
-            return _SHORTEST * math.exp((step - 0.5) * _STEP)
+            return _SHORTEST * math.exp((bucket - 0.5) * _BUCKET_RATIO)
     return None
 
 
-def _step(seconds: float) -> int:
-    return max(0, math.ceil(math.log(max(seconds, _SHORTEST) / _SHORTEST) / _STEP))
+def _bucket_index(seconds: float) -> int:
+    return max(0, math.ceil(math.log(max(seconds, _SHORTEST) / _SHORTEST) / _BUCKET_RATIO))
 
 
-def _cut(text: str) -> str:
+def _truncate(text: str) -> str:
     if not text.isascii():
         text = text.encode("utf-8", "replace").decode()  # half a surrogate pair would break whatever is made of it
-    return text if len(text) <= _LONGEST_LINE else text[: _LONGEST_LINE - 1] + "…"
+    return text if len(text) <= _MAX_LINE_CHARS else text[: _MAX_LINE_CHARS - 1] + "…"
 
 
-def _lines(told: Iterable[object]) -> tuple[str, ...]:
+def _bounded_lines(items: Iterable[object]) -> tuple[str, ...]:
     """Things as lines of bounded length and number; the last says how many more there were."""
-    every = list(told)
-    lines = [_cut(str(one)) for one in every[:_MOST_LINES]]
-    if len(every) > _MOST_LINES:
-        lines.append(f"and {len(every) - _MOST_LINES} more")
+    every = list(items)
+    lines = [_truncate(str(one)) for one in every[:_MAX_LINES]]
+    if len(every) > _MAX_LINES:
+        lines.append(f"and {len(every) - _MAX_LINES} more")
     return tuple(lines)

@@ -1,4 +1,4 @@
-"""`Passage`: everything worth knowing about one request on its way through, gathered as it goes."""
+"""`RequestTrace`: what is recorded about one request: times, target, usage, attempts, errors."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from antiphon.wire.loss import Loss
 from antiphon.wire.output import ProviderError
 
 
-class Passage(Struct, kw_only=True):
-    """One request. Times are of the monotonic clock; `waited` is what was spent waiting for somebody else."""
+class RequestTrace(Struct, kw_only=True):
+    """One request. Times are of the monotonic clock; `waiting_seconds` is what was spent waiting for somebody else."""
 
     request_id: str
     client_format: str
-    asked: str = ""
+    requested_model: str = ""
     key: str = ""
     streams: bool = False
     provider: str = ""
     model: str = ""
     upstream_format: str = ""
     status: int = 0
-    began: float = field(default_factory=time.monotonic)
+    started_at: float = field(default_factory=time.monotonic)
     first_token: float | None = None
-    ended: float | None = None
-    waited: float = 0.0
+    finished_at: float | None = None
+    waiting_seconds: float = 0.0
     usage: TokenUsage | None = None
     repairs: list[Action] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
     error: ProviderError | None = None
-    is_left: bool = False
+    client_disconnected: bool = False
     """Whether the client went away before the end."""
     operation: str = "chat"
     """What the GenAI conventions of OpenTelemetry call it."""
@@ -46,9 +46,9 @@ class Passage(Struct, kw_only=True):
 
     def client_waited(self, seconds: float) -> None:
         """Note that the answer had to wait for the client to read."""
-        self.waited += seconds
+        self.waiting_seconds += seconds
 
-    def hear(self, deltas: list[ModelOutputDelta]) -> None:
+    def observe(self, deltas: list[ModelOutputDelta]) -> None:
         """Note what an answer says of itself."""
         for delta in deltas:
             if self.first_token is None and is_visible(delta):
@@ -72,15 +72,15 @@ class Passage(Struct, kw_only=True):
         if time.monotonic() >= deadline:
             self.error = ProviderError("request timed out", "timeout")
             return 504
-        self.is_left = True
+        self.client_disconnected = True
         return 499
 
     @property
     def seconds(self) -> float:
         """How long it took, or takes."""
-        return (self.ended or time.monotonic()) - self.began
+        return (self.finished_at or time.monotonic()) - self.started_at
 
     @property
-    def overhead(self) -> float:
+    def overhead_seconds(self) -> float:
         """What of that was ours."""
-        return max(0.0, self.seconds - self.waited)
+        return max(0.0, self.seconds - self.waiting_seconds)

@@ -1,8 +1,7 @@
-"""`Status`: how the gateway is doing, as one value; `status_json` writes it for programs, `status_page` for people.
+"""`Status`: the state of the gateway as one value; `status_json` writes it for programs, `status_page` for people.
 
-Nothing in it is secret: credentials are there by name and masked, errors were scrubbed by whoever took them in. With several
-workers the requests are those of all of them; the states of credentials and of the shared store are those of the worker that was
-asked, for each keeps its own book.
+Nothing in it is secret: credentials are named and masked, errors are already scrubbed. With several workers the requests are
+those of all of them; the states of credentials and of the shared store are those of the worker that handles the request.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.gateway.cluster.redis_store import SharedStatus
-from antiphon.gateway.observe.recent import Minute, RequestRecord, Seen, percentile
+from antiphon.gateway.observe.recent import Activity, Minute, RequestRecord, percentile
 from antiphon.providers.credentials.health import CredentialStatus
 
 
-class Reload(Struct, frozen=True, kw_only=True):
+class ReloadResult(Struct, frozen=True, kw_only=True):
     """The last time the configuration was read again. A refused one left the old one serving; `problems` say why."""
 
     time: datetime
@@ -34,7 +33,7 @@ class ServerStatus(Struct, frozen=True, kw_only=True):
     now: datetime
     config_file: str = ""
     workers: int = 1
-    reload: Reload | None = None
+    reload: ReloadResult | None = None
     shared: SharedStatus | None = None
 
     @property
@@ -43,7 +42,7 @@ class ServerStatus(Struct, frozen=True, kw_only=True):
         return max(0.0, (self.now - self.started).total_seconds())
 
 
-class RestingModel(Struct, frozen=True):
+class CoolingModel(Struct, frozen=True):
     """A model that a credential is not used for until then."""
 
     model: str
@@ -59,7 +58,7 @@ class CredentialRow(Struct, frozen=True, kw_only=True):
     masked: str
     state: str
     until: datetime | None
-    resting: tuple[RestingModel, ...]
+    resting: tuple[CoolingModel, ...]
     calls: int
     successes: int
     failures: int
@@ -104,10 +103,10 @@ class Status(Struct, frozen=True, kw_only=True):
     server: ServerStatus
     credentials: tuple[CredentialRow, ...]
     models: tuple[ModelRow, ...]
-    seen: Seen
+    seen: Activity
 
 
-class _Told(Struct, frozen=True, kw_only=True):
+class StatusDocument(Struct, frozen=True, kw_only=True):
     """A status as its JSON has it."""
 
     server: ServerStatus
@@ -118,16 +117,16 @@ class _Told(Struct, frozen=True, kw_only=True):
     requests: list[RequestRecord]
 
 
-def status_of(
+def build_status(
     *,
     version: str,
     started: datetime,
     now: datetime,
-    seen: Seen,
+    seen: Activity,
     credentials: Mapping[str, Sequence[CredentialStatus]],
     models: Mapping[str, Sequence[str]],
     config_file: str = "",
-    reload: Reload | None = None,
+    reload: ReloadResult | None = None,
     shared: SharedStatus | None = None,
 ) -> Status:
     """The status now. `credentials` are those of each provider, `models` the targets of each route."""
@@ -152,7 +151,7 @@ def status_of(
 def status_json(status: Status) -> bytes:
     """The status for programs: everything the page shows, and all the requests that are remembered."""
     return msgspec.json.encode(
-        _Told(
+        StatusDocument(
             server=status.server,
             uptime_seconds=status.server.uptime,
             credentials=status.credentials,
@@ -172,7 +171,7 @@ def _credential_row(provider: str, status: CredentialStatus, now: datetime) -> C
         state=status.state,
         until=_until(status.seconds, now),
         resting=tuple(
-            RestingModel(model, held.state, _until(held.seconds, now)) for model, held in status.models.items()
+            CoolingModel(model, held.state, _until(held.seconds, now)) for model, held in status.models.items()
         ),
         calls=status.calls,
         successes=status.successes,

@@ -1,8 +1,8 @@
-"""`status_page`: the status of the gateway as a page a person can read.
+"""`status_page`: the status of the gateway as an HTML page.
 
-Plain HTML: no script, nothing fetched, one style sheet that the policy names by its hash. Model names, errors and ids come from
-outside; each goes through `_said`, which escapes it and keeps its direction of writing to itself. The functions below give HTML
-and are named for what they show; what they put together is HTML already, and strings of strangers never reach them unescaped.
+No script, nothing fetched, one style sheet that the content security policy allows by its hash. Model names, errors and ids
+come from outside; each goes through `_text`, which escapes it and isolates its writing direction. All other functions take and
+return HTML.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from datetime import datetime
 from html import escape
 
 from antiphon.gateway.cluster.redis_store import SharedStatus
-from antiphon.gateway.http.messages import Answer
-from antiphon.gateway.observe.charts import LATENCIES, latency_plot, requests_plot, seconds_told
-from antiphon.gateway.observe.recent import Minute, RequestRecord, Try, percentile
+from antiphon.gateway.http.messages import Response
+from antiphon.gateway.observe.charts import PERCENTILES, format_duration, latency_plot, requests_plot
+from antiphon.gateway.observe.recent import AttemptRecord, Minute, RequestRecord, percentile
 from antiphon.gateway.observe.status import (
     CredentialRow,
     MinuteRow,
     ModelRow,
-    Reload,
+    ReloadResult,
     ServerStatus,
     Status,
     status_json,
@@ -38,7 +38,7 @@ PAGE_HEADERS = {
 _JSON_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 _MOST_SHOWN = 100
-_TONES = {
+_STATE_CLASSES = {
     "healthy": "good",
     "half_open": "warn",
     "cooling": "warn",
@@ -46,24 +46,24 @@ _TONES = {
     "invalid": "bad",
     "disabled": "quiet",
 }
-_STATE_WORDS = {"half_open": "to be tried", "invalid": "refused"}
+_STATE_LABELS = {"half_open": "half-open (next call probes)", "invalid": "rejected"}
 _NONE = '<span class="quiet">none</span>'
 _UNPRINTABLE = dict.fromkeys((*range(9), 11, *range(14, 32), 127), "\N{REPLACEMENT CHARACTER}")
 
 
-def status_answer(status: Status, headers: Mapping[str, str], query: Mapping[str, str]) -> Answer:
+def status_answer(status: Status, headers: Mapping[str, str], query: Mapping[str, str]) -> Response:
     """The page for a browser, JSON for everybody else and for `?format=json`. Names of headers are in lower case."""
     wanted = query.get("format", "")
     if wanted == "html" or (wanted != "json" and "text/html" in headers.get("accept", "")):
-        return Answer(headers=dict(PAGE_HEADERS), body=status_page(status))
-    return Answer.json(status_json(status), headers=_JSON_HEADERS)
+        return Response(headers=dict(PAGE_HEADERS), body=status_page(status))
+    return Response.json(status_json(status), headers=_JSON_HEADERS)
 
 
 def status_page(status: Status) -> bytes:
     """The page. Send it with `PAGE_HEADERS`."""
     sections = [
         _header(status),
-        _figures(status.seen.minutes),
+        _summary(status.seen.minutes),
         _plots(status.seen.minutes),
         _credentials(status.credentials, status.server),
         _models(status.models),
@@ -83,25 +83,25 @@ def status_page(status: Status) -> bytes:
 def _header(status: Status) -> str:
     server = status.server
     about = [
-        f"Version {_said(server.version)}, serving for {seconds_told(server.uptime)}, since {_date(server.started)}.",
-        f"Configured by <code>{_said(server.config_file)}</code>." if server.config_file else "Running without a file.",
+        f"Version {_text(server.version)}, serving for {format_duration(server.uptime)}, since {_date(server.started)}.",
+        f"Configured by <code>{_text(server.config_file)}</code>." if server.config_file else "No configuration file.",
     ]
     if server.workers > 1:
-        about.append(f"Seen by {server.workers} workers.")
+        about.append(f"{server.workers} workers.")
     if server.reload is not None and server.reload.is_applied:
         about.append(f"Reloaded {_date(server.reload.time)}.")
-    if server.shared is not None and not server.shared.is_away:
-        about.append(f"Shared through <code>{_said(server.shared.address)}</code>, since {_date(server.shared.since)}.")
+    if server.shared is not None and not server.shared.is_unavailable:
+        about.append(f"Shared through <code>{_text(server.shared.address)}</code>, since {_date(server.shared.since)}.")
     alarms = _refused_reload(server.reload) if server.reload is not None and not server.reload.is_applied else ""
-    if server.shared is not None and server.shared.is_away:
+    if server.shared is not None and server.shared.is_unavailable:
         alarms += _away(server.shared)
     return f'<header><h1>Antiphon gateway</h1><p class="quiet">{" ".join(about)}</p>{alarms}</header>'
 
 
-def _refused_reload(reload: Reload) -> str:
+def _refused_reload(reload: ReloadResult) -> str:
     return (
         '<div class="alarm" role="alert">'
-        f'<b class="bad">The configuration of {_date(reload.time)} was refused</b>; the one before it serves on.'
+        f'<b class="bad">Configuration change at {_date(reload.time)} rejected</b>; the previous one is still active.'
         f"{_list(reload.problems)}</div>"
     )
 
@@ -109,12 +109,12 @@ def _refused_reload(reload: Reload) -> str:
 def _away(shared: SharedStatus) -> str:
     return (
         '<div class="alarm" role="alert">'
-        f'<b class="bad">The shared store <code>{_said(shared.address)}</code> is away</b> since {_date(shared.since)}: '
-        f"{_said(shared.reason)}. Until it is back each worker counts limits and learns of credentials for itself.</div>"
+        f'<b class="bad">Shared store <code>{_text(shared.address)}</code> unavailable</b> since {_date(shared.since)}: '
+        f"{_text(shared.reason)}. Until it is reachable, each worker tracks limits and key health on its own.</div>"
     )
 
 
-def _figures(minutes: Sequence[Minute]) -> str:
+def _summary(minutes: Sequence[Minute]) -> str:
     hour = Minute(0)
     for minute in minutes:
         hour.merge(minute)
@@ -123,11 +123,8 @@ def _figures(minutes: Sequence[Minute]) -> str:
         ("Requests, last hour", f"{hour.requests:,}"),
         ("Failed", failed),
         ("Refused", f"{hour.refused:,}"),
-        *(
-            (f"{words.capitalize()} answered within", _seconds(percentile(hour.seconds, share)))
-            for _, words, share in LATENCIES
-        ),
-        ("First token, half", _seconds(percentile(hour.first_token, 0.5))),
+        *((f"{label} latency", _seconds(percentile(hour.seconds, share))) for label, share in PERCENTILES),
+        ("p50 time to first token", _seconds(percentile(hour.first_token, 0.5))),
     ]
     told = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in figures)
     return f'<dl class="figures">{told}</dl>'
@@ -137,7 +134,7 @@ def _plots(minutes: Sequence[Minute]) -> str:
     bars = (
         '<span class="answered">answered</span><span class="refused">refused</span><span class="failed">failed</span>'
     )
-    lines = "".join(f'<span class="{name}">{words}</span>' for name, words, _ in LATENCIES)
+    lines = "".join(f'<span class="{label}">{label}</span>' for label, _ in PERCENTILES)
     rows = [
         [
             (_time(row.time), ""),
@@ -151,13 +148,13 @@ def _plots(minutes: Sequence[Minute]) -> str:
         for row in map(MinuteRow.of, reversed(minutes))
         if row.requests
     ]
-    names = ("Minute", "Requests", "Refused", "Failed", "Half within", "95 % within", "First token")
-    numbers = _table("The last hour by minute", names, rows) if rows else '<p class="note">There is nothing yet.</p>'
+    names = ("Minute", "Requests", "Refused", "Failed", "p50 latency", "p95 latency", "p50 first token")
+    numbers = _table("The last hour by minute", names, rows) if rows else '<p class="note">No requests yet.</p>'
     return (
         '<section aria-labelledby="hour"><h2 id="hour">The last hour</h2><div class="plots">'
-        f'<figure><figcaption><b>Requests a minute</b><span class="key">{bars}</span></figcaption>'
+        f'<figure><figcaption><b>Requests per minute</b><span class="key">{bars}</span></figcaption>'
         f"{requests_plot(minutes)}</figure>"
-        f'<figure><figcaption><b>Time to the whole answer</b><span class="key">{lines}</span></figcaption>'
+        f'<figure><figcaption><b>Latency</b><span class="key">{lines}</span></figcaption>'
         f"{latency_plot(minutes)}</figure></div>"
         f'<details class="figures-table"><summary>The same in numbers</summary>{numbers}</details></section>'
     )
@@ -167,56 +164,56 @@ def _credentials(credentials: Sequence[CredentialRow], server: ServerStatus) -> 
     names = ("Provider", "Credential", "State", "Calls", "Failed", "Last error")
     rows = [
         [
-            (_said(row.provider), ""),
+            (_text(row.provider), ""),
             (_named(row), ""),
             (_state(row, server.now), ""),
             (f"{row.calls:,}", "number"),
             (f"{row.failures:,}", "number"),
-            (_said(row.last_error), "" if row.last_error else "nothing"),
+            (_text(row.last_error), "" if row.last_error else "nothing"),
         ]
         for row in credentials
     ]
     note = '<p class="note">As seen by the worker that wrote this page.</p>' if rows and server.workers > 1 else ""
-    table = _table("Credentials", names, rows) if rows else '<p class="note">No provider here needs one.</p>'
+    table = _table("Credentials", names, rows) if rows else '<p class="note">No provider needs a key.</p>'
     return f'<section aria-labelledby="credentials"><h2 id="credentials">Credentials</h2>{note}{table}</section>'
 
 
 def _named(row: CredentialRow) -> str:
-    shown = "" if row.name == row.masked else f' <span class="quiet">{_said(row.masked)}</span>'
-    return f"{_said(row.name)}{shown}"
+    shown = "" if row.name == row.masked else f' <span class="quiet">{_text(row.masked)}</span>'
+    return f"{_text(row.name)}{shown}"
 
 
 def _state(row: CredentialRow, now: datetime) -> str:
     told = [_word(row.state, row.until, now)]
-    told += [f"{_word(held.state, held.until, now)} for {_said(held.model)}" for held in row.resting]
+    told += [f"{_word(held.state, held.until, now)} for {_text(held.model)}" for held in row.resting]
     return "<br>".join(told)
 
 
 def _word(state: str, until: datetime | None, now: datetime) -> str:
-    word = f'<span class="state {_TONES.get(state, "quiet")}">{escape(_STATE_WORDS.get(state, state))}</span>'
+    word = f'<span class="state {_STATE_CLASSES.get(state, "quiet")}">{escape(_STATE_LABELS.get(state, state))}</span>'
     if until is None:
         return word
-    left = seconds_told((until - now).total_seconds())
+    left = format_duration((until - now).total_seconds())
     return f'{word} until {_time(until)} <span class="quiet left">({left})</span>'
 
 
 def _models(models: Sequence[ModelRow]) -> str:
-    rows = [[(_said(row.name), ""), (", then ".join(map(_said, row.targets)), "")] for row in models]
-    table = _table("Models", ("Asked for", "Goes to"), rows) if rows else '<p class="note">There are no routes.</p>'
+    rows = [[(_text(row.name), ""), (", then ".join(map(_text, row.targets)), "")] for row in models]
+    table = _table("Models", ("Model", "Targets"), rows) if rows else '<p class="note">No routes configured.</p>'
     return f'<section aria-labelledby="models"><h2 id="models">Models</h2>{table}</section>'
 
 
 def _requests(records: Sequence[RequestRecord], server: ServerStatus) -> str:
     shown = records[:_MOST_SHOWN]
     if not shown:
-        listed = '<p class="note">Nothing was asked yet.</p>'
+        listed = '<p class="note">No requests yet.</p>'
     else:
         more = f" of {len(records):,}; all are in the JSON" if len(records) > len(shown) else ""
         repaired = sum(bool(record.repairs) for record in records)
         lossy = sum(bool(record.losses) for record in records)
         listed = (
-            f'<p class="note">The newest {len(shown):,}{more}. Of them all, {repaired:,} were repaired and {lossy:,} '
-            "lost something in translation: open one to see what.</p>"
+            f'<p class="note">The newest {len(shown):,}{more}. Of all of them, {repaired:,} were repaired and {lossy:,} '
+            "were lossy; open one for details.</p>"
             f'<ol class="requests">{"".join(_request(record, server.now) for record in shown)}</ol>'
         )
     return f'<section aria-labelledby="requests"><h2 id="requests">Recent requests</h2>{listed}</section>'
@@ -227,12 +224,12 @@ def _request(record: RequestRecord, now: datetime) -> str:
     when = _time(record.time) if record.time.date() == now.date() else _date(record.time)
     asked = record.target.removesuffix(f"/{record.model}")
     way = "to" if asked == record.target else "at"
-    target = f' <span class="quiet">{way}</span> {_said(asked)}' if asked else ""
+    target = f' <span class="quiet">{way}</span> {_text(asked)}' if asked else ""
     tags = [
         f'<span class="{colour}">{text}</span>'
         for is_so, colour, text in (
             (record.repairs, "warn", "repaired"),
-            (record.losses, "warn", "something lost"),
+            (record.losses, "warn", "lossy"),
             (len(record.attempts) > 1, "quiet", f"{len(record.attempts)} attempts"),
         )
         if is_so
@@ -241,51 +238,51 @@ def _request(record: RequestRecord, now: datetime) -> str:
         "<li><details><summary>"
         f'<span class="quiet">{when}</span>'
         f'<span class="code {tone}"><span class="hidden">status </span>{record.status}</span>'
-        f"<span>{_said(record.model) or _NONE}{target}</span>"
+        f"<span>{_text(record.model) or _NONE}{target}</span>"
         f'<span class="tags">{"".join(tags)}</span>'
         f'<span class="took">{_seconds(record.seconds)}</span>'
-        f'</summary><div class="more">{_told(record)}</div></details></li>'
+        f'</summary><div class="more">{_request_details(record)}</div></details></li>'
     )
 
 
-def _told(record: RequestRecord) -> str:
+def _request_details(record: RequestRecord) -> str:
     """What is inside an opened request."""
     facts = [
-        ("Request id", f'<span class="id">{_said(record.id)}</span>'),
-        ("Client key", _said(record.key) or _NONE),
+        ("Request id", f'<span class="id">{_text(record.id)}</span>'),
+        ("Client key", _text(record.key) or _NONE),
         ("Format", _formats(record)),
         ("First token", _seconds(record.first_token_seconds)),
-        ("Spent in the gateway", _seconds(record.overhead_seconds)),
+        ("Gateway overhead", _seconds(record.overhead_seconds)),
         ("Prompt", _tokens(record.prompt_tokens, record.cached_tokens, "cached")),
         ("Completion", _tokens(record.completion_tokens, record.reasoning_tokens, "reasoning")),
     ]
     told = "<dl>" + "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts) + "</dl>"
     if record.error:
-        told += f'<h3>Error</h3><p class="bad">{_said(record.error)}</p>'
+        told += f'<h3>Error</h3><p class="bad">{_text(record.error)}</p>'
     if record.repairs:
         told += f"<h3>Repaired</h3>{_list(record.repairs)}"
     if record.losses:
-        told += f"<h3>Lost in translation</h3>{_list(record.losses)}"
+        told += f"<h3>Not translated</h3>{_list(record.losses)}"
     if record.attempts:
-        names = ("Asked", "Credential", "Status", "Took", "Error")
+        names = ("Target", "Credential", "Status", "Duration", "Error")
         told += f"<h3>Attempts</h3>{_table('Attempts', names, map(_attempt, record.attempts))}"
     return told
 
 
-def _attempt(attempt: Try) -> list[tuple[str, str]]:
+def _attempt(attempt: AttemptRecord) -> list[tuple[str, str]]:
     asked = "/".join(filter(None, (attempt.provider, attempt.model)))
     return [
-        (_said(asked), ""),
-        (_said(attempt.credential) or _NONE, "" if attempt.credential else "nothing"),
+        (_text(asked), ""),
+        (_text(attempt.credential) or _NONE, "" if attempt.credential else "nothing"),
         (str(attempt.status or "none"), ""),
         (_seconds(attempt.seconds), "number"),
-        (_said(attempt.error), "" if attempt.error else "nothing"),
+        (_text(attempt.error), "" if attempt.error else "nothing"),
     ]
 
 
 def _formats(record: RequestRecord) -> str:
     ways = [record.client_format, record.upstream_format]
-    named = " to ".join(_said(way) for way in dict.fromkeys(filter(None, ways)))
+    named = " to ".join(_text(way) for way in dict.fromkeys(filter(None, ways)))
     return (named or _NONE) + (", streamed" if record.streamed else "")
 
 
@@ -321,16 +318,16 @@ def _class(name: str) -> str:
 
 
 def _list(lines: Iterable[str]) -> str:
-    return f"<ul>{''.join(f'<li>{_said(line)}</li>' for line in lines)}</ul>"
+    return f"<ul>{''.join(f'<li>{_text(line)}</li>' for line in lines)}</ul>"
 
 
-def _said(text: str) -> str:
+def _text(text: str) -> str:
     """What somebody else said, so that it is text and nothing more."""
     return f"<bdi>{escape(text.translate(_UNPRINTABLE))}</bdi>" if text else ""
 
 
 def _seconds(seconds: float | None) -> str:
-    return _NONE if seconds is None else seconds_told(seconds)
+    return _NONE if seconds is None else format_duration(seconds)
 
 
 def _time(when: datetime) -> str:

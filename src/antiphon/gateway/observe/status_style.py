@@ -1,7 +1,7 @@
-"""The style sheet of the status page, and the hash by which the page's policy allows it and nothing else.
+"""The style sheet of the status page, and the hash by which the page's policy allows it.
 
-One column of text, figures that stand under each other, colour only where it says something, and never alone: every state is
-also a word. Light or dark is the reader's choice. Under 44 rem tables become cards, each value with the name of its column.
+One column; colour never carries meaning alone, every state is also a word. Light and dark follow the reader's setting. Under 44
+rem tables become cards, each value with the name of its column.
 """
 
 from __future__ import annotations

@@ -1,14 +1,11 @@
-"""`Spans`: each request as an OpenTelemetry span, each call of a provider as its child, in the words of the GenAI conventions.
+"""`RequestTracer`: each request as an OpenTelemetry span with its upstream attempts as children (GenAI conventions).
 
-A span is written when its request is over, from the same `Passage` that metrics and the log are written from: nothing has to be
-carried through the code that answers, and a request that was cancelled is traced like any other. The client's trace goes on in
-ours where its headers name one. Numbers, names and kinds of errors are told; what was said never is.
+Spans are written when the request is over, from its `RequestTrace`, so cancelled requests are traced too. They continue the
+client's trace if its headers name one. They contain numbers, names and kinds of errors, never prompts or responses.
 
-An attempt tells how long it took but not when it began: the children stand one behind the other from the beginning, and the one
-that answered lasts as long as the request. Pauses between them show as the end of the last.
-
-Without OpenTelemetry installed, nothing happens and nothing is missing. `started_spans` sets up sending where the environment
-asks for it (the extra `otel`).
+An attempt records how long it took but not when it started: children follow each other from the start of the request, and the
+last one ends with it. Without OpenTelemetry installed nothing is traced; `tracer_from_environment` sets up the exporter (extra
+`otel`).
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from antiphon.gateway.observe.request_trace import Passage
+from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.providers.call import Attempt
 
 if TYPE_CHECKING:
@@ -45,7 +42,7 @@ _WELL_KNOWN = {
 """Providers that the conventions call by another name than we do."""
 
 
-class Spans:
+class RequestTracer:
     """Writes spans, to `provider` or to whichever the process has. Does nothing where OpenTelemetry is not installed."""
 
     def __init__(
@@ -61,104 +58,104 @@ class Spans:
             return
         self._tracer = trace.get_tracer("antiphon.gateway", version, provider)
 
-    def record(self, passage: Passage, headers: Mapping[str, str], operation: str = "") -> None:
+    def record(self, trace: RequestTrace, headers: Mapping[str, str], operation: str = "") -> None:
         """A request is over. `headers` are the client's, their names in lower case."""
-        operation = operation or passage.operation
+        operation = operation or trace.operation
         if self._tracer is None or time.monotonic() < self._nowhere_until:
             return
-        from opentelemetry import trace
+        from opentelemetry import trace as otel
 
-        if self._is_global and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        if self._is_global and isinstance(otel.get_tracer_provider(), otel.ProxyTracerProvider):
             self._nowhere_until = time.monotonic() + _LOOK_SECONDS
             return
         from opentelemetry.propagate import extract
         from opentelemetry.trace import SpanKind, set_span_in_context
 
-        began, ended = _wall_times(passage)
+        began, ended = _wall_times(trace)
         parent = extract({name: headers[name] for name in ("traceparent", "tracestate") if name in headers})
-        asked = passage.asked[:_LONGEST]
-        span = self._begun(
-            f"{operation} {asked}".strip(), SpanKind.SERVER, began, parent, _request_fields(passage, operation)
+        asked = trace.requested_model[:_LONGEST]
+        span = self._start_span(
+            f"{operation} {asked}".strip(), SpanKind.SERVER, began, parent, _request_fields(trace, operation)
         )
         if not span.is_recording():
             return
         inside = set_span_in_context(span, parent)
         at = began
-        for place, attempt in enumerate(passage.attempts):
-            is_answer = place == len(passage.attempts) - 1 and attempt.error is None
+        for place, attempt in enumerate(trace.attempts):
+            is_answer = place == len(trace.attempts) - 1 and attempt.error is None
             until = ended if is_answer else min(ended, at + int(attempt.seconds * _SECOND))
             fields = _attempt_fields(attempt, operation)
             if is_answer:
-                fields |= _usage_fields(passage)
+                fields |= _usage_fields(trace)
             name = f"{operation} {attempt.model[:_LONGEST]}".strip()
-            child = self._begun(name, SpanKind.CLIENT, at, inside, fields)
+            child = self._start_span(name, SpanKind.CLIENT, at, inside, fields)
             _end(child, until, attempt.error.kind if attempt.error is not None else "")
             at = until
-        _end(span, ended, _fault(passage))
+        _end(span, ended, _error_type(trace))
 
     def close(self) -> None:
         """Send what is not sent yet."""
         self._close()
 
-    def _begun(self, name: str, kind: Any, began: int, parent: Context, fields: dict[str, Any]) -> Span:
+    def _start_span(self, name: str, kind: Any, began: int, parent: Context, fields: dict[str, Any]) -> Span:
         assert self._tracer is not None
         return self._tracer.start_span(
             name, parent, kind, {key: value for key, value in fields.items() if value}, (), began
         )
 
 
-def started_spans(version: str = "") -> Spans:
+def tracer_from_environment(version: str = "") -> RequestTracer:
     """Spans that are sent to where the environment says (`OTEL_EXPORTER_OTLP_ENDPOINT`), if it says so.
 
     Otherwise they go to the provider that the process has set up, as under `opentelemetry-instrument`; where there is none,
     nowhere.
     """
     if not any(os.environ.get(name) for name in _ENDPOINTS):
-        return Spans(version=version)
+        return RequestTracer(version=version)
     try:
         sdk = import_module("opentelemetry.sdk.trace")
         export = import_module("opentelemetry.sdk.trace.export")
         resources = import_module("opentelemetry.sdk.resources")
         otlp = import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
     except ImportError as error:
-        logger.warning("no spans are sent: %s is not installed; install antiphon[otel]", error.name)
-        return Spans(version=version)
+        logger.warning("tracing is off: %s is not installed; run pip install 'antiphon[otel]'", error.name)
+        return RequestTracer(version=version)
     name = os.environ.get("OTEL_SERVICE_NAME", "antiphon")
     provider = sdk.TracerProvider(resource=resources.Resource.create({"service.name": name}))
     provider.add_span_processor(export.BatchSpanProcessor(otlp.OTLPSpanExporter()))
-    return Spans(provider, version=version, close=provider.shutdown)
+    return RequestTracer(provider, version=version, close=provider.shutdown)
 
 
-def _wall_times(passage: Passage) -> tuple[int, int]:
+def _wall_times(trace: RequestTrace) -> tuple[int, int]:
     """When a passage began and ended, in nanoseconds of the clock on the wall."""
     now, monotonic = time.time_ns(), time.monotonic()
-    ended = monotonic if passage.ended is None else passage.ended
-    return now - int((monotonic - passage.began) * _SECOND), now - int((monotonic - ended) * _SECOND)
+    ended = monotonic if trace.finished_at is None else trace.finished_at
+    return now - int((monotonic - trace.started_at) * _SECOND), now - int((monotonic - ended) * _SECOND)
 
 
-def _fault(passage: Passage) -> str:
+def _error_type(trace: RequestTrace) -> str:
     """What went wrong on this side. A request that the client got wrong is no error of a server."""
-    if passage.is_left:
+    if trace.client_disconnected:
         return "client_left"
-    if 400 <= passage.status < 500:
+    if 400 <= trace.status < 500:
         return ""
-    return passage.error.kind if passage.error is not None else ""
+    return trace.error.kind if trace.error is not None else ""
 
 
-def _request_fields(passage: Passage, operation: str) -> dict[str, Any]:
+def _request_fields(trace: RequestTrace, operation: str) -> dict[str, Any]:
     return {
-        **_provider_fields(passage.provider, operation),
-        **_usage_fields(passage),
-        "gen_ai.request.model": passage.asked[:_LONGEST],
-        "gen_ai.request.stream": passage.streams,
-        "gen_ai.response.model": passage.model[:_LONGEST],
-        "http.response.status_code": passage.status,
-        "antiphon.request_id": passage.request_id,
-        "antiphon.client_format": passage.client_format,
-        "antiphon.upstream_format": passage.upstream_format,
-        "antiphon.repairs": len(passage.repairs),
-        "antiphon.losses": len(passage.losses),
-        "antiphon.overhead_seconds": passage.overhead,
+        **_provider_fields(trace.provider, operation),
+        **_usage_fields(trace),
+        "gen_ai.request.model": trace.requested_model[:_LONGEST],
+        "gen_ai.request.stream": trace.streams,
+        "gen_ai.response.model": trace.model[:_LONGEST],
+        "http.response.status_code": trace.status,
+        "antiphon.request_id": trace.request_id,
+        "antiphon.client_format": trace.client_format,
+        "antiphon.upstream_format": trace.upstream_format,
+        "antiphon.repairs": len(trace.repairs),
+        "antiphon.losses": len(trace.losses),
+        "antiphon.overhead_seconds": trace.overhead_seconds,
     }
 
 
@@ -178,11 +175,11 @@ def _provider_fields(provider: str, operation: str) -> dict[str, Any]:
     return {"gen_ai.operation.name": operation, "gen_ai.provider.name": name, "gen_ai.system": name}
 
 
-def _usage_fields(passage: Passage) -> dict[str, Any]:
-    usage = passage.usage
+def _usage_fields(trace: RequestTrace) -> dict[str, Any]:
+    usage = trace.usage
     fields: dict[str, Any] = {}
-    if passage.first_token is not None:
-        fields["gen_ai.response.time_to_first_chunk"] = passage.first_token - passage.began
+    if trace.first_token is not None:
+        fields["gen_ai.response.time_to_first_chunk"] = trace.first_token - trace.started_at
     if usage is not None:
         fields |= {
             "gen_ai.usage.input_tokens": usage.prompt_tokens,

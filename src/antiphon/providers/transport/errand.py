@@ -1,16 +1,12 @@
-"""`Errand`: a coroutine that is run at once, and goes on in the very turn in which what it waits for happens.
+"""`Errand`: an eager task: a coroutine that starts at once and resumes in the same loop turn in which its `Moment` happens.
 
-A task of asyncio begins in the next turn of the event loop, and goes on in the one after that which brought what it waited for.
-Who passes messages on from one socket to another pays for two turns too many, each with a call of the system. An errand begins
-when it is told to and, where it waits for a `Moment`, goes on inside the call that says it has come. Whatever else may be waited
-for is waited for as a task does.
+An asyncio task starts in the next turn of the event loop and resumes one turn after its wakeup. A relay between two sockets would
+pay two extra turns, each with a system call. An errand waits for anything other than a `Moment` as a task does. Code inside it
+sees it as the current task: timeouts, task groups and cancel scopes cancel only the errand, and context variables stay in it.
+(Python 3.12 has eager tasks; this works on all versions.)
 
-To whatever runs in it, it is the current task, under the names that libraries know: timeouts, task groups and cancel scopes in
-it cancel this and nothing around it, and context variables that are set in it stay in it. (From Python 3.12 on asyncio has eager
-tasks too; this is for all versions, made with what asyncio offers to tasks that are not its own.)
-
-Invariants. One errand or task runs at a time: an errand that would begin or go on while another runs does so in the next turn.
-An errand that was cancelled goes on only to hear of it; the moment it waited for finds nobody.
+One errand or task runs at a time: an errand that would start or resume while another runs does so in the next turn. A cancelled
+errand resumes only with the cancellation; its moment then has no waiter.
 """
 
 from __future__ import annotations
@@ -25,7 +21,7 @@ from msgspec import Struct, field
 
 
 class Moment:
-    """What one coroutine waits for, until it happens."""
+    """A wakeup that one coroutine waits for."""
 
     __slots__ = ("_loop", "_waiter")
 
@@ -34,7 +30,7 @@ class Moment:
         self._waiter: Errand | asyncio.Future[None] | None = None
 
     def happen(self) -> None:
-        """It is now; unless it was before, or nobody waits any more."""
+        """Wake the waiter, if there is one."""
         waiter, self._waiter = self._waiter, None
         if isinstance(waiter, Errand):
             waiter.go_on()
@@ -42,7 +38,7 @@ class Moment:
             waiter.set_result(None)
 
     def forget(self) -> None:
-        """Nobody waits any more."""
+        """Drop the waiter."""
         self._waiter = None
 
     def __await__(self) -> Generator[Any, None, None]:
@@ -58,7 +54,7 @@ class Moment:
 class Errand(Struct, eq=False, weakref=True):
     """One run of a coroutine, from the first `go_on` to its end, with a `value` or an `error`.
 
-    Keep hold of it: nobody else does.
+    Keep a reference: nothing else does.
     """
 
     _coroutine: Coroutine[Any, Any, Any]
@@ -73,12 +69,12 @@ class Errand(Struct, eq=False, weakref=True):
     error: BaseException | None = None
 
     def go_on(self, _: object = None, error: BaseException | None = None) -> None:
-        """Run until it waits again, or ends; it hears of an `error` where it waits."""
+        """Run until it waits again or ends; an `error` is raised where it waits."""
         if not self.is_over:
             self._context.run(self._run, error)
 
     def ended(self) -> asyncio.Future[None]:
-        """Its end, to wait for; whoever stops waiting does not stop it."""
+        """A future for its end; cancelling the future does not cancel the errand."""
         future: asyncio.Future[None] = self._loop.create_future()
 
         def tell(_: object = None) -> None:
@@ -92,7 +88,7 @@ class Errand(Struct, eq=False, weakref=True):
         return future
 
     def cancel(self, msg: Any = None) -> bool:
-        """Let it hear a `CancelledError` where it waits, or will; False if it has ended."""
+        """Raise `CancelledError` where it waits, or will wait; False if it has ended."""
         if self.is_over:
             return False
         self._cancellations += 1
@@ -101,12 +97,12 @@ class Errand(Struct, eq=False, weakref=True):
         return True
 
     def uncancel(self) -> int:
-        """Take one back; how many are left."""
+        """Take back one cancellation; returns how many are left."""
         self._cancellations = max(0, self._cancellations - 1)
         return self._cancellations
 
     def cancelling(self) -> int:
-        """How often it was cancelled, and not taken back."""
+        """The number of cancellations that were not taken back."""
         return self._cancellations
 
     def cancelled(self) -> bool:
@@ -157,7 +153,7 @@ class Errand(Struct, eq=False, weakref=True):
         except BaseException as raised:
             self.error = raised
             self._end()
-            self._tell_of(raised)
+            self._report_error(raised)
             # This frame, the first of the traceback, refers to the errand, and the errand to the error: without it
             # there is no cycle, and what the coroutine's frames hold is freed with the errand.
             raised.__traceback__ = raised.__traceback__ and raised.__traceback__.tb_next
@@ -172,9 +168,9 @@ class Errand(Struct, eq=False, weakref=True):
             self._loop.call_soon(callback, self)
         self._callbacks = []
 
-    def _tell_of(self, error: BaseException) -> None:
-        """Report an error that was not caught: nobody waits for the errand. Nobody needs its traceback afterwards, and the
-        frames in it may refer to the errand."""
+    def _report_error(self, error: BaseException) -> None:
+        """Report an uncaught error, because nothing awaits the errand. Its traceback is dropped afterwards: its frames may
+        refer to the errand."""
         if isinstance(error, Exception):
             self._loop.call_exception_handler({"message": f"{self.get_name()} failed", "exception": error})
         elif not isinstance(error, asyncio.CancelledError):
@@ -191,15 +187,13 @@ class Errand(Struct, eq=False, weakref=True):
         elif awaited is None:  # for nothing but the next turn
             self._loop.call_soon(self.go_on)
         else:
-            error = RuntimeError(
-                f"{self.get_name()} waits for {awaited!r}, which cannot be waited for in this event loop"
-            )
+            error = RuntimeError(f"{self.get_name()} awaits {awaited!r}, which does not belong to this event loop")
             self._loop.call_soon(self.go_on, None, error)
         if self._must_cancel:
             self._end_waiting()
 
     def _end_waiting(self, msg: Any = None) -> None:
-        """Let it go on to hear that it is cancelled. Where it does so anyway, there is nothing to be done."""
+        """Resume it with the cancellation, unless it will resume anyway."""
         waiter = self._fut_waiter
         if type(waiter) is Moment:
             waiter.forget()

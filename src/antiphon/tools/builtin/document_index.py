@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from antiphon.errors import DocumentsUnreadable
 from antiphon.history import search_text
-from antiphon.history.sqlite.file import SqliteFile
+from antiphon.history.sql.sqlite_file import SqliteFile
 
 _WIDTH = 500
 _BEFORE = 60

@@ -25,7 +25,7 @@ from typing import Any, Self
 import msgspec
 
 from antiphon.errors import PlanChanged, StoreDamaged, UnknownPlan
-from antiphon.history.sqlite.file import SqliteFile
+from antiphon.history.sql.sqlite_file import SqliteFile
 from antiphon.tools.builtin.plans import Plan, PlanChange, PlanStatus, TaskDraft, apply_change, new_plan, now_in_seconds
 
 _APPLICATION_ID = 0x414E5450 + 1

@@ -10,7 +10,6 @@ in `refusal` or in the content.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from msgspec import structs
@@ -260,24 +259,24 @@ class WrittenAssistant(NamedTuple):
 class AssistantWriter:
     """Writes assistant messages: for responses as the model produced them, for requests as the host accepts them back.
 
-    In a request `defer_media` moves media to a user message; it returns what stays in its position.
+    A request has a list of `deferred` media, which go to the next user message; a response has none.
     """
 
     def __init__(
         self,
         losses: list[Loss],
         dialect: Dialect = RESPONSE_DIALECT,
-        defer_media: Callable[[str, _Media, str], list[Any]] | None = None,
+        deferred: list[Any] | None = None,
     ) -> None:
         self.converted_legacy_calls: set[str] = set()
         """The ids of function calls that were written as tool calls."""
         self._losses = losses
         self._dialect = dialect
-        self._defer_media = defer_media
+        self._deferred = deferred
 
     def write(self, parts: tuple[Part, ...] | tuple[OutputPart, ...], path: str, start: int = 0) -> WrittenAssistant:
         """The message of these parts; they are at `path` + `parts[start]` and following."""
-        losses, dialect, is_request = self._losses, self._dialect, self._defer_media is not None
+        losses, dialect, is_request = self._losses, self._dialect, self._deferred is not None
         message: dict[str, Any] = {"role": "assistant", "content": dialect.empty_content}
         if not is_request:
             message["refusal"] = None
@@ -338,7 +337,7 @@ class AssistantWriter:
 
     def _write_media(self, path: str, part: _Media, message: dict[str, Any], content: list[Any]) -> None:
         """Audio and generated images have fields of their own; a host may accept the rest only from a user."""
-        losses, dialect, is_request = self._losses, self._dialect, self._defer_media is not None
+        losses, dialect, is_request = self._losses, self._dialect, self._deferred is not None
         if isinstance(part, Audio) and (part.file_id or not is_request):
             extras = own_extras(part.native, losses, path, OPENAI, FORMAT)
             if is_request:
@@ -349,12 +348,24 @@ class AssistantWriter:
             image = without_image_marker(part) if is_generated_image(part) else part
             for written in write_part(image, losses, path, dialect):
                 message.setdefault("images", []).append(written)
-        elif self._defer_media is None:
+        elif self._deferred is None:
             losses.append(Loss(path, "document", "a response cannot hold files; dropped"))
         elif dialect.allows_media_in_any_role:
             content += write_part(part, losses, path, dialect)
         else:
-            content += self._defer_media(path, part, "the assistant's answer")
+            content += defer_media(self._deferred, part, "the assistant's answer", losses, path, dialect)
+
+
+def defer_media(
+    deferred: list[Any], part: _Media, origin: str, losses: list[Loss], path: str, dialect: Dialect
+) -> list[Any]:
+    """Keep an image, audio or file for the next user message; a marker stays in its position."""
+    written = write_part(part, losses, path, dialect)
+    if not written or written[0]["type"] == "text":  # a text document stays where it is
+        return [{"type": "text", "text": block["text"]} for block in written]
+    kind = type(part).__name__.lower()
+    deferred += [{"type": "text", "text": f"[{kind} from {origin}]"}, *written]
+    return [{"type": "text", "text": f"[{kind}: shown in the next user message]"}]
 
 
 def _join_text(content: list[Any]) -> Any:

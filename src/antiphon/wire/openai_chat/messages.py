@@ -36,7 +36,7 @@ from antiphon.wire import FORMATS
 from antiphon.wire.codec.typed_reader import ANY_TEXT, TextBlock, call_with_id, result_with_id
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.openai_chat import FORMAT
-from antiphon.wire.openai_chat.assistant import AssistantWriter, read_assistant, read_blocks
+from antiphon.wire.openai_chat.assistant import AssistantWriter, defer_media, read_assistant, read_blocks
 from antiphon.wire.openai_chat.content import canonical_json, collapse_text, read_content, read_part, write_part
 from antiphon.wire.openai_chat.dialects import Dialect
 from antiphon.wire.openai_chat.rules import PARTICIPANT_NAMES
@@ -266,7 +266,7 @@ class MessageListWriter:
         self._reasoning_placeholder = (
             dialect.reasoning_field if dialect.requires_reasoning and thinking_enabled else None
         )
-        self._assistant = AssistantWriter(losses, dialect, self._defer_media)
+        self._assistant = AssistantWriter(losses, dialect, self._deferred_media)
 
     def write(self, messages: Sequence[Message]) -> list[Any]:
         add, legal_id, safe_name = self._written.append, self._legal_id, self._legal_name
@@ -367,17 +367,8 @@ class MessageListWriter:
 
     def _write_deferred_media(self) -> None:
         if self._deferred_media:
-            media, self._deferred_media = self._deferred_media, []
-            self._add({"role": "user", "content": media})
-
-    def _defer_media(self, path: str, part: Any, origin: str) -> list[Any]:
-        """Keep an image, audio or file for the next user message; a marker stays in its position."""
-        written = write_part(part, self._losses, path, self._dialect)
-        if not written or written[0]["type"] == "text":  # a text document stays where it is
-            return [{"type": "text", "text": block["text"]} for block in written]
-        kind = type(part).__name__.lower()
-        self._deferred_media += [{"type": "text", "text": f"[{kind} from {origin}]"}, *written]
-        return [{"type": "text", "text": f"[{kind}: shown in the next user message]"}]
+            self._add({"role": "user", "content": self._deferred_media[:]})
+            self._deferred_media.clear()  # the assistant writer has the same list
 
     def _write_other(self, path: str, message: Message) -> None:
         """A message of a user, system or tool: results first, then the other parts."""
@@ -399,7 +390,9 @@ class MessageListWriter:
                 inner_extras = own_extras(part.native, self._losses, where, OPENAI, FORMAT)
                 content.append({"type": "text", "text": part.text, **inner_extras})
             elif isinstance(part, _MEDIA) and role != "user" and not self._dialect.allows_media_in_any_role:
-                content += self._defer_media(where, part, f"a {role} message")
+                content += defer_media(
+                    self._deferred_media, part, f"a {role} message", self._losses, where, self._dialect
+                )
             else:
                 content += write_part(part, self._losses, where, self._dialect)
         if has_results or message.role == "tool":
@@ -420,7 +413,7 @@ class MessageListWriter:
             where = f"{path}.content[{index}]"
             if isinstance(block, _MEDIA) and not self._dialect.allows_media_in_any_role:
                 origin = f"the result of {part.tool_name or part.tool_call_id or 'a call'}"
-                content += self._defer_media(where, block, origin)
+                content += defer_media(self._deferred_media, block, origin, self._losses, where, self._dialect)
             elif isinstance(block, Native) and block.origin not in _WIRE_ORIGINS:
                 content.append({"type": "text", "text": canonical_json(block.data)})
             else:

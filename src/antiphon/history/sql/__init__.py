@@ -1,0 +1,1 @@
+"""Stores over SQL databases: one implementation and two dialects."""

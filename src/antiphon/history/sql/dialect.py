@@ -1,0 +1,135 @@
+"""`Dialect`: what differs between SQLite and PostgreSQL. Everything else of a store is written once, in this package.
+
+Shared statements name their values `:name`. Four names are filled in by the dialect: `:now` is the time of the store,
+`:lease_now` the time of its leases, `:lease_end` that time plus `seconds`, and `:never` the expiry of a lease that is not held.
+
+Not shared are the append (one statement, one round trip), the range of an entry read (SQLite packs conversation and sequence
+number into one key), the next run (PostgreSQL skips locked rows) and the full-text index.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import Any, TypeAlias
+
+from antiphon.errors import StoreUnreachable
+from antiphon.history.codec import StoredRow
+from antiphon.history.entries import HistoryEntry
+from antiphon.history.store import ConversationRow
+
+Rows: TypeAlias = Sequence[tuple[Any, ...]]
+EntryRow: TypeAlias = dict[str, Any]
+"""Number of the conversation, sequence number, time, body and checksum of an entry, as they are stored."""
+
+
+class ConnectionBroken(StoreUnreachable):
+    """A connection broke during a statement: whether it was executed is not known."""
+
+
+class Dialect(ABC):
+    """One database under a store. A `db` is a connection of its driver."""
+
+    location: str
+    """Where the database is, as people may see it."""
+    has_leases: bool = True
+    """False for a file of an early version that is open for reading."""
+    has_touched: bool = True
+
+    # Fragments and statements of SQL; `c` is a conversation.
+    select_conversations: str
+    version: str
+    """The number of the last entry of `c`."""
+    entries_of: str
+    """The condition that an entry belongs to the conversation `:number`."""
+    index_rows_of: str
+    has_tag: str
+    recent_since: str
+    """The time from which on conversations must be sorted to find the `:last` one, with `{condition}`."""
+    touched_since: str
+    touch_last: str
+    copy_entries: str
+    next_run: str
+    next_run_locked: str
+
+    @abstractmethod
+    def one_of(self, column: str, name: str) -> str:
+        """The condition that a column has one of the values of the list `:name`."""
+
+    @abstractmethod
+    def rows(self, statement: str, *, replan: bool = False, **values: Any) -> Rows:
+        """The result of a query. `replan`: its plan depends on the values."""
+
+    @abstractmethod
+    def connection(self) -> AbstractContextManager[Any]:
+        """A connection on which each statement is durable by itself."""
+
+    @abstractmethod
+    def transaction(self) -> AbstractContextManager[Any]:
+        """A connection to write with: all is stored when the block ends well, and nothing otherwise."""
+
+    @abstractmethod
+    def execute(self, db: Any, statement: str, **values: object) -> Rows:
+        """Execute a statement and return its rows, if it has any."""
+
+    @abstractmethod
+    def lock(self, db: Any, name: str, *, shared: bool = False) -> None:
+        """Exclude other transactions that take the lock of this name, until this one ends."""
+
+    @abstractmethod
+    def lock_conversation(self, db: Any, conversation: str) -> None:
+        """Until the transaction ends, no other one changes or claims that conversation."""
+
+    @abstractmethod
+    def entry_row(self, number: int, entry: HistoryEntry, stored: bytes) -> EntryRow:
+        """The row of an entry of the conversation of that number."""
+
+    @abstractmethod
+    def append_entry(self, db: Any, row: EntryRow, epoch: int | None) -> bool:
+        """Insert an entry if its writer may write, its number is free and its conversation was touched in the minute before."""
+
+    @abstractmethod
+    def insert_entries(self, db: Any, rows: Iterable[EntryRow]) -> None:
+        """Insert the entries of a new conversation."""
+
+    @abstractmethod
+    def touch(self, db: Any, row: EntryRow) -> None:
+        """Set the time at which the conversation of an entry was changed."""
+
+    @abstractmethod
+    def read_entries(self, number: int, first: int, last: int | None = None) -> Sequence[StoredRow]:
+        """The rows of a conversation's entries from `first` to `last`, in order."""
+
+    @abstractmethod
+    def first_inputs(self, numbers: Sequence[int]) -> Iterable[tuple[int, StoredRow]]:
+        """The first entries of each conversation, among them its first user message."""
+
+    @abstractmethod
+    def conversation(self, row: tuple[Any, ...]) -> ConversationRow:
+        """A row of `select_conversations`. Raises `StoreDamaged`."""
+
+    @abstractmethod
+    def to_datetime(self, value: Any) -> datetime:
+        """A stored time."""
+
+    @abstractmethod
+    def lease_expiry(self, value: Any) -> datetime:
+        """A stored end of a lease."""
+
+    @abstractmethod
+    def attachment_data(self, text: str) -> object:
+        """The data of an attachment as it is stored."""
+
+    @abstractmethod
+    def attachment_text(self, data: Any) -> object:
+        """The data of an attachment that was stored."""
+
+    @abstractmethod
+    def announce_deletion(self, db: Any, conversation: str) -> None:
+        """Wake the readers of a conversation's tail."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close all connections."""

@@ -1,0 +1,230 @@
+"""`Log`: conversations and their entries as rows.
+
+- An append is one statement: it checks the conversation's row (does it exist, may this writer write, was it touched in the minute
+  before) and inserts the entry. Two writers of one conversation meet in the primary key: the second insert of a number does
+  nothing, and its writer gets a `WriterConflict`.
+- If the conversation was not touched in the minute before (see `schema`), or the entry has large media, all is written in one
+  transaction.
+- If the connection breaks before the answer, the same statement is sent once more: an entry with exactly our bytes at its number
+  is ours, and was written.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from antiphon.errors import ConversationExists, StoreDamaged, StoreUnreachable, UnknownConversation, WriterConflict
+from antiphon.history.attachments import DIGEST_PREFIX, extract_media, references, restore_media, verified
+from antiphon.history.codec import StoredRow, damaged_entry, decode_row, row_body
+from antiphon.history.entries import HistoryEntry
+from antiphon.history.export import ExportHead
+from antiphon.history.ids import ID_LENGTH
+from antiphon.history.sql.dialect import ConnectionBroken, Dialect, EntryRow
+from antiphon.history.sql.leases import Leases
+from antiphon.history.store import ConversationRow, is_id_abbreviation, single_match
+
+logger = logging.getLogger("antiphon.history")
+
+D = TypeVar("D")
+
+_INSERT_CONVERSATION = """
+INSERT INTO conversations (id, title, created, parent, forked_at, tags, touched)
+VALUES (:id, :title, :created, :parent, :forked_at, :tags, :created) ON CONFLICT DO NOTHING RETURNING number
+"""
+_REFERENCE = f'"{DIGEST_PREFIX}'.encode()
+
+
+class _NotAppended(Exception):
+    """Rolls a transaction back."""
+
+
+class Log:
+    """The log of every conversation of a store."""
+
+    def __init__(self, dialect: Dialect, leases: Leases) -> None:
+        self._dialect = dialect
+        self._leases = leases
+        self.path = dialect.location
+
+    def append(self, number: int, conversation: str, entry: HistoryEntry, epoch: int | None) -> None:
+        """Write one entry, under the epoch of a lease if there is one; returns when it is durable."""
+        stored, attachments = extract_media(entry)
+        row = self._dialect.entry_row(number, entry, stored)
+        try:
+            self._append(row, conversation, attachments, epoch)
+        except ConnectionBroken:
+            try:
+                self._append(row, conversation, attachments, epoch, is_second=True)
+            except StoreUnreachable as error:
+                raise StoreUnreachable(
+                    f"the connection to {self.path} broke while entry {entry.sequence_number} of conversation {conversation} "
+                    f"was written: whether it arrived is not known. Call `refresh()` when the server is back ({error})"
+                ) from error
+
+    def _append(
+        self,
+        row: EntryRow,
+        conversation: str,
+        attachments: Mapping[str, str],
+        epoch: int | None,
+        *,
+        is_second: bool = False,
+    ) -> None:
+        number, sequence = row["number"], row["sequence"]
+        while not self._write(row, attachments, epoch):
+            found = self._dialect.read_entries(number, sequence, sequence)
+            if is_second and found and found[0][2] == row["body"]:
+                return  # the first attempt arrived; only its acknowledgement was lost
+            with self._dialect.connection() as db:
+                refusal = self._leases.refusal(db, number, epoch)
+            if refusal is not None:
+                raise refusal
+            if found:
+                raise self._conflict(conversation, number, sequence)
+            # The holder released the conversation just now: try again.
+
+    def _write(self, row: EntryRow, attachments: Mapping[str, str], epoch: int | None) -> bool:
+        if not attachments:
+            with self._dialect.connection() as db:  # a single insert is its own transaction: one fsync and no more
+                if self._dialect.append_entry(db, row, epoch):
+                    return True
+        try:
+            with self._dialect.transaction() as db:
+                if not self._write_in(db, row, attachments, epoch):
+                    raise _NotAppended  # noqa: TRY301 - it rolls back
+        except _NotAppended:
+            return False
+        return True
+
+    def _write_in(self, db: Any, row: EntryRow, attachments: Mapping[str, str], epoch: int | None) -> bool:
+        self.insert_attachments(db, row["number"], attachments)
+        self._dialect.touch(db, row)
+        return self._dialect.append_entry(db, row, epoch)
+
+    def insert_entry(self, db: Any, number: int, entry: HistoryEntry) -> None:
+        """Write an entry and its attachments as part of a transaction. Raises `LeaseHeld` if the conversation is leased."""
+        stored, attachments = extract_media(entry)
+        if not self._write_in(db, self._dialect.entry_row(number, entry, stored), attachments, None):
+            refusal = self._leases.refusal(db, number, None)
+            raise refusal or self._conflict(f"number {number}", number, entry.sequence_number)
+
+    def insert_conversation(self, db: Any, head: ExportHead) -> int:
+        """Insert a new conversation and return its number."""
+        values = {"id": head.id, "title": head.title, "created": head.created, "parent": head.parent}
+        for (number,) in self._dialect.execute(
+            db, _INSERT_CONVERSATION, **values, forked_at=head.forked_at, tags=tuple(head.tags)
+        ):
+            return int(number)
+        raise ConversationExists(f"{self.path} already has a conversation {head.id}; import it as new to have both")
+
+    def insert_attachments(self, db: Any, number: int, attachments: Mapping[str, str]) -> None:
+        """Store attachments, each once, and that a conversation uses them."""
+        if attachments:
+            self._dialect.lock(db, "attachments", shared=True)  # no delete removes one that seems to be unused
+        for name in sorted(attachments):  # in one order, so that two writers of the same do not wait in a circle
+            data = self._dialect.attachment_data(attachments[name])
+            inserted = "INSERT INTO attachments VALUES (:name, :data) ON CONFLICT DO NOTHING"
+            self._dialect.execute(db, inserted, name=name, data=data)
+            used = "INSERT INTO attachment_uses VALUES (:number, :name) ON CONFLICT DO NOTHING"
+            self._dialect.execute(db, used, number=number, name=name)
+
+    def attachments(self, names: Sequence[str]) -> dict[str, str]:
+        """Attachments by name."""
+        wanted = f"SELECT name, data FROM attachments WHERE {self._dialect.one_of('name', 'names')}"
+        found = self._dialect.rows(wanted, names=list(names))
+        loaded = {name: verified(name, self._dialect.attachment_text(data), self.path) for name, data in found}
+        if missing := [name for name in names if name not in loaded]:
+            raise StoreDamaged(f"{self.path}: the attachment {missing[0]} is missing")
+        return loaded
+
+    def read(self, number: int, conversation: str, after: int) -> Sequence[HistoryEntry]:
+        """The entries of a conversation after number `after`, with their media."""
+        entries: list[HistoryEntry] = []
+        places: list[int] = []
+        for place, row in enumerate(self._dialect.read_entries(number, after + 1)):
+            body, entry = self.decode(_body_and_entry, row, after + 1 + place, conversation)
+            entries.append(entry)
+            if _REFERENCE in body:
+                places.append(place)
+        if places:
+            loaded = self.attachments(sorted({name for place in places for name in references(entries[place])}))
+            for place in places:
+                entries[place] = restore_media(entries[place], loaded.__getitem__)
+        return entries
+
+    def decode(self, decode: Callable[[StoredRow], D], row: StoredRow, expected: int, conversation: str) -> D:
+        """Apply `decode` to the row of entry `expected`. Raises `StoreDamaged` with the entry and the conversation."""
+        if row[0] != expected:
+            raise damaged_entry(self.path, expected, conversation, "its row is missing")
+        try:
+            return decode(row)
+        except StoreDamaged as error:
+            raise damaged_entry(self.path, expected, conversation, error) from error
+
+    def find(self, conversation: str) -> ConversationRow:
+        """The conversation with that id, or the only one whose id begins or ends like that, or the `last` one."""
+        if conversation == "last":
+            found = self.latest(1)
+        else:
+            found = self.rows("WHERE c.id = :id", id=conversation)
+            if not found and is_id_abbreviation(conversation):
+                size = len(conversation)
+                found = self.rows(
+                    "WHERE substr(c.id, 1, :size) = :part OR substr(c.id, :start) = :part LIMIT 2",
+                    part=conversation.lower(),
+                    size=size,
+                    start=ID_LENGTH + 1 - size,
+                )
+        return single_match(found, UnknownConversation, conversation, self.path)
+
+    def latest(self, limit: int, offset: int = 0, tag: str | None = None) -> Sequence[ConversationRow]:
+        """The conversations that were changed last, in that order."""
+        condition, since = self.tag_condition(tag), None
+        if self._dialect.has_touched:
+            # The plan of the page depends on this time, so it is asked for by itself.
+            recent = self._dialect.recent_since.format(condition=condition)
+            ((since,),) = self._dialect.rows(recent, tag=tag, last=max(0, limit + offset - 1))
+            condition += f" AND {self._dialect.touched_since}"
+        page = (
+            f"WHERE {condition} ORDER BY coalesce(last.at, c.created) DESC, c.number DESC LIMIT :limit OFFSET :offset"
+        )
+        return self.rows(page, skip_damaged=True, replan=True, tag=tag, since=since, limit=limit, offset=offset)
+
+    def rows(
+        self, rest: str, *, skip_damaged: bool = False, replan: bool = False, **values: Any
+    ) -> Sequence[ConversationRow]:
+        """Conversations; `rest` is the rest of the query. A damaged row raises `StoreDamaged`, or is skipped with a warning."""
+        found = []
+        for row in self._dialect.rows(f"{self._dialect.select_conversations} {rest}", replan=replan, **values):
+            try:
+                found.append(self._dialect.conversation(row))
+            except StoreDamaged as error:
+                if not skip_damaged:
+                    raise
+                logger.warning("%s", error)
+        return found
+
+    def tag_condition(self, tag: str | None) -> str:
+        """The condition that a conversation has the tag `:tag`; without a tag, all match."""
+        return "true" if tag is None else self._dialect.has_tag
+
+    def version(self, number: int) -> int:
+        """How many entries a conversation has."""
+        statement = f"SELECT {self._dialect.version} FROM conversations c WHERE c.number = :number"
+        for (version,) in self._dialect.rows(statement, number=number):
+            return int(version)
+        return 0
+
+    def _conflict(self, conversation: str, number: int, sequence_number: int) -> WriterConflict:
+        return WriterConflict(
+            f"another writer appended to conversation {conversation}: it is at version {self.version(number)}, and this entry "
+            f"was meant to be number {sequence_number}. Nothing was written; `refresh()` the history, look at what is new, and "
+            "append again"
+        )
+
+
+def _body_and_entry(row: StoredRow) -> tuple[bytes, HistoryEntry]:
+    body = row_body(row, decodes_unchecked=False)
+    return body, decode_row(row[0], body)

@@ -1,0 +1,254 @@
+"""`PostgresStore`: conversations in a schema of a PostgreSQL database, for many processes on many machines.
+
+The server answers an append when the entry is on its disk (`synchronous_commit` is never off here). `FOR SHARE` makes an append
+and a claim, or a delete, wait for each other and read the row again: the new holder sees every entry written before its claim,
+and no entry of the previous one follows. Of a run and its conversation, the conversation's row is always locked first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from antiphon.errors import UnknownConversation
+from antiphon.history.codec import StoredRow, row_checksum, to_microseconds
+from antiphon.history.entries import HistoryEntry
+from antiphon.history.sql.dialect import Dialect, EntryRow, Rows
+from antiphon.history.sql.postgres_connections import Address, Connections
+from antiphon.history.sql.postgres_tail import tail
+from antiphon.history.sql.runs import FROM_RUNS, IS_WAITING
+from antiphon.history.sql.schema import LOCKS, lock_number, migrate
+from antiphon.history.sql.search_index import TsvectorIndex
+from antiphon.history.sql.store import SqlStore
+from antiphon.history.store import ConversationRow, replace_lone_surrogates
+
+if TYPE_CHECKING:
+    from antiphon.history.sql.postgres_connections import Database
+
+_IS_DATE = (
+    "at BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00'"  # else Python has no datetime for it
+)
+_ENTRY_ROW = (
+    f"sequence, CASE WHEN {_IS_DATE} THEN (extract(epoch FROM at) * 1000000)::bigint ELSE 0 END, body, checksum"
+)
+"""The columns of an entry that make a `StoredRow`."""
+
+_APPEND = """
+WITH taken AS MATERIALIZED (
+    SELECT number, id, watched_until > clock_timestamp() AS is_watched FROM conversations
+    WHERE number = %(number)s AND {may_write} AND touched BETWEEN
+    coalesce(%(at)s::timestamptz, created) - interval '1 minute' AND coalesce(%(at)s::timestamptz, created) FOR SHARE
+), written AS (
+    INSERT INTO entries (number, sequence, at, body, checksum)
+    SELECT number, %(sequence)s, %(at)s::timestamptz, %(body)s, %(checksum)s FROM taken
+    ON CONFLICT DO NOTHING RETURNING sequence
+)
+SELECT CASE WHEN is_watched THEN pg_notify('antiphon_' || id, sequence::text) END FROM written, taken
+"""
+_APPEND_FREE = _APPEND.format(may_write="held_until <= clock_timestamp()")
+_APPEND_LEASED = _APPEND.format(may_write="epoch = %(epoch)s")
+_TOUCH = "UPDATE conversations SET touched = coalesce(%(at)s::timestamptz, created) WHERE number = %(number)s"
+_INSERT_ENTRY = """
+INSERT INTO entries (number, sequence, at, body, checksum)
+VALUES (%(number)s, %(sequence)s, %(at)s, %(body)s, %(checksum)s)
+"""
+_READ_ENTRIES = f"SELECT {_ENTRY_ROW} FROM entries WHERE number = %s AND sequence BETWEEN %s AND %s ORDER BY sequence"
+_FIRST_INPUTS = f"""
+SELECT number, {_ENTRY_ROW} FROM entries WHERE number = ANY(%s) AND sequence <= 5
+AND substring(body FOR 21) = '{{"kind":"model_input"' ORDER BY number, sequence
+"""
+_LAST_SEQUENCE = (1 << 31) - 1
+
+_VALUE = re.compile(r"(?<!:):([a-z_]+)")
+_TIMES = {
+    "now": "statement_timestamp()",
+    "lease_now": "clock_timestamp()",
+    "lease_end": "(clock_timestamp() + %(seconds)s * interval '1 second')",
+    "never": "'epoch'",
+}
+
+
+class PostgresDialect(Dialect):
+    """One schema of a PostgreSQL database."""
+
+    select_conversations = f"""
+SELECT c.number, c.id, c.title, c.created, c.parent, c.forked_at, c.tags, last.sequence, CASE WHEN {_IS_DATE} THEN last.at END
+FROM conversations c LEFT JOIN LATERAL (
+    SELECT sequence, at FROM entries WHERE entries.number = c.number ORDER BY sequence DESC LIMIT 1) last ON true
+"""
+    entry_columns = _ENTRY_ROW
+    version = "(SELECT coalesce(max(sequence), 0) FROM entries e WHERE e.number = c.number)"
+    entries_of = index_rows_of = "number = :number"
+    has_tag = "c.tags @> ARRAY[CAST(:tag AS text)]"
+    recent_since = """
+SELECT CAST(coalesce((SELECT touched FROM conversations c WHERE touched < 'infinity' AND {condition}
+    ORDER BY touched DESC LIMIT 1 OFFSET :last) - interval '1 minute', '-infinity') AS text)
+"""
+    touched_since = "c.touched >= CAST(:since AS timestamptz)"
+    touch_last = """
+UPDATE conversations c SET touched = coalesce(
+    (SELECT at FROM entries e WHERE e.number = c.number ORDER BY sequence DESC LIMIT 1), created) WHERE number = :number
+"""
+    copy_entries = """
+INSERT INTO entries (number, sequence, at, body, checksum)
+SELECT CAST(:number AS bigint), sequence, at, body, checksum FROM entries WHERE number = :parent AND sequence <= :entries
+"""
+    next_run = f"""
+SELECT r.id, r.number, r.provider {FROM_RUNS}
+WHERE {IS_WAITING} AND r.due <= :now AND r.code <= CAST(CAST(:kinds AS jsonb) ->> r.kind AS bigint)
+    AND r.provider <> ALL (CAST(:full AS text[]))
+ORDER BY r.due, r.id LIMIT 1
+"""
+    next_run_locked = f"{next_run} FOR UPDATE OF c SKIP LOCKED"
+
+    def __init__(self, connections: Connections) -> None:
+        self.connections = connections
+        self.location = connections.place
+
+    def one_of(self, column: str, name: str) -> str:
+        return f"{column} = ANY(:{name})"
+
+    def rows(self, statement: str, *, replan: bool = False, **values: Any) -> Rows:
+        return self.connections.rows(_translate(statement), _bound(values), replan=replan)
+
+    def connection(self) -> AbstractContextManager[Database]:
+        return self.connections.connection()
+
+    def transaction(self) -> AbstractContextManager[Database]:
+        return self.connections.transaction()
+
+    def execute(self, db: Database, statement: str, **values: object) -> Rows:
+        cursor = db.execute(_translate(statement).encode(), _bound(values))
+        return cursor.fetchall() if cursor.description else []
+
+    def lock(self, db: Database, name: str, *, shared: bool = False) -> None:
+        taken = "SELECT pg_advisory_xact_lock_shared(%s, %s)" if shared else "SELECT pg_advisory_xact_lock(%s, %s)"
+        db.execute(taken, (LOCKS, lock_number(self.connections.address.schema, name)))
+
+    def lock_conversation(self, db: Database, conversation: str) -> None:
+        if db.execute("SELECT 1 FROM conversations WHERE id = %s FOR UPDATE", (conversation,)).fetchone() is None:
+            raise UnknownConversation(f"{self.location}: conversation {conversation} was deleted")
+
+    def entry_row(self, number: int, entry: HistoryEntry, stored: bytes) -> EntryRow:
+        return {
+            "number": number,
+            "sequence": entry.sequence_number,
+            "at": _with_zone(entry.timestamp),
+            "body": stored,
+            "checksum": row_checksum(entry.sequence_number, to_microseconds(entry.timestamp), stored),
+        }
+
+    def append_entry(self, db: Database, row: EntryRow, epoch: int | None) -> bool:
+        if epoch is None:
+            return db.execute(_APPEND_FREE, row).rowcount > 0
+        return db.execute(_APPEND_LEASED, {**row, "epoch": epoch}).rowcount > 0
+
+    def insert_entries(self, db: Database, rows: Iterable[EntryRow]) -> None:
+        with db.cursor() as cursor:
+            cursor.executemany(_INSERT_ENTRY, rows)
+
+    def touch(self, db: Database, row: EntryRow) -> None:
+        db.execute(_TOUCH, row)
+
+    def read_entries(self, number: int, first: int, last: int | None = None) -> Sequence[StoredRow]:
+        return self.connections.rows(_READ_ENTRIES, (number, first, _LAST_SEQUENCE if last is None else last))
+
+    def first_inputs(self, numbers: Sequence[int]) -> Iterator[tuple[int, StoredRow]]:
+        for number, *row in self.connections.rows(_FIRST_INPUTS, ([*numbers],)):
+            yield number, tuple(row)
+
+    def conversation(self, row: tuple[Any, ...]) -> ConversationRow:
+        return ConversationRow.of(*row)
+
+    def to_datetime(self, value: Any) -> datetime:
+        at: datetime = value
+        return at
+
+    lease_expiry = to_datetime
+
+    def attachment_data(self, text: str) -> object:
+        return text.encode()
+
+    def attachment_text(self, data: Any) -> object:
+        return data.decode(errors="replace")
+
+    def announce_deletion(self, db: Database, conversation: str) -> None:
+        db.execute("SELECT pg_notify('antiphon_' || %s, '')", (conversation,))
+
+    def close(self) -> None:
+        self.connections.close()
+
+
+class PostgresStore(SqlStore):
+    """Conversations in a schema of a PostgreSQL database. Many processes on many machines may have it open."""
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        schema: str | None = None,
+        max_connections: int = 8,
+        timeout: float = 10.0,
+        statement_timeout: float = 60.0,
+        read_only: bool = False,
+        create: bool = True,
+    ) -> None:
+        """Open `postgresql://user:password@host:port/database?schema=…`; create the tables unless `create` is false.
+
+        `timeout`: how many seconds to wait for the server, for a free connection, for a lock. `statement_timeout`: how long
+        the server may take for one statement.
+        """
+        self._connections = Connections(
+            Address.of(address, schema),
+            max_connections=max_connections,
+            timeout=timeout,
+            statement_timeout=statement_timeout,
+            read_only=read_only,
+        )
+        dialect = PostgresDialect(self._connections)
+        super().__init__(dialect, TsvectorIndex(dialect))
+        try:
+            migrate(self._connections, create=create)
+        except BaseException:
+            self.close()
+            raise
+
+    def tail(self, conversation: str, after: int = 0) -> AsyncIterator[HistoryEntry]:
+        return tail(self._connections, self._log, conversation, after)
+
+
+@cache
+def _translate(statement: str) -> str:
+    """A shared statement as the driver expects it."""
+    return _VALUE.sub(lambda name: _TIMES.get(name[1]) or f"%({name[1]})s", statement)
+
+
+def _bound(values: dict[str, Any]) -> dict[str, object]:
+    return {name: _bind(value) for name, value in values.items()}
+
+
+def _bind(value: object) -> object:
+    if isinstance(value, str):
+        return _storable(value)
+    if isinstance(value, datetime):
+        return _with_zone(value)
+    if isinstance(value, dict):
+        return msgspec.json.encode(value).decode()
+    if isinstance(value, list | tuple):
+        return [_bind(one) for one in value]
+    return value
+
+
+def _storable(text: str) -> str:
+    """A text as PostgreSQL can store it, without NUL and lone surrogates. Entries are bytes and need no such change."""
+    return replace_lone_surrogates(text.replace("\0", "\ufffd"))
+
+
+def _with_zone(at: datetime | None) -> datetime | None:
+    return at.replace(tzinfo=UTC) if at is not None and at.tzinfo is None else at

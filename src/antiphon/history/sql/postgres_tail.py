@@ -1,0 +1,103 @@
+"""The tail of a conversation: what is there, and then each entry as it is appended, told by the server (LISTEN and NOTIFY).
+
+NOTIFY makes the commits of a whole database queue up, so an append does it only while somebody listens: a listener writes into
+the conversation's row until when it does, and does so again before that time. Nothing falls between reading and listening: it
+listens first, then marks the row, which waits for every append under way, then reads; whatever is appended after that finds the
+mark. A notification says only that there is something: entries are read from the log, from the last number on, and so are
+what was missed while the server was away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+from antiphon.errors import StoreReadOnly, StoreUnreachable, UnknownConversation
+from antiphon.history.entries import HistoryEntry
+from antiphon.history.sql.log import Log
+from antiphon.history.sql.postgres_connections import Connections
+from antiphon.history.store import ConversationRow
+
+if TYPE_CHECKING:
+    from psycopg import AsyncConnection
+
+logger = logging.getLogger(__name__)
+
+MARKED = 60.0  # seconds for which a listener is known
+MARKS_AGAIN = 20.0
+LOOKS_AGAIN = 0.5  # where nothing can be marked: a replica
+GIVES_UP = 120.0  # seconds without the server
+_LONGEST_WAIT = 5.0
+
+_MARK = """
+UPDATE conversations SET watched_until = clock_timestamp() + %s * interval '1 second' WHERE number = %s RETURNING number
+"""
+
+
+async def tail(connections: Connections, log: Log, conversation: str, after: int) -> AsyncIterator[HistoryEntry]:
+    """The entries behind number `after`, and then each new one. Raises `UnknownConversation` when it is deleted."""
+    row = await asyncio.to_thread(log.find, conversation)
+    wait, heard = 0.05, time.monotonic()
+    while True:
+        try:
+            async with contextlib.aclosing(_Listener(connections, row)) as listener:
+                while True:
+                    await listener.open()
+                    for entry in await asyncio.to_thread(log.read, row.number, row.id, after):
+                        yield entry
+                        after = entry.sequence_number
+                    wait, heard = 0.05, time.monotonic()
+                    await listener.news()
+        except StoreUnreachable as error:
+            if time.monotonic() - heard > GIVES_UP:
+                raise
+            logger.warning("%s; listening again in %g s, from entry %d of %s on", error, wait, after, row.id)
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, _LONGEST_WAIT)
+
+
+class _Listener:
+    """A connection that waits for news of one conversation."""
+
+    def __init__(self, connections: Connections, row: ConversationRow) -> None:
+        self._connections = connections
+        self._row = row
+        self._db: AsyncConnection[tuple[Any, ...]] | None = None
+        self._marked = 0.0
+        self._is_deaf = False
+
+    async def open(self) -> None:
+        """Listen, and see to it that appends tell of themselves."""
+        if self._is_deaf or (self._db is not None and time.monotonic() - self._marked < MARKS_AGAIN):
+            return
+        if self._db is None:
+            self._db = await self._connections.listener()
+        try:
+            with self._connections.translate_errors(self._db):
+                await self._db.execute(f'LISTEN "antiphon_{self._row.id}"')
+                marked = await (await self._db.execute(_MARK, (MARKED, self._row.number))).fetchone()
+        except StoreReadOnly:
+            self._is_deaf = True
+            return
+        if marked is None:
+            raise UnknownConversation(f"{self._connections.place}: conversation {self._row.id} was deleted")
+        self._marked = time.monotonic()
+
+    async def news(self) -> None:
+        """Back when something may be new."""
+        if self._db is None or self._is_deaf:
+            await asyncio.sleep(LOOKS_AGAIN)
+            return
+        with self._connections.translate_errors(self._db):
+            async with contextlib.aclosing(self._db.notifies(timeout=MARKS_AGAIN, stop_after=1)) as notified:
+                async for notification in notified:
+                    if not notification.payload:  # the conversation was deleted: marking it will show
+                        self._marked = 0.0
+
+    async def aclose(self) -> None:
+        if self._db is not None:
+            await self._db.close()

@@ -1,0 +1,248 @@
+"""`SqliteStore`: conversations in one SQLite file, the default store.
+
+WAL with synchronous=FULL (see `sqlite_file`): what was written is on the disk, whatever is killed afterwards. The key of an
+entry's row is `conversation number << 32 | sequence number`: a conversation is one range of one b-tree, an append is a single
+insert, and two writers of one conversation meet in the primary key.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from antiphon.errors import StoreDamaged
+from antiphon.history.codec import (
+    EARLIEST,
+    LATEST,
+    StoredRow,
+    from_microseconds,
+    pack,
+    row_checksum,
+    to_microseconds,
+)
+from antiphon.history.entries import HistoryEntry
+from antiphon.history.sql.dialect import Dialect, EntryRow, Rows
+from antiphon.history.sql.lease_clock import LeaseClock, wall_time
+from antiphon.history.sql.runs import FROM_RUNS, IS_WAITING
+from antiphon.history.sql.schema import (
+    APPLICATION_ID,
+    FILE_SCHEMA,
+    SCHEMA_V1,
+    SEQUENCE,
+    SHIFT,
+    SQLITE_MIGRATIONS,
+    SQLITE_TOUCH_LAST,
+    UNTOUCHED,
+)
+from antiphon.history.sql.search_index import Fts5Index
+from antiphon.history.sql.sqlite_file import SqliteFile
+from antiphon.history.sql.store import SqlStore
+from antiphon.history.store import ConversationRow, replace_lone_surrogates
+
+_MINUTE = 60_000_000  # in microseconds
+_APPEND = """
+INSERT INTO entries (key, at, body, checksum) SELECT ?, ?, ?, ? WHERE EXISTS
+(SELECT 1 FROM conversations WHERE number = ? AND {may_write} AND touched BETWEEN ? AND ?) ON CONFLICT DO NOTHING
+"""
+_APPEND_FREE = _APPEND.format(may_write="held_until <= ?")
+_APPEND_LEASED = _APPEND.format(may_write="epoch = ?")
+
+# A flipped bit may change the type of a value; it must not reach the decoders, nor pass for a row without a checksum.
+_READ_ENTRIES = f"""
+SELECT key & {SEQUENCE}, CASE typeof(at) WHEN 'integer' THEN at END, CASE typeof(body) WHEN 'blob' THEN body END,
+    CASE typeof(checksum) WHEN 'integer' THEN checksum WHEN 'null' THEN NULL ELSE {1 << 32} END
+FROM entries WHERE key BETWEEN ? AND ? ORDER BY key
+"""
+_READ_ENTRIES_BEFORE_CHECKSUMS = _READ_ENTRIES.replace("checksum", "NULL")
+
+_decode_tags = msgspec.json.Decoder(tuple[str, ...]).decode
+
+
+class SqliteDialect(Dialect):
+    """One SQLite file."""
+
+    select_conversations = f"""
+SELECT c.number, c.id, c.title, c.created, c.parent, c.forked_at, c.tags, last.key & {SEQUENCE},
+    CASE WHEN typeof(last.at) = 'integer' AND last.at BETWEEN {EARLIEST} AND {LATEST} THEN last.at END
+FROM conversations c LEFT JOIN entries last ON last.key = (
+    SELECT max(key) FROM entries WHERE key > c.number << {SHIFT} AND key < (c.number + 1) << {SHIFT})
+"""
+    version = f"""(SELECT coalesce(max(key), 0) & {SEQUENCE} FROM entries
+    WHERE key > c.number << {SHIFT} AND key < (c.number + 1) << {SHIFT})"""
+    entries_of = f"key > :number << {SHIFT} AND key < (:number + 1) << {SHIFT}"
+    index_rows_of = f"rowid > :number << {SHIFT} AND rowid < (:number + 1) << {SHIFT}"
+    has_tag = "EXISTS (SELECT 1 FROM json_each(c.tags) WHERE value = :tag)"
+    recent_since = f"""
+SELECT coalesce((SELECT touched FROM conversations c WHERE touched < {UNTOUCHED} AND {{condition}}
+    ORDER BY touched DESC LIMIT 1 OFFSET :last) - {_MINUTE}, -{UNTOUCHED})
+"""
+    touched_since = "c.touched >= :since"
+    touch_last = SQLITE_TOUCH_LAST
+    copy_entries = f"""
+INSERT INTO entries (key, at, body, checksum) SELECT key + ((:number - :parent) << {SHIFT}), at, body, checksum
+FROM entries WHERE key BETWEEN (:parent << {SHIFT}) + 1 AND (:parent << {SHIFT}) + :entries
+"""
+    next_run = next_run_locked = f"""
+SELECT r.id, r.number, r.provider {FROM_RUNS} JOIN json_each(:kinds) known ON known.key = r.kind
+WHERE {IS_WAITING} AND r.due <= :now AND r.code <= known.value AND r.provider NOT IN (SELECT value FROM json_each(:full))
+ORDER BY r.due, r.id LIMIT 1
+"""
+
+    def __init__(self, file: SqliteFile) -> None:
+        self.file = file
+        self.location = file.path
+        self.clock = LeaseClock(file)
+        self.has_leases = file.schema >= 2
+        self.has_touched = file.schema >= 3
+
+    def one_of(self, column: str, name: str) -> str:
+        return f"{column} IN (SELECT value FROM json_each(:{name}))"
+
+    def rows(self, statement: str, *, replan: bool = False, **values: Any) -> Rows:  # noqa: ARG002 - for PostgreSQL
+        with self.file.reading() as db:
+            return self.execute(db, statement, **values)
+
+    def connection(self) -> AbstractContextManager[sqlite3.Connection]:
+        self.clock.settle()
+        return self.file.writing()
+
+    def transaction(self) -> AbstractContextManager[sqlite3.Connection]:
+        self.clock.settle()
+        return self.file.transaction()
+
+    def execute(self, db: sqlite3.Connection, statement: str, **values: object) -> Rows:
+        bound = {name: _bind(value) for name, value in values.items()}
+        for name in _time_names(statement):
+            bound[name] = self._time(name, values)
+        return db.execute(statement, bound).fetchall()
+
+    def _time(self, name: str, values: dict[str, Any]) -> int:
+        if name == "now":
+            return wall_time()
+        if name == "never":
+            return 0
+        return self.clock.now() + (round(values["seconds"] * 1_000_000) if name == "lease_end" else 0)
+
+    def lock(self, db: sqlite3.Connection, name: str, *, shared: bool = False) -> None:
+        pass  # there is one transaction at a time
+
+    def lock_conversation(self, db: sqlite3.Connection, conversation: str) -> None:
+        pass
+
+    def entry_row(self, number: int, entry: HistoryEntry, stored: bytes) -> EntryRow:
+        sequence, at, body = entry.sequence_number, to_microseconds(entry.timestamp), pack(stored)
+        checksum = row_checksum(sequence, at, body)
+        return {"number": number, "sequence": sequence, "at": at, "body": body, "checksum": checksum}
+
+    def append_entry(self, db: sqlite3.Connection, row: EntryRow, epoch: int | None) -> bool:
+        number, sequence, at, body, checksum = row.values()
+        append, given = (_APPEND_FREE, self.clock.now()) if epoch is None else (_APPEND_LEASED, epoch)
+        values = (number << SHIFT | sequence, at, body, checksum, number, given, at - _MINUTE, at)
+        return db.execute(append, values).rowcount > 0
+
+    def insert_entries(self, db: sqlite3.Connection, rows: Iterable[EntryRow]) -> None:
+        keyed = ((row["number"] << SHIFT | row["sequence"], row["at"], row["body"], row["checksum"]) for row in rows)
+        db.executemany("INSERT INTO entries (key, at, body, checksum) VALUES (?, ?, ?, ?)", keyed)
+
+    def touch(self, db: sqlite3.Connection, row: EntryRow) -> None:
+        db.execute("UPDATE conversations SET touched = ? WHERE number = ?", (row["at"], row["number"]))
+
+    def read_entries(self, number: int, first: int, last: int | None = None) -> Sequence[StoredRow]:
+        with self.file.reading() as db:
+            return self.read_entries_in(db, number, first, last)
+
+    def read_entries_in(
+        self, db: sqlite3.Connection, number: int, first: int, last: int | None = None
+    ) -> list[StoredRow]:
+        """`read_entries` as part of a transaction."""
+        statement = _READ_ENTRIES if self.file.schema >= 4 else _READ_ENTRIES_BEFORE_CHECKSUMS
+        end = SEQUENCE if last is None else last
+        return db.execute(statement, (number << SHIFT | first, number << SHIFT | end)).fetchall()
+
+    def first_inputs(self, numbers: Sequence[int]) -> Iterator[tuple[int, StoredRow]]:
+        for number in numbers:
+            for row in self.read_entries(number, 1, 5):
+                yield number, row
+
+    def conversation(self, row: tuple[Any, ...]) -> ConversationRow:
+        number, conversation, title, created, parent, forked_at, tags, last, at = row
+        texts = (conversation, title, "" if parent is None else parent)
+        try:
+            if not all(isinstance(text, str) for text in texts) or not isinstance(forked_at, int | None):
+                raise TypeError("a column has a value of a wrong type")  # noqa: TRY301 - one place words the error
+            return ConversationRow.of(
+                number,
+                *texts[:2],
+                from_microseconds(created),
+                parent,
+                forked_at,
+                _decode_tags(tags),
+                last,
+                from_microseconds(at or 0),
+            )
+        except (msgspec.MsgspecError, TypeError, ValueError, OverflowError) as error:
+            raise StoreDamaged(
+                f"the row of conversation {conversation!r} (number {number}) is damaged: {error}"
+            ) from error
+
+    def to_datetime(self, value: Any) -> datetime:
+        return from_microseconds(value)
+
+    def lease_expiry(self, value: Any) -> datetime:
+        return self.clock.shown(value)
+
+    def attachment_data(self, text: str) -> object:
+        return text
+
+    def attachment_text(self, data: Any) -> object:
+        return data
+
+    def announce_deletion(self, db: sqlite3.Connection, conversation: str) -> None:
+        pass  # readers of a tail poll
+
+    def close(self) -> None:
+        self.file.close()
+
+
+class SqliteStore(SqlStore):
+    """Conversations in one SQLite file. `:memory:` keeps them until the store is closed."""
+
+    is_local = True
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, timeout: float = 5.0, read_only: bool = False, create: bool = True
+    ) -> None:
+        """Open the file, or create it (unless `create` is false). `timeout`: how long to wait for another process's lock."""
+        self._file = SqliteFile(
+            os.fspath(path),
+            tables=SCHEMA_V1,
+            migrations=SQLITE_MIGRATIONS,
+            application_id=APPLICATION_ID,
+            schema=FILE_SCHEMA,
+            timeout=timeout,
+            read_only=read_only,
+            create=create,
+        )
+        dialect = SqliteDialect(self._file)
+        super().__init__(dialect, Fts5Index(dialect))
+
+
+@cache
+def _time_names(statement: str) -> tuple[str, ...]:
+    return tuple(set(re.findall(r":(now|lease_now|lease_end|never)\b", statement)))
+
+
+def _bind(value: object) -> object:
+    if isinstance(value, str):
+        return replace_lone_surrogates(value)
+    if isinstance(value, datetime):
+        return to_microseconds(value)
+    return msgspec.json.encode(value).decode() if isinstance(value, list | tuple | dict) else value

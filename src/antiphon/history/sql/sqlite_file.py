@@ -1,0 +1,259 @@
+"""`SqliteFile`: an SQLite file that is opened, migrated, read and written, with its errors translated.
+
+Every thread reads through a connection of its own, and in WAL mode reading never waits. Writing goes through one connection
+under a lock; other processes wait at SQLite's lock, at most `timeout` seconds. Nothing but this module sees an
+`sqlite3.Error`, except constraint violations, which mean something to the store.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+import threading
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+
+from antiphon.errors import StoreDamaged, StoreError, StoreFull, StoreLocked, StoreReadOnly
+from antiphon.history.private_files import create_private_file, warn_if_exposed
+
+_MEMORY = ":memory:"
+
+
+class SqliteFile:
+    """An open SQLite file whose header says it is ours. A new one gets `tables`, an older one what `migrations` says.
+
+    A migration, by the version it starts from, only adds: programs that have the file open can still read what they know.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        tables: str,
+        application_id: int,
+        schema: int,
+        timeout: float,
+        read_only: bool,
+        create: bool,
+        migrations: Mapping[int, str] = MappingProxyType({}),
+    ) -> None:
+        self.path = path
+        self.read_only = read_only
+        self._timeout = timeout
+        self._application_id = application_id
+        self._schema = schema
+        self._migrations = migrations
+        self.schema = 0
+        """The version of what is in the file; below ours only if it was opened for reading."""
+        self._lock = threading.RLock()
+        self._local = threading.local()
+        self._connections: list[sqlite3.Connection] = []
+        self._closed = False
+        weakref.finalize(
+            self, _close_all, self._connections
+        )  # a file that was not closed is closed with its last reference
+        self._check_path(create)
+        try:
+            with self.translate_errors():
+                self._writer = self._connect_writer()
+                if not self._check_header():
+                    self._create_tables(tables)
+                elif self.schema < schema and not read_only:
+                    self._migrate()
+        except BaseException:
+            self.close()
+            raise
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """A connection to read with; what is read in one `with` may come from several moments, each consistent."""
+        if self.path == _MEMORY:  # a database in memory belongs to its one connection
+            with self._lock, self.translate_errors():
+                yield self._writer
+            return
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        with self.translate_errors():
+            if connection is None or self._closed:
+                connection = self._local.connection = self._connect()
+            yield connection
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """A connection to write with: all of it is kept when the block ends well, and none of it otherwise."""
+        with self.writing() as db:
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                yield db
+                db.execute("COMMIT")
+            except BaseException:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """A connection on which each statement is kept, durably, by itself."""
+        if self.read_only:
+            raise StoreReadOnly(f"{self.path} was opened for reading only")
+        with self._lock, self.translate_errors():
+            yield self._writer
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            _close_all(self._connections)
+
+    def translate_errors(self) -> _ErrorTranslator:
+        """Raise errors of SQLite in the block as `StoreError`."""
+        return _ErrorTranslator(self)
+
+    def _connect(self) -> sqlite3.Connection:
+        if self._closed:
+            raise StoreError(f"{self.path} was closed")
+        connection = sqlite3.connect(
+            self._uri(), uri=True, timeout=self._timeout, isolation_level=None, check_same_thread=False
+        )
+        self._connections.append(connection)
+        return connection
+
+    def _connect_writer(self) -> sqlite3.Connection:
+        connection = self._connect()
+        if not self.read_only:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            # A journal that is begun again after a MiB is written over, which costs a quarter less than making it longer.
+            connection.execute("PRAGMA wal_autocheckpoint = 256")
+            connection.execute("PRAGMA fullfsync = ON")  # where an ordinary fsync does not reach the disk
+        return connection
+
+    def _uri(self) -> str:
+        if self.path == _MEMORY:
+            return "file::memory:"
+        uri = Path(self.path).absolute().as_uri()
+        if not self.read_only:
+            return f"{uri}?mode=rwc"
+        # A WAL file in a folder we cannot write is readable only if nobody else writes it; without a -wal, nobody does.
+        still = not os.access(Path(self.path).absolute().parent, os.W_OK) and not os.path.exists(f"{self.path}-wal")
+        return f"{uri}?immutable=1" if still else f"{uri}?mode=ro"
+
+    def _check_path(self, create: bool) -> None:
+        if self.path == _MEMORY:
+            return
+        folder = Path(self.path).absolute().parent
+        if os.path.isdir(self.path):
+            raise StoreError(f"{self.path} is a folder; a store is a file")
+        if not os.path.exists(self.path):
+            if not create or self.read_only:
+                raise StoreError(f"there is no store at {self.path}")
+            if not folder.is_dir():
+                raise StoreError(f"cannot create {self.path}: the folder {folder} does not exist")
+            if not os.access(folder, os.W_OK | os.X_OK):
+                raise StoreReadOnly(f"cannot create {self.path}: the folder {folder} is not writable")
+            try:
+                create_private_file(self.path)  # SQLite would go by the umask
+            except OSError as error:
+                refused = StoreFull if error.errno == errno.ENOSPC else StoreReadOnly
+                raise refused(f"cannot create {self.path}: {error.strerror or error}") from error
+        warn_if_exposed(self.path)
+
+    def _check_header(self) -> bool:
+        (tables,) = self._writer.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if not tables:
+            return False
+        (application_id,) = self._writer.execute("PRAGMA application_id").fetchone()
+        (schema,) = self._writer.execute("PRAGMA user_version").fetchone()
+        if application_id != self._application_id:
+            raise StoreDamaged(f"{self.path} is an SQLite database of another program; it was not modified")
+        if schema > self._schema:
+            raise StoreError(
+                f"{self.path} was written by a newer Antiphon (schema {schema}, this one knows {self._schema}); upgrade"
+            )
+        self.schema = schema
+        return True
+
+    def _create_tables(self, tables: str) -> None:
+        if self.read_only:
+            raise StoreDamaged(f"{self.path} is empty; it is not a store yet")
+        with self.transaction() as db:
+            if self._check_header():  # another process was faster
+                return
+            _run(db, tables)
+            db.execute(f"PRAGMA application_id = {self._application_id}")
+            self.schema = self._schema - len(self._migrations)
+            self._apply_migrations(db)
+
+    def _migrate(self) -> None:
+        with self.transaction() as db:
+            self._check_header()  # asked again: another process may have been faster
+            self._apply_migrations(db)
+
+    def _apply_migrations(self, db: sqlite3.Connection) -> None:
+        for version in range(self.schema, self._schema):
+            _run(db, self._migrations[version])
+        db.execute(f"PRAGMA user_version = {self._schema}")
+        self.schema = self._schema
+
+    def translate_error(self, error: sqlite3.Error) -> StoreError:
+        """An error of SQLite as one of ours."""
+        match getattr(error, "sqlite_errorcode", 0) & 0xFF:  # the low byte is the kind, the rest its details
+            case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+                return StoreLocked(
+                    f"{self.path} is locked by another process (waited {self._timeout:g} s); try again when it is done"
+                )
+            case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM:
+                return StoreReadOnly(f"{self.path} cannot be written: {error}")
+            case sqlite3.SQLITE_CANTOPEN:
+                return StoreReadOnly(
+                    f"{self.path} cannot be opened: its folder or file may not be accessible to this user"
+                )
+            case sqlite3.SQLITE_FULL:
+                return StoreFull(f"{self.path}: no space left; nothing was written. Make room and try again")
+            case sqlite3.SQLITE_IOERR:
+                return StoreFull(f"{self.path}: the disk refused ({error}); nothing was written")
+            case sqlite3.SQLITE_NOTADB:
+                return StoreDamaged(f"{self.path} is not an SQLite database; it was not modified")
+            case sqlite3.SQLITE_CORRUPT:
+                return StoreDamaged(
+                    f"{self.path} is corrupt ({error}); restore a backup, or export the readable conversations"
+                )
+            case _ if "decode to UTF-8" in str(error):
+                return StoreDamaged(
+                    f"{self.path} is corrupt ({error}); restore a backup, or export the readable conversations"
+                )
+            case _:
+                return StoreError(f"{self.path}: {error}")
+
+
+class _ErrorTranslator:
+    """A context manager without a generator, for there is one around every statement."""
+
+    __slots__ = ("_file",)
+
+    def __init__(self, file: SqliteFile) -> None:
+        self._file = file
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, sqlite3.Error) and not isinstance(error, sqlite3.IntegrityError):
+            raise self._file.translate_error(error) from error
+        if isinstance(error, UnicodeDecodeError):  # SQLite quotes what is damaged, and Python cannot read the quotation
+            raise StoreDamaged(
+                f"{self._file.path} is corrupt ({error}); restore a backup, or export the readable conversations"
+            )
+
+
+def _run(db: sqlite3.Connection, script: str) -> None:
+    """Run statements inside the transaction, which `executescript` would end."""
+    for statement in script.split(";\n"):
+        db.execute(statement)  # the last one is empty, and does nothing
+
+
+def _close_all(connections: list[sqlite3.Connection]) -> None:
+    while connections:
+        connections.pop().close()

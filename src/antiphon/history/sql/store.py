@@ -1,0 +1,200 @@
+"""`SqlStore`: a store over a database. What takes several statements (a fork, an import, a delete) is one transaction.
+
+Nothing holds a connection while it waits for the caller: an export reads its entries piece by piece, which is safe because stored
+entries never change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+
+import msgspec
+
+from antiphon.errors import UnknownConversation
+from antiphon.history.agent_history import AgentHistory, StoreJournal
+from antiphon.history.codec import row_body
+from antiphon.history.entries import HistoryEntry, ModelInputEntry
+from antiphon.history.export import Export, ExportHead, attachment_line, head_line
+from antiphon.history.lease import Lease
+from antiphon.history.search_text import default_title, excerpt, searchable_text
+from antiphon.history.sql.dialect import Dialect
+from antiphon.history.sql.leases import Leases
+from antiphon.history.sql.log import Log
+from antiphon.history.sql.runs import RunTable
+from antiphon.history.sql.search_index import SearchIndex
+from antiphon.history.store import (
+    ConversationInfo,
+    ConversationRow,
+    HistoryStore,
+    SearchHit,
+    check_not_negative,
+    check_text,
+)
+
+_BATCH = 500
+_POLL_SECONDS = 0.1
+
+_DESCRIBE = (
+    "UPDATE conversations SET title = coalesce(:title, title), tags = coalesce(:tags, tags) WHERE number = :number"
+)
+# The copy may use fewer attachments than its parent; one too many costs nothing but a row.
+_COPY_USES = "INSERT INTO attachment_uses SELECT :number, name FROM attachment_uses WHERE number = :parent"
+_DELETE_UNUSED = """
+DELETE FROM attachments WHERE name IN (SELECT name FROM attachment_uses WHERE number = :number) AND NOT EXISTS
+(SELECT 1 FROM attachment_uses used WHERE used.name = attachments.name AND used.number <> :number)
+"""
+
+
+class SqlStore(HistoryStore):
+    """Conversations in the database of a dialect."""
+
+    _log: Log
+
+    def __init__(self, dialect: Dialect, index: SearchIndex) -> None:
+        self.path = dialect.location
+        self._dialect = dialect
+        self._index = index
+        self._leases = Leases(dialect)
+        self._log = Log(dialect, self._leases)
+        self._runs = RunTable(dialect, self._log, self._leases)
+
+    def close(self) -> None:
+        self._dialect.close()
+
+    def create(self, title: str = "", *, tags: Sequence[str] = ()) -> AgentHistory:
+        head = ExportHead.new(title, tags)
+        with self._dialect.connection() as db:
+            number = self._log.insert_conversation(db, head)
+        return AgentHistory(journal=StoreJournal(self._log, self.fork, number, head.id))
+
+    def count(self, *, tag: str | None = None) -> int:
+        check_text("tag", tag)
+        counted = f"SELECT count(*) FROM conversations c WHERE {self._log.tag_condition(tag)}"
+        ((number,),) = self._dialect.rows(counted, tag=tag)
+        return int(number)
+
+    def search(self, query: str, *, limit: int = 20, tag: str | None = None) -> Sequence[SearchHit]:
+        check_not_negative(limit=limit)
+        check_text("tag", tag)
+        found = self._index.find(query, limit, tag)
+        numbers = [*{hit.number for hit in found}]
+        condition = f"WHERE {self._dialect.one_of('c.number', 'numbers')}"
+        known = self._log.rows(condition, skip_damaged=True, numbers=numbers) if found else []
+        infos = {row.number: info for row, info in zip(known, self._with_default_titles(known), strict=True)}
+        return [
+            SearchHit(infos[hit.number], hit.entry.sequence_number, hit.entry.kind, excerpt(hit.text, query))
+            for hit in found
+            if hit.number in infos  # else it was deleted meanwhile
+        ]
+
+    def describe(
+        self, conversation: str, *, title: str | None = None, tags: Sequence[str] | None = None
+    ) -> ConversationInfo:
+        check_text("title", title)
+        check_text("tag", *(tags or ()))
+        row = self._log.find(conversation)
+        with self._dialect.connection() as db:
+            self._dialect.execute(
+                db, _DESCRIBE, title=title, tags=None if tags is None else tuple(tags), number=row.number
+            )
+        return self.info(row.id)
+
+    def fork(self, conversation: str, at: int | None = None) -> AgentHistory:
+        parent = self._log.find(conversation)
+        head = ExportHead.of(parent.info).for_fork(at)
+        with self._dialect.transaction() as db:
+            self._dialect.lock(db, "attachments", shared=True)
+            number = self._log.insert_conversation(db, head)
+            values = {"number": number, "parent": parent.number, "entries": head.entries}
+            self._dialect.execute(db, self._dialect.copy_entries, **values)
+            copied = f"SELECT {self._dialect.version} FROM conversations c WHERE c.number = :number"
+            if head.entries and self._dialect.execute(db, copied, number=number) == [(0,)]:
+                raise UnknownConversation(
+                    f"{self.path}: conversation {parent.id} was deleted; there is nothing to fork"
+                )
+            self._dialect.execute(db, _COPY_USES, number=number, parent=parent.number)
+            self._dialect.execute(db, self._dialect.touch_last, number=number)
+        return self.open(head.id)
+
+    def delete(self, conversation: str) -> None:
+        row = self._log.find(conversation)
+        with self._dialect.transaction() as db:
+            self._dialect.lock(db, "attachments")
+            for statement in (
+                # First the row: an append in progress is waited for, and none follows.
+                "DELETE FROM conversations WHERE number = :number",
+                f"DELETE FROM entries WHERE {self._dialect.entries_of}",
+                f"DELETE FROM said WHERE {self._dialect.index_rows_of}",
+                "DELETE FROM runs WHERE number = :number",
+                _DELETE_UNUSED,
+                "DELETE FROM attachment_uses WHERE number = :number",
+            ):
+                self._dialect.execute(db, statement, number=row.number)
+            self._dialect.announce_deletion(db, row.id)
+
+    def export_lines(self, conversation: str) -> Iterator[bytes]:
+        row = self._log.find(conversation)
+        yield head_line(ExportHead.of(row.info))
+        used = "SELECT name FROM attachment_uses WHERE number = :number ORDER BY name"
+        for (name,) in self._dialect.rows(used, number=row.number):
+            yield attachment_line(name, self._log.attachments([name])[name])
+        # As many entries as the head says, even if more were appended since.
+        for first in range(1, row.version + 1, _BATCH):
+            last = min(first + _BATCH - 1, row.version)
+            stored = self._dialect.read_entries(row.number, first, last)
+            if not stored:
+                raise UnknownConversation(f"{self.path}: conversation {row.id} was deleted during the export")
+            for expected, entry_row in enumerate(stored, first):
+                yield self._log.decode(row_body, entry_row, expected, row.id) + b"\n"
+
+    def import_lines(
+        self, lines: Iterable[bytes], *, source: str = "the export", as_new: bool = False
+    ) -> ConversationInfo:
+        export = Export.read(lines, source, as_new=as_new)  # all of it, before anything is written
+        with self._dialect.transaction() as db:
+            number = self._log.insert_conversation(db, export.head)
+            self._log.insert_attachments(db, number, export.attachments)
+            rows = (self._dialect.entry_row(number, line.entry, line.stored) for line in export.entries)
+            self._dialect.insert_entries(db, rows)
+            self._dialect.execute(db, self._dialect.touch_last, number=number)
+        return self.info(export.head.id)
+
+    def claim(self, conversation: str, holder: str, seconds: float = 30.0) -> Lease | None:
+        return self._leases.claim(self._log.find(conversation).number, holder, seconds)
+
+    def renew(self, lease: Lease, seconds: float = 30.0) -> Lease:
+        return self._leases.renew(lease, seconds)
+
+    def release(self, lease: Lease) -> None:
+        self._leases.release(lease)
+
+    def current_lease(self, conversation: str) -> Lease | None:
+        return self._leases.current(self._log.find(conversation).number)
+
+    @property
+    def runs(self) -> RunTable:
+        return self._runs
+
+    async def tail(self, conversation: str, after: int = 0) -> AsyncIterator[HistoryEntry]:
+        import asyncio  # most users of a store never wait for it
+
+        row = self._log.find(conversation)
+        while True:
+            if self._log.version(row.number) > after:
+                for entry in self._log.read(row.number, row.id, after):
+                    yield entry
+                    after = entry.sequence_number
+            await asyncio.sleep(_POLL_SECONDS)
+
+    def _with_default_titles(self, found: Sequence[ConversationRow]) -> Sequence[ConversationInfo]:
+        untitled = [row.number for row in found if row.version and not row.info.title]
+        titles: dict[int, str] = {}
+        for number, entry_row in self._dialect.first_inputs(untitled) if untitled else ():
+            if number not in titles:
+                entry = self._index.entry_at(number, entry_row)
+                if isinstance(entry, ModelInputEntry):
+                    titles[number] = default_title(searchable_text(entry))
+        return [
+            msgspec.structs.replace(row.info, title=titles[row.number]) if row.number in titles else row.info
+            for row in found
+        ]

@@ -1,0 +1,557 @@
+"""`antiphon.toml`: what is accepted, everything that is refused with its line, and no secret in what is said."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from antiphon.gateway.config.checks import format_path, glob_covers
+from antiphon.gateway.config.file import config_from_environment, load_config, read_config
+from antiphon.gateway.config.settings import Config, ConfigError, ConfigPath, ProviderSettings, config_schema
+from antiphon.gateway.config.toml_lines import line_numbers
+from antiphon.providers.credentials.secret import read_headers
+from antiphon.providers.presets import PRESETS
+
+ROOT = Path(__file__).parent.parent.parent.parent
+KEY = "sk-a-real-secret-that-nobody-may-see"
+ENVIRON = {"OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": f"{KEY}-2", "ANTIPHON_CLIENT_KEY": f"{KEY}-3"}
+GOOD = """
+[gateway]
+client_keys = ["env:ANTIPHON_CLIENT_KEY"]
+
+[[providers]]
+name = "openai"
+format = "openai-chat"
+base_url = "https://api.openai.com/v1"
+keys = ["env:OPENAI_API_KEY", "file:second"]
+
+[[providers]]
+name = "anthropic"
+
+[[models]]
+name = "claude-*"
+targets = ["anthropic/*", "openai/gpt-5"]
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "second").write_text("sk-another-secret-1234\n")
+    return tmp_path / "antiphon.toml"
+
+
+def problems(file: Path, text: str | bytes, environ: dict[str, str] | None = None) -> list[tuple[int, str, str]]:
+    """Everything that is wrong with a text: line, key, reason."""
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ConfigError) as refused:
+        load_config(file, ENVIRON if environ is None else environ)
+    assert KEY not in str(refused.value)
+    return [(problem.line, problem.key, problem.reason) for problem in refused.value.problems]
+
+
+def test_a_good_file(file: Path) -> None:
+    file.write_text(GOOD)
+    config = load_config(file, ENVIRON)
+    openai, anthropic = config.providers
+    assert config.gateway.port == 8000
+    assert openai.keys == ("env:OPENAI_API_KEY", f"file:{file.parent / 'second'}")
+    assert anthropic.keys == ("env:ANTHROPIC_API_KEY",)
+    assert (anthropic.effective_preset.format, anthropic.effective_preset.auth) == ("anthropic", "x-api-key")
+    assert read_config(file, ENVIRON).secret_files == (file.parent / "second",)
+    assert KEY not in repr(config)
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "\ufeff[gateway]\r\nport = 9000\r\n"])
+def test_little_is_enough(file: Path, text: str) -> None:
+    file.write_bytes(text.encode())
+    assert load_config(file, {}).gateway.port in (8000, 9000)
+
+
+PROVIDER = '[[providers]]\nname = "openai"\n'
+MINE = '[[providers]]\nname = "mine"\nformat = "openai-chat"\nbase_url = "http://127.0.0.1:9/v1"\n'
+
+# Each: a file, and everything that is said of it: (line, key, what the reason says).
+REFUSED: dict[str, tuple[str, list[tuple[int, str, str]]]] = {
+    "near miss": ("[gateway]\nprot = 1\n", [(2, "gateway.prot", "did you mean port?")]),
+    "near miss of a table": ('[[provider]]\nname = "x"', [(1, "provider", "did you mean providers?")]),
+    "nothing near": ("[gateway]\nzzz = 1\n", [(2, "gateway.zzz", "available: host, port, format_port")]),
+    "one bracket": ('[providers]\nname = "openai"\n', [(1, "providers", "write [[providers]]")]),
+    "no table": ("gateway = 3\n", [(1, "gateway", "expected a table: [gateway], got an integer")]),
+    "no list of tables": ("models = 3\n", [(1, "models", "expected a list")]),
+    "an item that is no table": ("models = [3]\n", [(1, "models[0]", "expected a table")]),
+    "ports equal": ("[gateway]\nport = 9\nformat_port = 9\n", [(3, "gateway.format_port", "same as port")]),
+    "default port taken": ("[gateway]\nport = 8181\n", [(1, "gateway.format_port", "same as port")]),
+    "bounds": (
+        "[gateway]\nport = 65536\nmax_connections = 0\nbody_seconds = 0\nrequest_seconds = inf\nheader_seconds = nan",
+        [
+            (2, "gateway.port", "at most 65535"),
+            (3, "gateway.max_connections", "at least 1"),
+            (4, "gateway.body_seconds", "more than 0"),
+            (5, "gateway.request_seconds", "at most 86400"),
+            (6, "gateway.header_seconds", "more than 0"),
+        ],
+    ),
+    "types": (
+        '[gateway]\nport = "8000"\nrepair = 1\nhost = 127\nbody_seconds = true\nstate = 2024-01-01\nclient_keys = "x"\n',
+        [
+            (2, "gateway.port", "expected an integer, got a string"),
+            (3, "gateway.repair", "expected true or false, got an integer"),
+            (4, "gateway.host", "expected a string, got an integer"),
+            (5, "gateway.body_seconds", "expected a number, got a boolean"),
+            (6, "gateway.state", "got a date"),
+            (7, "gateway.client_keys", 'expected a list: ["…"]'),
+        ],
+    ),
+    "words": ('[gateway]\nlog = "jsn"\n', [(2, "gateway.log", "one of console, json; did you mean json?")]),
+    "host": ('[gateway]\nhost = "http://x"\n', [(2, "gateway.host", "without scheme and port")]),
+    "empty host": ('[gateway]\nhost = ""\n', [(2, "gateway.host", "must not be empty")]),
+    "a key in the file": (
+        f'[gateway]\nclient_keys = ["{KEY}"]\n{PROVIDER}keys = [\n  "env:OPENAI_API_KEY",\n  "{KEY}",\n]\n',
+        [(2, "gateway.client_keys[0]", "antiphon key new"), (7, "providers[0].keys[1]", 'use "env:NAME"')],
+    ),
+    "a key under another name": (f'{PROVIDER}api_key = "{KEY}"\n', [(3, "providers[0].api_key", 'keys = ["env:NAME"]')]),
+    "a key in a header": (
+        f'{MINE}[providers.headers]\nAuthorization = "Bearer {KEY}"\n',
+        [(6, "providers[0].headers.Authorization", "contains a literal key")],
+    ),
+    "a key in the address": (
+        f'{PROVIDER}base_url = "https://host/v1?api_key={KEY}"\n',
+        [(3, "providers[0].base_url", "contains a key")],
+    ),
+    "a password in the address": (
+        f'{PROVIDER}base_url = "https://me:{KEY}@host/v1"\n',
+        [(3, "providers[0].base_url", "contains a user name or password")],
+    ),
+    "a key behind env:": (f'{PROVIDER}keys = ["env:{KEY}"]\n', [(3, "providers[0].keys[0]", "not a valid variable name")]),
+    "no variable": (f'{PROVIDER}keys = ["env:NOT_SET"]\n', [(3, "providers[0].keys[0]", "NOT_SET is not set")]),
+    "no variable named": (
+        f'{PROVIDER}keys = ["env:", "file:"]\n',
+        [(3, "providers[0].keys[0]", "no variable name"), (3, "providers[0].keys[1]", "no file path")],
+    ),
+    "no file": (f'{PROVIDER}keys = ["file:gone"]\n', [(3, "providers[0].keys[0]", "gone: No such file")]),
+    "a folder as a key": (f'{PROVIDER}keys = ["file:."]\n', [(3, "providers[0].keys[0]", "cannot read the key file")]),
+    "a hash for a provider": (
+        f'{PROVIDER}keys = ["sha256:{"0" * 64}"]\n',
+        [(3, "providers[0].keys[0]", "contains a literal key")],
+    ),
+    "no hash": ('[gateway]\nclient_keys = ["sha256:12"]\n', [(2, "gateway.client_keys[0]", "64 hexadecimal digits")]),
+    "one key twice": (
+        '[gateway]\nclient_keys = ["env:OPENAI_API_KEY"]\n[[keys]]\nname = "a"\nkey = "env:OPENAI_API_KEY"\n',
+        [(5, "keys[0].key", "same key as gateway.client_keys[0]")],
+    ),
+    "names taken": (
+        PROVIDER + PROVIDER + f'[[models]]\nname = "m"\ntargets = ["openai/*"]\n[[models]]\nname = "m"\ntargets = ["openai/x"]\n'
+        f'[[keys]]\nname = "k"\nkey = "sha256:{"0" * 64}"\n[[keys]]\nname = "k"\nkey = "sha256:{"1" * 64}"\n',
+        [
+            (4, "providers[1].name", "already used by providers[0]"),
+            (9, "models[1].name", "already used by models[0]"),
+            (15, "keys[1].name", "already used by keys[0]"),
+        ],
+    ),
+    "missing": (
+        "[[providers]]\n[[models]]\n[[keys]]\n",
+        [
+            (1, "providers[0].name", "required"),
+            (2, "models[0].name", "required"),
+            (2, "models[0].targets", "required"),
+            (3, "keys[0].name", "required"),
+            (3, "keys[0].key", "required"),
+        ],
+    ),
+    "name of a provider": ('[[providers]]\nname = "a/b"\npreset = "openai"\n', [(2, "providers[0].name", "a slash")]),
+    "who is that": ('[[providers]]\nname = "opnai"\n', [(1, "providers[0].format", "did you mean openai")]),
+    "preset": ('[[providers]]\nname = "x"\npreset = "antropic"\n', [(3, "providers[0].preset", "did you mean anthropic")]),
+    "format": ('[[providers]]\nname = "openai"\nformat = "openai"\n', [(3, "providers[0].format", "one of anthropic, gemini")]),
+    "format and preset": (
+        '[[providers]]\nname = "x"\npreset = "openai"\nformat = "gemini"\n',
+        [(4, "providers[0].format", "conflicts with preset openai, which speaks openai-chat")],
+    ),
+    "dialect": (f'{MINE}dialect = "mistrall"\n', [(5, "providers[0].dialect", "did you mean mistral")]),
+    "no address": ('[[providers]]\nname = "x"\nformat = "openai-chat"\n', [(1, "providers[0].base_url", "required")]),
+    "bad address": (f'{PROVIDER}base_url = "ftp://host"\n', [(3, "providers[0].base_url", "is not an http or https URL")]),
+    "in a circle": (
+        f'{PROVIDER}base_url = "http://localhost:8181/v1"\n',
+        [(3, "providers[0].base_url", "points to this gateway")],
+    ),
+    "in a circle by default": ('[[providers]]\nname = "vllm"\n', [(1, "providers[0].base_url", "points to this gateway")]),
+    "no key": ('[[providers]]\nname = "groq"\n', [(1, "providers[0].keys", "GROQ_API_KEY is not set")]),
+    "no key for its own host": (
+        '[[providers]]\nname = "groq"\nbase_url = "https://api.groq.com"\n',
+        [(1, "providers[0].keys", "required")],
+    ),
+    "headers": (
+        MINE + '[providers.headers]\n"a b" = "c"\nX-Team = "\\u0007"\nX-Number = 3\n',
+        [
+            (6, "providers[0].headers.'a b'", "not a valid header name"),
+            (7, "providers[0].headers.X-Team", "not allowed in a header"),
+            (8, "providers[0].headers.X-Number", "expected a string"),
+        ],
+    ),
+    "targets": (
+        PROVIDER + '[[models]]\nname = "m"\ntargets = [\n"opnai/x",\n"openai",\n"openai/",\n3,\n"openai/x",\n"openai/x"]\n',
+        [
+            (6, "models[0].targets[0]", "did you mean openai?"),
+            (7, "models[0].targets[1]", "expected provider/model"),
+            (8, "models[0].targets[2]", "expected provider/model"),
+            (9, "models[0].targets[3]", "expected a string"),
+            (11, "models[0].targets[5]", "duplicate"),
+        ],
+    ),
+    "no targets": (PROVIDER + '[[models]]\nname = "m"\ntargets = []\n', [(5, "models[0].targets", "must not be empty")]),
+    "no providers": ('[[models]]\nname = "m"\ntargets = ["a/b"]\n', [(3, "models[0].targets[0]", "available: none")]),
+    "never reached": (
+        PROVIDER
+        + "".join(f'[[models]]\nname = "{name}"\ntargets = ["openai/*"]\n' for name in ("claude-*", "gpt", "claude-opus-*")),
+        [(10, "models[2].name", "unreachable: 'claude-*'")],
+    ),
+    "limits of a key": (
+        f'[[keys]]\nname = "k"\nkey = "sha256:{"0" * 64}"\nrequests_per_minute = 0\nmodels = []\nstrict = "yes"\n',
+        [
+            (4, "keys[0].requests_per_minute", "at least 1"),
+            (5, "keys[0].models", "must not be empty"),
+            (6, "keys[0].strict", "expected true or false"),
+        ],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected"), REFUSED.values(), ids=REFUSED)
+def test_refused_with_every_problem_where_it_is(file: Path, text: str, expected: list[tuple[int, str, str]]) -> None:
+    found = problems(file, text)
+    told = sorted((line, key) for line, key, _ in found)
+    assert told == sorted((line, key) for line, key, _ in expected), found
+    for line, key, words in expected:
+        assert any(words in reason for at, whose, reason in found if (at, whose) == (line, key)), found
+
+
+# Each: the bytes of a file, and what is said: (line, column, reason).
+UNREADABLE: dict[str, tuple[bytes, int, int, str]] = {
+    "syntax": (b"[gateway]\nport == 1\n", 2, 7, "invalid TOML: invalid value"),
+    "end": (b'[gateway]\nhost = "x', 2, 0, "invalid TOML: "),
+    "twice": (b"[gateway]\nport = 1\nport = 2\n", 3, 9, "invalid TOML: cannot overwrite a value"),
+    "not UTF-8": (b'[gateway]\n# ok\nhost = "\xff"\n', 3, 0, "not valid UTF-8"),
+    "deep": (b"a = " + b"[" * 100_000, 0, 0, "nested too deeply"),
+    "long number": (b"a = " + b"1" * 10_000, 0, 0, "a number is too long"),
+    "zero bytes": (b"\0" * 10, 1, 1, "invalid TOML"),
+    "enormous": (b"#" * (9 * 1024 * 1024), 0, 0, "larger than"),
+}
+
+
+@pytest.mark.parametrize(("data", "line", "column", "reason"), UNREADABLE.values(), ids=UNREADABLE)
+def test_what_is_no_toml(file: Path, data: bytes, line: int, column: int, reason: str) -> None:
+    file.write_bytes(data)
+    (problem,) = read_config(file, {}).problems
+    assert problem.line == line
+    assert not column or problem.column == column
+    assert reason in problem.reason
+    assert str(problem).startswith(f"{file}:{line}:" if line else f"{file}: ")
+
+
+def test_what_is_no_file(tmp_path: Path) -> None:
+    for path, reason in (
+        (tmp_path / "gone.toml", "not found"),
+        (tmp_path, "is a folder"),
+        (tmp_path / "gone" / "x", "not found"),
+        (Path("a\0b"), "not a valid path"),
+    ):
+        (problem,) = read_config(path, {}).problems
+        assert reason in str(problem)
+
+
+def test_two_bad_providers_do_not_hide_each_other_nor_what_follows(file: Path) -> None:
+    found = problems(
+        file,
+        '[[providers]]\nformat = 1\n[[providers]]\nname = "x"\nretries = -1\n[[models]]\nname = ""\ntargets = ["y/z"]',
+    )
+    assert [(line, key) for line, key, _ in found] == [
+        (1, "providers[0].name"),
+        (2, "providers[0].format"),
+        (3, "providers[1].format"),
+        (5, "providers[1].retries"),
+        (7, "models[0].name"),
+    ]  # fmt: skip
+
+
+@given(st.text(max_size=200))
+def test_no_text_is_a_traceback(text: str) -> None:
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "antiphon.toml"
+        file.write_text(text, "utf-8", "surrogatepass")
+        read = read_config(file, {})
+    assert (read.config is None) == bool(read.problems)
+
+
+NAMES = st.sampled_from(["gateway", "providers", "models", "keys", "name", "port", "targets", "headers", "x", ""])
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 99_999) | st.floats() | st.sampled_from(["", "openai", "a/b", "env:X"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(NAMES, VALUES, max_size=4))
+def test_no_table_is_a_traceback_and_what_is_accepted_fits_the_types(tables: dict[str, Any]) -> None:
+    from antiphon.gateway.config.checks import check_config
+    from antiphon.gateway.config.schema import check_types
+
+    config, findings = check_types(Config, tables)
+    check_config(config, {})
+    try:
+        msgspec.convert(tables, Config)
+    except msgspec.ValidationError:
+        assert findings
+    else:
+        assert not findings
+        assert msgspec.convert(tables, Config) == config
+
+
+# The scanner of lines.
+
+BARE = st.sampled_from(["a", "b1", "c-d", "e_f", "1"])
+KEYS = st.one_of(
+    BARE.map(lambda name: (name, name)),
+    st.text(st.characters(codec="utf-8", exclude_characters='"\\', exclude_categories=("Cc", "Cs")), max_size=3).map(
+        lambda name: (f'"{name}"', name)
+    ),
+    st.sampled_from([('"x\\"]=\\u00e9"', 'x"]=é'), ("'lit]= \"'", 'lit]= "'), ('"#"', "#")]),
+)
+BLANKS = st.sampled_from(["", " ", "\t", "# [[x]]\n", "\n", "\n\n # a = '''\n"])
+SCALARS = st.sampled_from(
+    [
+        *("1", "-1.5e3", "true", "1979-05-27 07:32:00Z", '"a # ] } , \\" b"', "'x \\'", '""', "''", "inf", "0xff"),
+        *('"""\na\n"b\\\n  ""\\"" """', '"""x"""""', "'''\n[[no]]\nk = 'v' '''", "'''''a'''", '""""""', '"""\\\\"""'),
+    ]
+)
+
+
+@st.composite
+def values(draw: st.DrawFn, depth: int = 2) -> str:
+    kind = draw(st.sampled_from(["scalar", "scalar", "list", "table"])) if depth else "scalar"
+    if kind == "list":
+        items = [draw(BLANKS) + draw(values(depth - 1)) + draw(BLANKS) for _ in range(draw(st.integers(0, 3)))]
+        return f"[{','.join(items)}{draw(BLANKS)}]"
+    if kind == "table":
+        names = draw(st.lists(KEYS, max_size=3, unique_by=lambda one: one[1]))
+        return "{" + ", ".join(f"{key} = {draw(values(depth - 1))}" for key, _ in names) + "}"
+    return draw(SCALARS)
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> str:
+    lines: list[str] = []
+    for _ in range(draw(st.integers(0, 6))):
+        kind = draw(st.sampled_from(["pair", "pair", "table", "tables", "blank"]))
+        key = ".".join(f"{draw(st.sampled_from(['', ' ']))}{draw(KEYS)[0]}" for _ in range(draw(st.integers(1, 3))))
+        if kind == "pair":
+            lines.append(
+                f"{draw(st.sampled_from(['', '  ']))}{key} = {draw(values())}{draw(st.sampled_from(['', ' # c']))}"
+            )
+        elif kind == "blank":
+            lines.append(draw(st.sampled_from(["", "# x", "\t"])))
+        else:
+            lines.append(f"[{key}]" if kind == "table" else f"[[{key}]] # t")
+    return draw(st.sampled_from(["\n", "\r\n"])).join(lines)
+
+
+def places(value: Any, place: ConfigPath = ()) -> Iterator[ConfigPath]:
+    steps: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, dict):
+        steps = value.items()
+    elif isinstance(value, list):
+        steps = enumerate(value)
+    for step, inner in steps:
+        yield (*place, step)
+        yield from places(inner, (*place, step))
+
+
+@given(st.lists(documents(), min_size=1, max_size=2).map("\n".join))
+def test_the_scanner_finds_exactly_the_places_that_tomllib_reads(text: str) -> None:
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return  # a key twice, or a value opened again: refused before anybody scans
+    assert set(line_numbers(text)) == set(places(tables))
+
+
+@given(st.data())
+def test_the_scanner_tells_the_line_that_a_key_was_written_on(data: st.DataObject) -> None:
+    """Tables and lists of tables with unique names, each on a line that is known while it is written."""
+    text, expected = "", {}
+    counts: dict[str, int] = {}
+    for number in range(data.draw(st.integers(1, 5))):
+        text += data.draw(st.sampled_from(["", "\n", "# [x]\n", "\t\n\n"]))
+        is_item = data.draw(st.booleans())
+        place: ConfigPath = (f"t{number}",)
+        text += f"[t{number}]\n"
+        if is_item:
+            text = text.removesuffix(f"[t{number}]\n") + "[[items]]\n"
+            place = ("items", counts.get("items", 0))
+            counts["items"] = counts.get("items", 0) + 1
+        expected[place] = text.count("\n")
+        for index in range(data.draw(st.integers(0, 3))):
+            text += data.draw(st.sampled_from(["", "\n", "  # k = 1\n"]))
+            expected[(*place, f"k{index}")] = text.count("\n") + 1
+            before = f"k{index}.in = [ # first\n"
+            first = data.draw(values(1))
+            expected[(*place, f"k{index}", "in")] = text.count("\n") + 1
+            expected[(*place, f"k{index}", "in", 0)] = (text + before).count("\n") + 1
+            expected[(*place, f"k{index}", "in", 1)] = (text + before + first).count("\n") + 2
+            text += f"{before}{first},\n  7]\n"
+    tomllib.loads(text)
+    lines = line_numbers(text)
+    assert {place: lines[place] for place in expected} == expected
+
+
+def test_places_are_spelled_as_people_write_them() -> None:
+    assert format_path(("providers", 0, "headers", "X-A")) == "providers[0].headers.X-A"
+    assert format_path(("a\x1b", "b c")) == "'a\\x1b'.'b c'"
+
+
+# Globs.
+
+PATTERNS = st.text("ab*?", min_size=1, max_size=5) | st.sampled_from(["[ab]", "a[!b]", "[", "a[b", "[!a]*", "*[ab]"])
+WORDS = ["".join(letters) for length in range(6) for letters in product("abc", repeat=length)]
+
+
+@given(PATTERNS, PATTERNS)
+def test_what_is_said_to_be_covered_is(wide: str, narrow: str) -> None:
+    if glob_covers(wide, narrow):
+        assert not [word for word in WORDS if fnmatchcase(word, narrow) and not fnmatchcase(word, wide)]
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow", "is_covered"),
+    [
+        ("*", "gpt-[45]", True),
+        ("claude-*", "claude-opus-*", True),
+        ("claude-*", "claude", False),
+        ("gpt-?", "gpt-5", True),
+        ("gpt-?", "gpt-*", False),
+        ("*-codex", "gpt-*-codex", True),
+        ("gpt-*", "*-codex", False),
+        ("?*", "*", False),
+        ("gpt-*", "gpt-[45]*", True),
+    ],
+)
+def test_covers(wide: str, narrow: str, is_covered: bool) -> None:
+    assert glob_covers(wide, narrow) == is_covered
+
+
+# Without a file.
+
+
+def test_nothing_in_the_environment_is_the_offline_provider() -> None:
+    offer = config_from_environment({})
+    assert offer.summary.startswith("no configuration file; using offline/plain: not a language model")
+    assert "\n" not in offer.summary
+    assert [provider.is_offline for provider in offer.config.providers] == [True]
+    assert offer.config.models[-1].targets == ("offline/plain",)
+    assert offer.config.gateway.client_keys == ()
+
+
+def test_the_environment_offers_what_its_keys_open() -> None:
+    environ = {
+        **ENVIRON,
+        "OPENAI_ORG_ID": "org-1",
+        "OLLAMA_HOST": "127.0.0.1:11434",
+        "ANTIPHON_MODEL": "anthropic/claude-x",
+    }
+    offer = config_from_environment(environ, overrides={"port": 9000})
+    by_name = {provider.name: provider for provider in offer.config.providers}
+    assert list(by_name) == ["openai", "openai-responses", "anthropic", "ollama"]
+    assert by_name["openai"].keys == ("env:OPENAI_API_KEY",)
+    assert read_headers(by_name["openai"].headers, environ) == ({"openai-organization": "org-1"}, ("org-1",))
+    assert by_name["ollama"].base_url == "127.0.0.1:11434"
+    routes = {model.name: model.targets for model in offer.config.models}
+    assert routes["claude-*"] == ("anthropic/*",)
+    assert list(routes).index("*-codex") < list(routes).index("gpt-*")
+    assert routes["*"] == ("anthropic/claude-x",)
+    assert offer.config.gateway.client_keys == ("env:ANTIPHON_CLIENT_KEY",)
+    assert offer.config.gateway.port == 9000
+    assert KEY not in repr(offer)
+
+
+def test_a_bearer_token_is_sent_as_one() -> None:
+    (provider,) = config_from_environment({"ANTHROPIC_AUTH_TOKEN": "t"}).config.providers
+    assert (provider.keys, provider.effective_preset.auth) == (("env:ANTHROPIC_AUTH_TOKEN",), "bearer")
+
+
+def test_an_environment_that_cannot_be_served_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"the environment: providers\[0\].base_url points to this gateway"):
+        config_from_environment({"VLLM_BASE_URL": "http://localhost:8000/v1"})
+    assert config_from_environment(
+        {"VLLM_BASE_URL": "http://localhost:8000/v1"}, overrides={"port": 9000}
+    ).config.providers
+
+
+def test_a_key_of_the_environment_goes_to_no_other_host(file: Path) -> None:
+    file.write_text('[[providers]]\nname = "openai"\nbase_url = "http://127.0.0.1:9/v1"\n')
+    (provider,) = load_config(file, ENVIRON).providers
+    assert (provider.keys, provider.effective_preset.auth) == ((), "none")
+
+
+@pytest.mark.parametrize(
+    ("settings", "preset"),
+    [
+        (ProviderSettings(name="openai"), "openai"),
+        (ProviderSettings(name="openai", format="openai-responses"), "openai-responses"),
+        (ProviderSettings(name="mine", format="openai-chat"), "compatible"),
+        (ProviderSettings(name="mine", preset="groq"), "groq"),
+        (ProviderSettings(name="offline"), "offline"),
+        (ProviderSettings(name="mine", preset="offline"), "offline"),
+        (ProviderSettings(name="mine"), ""),
+    ],
+)
+def test_the_preset_of_a_provider(settings: ProviderSettings, preset: str) -> None:
+    assert settings.preset_name == preset
+
+
+# The schema, the sample, the page.
+
+
+def test_the_schema_describes_every_key_and_accepts_what_we_accept() -> None:
+    from jsonschema import Draft202012Validator
+
+    schema = config_schema()
+    Draft202012Validator.check_schema(schema)
+    tables = {name: inner for name, inner in schema["$defs"].items() if name.endswith("Settings")}
+    assert len(tables) == 4
+    for table in tables.values():
+        assert table["additionalProperties"] is False
+        assert all("description" in described for described in table["properties"].values())
+    validator = Draft202012Validator(schema)
+    assert not list(validator.iter_errors(tomllib.loads(GOOD)))
+    assert list(validator.iter_errors({"gateway": {"prot": 1}}))
+
+
+def test_the_sample_is_accepted() -> None:
+    config = load_config(ROOT / "deploy" / "antiphon.toml", ENVIRON)
+    assert config.providers
+    assert config.models
+    assert config.keys == ()
+
+
+def test_the_page_names_every_key() -> None:
+    page = (ROOT / "docs" / "gateway.md").read_text()
+    for table in config_schema()["$defs"].values():
+        for key in table["properties"]:
+            assert re.search(rf"\b{key}\b", page), key
+
+
+def test_every_preset_can_be_configured(file: Path) -> None:
+    for name in PRESETS:
+        text = f'[gateway]\nport = 7999\n[[providers]]\nname = "{name}"\nkeys = ["env:OPENAI_API_KEY"]\nbase_url = "https://host/v1"\n'
+        file.write_text(text)
+        assert load_config(file, ENVIRON).providers[0].effective_preset.format == PRESETS[name].format

@@ -1,0 +1,199 @@
+"""What a request is charged to a client with `tokens_per_minute`, whether the provider reports it or not."""
+
+from __future__ import annotations
+
+import http.client
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import structs
+
+from antiphon.gateway.access.client_keys import hash_key
+from antiphon.gateway.config.settings import ClientKeySettings
+from antiphon.gateway.generate.charging import charged_tokens, prompt_estimate
+from antiphon.gateway.generate.encoders import without_usage
+from antiphon.gateway.generate.prepare import requests_usage, with_usage_requested
+from antiphon.gateway.observe.request_trace import RequestTrace
+from antiphon.history.entries import TokenUsage
+from antiphon.parts import Text, text_of
+from antiphon.wire import FORMATS, formats
+from antiphon.wire.output import ProviderError
+from antiphon.wire.request import Message, ModelRequest
+from gateway.rig import Client, Got, Rig, path_of, rig
+from gateway.strict_upstream import cut, says
+
+QUESTION = ModelRequest(messages=(Message("user", (Text("Is it raining?"),)),), max_output_tokens=500)
+CHAT = {"messages": [{"role": "user", "content": "Is it raining?"}]}
+LIMIT = 18
+"""What one answer of an upstream costs."""
+LONG = "One more word, ein Wort, 一个字. " * 20
+
+
+@pytest.fixture
+def gateway() -> Iterator[Rig]:
+    keys = [
+        ClientKeySettings(name="operator", key=hash_key("sk-operator"), admin=True),
+        ClientKeySettings(name="tight", key=hash_key("sk-tight"), tokens_per_minute=LIMIT),
+    ]
+    with rig(keys=keys) as running:
+        yield running
+
+
+def chunks(got: Got) -> list[Any]:
+    """The chunks of a stream of Chat Completions."""
+    assert got.status == 200, got.body
+    lines = [line for line in got.body.split(b"\n") if line.startswith(b"data: {")]
+    assert b"data: [DONE]" in got.body
+    return [msgspec.json.decode(line.removeprefix(b"data: ")) for line in lines]
+
+
+def test_usage_that_the_client_did_not_ask_for_is_charged_and_hidden(gateway: Rig) -> None:
+    upstream = gateway.upstreams["openai-chat"]
+    with gateway.client("sk-tight") as client:
+        got = client.ask("openai-chat", "to-openai-chat", CHAT, streams=True)
+        assert text_of(got.output("openai-chat", streams=True).parts) == "heard: Is it raining?"
+        assert all(chunk["choices"] for chunk in chunks(got))
+        assert not any(chunk.get("usage") for chunk in chunks(got))
+        assert upstream.bodies[0]["stream_options"] == {"include_usage": True}
+        limited = client.ask("openai-chat", "to-openai-chat", CHAT, streams=True)
+        assert limited.status == 429
+
+
+@pytest.mark.parametrize("piece", [1, 7, 0])
+def test_the_chunk_is_hidden_however_the_stream_is_cut(gateway: Rig, piece: int) -> None:
+    gateway.upstreams["openai-chat"].piece = piece
+    with gateway.client("sk-tight") as client:
+        got = client.ask("openai-chat", "to-openai-chat", CHAT, streams=True)
+        assert all(chunk["choices"] for chunk in chunks(got))
+
+
+def test_usage_that_the_client_asked_for_is_passed_on(gateway: Rig) -> None:
+    body = {**CHAT, "stream_options": {"include_usage": True}}
+    with gateway.client("sk-tight") as client:
+        got = client.ask("openai-chat", "to-openai-chat", body, streams=True)
+        assert chunks(got)[-1]["usage"]["total_tokens"] == LIMIT
+        assert client.ask("openai-chat", "to-openai-chat", body, streams=True).status == 429
+
+
+def test_a_client_without_a_limit_sends_its_own_bytes(gateway: Rig) -> None:
+    body = b'{"model": "to-openai-chat",  "stream": true, "messages": [{"role": "user", "content": "hi"}]}'
+    with gateway.client("sk-operator") as client:
+        assert client.post("/v1/chat/completions", body).status == 200
+    assert "stream_options" not in gateway.upstreams["openai-chat"].bodies[0]
+
+
+def test_a_host_that_does_not_know_the_option_is_asked_without_it_and_the_stream_is_estimated(gateway: Rig) -> None:
+    upstream = gateway.upstreams["openai-chat"]
+    upstream.faults.append(upstream.error(400, "invalid_request", "Unrecognized request argument: stream_options"))
+    with gateway.client("sk-tight") as client:
+        got = client.ask("openai-chat", "to-openai-chat", CHAT, streams=True)
+        assert text_of(got.output("openai-chat", streams=True).parts) == "heard: Is it raining?"
+        assert ["stream_options" in body for body in upstream.bodies] == [True, False]
+        assert client.ask("openai-chat", "to-openai-chat", CHAT, streams=True).status == 429
+
+
+def records(gateway: Rig) -> list[Any]:
+    with gateway.client("sk-operator") as client:
+        return list(client.get("/status").json["requests"])
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, f"not within 30 s: {what}"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("target", FORMATS)
+@pytest.mark.parametrize("source", ["same", "other"])
+def test_an_abandoned_stream_is_charged(gateway: Rig, target: str, source: str) -> None:
+    source = target if source == "same" else ("anthropic" if target != "anthropic" else "openai-chat")
+    upstream = gateway.upstreams[target]
+    upstream.answer = lambda _: says(LONG)
+    upstream.faults.append(lambda reply: structs.replace(reply, body=reply.body[: len(reply.body) // 2], hangs=True))
+    model = f"to-{target}"
+    named = structs.replace(QUESTION, model=model, stream=None if source == "gemini" else True)
+    body, _ = formats[source].encode_request(named)
+    connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=20)
+    headers = {"content-type": "application/json", "authorization": "Bearer sk-tight"}
+    connection.request("POST", path_of(source, model, streams=True), body, headers)
+    response = connection.getresponse()
+    heard = b""
+    while b"One" not in heard:
+        heard += response.read1(100)
+    response.close()
+    connection.close()
+    until(lambda: [record["status"] for record in records(gateway)] == [499], "the stream is recorded as abandoned")
+    client = Client(gateway.port, "sk-tight")
+    assert client.ask(source, model, QUESTION, streams=True).status == 429
+    client.close()
+
+
+@pytest.mark.parametrize("target", FORMATS)
+def test_a_stream_that_breaks_is_charged(gateway: Rig, target: str) -> None:
+    upstream = gateway.upstreams[target]
+    upstream.answer = lambda _: says(LONG)
+    upstream.faults.append(lambda reply: cut(len(reply.body) // 2)(reply))  # type: ignore[operator]
+    with gateway.client("sk-tight") as client:
+        assert client.ask(target, f"to-{target}", QUESTION, streams=True).heard(target).error is not None
+        assert client.ask(target, f"to-{target}", QUESTION, streams=True).status == 429
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_what_nobody_answered_is_not_charged(gateway: Rig, streams: bool) -> None:
+    upstream = gateway.upstreams["anthropic"]
+    with gateway.client("sk-tight") as client:
+        for _ in range(3):
+            upstream.faults.append(upstream.error(500, "server", "our fault"))
+            assert client.ask("anthropic", "to-anthropic", QUESTION, streams=streams).status == 502
+        assert client.ask("anthropic", "to-anthropic", QUESTION, streams=streams).status == 200
+
+
+def trace(**fields: Any) -> RequestTrace:
+    return RequestTrace(request_id="r", client_format="anthropic", **{"status": 200, "provider": "p", **fields})
+
+
+@pytest.mark.parametrize(
+    ("given", "tokens"),
+    [
+        (trace(usage=TokenUsage(10, 5, total_tokens=15), prompt_estimate=99, output_bytes=99), 15),
+        (trace(prompt_estimate=10, output_bytes=41), 21),
+        (trace(status=499, client_disconnected=True, prompt_estimate=10), 10),
+        (trace(status=499, client_disconnected=True, provider="", prompt_estimate=10), 0),
+        (trace(status=499, client_disconnected=True, usage=TokenUsage(30, 1), prompt_estimate=10, output_bytes=40), 40),
+        (trace(error=ProviderError("cut"), first_token=1.0, prompt_estimate=10, output_bytes=40), 20),
+        (trace(status=502, error=ProviderError("no"), prompt_estimate=10), 0),
+    ],
+)
+def test_what_is_charged(given: RequestTrace, tokens: int) -> None:
+    assert charged_tokens(given) == tokens
+
+
+def test_media_in_a_body_is_not_counted_by_its_bytes() -> None:
+    words = b'{"messages": [{"content": "' + b"four " * 2000 + b'"}]}'
+    assert 2500 <= prompt_estimate(words) <= 2520
+    picture = b'{"messages": [{"content": [{"data": "' + b"A" * 4_000_000 + b'"}]}]}'
+    assert 1000 <= prompt_estimate(picture) <= 1020
+
+
+def test_asking_for_usage_changes_nothing_else() -> None:
+    body = b'{"model": "m", "stream_options": {"include_obfuscation": false}, "x": {"a" : 1.0}}'
+    asked = with_usage_requested(body)
+    assert not requests_usage(body)
+    assert requests_usage(asked)
+    assert b'"x":{"a" : 1.0}' in asked
+    assert b'"include_obfuscation":false' in asked
+
+
+@pytest.mark.parametrize("blank", [b"\n\n", b"\r\n\r\n"])
+def test_only_the_chunk_of_usage_is_taken_out(blank: bytes) -> None:
+    filters = b'data: {"choices": [], "prompt_filter_results": [{}]}'
+    text = b'data: {"choices":[{"delta":{"content":"\\"choices\\":[]"}}],"usage":null}'
+    usage = b'data: {"choices": [ ], "usage": {"total_tokens": 3}}'
+    last = b"data: [DONE]"
+    said = blank.join([filters, text, usage, last, b""])
+    assert without_usage(said) == blank.join([filters, text, last, b""])
+    assert without_usage(text + blank) == text + blank

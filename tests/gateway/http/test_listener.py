@@ -1,0 +1,349 @@
+"""The gateway's HTTP server over real sockets: whole responses, slow readers, admission on the head, and its limits.
+
+Nothing here depends on which class serves a connection: every test runs with each shape of a request that the server may treat
+differently.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import re
+import socket
+import struct
+import termios
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import structs
+
+from antiphon.gateway.access.client_keys import hash_key
+from antiphon.gateway.config.settings import ClientKeySettings
+from antiphon.gateway.http.listener import Listener, bind_socket
+from antiphon.gateway.http.messages import ClientRequest, Response
+from antiphon.gateway.http.slow_clients import StallTimer, unsent_bytes
+from antiphon.gateway.observe.metrics import Metrics
+from gateway.rig import FAST, Rig, rig
+from gateway.strict_upstream import hang, says
+
+PATIENCE = 30.0
+MIB = 1024 * 1024
+KEYS = (ClientKeySettings(name="one", key=hash_key("sk-one")),)
+BODY = b'{"model":"to-openai-chat","messages":[{"role":"user","content":"hi"}]}'
+LINE = b"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+
+
+def with_length(body: bytes, *fields: bytes, length: int | None = None) -> bytes:
+    head = LINE + b"".join(field + b"\r\n" for field in fields)
+    return head + b"content-length: %d\r\n\r\n" % (len(body) if length is None else length) + body
+
+
+def with_repeated_header(body: bytes, *fields: bytes, length: int | None = None) -> bytes:
+    return with_length(body, b"x-twice: 1", b"x-twice: 2", *fields, length=length)
+
+
+def chunked(body: bytes, *fields: bytes, length: int | None = None) -> bytes:
+    head = LINE + b"".join(field + b"\r\n" for field in fields)
+    end = b"0\r\n\r\n" if length is None else b""
+    return head + b"transfer-encoding: chunked\r\n\r\n" + b"%x\r\n" % len(body) + body + b"\r\n" + end
+
+
+Shape = Callable[..., bytes]
+SHAPES: dict[str, Shape] = {"length": with_length, "repeated header": with_repeated_header, "chunked": chunked}
+"""Ways to send the same request. A `length` larger than the body leaves the request incomplete."""
+
+
+@pytest.fixture(params=SHAPES)
+def shape(request: pytest.FixtureRequest) -> Shape:
+    return SHAPES[request.param]
+
+
+def until(wanted: Callable[[], Any], what: str) -> Any:
+    """What `wanted` returns as soon as that is true."""
+    deadline = time.monotonic() + PATIENCE
+    while not (found := wanted()):
+        assert time.monotonic() < deadline, f"{what}: not within {PATIENCE:g} s"
+        time.sleep(0.02)
+    return found
+
+
+@contextmanager
+def connection(port: int, *, buffer: int = 0) -> Iterator[socket.socket]:
+    """A connection to the server; `buffer` is the size of its receive buffer."""
+    with socket.socket() as raw:
+        if buffer:
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+        raw.settimeout(PATIENCE)
+        raw.connect(("127.0.0.1", port))
+        yield raw
+
+
+def read_all(raw: socket.socket, came: bytes = b"") -> bytes:
+    """Everything until the server closes the connection."""
+    try:
+        while piece := raw.recv(MIB):
+            came += piece
+    except ConnectionResetError:
+        pass
+    return came
+
+
+def read_response(raw: socket.socket) -> tuple[int, bytes, bytes]:
+    """One response with a length: status, head and body."""
+    came = b""
+    while b"\r\n\r\n" not in came:
+        piece = raw.recv(65_536)
+        assert piece, f"closed after {came!r}"
+        came += piece
+    head, _, body = came.partition(b"\r\n\r\n")
+    length = re.search(rb"\r\ncontent-length: *(\d+)", head.lower())
+    assert length is not None, head
+    while len(body) < int(length[1]):
+        piece = raw.recv(MIB)
+        assert piece, f"closed after {len(body):,} of {int(length[1]):,} bytes"
+        body += piece
+    return int(head.split()[1]), head, body
+
+
+def metric(gateway: Rig, name: str) -> float:
+    with gateway.client() as client:
+        text = client.get("/metrics").body.decode()
+    return sum(float(value) for value in re.findall(rf"^{name}(?:\{{[^}}]*\}})? (\S+)", text, re.MULTILINE))
+
+
+def wait_until_read(raw: socket.socket, gateway: Rig) -> None:
+    """Wait until the server has read what was sent: it was acknowledged, and the server's loop has gone round since."""
+
+    def unacknowledged() -> int:
+        (size,) = struct.unpack("i", fcntl.ioctl(raw.fileno(), termios.TIOCOUTQ, bytes(4)))
+        return int(size)
+
+    until(lambda: not unacknowledged(), "the request is acknowledged")
+    with gateway.client() as client:
+        for _ in range(20):
+            assert client.get("/healthz").status == 200
+
+
+# Responses that leave slowly
+
+
+def test_a_slow_reader_gets_its_whole_response_after_the_keep_alive_time(
+    monkeypatch: pytest.MonkeyPatch, shape: Shape
+) -> None:
+    monkeypatch.setattr(Listener, "keep_alive_seconds", 0.1)
+    with rig() as gateway:
+        gateway.upstreams["openai-chat"].answer = lambda _: says("x" * (20 * MIB))
+        with connection(gateway.port, buffer=65_536) as raw:
+            raw.sendall(shape(BODY))
+            assert raw.recv(10)
+            time.sleep(2.5)  # longer than the keep-alive time and two looks for idle connections
+            came = read_all(raw)
+    assert came.count(b"x") >= 20 * MIB
+
+
+def test_a_client_that_takes_no_byte_is_disconnected(shape: Shape) -> None:
+    with rig(structs.replace(FAST, write_seconds=0.2)) as gateway:
+        gateway.upstreams["openai-chat"].answer = lambda _: says("x" * (20 * MIB))
+        for body in (BODY, BODY[:-1] + b',"stream":true}'):
+            with connection(gateway.port, buffer=65_536) as raw:
+                raw.sendall(shape(body))
+                assert raw.recv(10)
+                until(lambda: metric(gateway, "antiphon_requests_in_flight") == 1, "the response is given up")
+                came = read_all(raw)
+                assert len(came) < 20 * MIB
+
+
+def test_a_client_that_still_reads_is_not_disconnected() -> None:
+    async def run() -> None:
+        left, right = socket.socketpair()
+        with right:
+            transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, sock=left)
+            transport.write(b"x" * (4 * MIB))
+            stall = StallTimer(transport, 3600)
+            for _ in range(3):
+                right.recv(300_000)
+                await asyncio.sleep(0.01)
+                stall._check()
+                assert not transport.is_closing()
+            assert unsent_bytes(transport) > 0
+            stall._check()
+            stall._check()
+            assert transport.is_closing()
+            stall.cancel()
+
+    asyncio.run(run())
+
+
+def test_waiting_for_a_slow_client_is_not_overhead(shape: Shape) -> None:
+    with rig() as gateway:
+        gateway.upstreams["openai-chat"].answer = lambda _: says("x" * 400_000)
+        with connection(gateway.port, buffer=65_536) as raw:
+            raw.sendall(shape(BODY[:-1] + b',"stream":true}', b"connection: close"))
+            assert raw.recv(10)
+            time.sleep(3)
+            assert b"[DONE]" in read_all(raw)[-200:]
+        until(lambda: metric(gateway, "antiphon_overhead_seconds_count") == 1, "the request is recorded")
+        waited = metric(gateway, "antiphon_request_seconds_sum") - metric(gateway, "antiphon_overhead_seconds_sum")
+        assert waited >= 1.5
+
+
+class Recording(socket.socket):
+    """A listening socket that keeps what it accepted."""
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        accepted, address = super().accept()
+        ACCEPTED.append(accepted)
+        return accepted, address
+
+
+ACCEPTED: list[socket.socket] = []
+
+
+class Hello:
+    """Answers everything."""
+
+    def admit(self, request: ClientRequest) -> None:
+        del request
+
+    async def handle(self, request: ClientRequest, admission: object = None) -> Response:
+        del request, admission
+        return Response.json({})
+
+
+def test_accepted_sockets_have_no_nagle_delay(shape: Shape) -> None:
+    async def run() -> int:
+        plain = bind_socket("127.0.0.1", 0)
+        port = plain.getsockname()[1]
+        sock = Recording(plain.family, plain.type, plain.proto, fileno=plain.detach())
+        sock.setblocking(False)
+        ACCEPTED.clear()
+        listener = Listener(Hello(), "main", Metrics(), lambda: FAST)
+        await listener.open(sock)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(shape(BODY))
+        assert await reader.read(10)
+        option = ACCEPTED[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        writer.close()
+        await listener.close(1.0)
+        return option
+
+    assert asyncio.run(run())
+
+
+# Admission on the head
+
+
+@pytest.fixture(scope="module")
+def with_keys() -> Iterator[Rig]:
+    with rig(keys=KEYS) as gateway:
+        yield gateway
+
+
+def test_the_body_of_a_request_without_a_key_is_not_read(with_keys: Rig, shape: Shape) -> None:
+    with connection(with_keys.port) as raw:
+        raw.sendall(shape(b"{" * 1000, length=50 * MIB))  # and the rest never comes
+        came = read_all(raw)
+    assert came.startswith(b"HTTP/1.1 401"), came
+    assert b"connection: close" in came.lower()
+
+
+@pytest.mark.parametrize("fields", [(), (b"authorization: Bearer sk-one",)], ids=["no key", "a key"])
+def test_a_body_that_is_too_large_is_refused_on_the_head(with_keys: Rig, fields: tuple[bytes, ...]) -> None:
+    for shape in (with_length, with_repeated_header):
+        with connection(with_keys.port) as raw:
+            raw.sendall(shape(b"{" * 1000, *fields, length=70 * MIB))
+            came = read_all(raw)
+        assert came.split()[1] == (b"413" if fields else b"401"), came
+
+
+@pytest.mark.parametrize("shape_name", ["length", "repeated header"])
+def test_continue_is_sent_only_after_admission(with_keys: Rig, shape_name: str) -> None:
+    head = SHAPES[shape_name](b"", b"expect: 100-continue", length=len(BODY))
+    with connection(with_keys.port) as raw:
+        raw.sendall(head)
+        came = read_all(raw)
+    assert came.startswith(b"HTTP/1.1 401"), came
+    head = SHAPES[shape_name](b"", b"expect: 100-continue", b"authorization: Bearer sk-one", length=len(BODY))
+    with connection(with_keys.port) as raw:
+        raw.sendall(head)
+        assert raw.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        raw.sendall(BODY)
+        assert read_response(raw)[0] == 200
+
+
+def test_a_client_that_sends_its_whole_body_sees_why_it_is_refused(with_keys: Rig, shape: Shape) -> None:
+    with connection(with_keys.port) as raw:
+        raw.sendall(shape(b"{" * 200_000))
+        assert read_response(raw)[0] == 401
+
+
+def test_a_connection_is_kept_after_a_small_request_without_a_key(with_keys: Rig) -> None:
+    with connection(with_keys.port) as raw:
+        for _ in range(3):
+            raw.sendall(with_length(BODY))
+            assert read_response(raw)[0] == 401
+        raw.sendall(with_length(BODY, b"authorization: Bearer sk-one"))
+        assert read_response(raw)[0] == 200
+
+
+def test_bodies_of_all_requests_together_have_a_budget(shape: Shape) -> None:
+    padding = b" " * 600_000
+    with rig(structs.replace(FAST, max_buffered_bytes=MIB)) as gateway:
+        with connection(gateway.port) as first:
+            request = shape(padding + BODY)
+            first.sendall(request[:600_000])  # it holds this much until the rest comes
+            wait_until_read(first, gateway)
+
+            def status_of_another() -> tuple[int, bytes]:
+                with connection(gateway.port) as raw:
+                    raw.sendall(shape(padding + BODY))
+                    status, head, _ = read_response(raw)
+                return status, head
+
+            status, head = status_of_another()
+            assert status == 503
+            assert b"\r\nretry-after: 1" in head.lower()
+            first.sendall(request[600_000:])
+            assert read_response(first)[0] == 200
+        for _ in range(5):  # more than the budget, one after the other
+            assert status_of_another()[0] == 200
+
+
+def test_a_body_is_given_back_when_the_upstream_has_answered(shape: Shape) -> None:
+    padding, streamed = b" " * 600_000, BODY[:-1] + b',"stream":true}'
+    with rig(structs.replace(FAST, max_buffered_bytes=MIB, keep_alive_seconds=0.1)) as gateway:
+        gateway.upstreams["openai-chat"].answer = lambda _: says("word " * 200)
+        gateway.upstreams["openai-chat"].faults.append(hang(600))
+        with connection(gateway.port) as first, connection(gateway.port) as second:
+            first.sendall(shape(padding + streamed))
+            came = b""
+            while b": keep-alive" not in came:  # it streams, and has no end
+                came += first.recv(65_536)
+            second.sendall(shape(padding + BODY))
+            assert read_response(second)[0] == 200
+
+
+def test_a_client_that_leaves_gives_its_bytes_back(shape: Shape) -> None:
+    with rig(structs.replace(FAST, max_buffered_bytes=MIB)) as gateway:
+        for _ in range(3):
+            with connection(gateway.port) as raw:
+                raw.sendall(shape(b" " * 900_000 + BODY)[:900_000])
+
+        def is_answered() -> bool:
+            with connection(gateway.port) as raw:
+                raw.sendall(shape(b" " * 900_000 + BODY))
+                return read_response(raw)[0] == 200
+
+        until(is_answered, "the bytes of clients that left are given back")
+
+
+def test_errors_are_json_in_the_format_of_the_endpoint(with_keys: Rig) -> None:
+    with connection(with_keys.port) as raw:
+        raw.sendall(with_length(BODY).replace(b"/v1/chat/completions", b"/v1/messages"))
+        status, _, body = read_response(raw)
+    assert status == 401
+    assert msgspec.json.decode(body)["type"] == "error"

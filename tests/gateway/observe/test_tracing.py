@@ -1,0 +1,152 @@
+"""Each request is a span and each call of a provider its child, as OpenTelemetry's own SDK exports them; without it, nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+from antiphon.gateway.observe.request_trace import RequestTrace
+from antiphon.gateway.observe.tracing import RequestTracer, tracer_from_environment
+from antiphon.history.entries import TokenUsage
+from antiphon.providers.call import Attempt
+from antiphon.wire.output import ProviderError
+from local_server import LocalServer
+
+
+def passage(**changes: object) -> RequestTrace:
+    now = time.monotonic()
+    made = RequestTrace(
+        request_id="01r", client_format="openai-chat", requested_model="claude-x", streams=True, started_at=now - 3
+    )
+    made.provider, made.model, made.upstream_format, made.status = "gemini", "gemini-3", "gemini", 200
+    made.first_token, made.finished_at = now - 2.5, now - 1
+    made.usage = TokenUsage(100, 20, 60, 0, 7, 120)
+    made.attempts = [
+        Attempt(
+            provider="anthropic", model="claude-4", status=529, seconds=0.5, error=ProviderError("SECRET", "overloaded")
+        ),
+        Attempt(provider="gemini", model="gemini-3", credential="sk-…wxyz", status=200, seconds=0.2),
+    ]
+    for name, value in changes.items():
+        setattr(made, name, value)
+    return made
+
+
+def recorded(made: RequestTrace, **headers: str) -> dict[str, ReadableSpan]:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    RequestTracer(provider).record(made, headers)
+    provider.shutdown()
+    return {span.name: span for span in exporter.get_finished_spans()}
+
+
+def test_a_request_and_its_attempts() -> None:
+    spans = recorded(passage())
+    request, refused, answered = spans["chat claude-x"], spans["chat claude-4"], spans["chat gemini-3"]
+    assert request.kind is SpanKind.SERVER
+    for child in (refused, answered):
+        assert child.kind is SpanKind.CLIENT
+        assert child.parent is not None
+        assert child.parent.span_id == request.context.span_id
+    fields = dict(request.attributes or {})
+    for name, expected in [
+        ("gen_ai.operation.name", "chat"),
+        ("gen_ai.provider.name", "gcp.gemini"),
+        ("gen_ai.system", "gcp.gemini"),
+        ("gen_ai.request.model", "claude-x"),
+        ("gen_ai.response.model", "gemini-3"),
+        ("gen_ai.usage.input_tokens", 100),
+        ("gen_ai.usage.output_tokens", 20),
+        ("gen_ai.usage.cache_read.input_tokens", 60),
+        ("gen_ai.usage.reasoning.output_tokens", 7),
+        ("antiphon.request_id", "01r"),
+    ]:
+        assert fields[name] == expected, name
+    assert dict(refused.attributes or {})["error.type"] == "overloaded"
+    assert refused.status.status_code is StatusCode.ERROR
+    assert dict(answered.attributes or {})["gen_ai.usage.output_tokens"] == 20
+    assert answered.status.status_code is request.status.status_code is StatusCode.UNSET
+    assert "SECRET" not in "".join(span.to_json() for span in spans.values())
+
+
+def test_times_are_those_of_the_request() -> None:
+    before = time.time_ns()
+    spans = recorded(passage())
+    request, refused, answered = spans["chat claude-x"], spans["chat claude-4"], spans["chat gemini-3"]
+    starts = [span.start_time or 0 for span in (request, refused, answered)]
+    ends = [span.end_time or 0 for span in (request, refused, answered)]
+    assert ends[0] - starts[0] == pytest.approx(2e9, rel=0.01)
+    assert starts[0] == starts[1]
+    assert ends[1] - starts[1] == pytest.approx(0.5e9, rel=0.01)
+    assert ends[1] == starts[2]
+    assert ends[2] == ends[0] < before
+
+
+def test_the_trace_of_the_client_goes_on() -> None:
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    request = recorded(passage(), traceparent=parent)["chat claude-x"]
+    assert request.parent is not None
+    assert f"{request.context.trace_id:032x}" == "0af7651916cd43dd8448eb211c80319c"
+    assert f"{request.parent.span_id:016x}" == "b7ad6b7169203331"
+    assert recorded(passage(), traceparent="nonsense\n")["chat claude-x"].parent is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"status": 502, "error": ProviderError("x", "server")}, "server"),
+        ({"status": 200, "error": ProviderError("x", "stream_cut")}, "stream_cut"),
+        ({"status": 404, "error": ProviderError("x", "not_found")}, None),
+        ({"status": 499, "client_disconnected": True}, "client_left"),
+        ({}, None),
+    ],
+)
+def test_what_counts_as_an_error_of_ours(changes: dict[str, object], error: str | None) -> None:
+    request = recorded(passage(**changes))["chat claude-x"]
+    assert dict(request.attributes or {}).get("error.type") == error
+    assert (request.status.status_code is StatusCode.ERROR) is (error is not None)
+
+
+def test_a_request_that_reached_nobody() -> None:
+    spans = recorded(RequestTrace(request_id="1", client_format="anthropic", status=400))
+    assert list(spans) == ["chat"]
+
+
+def test_without_opentelemetry_nothing_happens() -> None:
+    code = (
+        "import logging, sys; logging.basicConfig(); sys.modules['opentelemetry'] = None\n"
+        "from antiphon.gateway.observe.request_trace import RequestTrace\n"
+        "from antiphon.gateway.observe.tracing import RequestTracer, tracer_from_environment\n"
+        "for spans in (RequestTracer(), tracer_from_environment()):\n"
+        "    spans.record(RequestTrace(request_id='1', client_format='x'), {})\n"
+        "    spans.close()\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert "pip install 'antiphon[otel]'" in run.stderr
+
+
+def test_spans_are_sent_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
+    with LocalServer() as server:
+        server.answer(200, "application/x-protobuf", b"")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.url)
+        spans = tracer_from_environment("1.0")
+        spans.record(passage(), {})
+        spans.close()
+        assert b"gen_ai.request.model" in server.received
+        assert b"claude-x" in server.received
