@@ -37,7 +37,7 @@ def ask(store: HistoryStore, *plan: list[str], kind: str = "work") -> Run:
 def test_one_of_three_workers_is_killed_for_good(place: Place, number: int) -> None:
     chance = random.Random(number)
     with place.open() as store, workers(place, 3, "--slots", "4", lease=2) as three:
-        until(lambda: all("at once" in worker.log for worker in three), "all of them are at work")
+        until(lambda: all(" started: kinds" in worker.log for worker in three), "all of them are at work")
         runs = [
             ask(
                 store,
@@ -119,7 +119,7 @@ def test_a_worker_that_is_stopped_hands_its_runs_over_at_once(place: Place) -> N
         stopped.signal(signal.SIGTERM)
         assert stopped.wait() == 0
         waiting = store.runs.get(run.id)
-        assert (waiting.standing, waiting.reason) == ("waiting", "left by a worker that stopped")
+        assert (waiting.standing, waiting.reason) == ("waiting", "handed back by a worker that stopped")
         turn = Turn.of(store.open(run.conversation).snapshot())
         assert (turn.ended, len(turn.open_calls)) == ("", 1), "the turn is not over, and nobody interrupted it"
         place.go()

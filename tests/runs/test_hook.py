@@ -19,14 +19,14 @@ from typing import Any
 import pytest
 
 from antiphon.conversation import Conversation, ToolLoop, Turn
-from antiphon.errors import LeaseHeld, LeaseLost, RunBookRefused, UnknownConversation
+from antiphon.errors import LeaseHeld, LeaseLost, RunConfigError, UnknownConversation
 from antiphon.history import SqliteStore
 from antiphon.providers.call import ModelCallFailed
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.scripted import ScriptedModel, call
 from antiphon.runs import RunBook, Runs
-from antiphon.runs.book import Build
 from antiphon.runs.hook import resume_run, resume_run_async
+from antiphon.runs.registry import LoopFactory
 from antiphon.tools import Tool, tool
 from antiphon.wire.output import ProviderError
 from played import World, planned, refusals, results_in
@@ -42,7 +42,7 @@ def asked(store: SqliteStore) -> str:
     return chat.id
 
 
-def built(model: ProviderClient, *tools: Tool) -> Build:
+def built(model: ProviderClient, *tools: Tool) -> LoopFactory:
     return lambda history, run: ToolLoop(Conversation(model, tools=tools, history=history))
 
 
@@ -52,7 +52,7 @@ def booked(model: ProviderClient, *tools: Tool) -> RunBook:
     return book
 
 
-def test_a_turn_is_played_to_its_end_and_no_further(store: SqliteStore) -> None:
+def test_resume_run_finishes_turn_once(store: SqliteStore) -> None:
     world, conversation = World(), asked(store)
     build = built(planned([["look"], ["send", "put"]]), *world.tools())
     assert resume_run(store, conversation, build) == "answered"
@@ -63,7 +63,7 @@ def test_a_turn_is_played_to_its_end_and_no_further(store: SqliteStore) -> None:
     assert set(world.began.values()) == {1}
 
 
-def test_two_deliveries_at_once_do_every_step_once(store: SqliteStore) -> None:
+def test_concurrent_deliveries_run_each_step_once(store: SqliteStore) -> None:
     world, conversation = World(), asked(store)
     build = built(planned([["send"], ["send", "look"], ["send"]]), *world.tools())
     barrier = threading.Barrier(4)
@@ -81,13 +81,13 @@ def test_two_deliveries_at_once_do_every_step_once(store: SqliteStore) -> None:
     assert len(results_in(store.open(conversation).entries)) == 4
 
 
-def test_whoever_comes_while_another_plays_is_told_so(store: SqliteStore) -> None:
+def test_second_delivery_gets_lease_held(store: SqliteStore) -> None:
     conversation = asked(store)
 
     @tool
     def deliver_again() -> str:
         "The same message, once more."
-        with pytest.raises(LeaseHeld, match=r"is held by .* Try again later"):
+        with pytest.raises(LeaseHeld, match=r"is leased by .* Try again later"):
             resume_run(store, conversation, built(ScriptedModel()))
         return "refused"
 
@@ -95,7 +95,7 @@ def test_whoever_comes_while_another_plays_is_told_so(store: SqliteStore) -> Non
     assert list(results_in(store.open(conversation).entries).values()) == ["refused"]
 
 
-def test_what_a_provider_refused_is_delivered_again(store: SqliteStore) -> None:
+def test_failed_model_call_is_delivered_again(store: SqliteStore) -> None:
     model = ScriptedModel(ProviderError("slow down", "rate_limit", retry_after=7.0), "Here.")
     conversation = asked(store)
     with pytest.raises(ModelCallFailed) as failed:
@@ -105,7 +105,7 @@ def test_what_a_provider_refused_is_delivered_again(store: SqliteStore) -> None:
     assert resume_run(store, conversation, built(model)) == "answered"
 
 
-def test_a_run_of_the_table_is_settled(store: SqliteStore) -> None:
+def test_resume_run_settles_run_of_table(store: SqliteStore) -> None:
     @tool(needs_approval=True)
     def fly() -> str:
         "Fly."
@@ -134,7 +134,7 @@ def test_a_run_of_the_table_is_settled(store: SqliteStore) -> None:
     assert model.turns_left == 0
 
 
-def test_a_run_is_cancelled_while_it_is_played(store: SqliteStore) -> None:
+def test_cancel_interrupts_running_delivery(store: SqliteStore) -> None:
     runs = Runs(store)
 
     @tool(timeout=None)
@@ -154,7 +154,7 @@ def test_a_run_is_cancelled_while_it_is_played(store: SqliteStore) -> None:
     assert resume_run(store, run, book) == store.runs.get(run.id).reason
 
 
-def test_whoever_loses_the_lease_writes_nothing_more(store: SqliteStore) -> None:
+def test_lost_lease_stops_writes(store: SqliteStore) -> None:
     conversation = asked(store)
 
     @tool(effect="idempotent", timeout=None)
@@ -175,7 +175,7 @@ def test_whoever_loses_the_lease_writes_nothing_more(store: SqliteStore) -> None
     assert held.holder == "another"
 
 
-def test_whoever_is_cancelled_leaves_it_to_others(store: SqliteStore) -> None:
+def test_cancelled_delivery_leaves_turn_resumable(store: SqliteStore) -> None:
     conversation = asked(store)
     running = asyncio.Event()
 
@@ -202,15 +202,15 @@ def test_whoever_is_cancelled_leaves_it_to_others(store: SqliteStore) -> None:
     assert resume_run(store, conversation, build) == "answered"
 
 
-def test_what_cannot_be_played_is_refused(store: SqliteStore) -> None:
+def test_resume_run_rejects_unknown_kind_and_code(store: SqliteStore) -> None:
     book = booked(ScriptedModel("Here."))
     with pytest.raises(UnknownConversation):
         resume_run(store, "01arz3ndektsv4rrffq69g5fav", book)
-    with pytest.raises(RunBookRefused, match="'poem' cannot be played here; the kinds of this book are turn"):
+    with pytest.raises(RunConfigError, match="'poem'; this book has turn"):
         resume_run(store, Runs(store).submit("Go.", kind="poem"), book)
-    with pytest.raises(RunBookRefused, match="needs code 2, and here it is 1"):
+    with pytest.raises(RunConfigError, match="needs code 2; this worker has 1"):
         resume_run(store, Runs(store).submit("Go.", kind="turn", code=2), book)
-    with pytest.raises(RunBookRefused, match="is to give a ToolLoop, and gave str"):
+    with pytest.raises(RunConfigError, match="must return a ToolLoop, got str"):
         resume_run(store, asked(store), lambda history, run: "loop")  # type: ignore[arg-type,return-value]
 
 
@@ -222,7 +222,7 @@ def example() -> str:
 
 def fresh_book() -> ModuleType:
     """The module of the book, which looks for its folder when it is imported."""
-    spec = importlib.util.spec_from_file_location("my_agents", Path(__file__).parent / "the_book.py")
+    spec = importlib.util.spec_from_file_location("my_agents", Path(__file__).parent / "sample_runs.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -230,7 +230,7 @@ def fresh_book() -> ModuleType:
     return module
 
 
-def test_the_dramatiq_example_delivered_twice_at_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dramatiq_example_delivered_twice(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     dramatiq = pytest.importorskip("dramatiq", reason="dramatiq is not installed")
     from dramatiq.brokers.stub import StubBroker
 
@@ -281,11 +281,11 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-def test_a_dramatiq_worker_is_killed_and_its_message_delivered_again(place: Place) -> None:
+def test_killed_dramatiq_worker_is_redelivered(place: Place) -> None:
     pytest.importorskip("dramatiq", reason="dramatiq is not installed")
     folder = place.folder
     (folder / "tasks.py").write_text(BROKER + example() + WORKS)
-    (folder / "my_agents.py").write_text("from runs.the_book import book\n")
+    (folder / "my_agents.py").write_text("from runs.sample_runs import book\n")
     with running() as valkey:
         environment = {**place.environment, "BROKER": f"unix://{valkey.socket}"}
 

@@ -46,7 +46,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return captured.out + captured.err
 
 
-def test_a_title_that_is_no_text_is_refused(here: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_title_is_rejected(here: Place, capsys: pytest.CaptureFixture[str]) -> None:
     """An argument with a byte that is no UTF-8 comes to us as half a character."""
     title = os.fsdecode(b"rain \xff")
     assert "the title is not Unicode (a lone surrogate at character 5)" in refused(
@@ -56,7 +56,7 @@ def test_a_title_that_is_no_text_is_refused(here: Place, capsys: pytest.CaptureF
     assert told(capsys, "list") == "no runs\n"
 
 
-def test_with_nothing_set_up_a_worker_plays_the_chat(here: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_worker_without_app_runs_chat(here: Place, capsys: pytest.CaptureFixture[str]) -> None:
     assert told(capsys, "list") == "no runs\n"
     run = told(capsys, "submit", "Find out what IELTS 7 needs, then make me a 3 month plan.").strip()
     assert "waiting" in told(capsys, "list", "--state", "waiting")
@@ -81,7 +81,7 @@ def test_with_nothing_set_up_a_worker_plays_the_chat(here: Place, capsys: pytest
     assert msgspec.json.decode(again)["conversation"] == facts["conversation"]
 
 
-def test_a_model_nobody_knows_fails_the_run_and_says_so(here: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_model_fails_run(here: Place, capsys: pytest.CaptureFixture[str]) -> None:
     told(capsys, "submit", "Hello?", "--option", "model=antropic/claude", "--option", "depth=3")
     assert here.antiphon("worker", "--once")[0] == 0
     shown = told(capsys, "show", "last")
@@ -91,7 +91,7 @@ def test_a_model_nobody_knows_fails_the_run_and_says_so(here: Place, capsys: pyt
     assert "is tried again" in told(capsys, "retry", "last")
 
 
-def test_a_call_waits_for_a_person_and_is_decided(here: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cli_approves_call(here: Place, capsys: pytest.CaptureFixture[str]) -> None:
     with WorkerProcess(here), here.open() as store:
         run = told(capsys, "submit", "Fly.", "--kind", "trip", "--option", "to=Oslo").strip()
         until(lambda: store.runs.get(run).state == "suspended")
@@ -102,12 +102,12 @@ def test_a_call_waits_for_a_person_and_is_decided(here: Place, capsys: pytest.Ca
         edit = told(capsys, "approve", run, "--edit", '{"to": "Bari"}', "--reason", "warmer")
         assert edit == f"run {run} goes on\n"
         assert "Your flight is booked." in told(capsys, "follow", run)
-        assert "no call of it waits" in refused(capsys, "approve", run)
-        assert "only what has failed" in refused(capsys, "retry", run)
+        assert "no pending calls" in refused(capsys, "approve", run)
+        assert "only failed runs" in refused(capsys, "retry", run)
         assert "is done already" in refused(capsys, "cancel", run)
 
 
-def test_waiting_for_the_answer(here: Place) -> None:
+def test_submit_with_wait_prints_answer(here: Place) -> None:
     with WorkerProcess(here):
         (here.folder / "back").touch()
         assert here.antiphon("runs", "submit", "-", "--kind", "away", "--wait", given="Hello?") == (
@@ -122,7 +122,7 @@ def test_waiting_for_the_answer(here: Place) -> None:
         assert (code, msgspec.json.decode(said)["answer"]) == (0, "Back again.")
 
 
-def test_following_is_left_with_ctrl_c_and_the_run_goes_on(here: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_stops_follow_but_not_run(here: Place, capsys: pytest.CaptureFixture[str]) -> None:
     with WorkerProcess(here), here.open() as store:
         run = Runs(store).submit("Go.", kind="work", options={"plan": [["hold_put"]]})
         command = [sys.executable, "-m", "antiphon", "runs", "follow", run.id]
@@ -143,7 +143,7 @@ def test_following_is_left_with_ctrl_c_and_the_run_goes_on(here: Place, capsys: 
         assert told(capsys, "cancel", waiting) == f"run {waiting} is cancelled\n"
 
 
-def test_following_in_a_background_job_ignores_sigint(here: Place) -> None:
+def test_follow_in_background_ignores_sigint(here: Place) -> None:
     """A script's background job starts with SIGINT ignored, so a Ctrl-C meant for the script does not end it."""
     with WorkerProcess(here), here.open() as store:
         run = Runs(store).submit("Go.", kind="work", options={"plan": [["hold_put"]]})
@@ -169,7 +169,7 @@ def test_following_in_a_background_job_ignores_sigint(here: Place) -> None:
         assert "is cancelled" in err, out + err
 
 
-def test_ones_own_store_is_made_where_something_is_asked(
+def test_submit_creates_default_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("ANTIPHON_STORE", raising=False)
@@ -193,7 +193,9 @@ def test_ones_own_store_is_made_where_something_is_asked(
         (["retry", "nobodys"], "no run 'nobodys'"),
     ],
 )
-def test_mistakes_are_told(here: Place, capsys: pytest.CaptureFixture[str], arguments: list[str], why: str) -> None:
+def test_cli_errors_name_the_problem(
+    here: Place, capsys: pytest.CaptureFixture[str], arguments: list[str], why: str
+) -> None:
     assert why in refused(capsys, *arguments)
 
 
@@ -202,19 +204,17 @@ def test_mistakes_are_told(here: Place, capsys: pytest.CaptureFixture[str], argu
     [
         (["--app", "no_colon"], "module:name"),
         (["--app", "no_such_module:book"], "No module named"),
-        (["--app", "runs.the_book:trace"], "it is a function"),
-        (["--app", "runs.the_book:nothing"], "there is none"),
-        (["--app", "runs.the_book:book", "--ask"], "--ask"),
-        (["--store", "chats.db/no/folder.db", "--app", "runs.the_book:book"], "cannot create the folder"),
+        (["--app", "runs.sample_runs:trace"], "is a function"),
+        (["--app", "runs.sample_runs:nothing"], "is not defined"),
+        (["--app", "runs.sample_runs:book", "--ask"], "--ask"),
+        (["--store", "chats.db/no/folder.db", "--app", "runs.sample_runs:book"], "cannot create the folder"),
         (
-            ["--store", "postgresql://me:not-told@127.0.0.1:1/x", "--app", "runs.the_book:book"],
+            ["--store", "postgresql://me:not-told@127.0.0.1:1/x", "--app", "runs.sample_runs:book"],
             "Is the server running?",
         ),
     ],
 )
-def test_a_worker_that_cannot_begin_says_why(
-    here: Place, capsys: pytest.CaptureFixture[str], arguments: list[str], why: str
-) -> None:
+def test_worker_start_errors(here: Place, capsys: pytest.CaptureFixture[str], arguments: list[str], why: str) -> None:
     assert main(["worker", "--once", *arguments]) == 1
     said = capsys.readouterr().err
     assert why in said
@@ -233,13 +233,13 @@ def test_a_worker_that_cannot_begin_says_why(
         ["runs"],
     ],
 )
-def test_what_is_not_understood_is_told_with_exit_code_2(here: Place, arguments: list[str]) -> None:
+def test_invalid_arguments_exit_with_2(here: Place, arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2
 
 
-def test_the_example_runs(tmp_path: Path) -> None:
+def test_example_runs(tmp_path: Path) -> None:
     example = Path(__file__).parent.parent.parent / "examples" / "the_runs.py"
     run = subprocess.run(
         [sys.executable, example], capture_output=True, text=True, cwd=tmp_path, timeout=120, check=False

@@ -21,20 +21,20 @@ from temporalio.exceptions import ActivityError, ApplicationError, CancelledErro
 from temporalio.worker import Replayer
 
 from antiphon.conversation import Bounds, Conversation, ToolLoop
-from antiphon.errors import RunRefused
+from antiphon.errors import RunStateError
 from antiphon.history import AgentHistory, ContextEntry, ModelInputEntry, Run, SqliteStore
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.scripted import FunctionModel, Said, ScriptedModel, call
 from antiphon.runs import RunBook
 from antiphon.runs.temporal import start_turn, temporal_worker, turn_handle
-from antiphon.runs.temporal_workflow import Standing, TurnWorkflow
+from antiphon.runs.temporal_workflow import TurnStatus, TurnWorkflow
 from antiphon.tools import Tool, tool
 from antiphon.wire.output import ProviderError
 from played import World, planned, refusals, results_in
 from temporal_server import TemporalServer
 
-Handle = WorkflowHandle[TurnWorkflow, Standing]
+Handle = WorkflowHandle[TurnWorkflow, TurnStatus]
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def staged(server: TemporalServer, store: SqliteStore, play: Callable[[Stage], A
     asyncio.run(main())
 
 
-async def until(handle: Handle, state: str) -> Standing:
+async def until(handle: Handle, state: str) -> TurnStatus:
     """The standing once its state is this."""
     while (standing := await handle.query(TurnWorkflow.standing)).state != state:
         await asyncio.sleep(0.05)
@@ -95,7 +95,7 @@ async def activities(handle: Handle) -> list[str]:
     return [one.activity_type.name.removeprefix("antiphon.") for one in scheduled if one.activity_type.name]
 
 
-def test_a_turn_of_several_rounds(server: TemporalServer, store: SqliteStore) -> None:
+def test_turn_with_several_rounds(server: TemporalServer, store: SqliteStore) -> None:
     world = World()
     plan = [["look"], ["put", "send"], ["trip"], ["look"]]
 
@@ -119,7 +119,7 @@ def test_a_turn_of_several_rounds(server: TemporalServer, store: SqliteStore) ->
 
 
 @pytest.mark.parametrize("steps_per_run", [200, pytest.param(1, marks=pytest.mark.slow)])
-def test_approvals_by_signal(server: TemporalServer, store: SqliteStore, steps_per_run: int) -> None:
+def test_signals_decide_calls(server: TemporalServer, store: SqliteStore, steps_per_run: int) -> None:
     @tool(needs_approval=True)
     def book(to: str) -> str:
         "Book."
@@ -152,7 +152,7 @@ def test_approvals_by_signal(server: TemporalServer, store: SqliteStore, steps_p
 
 
 @pytest.mark.parametrize("how", ["signal", pytest.param("cancel", marks=pytest.mark.slow)])
-def test_a_turn_is_called_off_in_mid_tool(server: TemporalServer, store: SqliteStore, how: str) -> None:
+def test_cancel_during_tool(server: TemporalServer, store: SqliteStore, how: str) -> None:
     running = asyncio.Event()
     stopped: list[str] = []
 
@@ -190,7 +190,7 @@ def test_a_turn_is_called_off_in_mid_tool(server: TemporalServer, store: SqliteS
 
 
 @pytest.mark.slow
-def test_a_suspended_turn_is_called_off(server: TemporalServer, store: SqliteStore) -> None:
+def test_cancel_of_suspended_turn(server: TemporalServer, store: SqliteStore) -> None:
     @tool(needs_approval=True)
     def book() -> str:
         "Book."
@@ -209,7 +209,7 @@ def test_a_suspended_turn_is_called_off(server: TemporalServer, store: SqliteSto
 
 
 @pytest.mark.slow
-def test_a_provider_that_asks_to_wait_is_waited_for(server: TemporalServer, store: SqliteStore) -> None:
+def test_retry_after_is_respected(server: TemporalServer, store: SqliteStore) -> None:
     asked: list[float] = []
 
     def busy(context: Sequence[ContextEntry], options: ProviderCallOptions) -> Said:
@@ -227,7 +227,7 @@ def test_a_provider_that_asks_to_wait_is_waited_for(server: TemporalServer, stor
     assert all(later - sooner > 2.9 for sooner, later in pairwise(asked))
 
 
-def test_a_turn_that_failed_is_gone_on_with(server: TemporalServer, store: SqliteStore) -> None:
+def test_failed_turn_can_be_continued(server: TemporalServer, store: SqliteStore) -> None:
     model = ScriptedModel([call("look")], ProviderError("no such key", "authentication"), "Here.")
     world = World()
 
@@ -248,7 +248,7 @@ def test_a_turn_that_failed_is_gone_on_with(server: TemporalServer, store: Sqlit
 
 
 @pytest.mark.slow
-def test_bounds_hold_and_long_turns_go_on_in_new_runs(server: TemporalServer, store: SqliteStore) -> None:
+def test_bounds_hold_across_continued_workflows(server: TemporalServer, store: SqliteStore) -> None:
     world = World()
 
     async def play(stage: Stage) -> None:
@@ -267,18 +267,18 @@ def test_bounds_hold_and_long_turns_go_on_in_new_runs(server: TemporalServer, st
 
 
 @pytest.mark.slow
-def test_one_turn_a_conversation(server: TemporalServer, store: SqliteStore) -> None:
+def test_one_turn_per_conversation(server: TemporalServer, store: SqliteStore) -> None:
     world = World()
 
     async def play(stage: Stage) -> None:
-        with pytest.raises(RunRefused, match="nothing to play"):
+        with pytest.raises(RunStateError, match="nothing to run"):
             await stage.start()
         elsewhere = store.runs.submit(ModelInputEntry.of("Go."), kind="chat")
-        with pytest.raises(RunRefused, match="for `antiphon worker`"):
+        with pytest.raises(RunStateError, match="for `antiphon worker`"):
             await stage.start(conversation=elsewhere.conversation)
         handle = await stage.start("Go.")
         conversation = stage.history(handle).id
-        with pytest.raises(RunRefused, match="not over"):
+        with pytest.raises(RunStateError, match="unfinished turn"):
             await stage.start("Stop!", conversation=conversation)
         same = await stage.start(conversation=conversation)
         async with stage.worker(built(planned([["send"]]), world.tools())):
@@ -294,7 +294,7 @@ def test_one_turn_a_conversation(server: TemporalServer, store: SqliteStore) -> 
 
 
 @pytest.mark.slow
-def test_a_worker_that_stops_leaves_its_step_to_another(server: TemporalServer, store: SqliteStore) -> None:
+def test_stopping_worker_hands_step_over(server: TemporalServer, store: SqliteStore) -> None:
     running = asyncio.Event()
 
     async def play(stage: Stage) -> None:
@@ -324,7 +324,7 @@ def test_a_worker_that_stops_leaves_its_step_to_another(server: TemporalServer, 
 
 
 @pytest.mark.slow
-def test_the_example_runs(server: TemporalServer, tmp_path: Path) -> None:
+def test_example_runs(server: TemporalServer, tmp_path: Path) -> None:
     example = Path(__file__).parent.parent.parent / "examples" / "temporal_run.py"
     run = subprocess.run(
         [sys.executable, str(example), server.address], cwd=tmp_path, capture_output=True, text=True, check=False

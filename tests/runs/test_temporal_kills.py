@@ -16,7 +16,7 @@ pytest.importorskip("temporalio", reason="Temporal's SDK is not installed (pip i
 
 from antiphon.history import AgentHistory
 from antiphon.runs.temporal import start_turn, turn_handle
-from antiphon.runs.temporal_workflow import Standing
+from antiphon.runs.temporal_workflow import TurnStatus
 from antiphon.tools.call_runner import UNKNOWN_OUTCOME
 from played import refusals, results_in
 from runs.workers import Place, until
@@ -37,7 +37,7 @@ class Theatre:
     @contextmanager
     def worker(self) -> Iterator[subprocess.Popen[bytes]]:
         """A worker that is up; whatever became of it, it is gone in the end."""
-        command = [sys.executable, str(Path(__file__).parent / "temporal_player.py"), self.server.address]
+        command = [sys.executable, str(Path(__file__).parent / "temporal_worker_process.py"), self.server.address]
         with (self.place.folder / "workers.log").open("ab") as log:
             process = subprocess.Popen(command, env=self.place.environment, stdout=subprocess.PIPE, stderr=log)
         assert process.stdout is not None
@@ -61,8 +61,8 @@ class Theatre:
 
         return asyncio.run(asked())
 
-    def end(self, conversation: str) -> Standing:
-        async def over() -> Standing:
+    def end(self, conversation: str) -> TurnStatus:
+        async def over() -> TurnStatus:
             return await turn_handle(await self.server.client(), conversation).result()
 
         return asyncio.run(asyncio.wait_for(over(), 120))
@@ -93,7 +93,7 @@ def theatre(place: Place) -> Iterator[Theatre]:
 
 
 @pytest.mark.parametrize("tool", ["hold_put", "hold_send"])
-def test_a_worker_is_killed_in_mid_tool_and_another_goes_on(theatre: Theatre, tool: str) -> None:
+def test_another_worker_continues_after_kill(theatre: Theatre, tool: str) -> None:
     with theatre.worker() as first:
         conversation = theatre.start(["look"], ["send", tool], ["send"])
         until(lambda: theatre.count(tool) == 1 and "tool_call_finished" in theatre.kinds(conversation))
@@ -113,7 +113,7 @@ def test_a_worker_is_killed_in_mid_tool_and_another_goes_on(theatre: Theatre, to
         assert theatre.results(conversation) == ["done", "done", UNKNOWN_OUTCOME, "done"]
 
 
-def test_the_server_is_killed_in_mid_tool_and_started_again(theatre: Theatre) -> None:
+def test_turn_survives_server_restart(theatre: Theatre) -> None:
     with theatre.worker():
         conversation = theatre.start(["send"], ["hold_send"], ["send", "look"])
         until(lambda: theatre.count("hold_send") == 1)
@@ -127,7 +127,7 @@ def test_the_server_is_killed_in_mid_tool_and_started_again(theatre: Theatre) ->
     assert (theatre.count("send"), theatre.count("hold_send"), theatre.count("look")) == (2, 1, 1)
 
 
-def test_a_worker_that_wakes_up_too_late_writes_nothing(theatre: Theatre) -> None:
+def test_expired_worker_cannot_append(theatre: Theatre) -> None:
     with theatre.worker() as zombie:
         conversation = theatre.start(["look"], ["hold_put"], ["send"])
         until(lambda: theatre.count("hold_put") == 1)

@@ -29,8 +29,8 @@ from antiphon.runs.temporal_workflow import (
     LOOK,
     RUN_CALLS,
     Decision,
-    Standing,
     Step,
+    TurnStatus,
 )
 from antiphon.tools import Tool, tool
 from antiphon.tools.call_runner import UNKNOWN_OUTCOME
@@ -59,18 +59,18 @@ class Rig:
     def history(self) -> AgentHistory:
         return self.store.open(self.id)
 
-    def step(self, standing: Standing | None = None, **said: Any) -> Step:
-        return Step(self.id, "", {}, 0, 5.0, standing or Standing(), **said)
+    def step(self, standing: TurnStatus | None = None, **said: Any) -> Step:
+        return Step(self.id, "", {}, 0, 5.0, standing or TurnStatus(), **said)
 
-    async def play(self, name: str, step: Step, environment: ActivityEnvironment | None = None) -> Standing:
+    async def play(self, name: str, step: Step, environment: ActivityEnvironment | None = None) -> TurnStatus:
         activities = {function.__name__: function for function in turn_activities(self.store, self.build)}
         return await (environment or ActivityEnvironment()).run(activities[name], step)
 
-    def played(self, standing: Standing, **said: Any) -> Standing:
+    def played(self, standing: TurnStatus, **said: Any) -> TurnStatus:
         return asyncio.run(self.play(NAMES[standing.state], self.step(standing, **said)))
 
 
-def test_without_the_extra_it_is_named() -> None:
+def test_missing_temporal_extra_is_named() -> None:
     code = "import sys; sys.modules['temporalio'] = None; import antiphon.runs.temporal"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.stderr.splitlines()[-1].endswith("install it with: pip install 'antiphon[temporal]'")
@@ -82,10 +82,10 @@ def failure(play: Callable[[], object]) -> ApplicationError:
     return failed.value
 
 
-def test_a_turn_is_played_step_by_step(store: SqliteStore) -> None:
+def test_turn_runs_step_by_step(store: SqliteStore) -> None:
     world = World()
     rig = Rig(store, planned([["look"], ["put", "trip"]]), world.tools())
-    states, standing = [], Standing()
+    states, standing = [], TurnStatus()
     while standing.state != "over":
         standing = rig.played(standing)
         states.append(standing.state)
@@ -95,10 +95,10 @@ def test_a_turn_is_played_step_by_step(store: SqliteStore) -> None:
     assert (standing.reason, standing.rounds) == ("answered", 3)
 
 
-def test_a_step_that_is_tried_again_is_not_done_again(store: SqliteStore) -> None:
+def test_retried_step_is_not_repeated(store: SqliteStore) -> None:
     world, model = World(), planned([["look"], ["send", "send"]])
     rig = Rig(store, model, world.tools())
-    standing = rig.played(Standing())
+    standing = rig.played(TurnStatus())
     while standing.state != "over":
         after = rig.played(standing)
         began, version = world.began.copy(), rig.history.version
@@ -114,10 +114,10 @@ def test_a_step_that_is_tried_again_is_not_done_again(store: SqliteStore) -> Non
     assert all(count == 1 for count in world.began.values())
 
 
-def test_what_a_dead_worker_began_is_gone_on_with(store: SqliteStore) -> None:
+def test_step_of_dead_worker_is_continued(store: SqliteStore) -> None:
     world = World()
     rig = Rig(store, planned([["send", "put"]]), world.tools())
-    standing = rig.played(rig.played(Standing()))
+    standing = rig.played(rig.played(TurnStatus()))
     for state in Conversation(history=rig.history).turn.open_calls.values():  # as if killed while both run
         key = f"{rig.id}:{state.call.tool_call_id}"
         rig.history.append(ToolCallStartedEntry(state.call.tool_name, state.call.tool_call_id, key))
@@ -129,12 +129,12 @@ def test_what_a_dead_worker_began_is_gone_on_with(store: SqliteStore) -> None:
     assert refusals(rig.history.snapshot()) == []
 
 
-def test_an_answer_that_was_cut_is_asked_for_again(store: SqliteStore) -> None:
+def test_cut_off_answer_is_requested_again(store: SqliteStore) -> None:
     model = ScriptedModel(
         ProviderError("slow down", "rate_limit", retry_after=7.5), ProviderError("down", "server"), "Here."
     )
     rig = Rig(store, model, [])
-    standing = rig.played(Standing())
+    standing = rig.played(TurnStatus())
     first = failure(lambda: rig.played(standing))
     assert (first.type, first.non_retryable) == ("rate_limit", False)
     assert first.next_retry_delay is not None
@@ -145,40 +145,40 @@ def test_an_answer_that_was_cut_is_asked_for_again(store: SqliteStore) -> None:
     assert store.leased(rig.id) is None
 
 
-def test_what_time_will_not_change_is_not_tried_again(store: SqliteStore) -> None:
+def test_permanent_errors_are_not_retried(store: SqliteStore) -> None:
     rig = Rig(store, ScriptedModel(ProviderError("no such key", "authentication")), [])
-    failed = failure(lambda: rig.played(Standing("model", version=1)))
+    failed = failure(lambda: rig.played(TurnStatus("model", version=1)))
     assert (failed.type, failed.non_retryable) == ("authentication", True)
     rig.id = "01arz3ndektsv4rrffq69g5fav"
-    gone = failure(lambda: rig.played(Standing("model", version=1)))
+    gone = failure(lambda: rig.played(TurnStatus("model", version=1)))
     assert (gone.type, gone.non_retryable) == ("UnknownConversation", True)
 
 
-def test_a_conversation_that_somebody_holds_is_waited_for(store: SqliteStore) -> None:
+def test_leased_conversation_is_retried(store: SqliteStore) -> None:
     rig = Rig(store, ScriptedModel("Here."), [])
     lease = store.claim(rig.id, "somebody")
     assert lease is not None
-    held = failure(lambda: rig.played(Standing("model", version=1)))
+    held = failure(lambda: rig.played(TurnStatus("model", version=1)))
     assert (held.type, held.non_retryable) == ("LeaseHeld", False)
     assert "somebody" in held.message
     store.release(lease)
-    assert rig.played(Standing("model", version=1)).reason == "answered"
+    assert rig.played(TurnStatus("model", version=1)).reason == "answered"
 
 
-def test_a_worker_of_older_code_leaves_it_to_others(store: SqliteStore) -> None:
+def test_older_worker_rejects_newer_code(store: SqliteStore) -> None:
     rig = Rig(store, ScriptedModel("Here."), [])
     book = RunBook()
     book.kind("research", code=1)(rig.build)
     rig.build = book  # type: ignore[assignment]
     for kind, code in (("poetry", 0), ("research", 2)):
-        step = replace(rig.step(Standing("model", version=1)), kind=kind, code=code)
+        step = replace(rig.step(TurnStatus("model", version=1)), kind=kind, code=code)
         older = failure(lambda step=step: asyncio.run(rig.play(ASK_MODEL, step)))  # type: ignore[misc]
         assert (older.type, older.non_retryable) == ("RunConfigError", False)
-    step = replace(rig.step(Standing("model", version=1)), kind="research", code=1)
+    step = replace(rig.step(TurnStatus("model", version=1)), kind="research", code=1)
     assert asyncio.run(rig.play(ASK_MODEL, step)).reason == "answered"
 
 
-def test_decisions_are_written_down_once(store: SqliteStore) -> None:
+def test_decisions_are_recorded_once(store: SqliteStore) -> None:
     @tool(needs_approval=True)
     def book(to: str) -> str:
         "Book."
@@ -186,7 +186,7 @@ def test_decisions_are_written_down_once(store: SqliteStore) -> None:
 
     asked = [call("book", to=town) for town in ("Oslo", "Bergen", "Moss")]
     rig = Rig(store, ScriptedModel(asked, "Done."), [book])
-    standing = rig.played(rig.played(rig.played(Standing())))
+    standing = rig.played(rig.played(rig.played(TurnStatus())))
     assert standing.state == "approval"
     first, second, third = standing.pending
     bad = [Decision("approve", "call_no"), Decision("edit", first, arguments={"to": "Narvik"})]
@@ -204,9 +204,9 @@ def test_decisions_are_written_down_once(store: SqliteStore) -> None:
     assert ["booked Narvik" in told[0], "denied it: too far" in told[1], told[2]] == [True, True, "booked Moss"]
 
 
-def test_seconds_are_handed_on_to_the_next_step(store: SqliteStore) -> None:
+def test_elapsed_seconds_pass_to_next_step(store: SqliteStore) -> None:
     rig = Rig(store, planned([["look"], ["put"]] * 4), World().tools(), Bounds(seconds=100))
-    standing = rig.played(rig.played(Standing()))
+    standing = rig.played(rig.played(TurnStatus()))
     assert 0 < standing.seconds < 50
     standing = rig.played(replace(standing, seconds=99.0))
     assert standing.seconds >= 99
@@ -214,10 +214,10 @@ def test_seconds_are_handed_on_to_the_next_step(store: SqliteStore) -> None:
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 3])
-def test_a_turn_is_called_off(store: SqliteStore, steps: int) -> None:
+def test_cancel_ends_turn(store: SqliteStore, steps: int) -> None:
     world = World()
     rig = Rig(store, planned([["look", "send"], ["put"]]), world.tools())
-    standing = Standing("model", version=1)
+    standing = TurnStatus("model", version=1)
     for _ in range(steps):
         standing = rig.played(standing)
     for _ in range(2):
@@ -236,7 +236,9 @@ def test_a_turn_is_called_off(store: SqliteStore, steps: int) -> None:
     ],
     ids=["cancelled", "stopping", "late"],
 )
-def test_a_step_is_interrupted_or_left(store: SqliteStore, details: ActivityCancellationDetails, reason: str) -> None:
+def test_step_is_interrupted_or_handed_back(
+    store: SqliteStore, details: ActivityCancellationDetails, reason: str
+) -> None:
     running = asyncio.Event()
 
     @tool(effect="idempotent")
@@ -247,9 +249,9 @@ def test_a_step_is_interrupted_or_left(store: SqliteStore, details: ActivityCanc
         return "done"
 
     rig = Rig(store, ScriptedModel([call("long")], "Over."), [long])
-    standing = rig.played(rig.played(Standing()))
+    standing = rig.played(rig.played(TurnStatus()))
 
-    async def cut() -> Standing:
+    async def cut() -> TurnStatus:
         environment = ActivityEnvironment()
         playing = asyncio.ensure_future(rig.play(RUN_CALLS, rig.step(standing), environment))
         await running.wait()
@@ -262,5 +264,5 @@ def test_a_step_is_interrupted_or_left(store: SqliteStore, details: ActivityCanc
     else:
         assert failure(lambda: asyncio.run(cut())).type == "Left"
         assert rig.history.entries[-1].kind == "tool_call_started", "the log ends as a kill would have left it"
-        assert rig.played(Standing()).state == "calls", "and the turn goes on"
+        assert rig.played(TurnStatus()).state == "calls", "and the turn goes on"
     assert store.leased(rig.id) is None

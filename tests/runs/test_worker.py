@@ -15,19 +15,19 @@ import msgspec
 import pytest
 
 from antiphon.conversation import Conversation, ToolLoop, Turn
-from antiphon.errors import RunBookRefused
+from antiphon.errors import RunConfigError
 from antiphon.history import AgentHistory, ContextEntry, HistoryStore, ModelInputEntry, Run
 from antiphon.history.codec import decode_entry
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.scripted import FunctionModel, Said, ScriptedModel, call
-from antiphon.runs import Patience, RunBook, Runs, Worker
+from antiphon.runs import RunBook, RunRetryPolicy, Runs, Worker
 from antiphon.runs.worker import _SHORTEST_POLL
 from antiphon.tools import ToolContext, tool
 from antiphon.wire.output import ErrorKind, ProviderError
 from played import World, planned, results_in
 from runs.workers import Place
 
-QUICK = Patience(first_delay=0.05, longest_delay=0.2)
+QUICK = RunRetryPolicy(first_delay=0.05, longest_delay=0.2)
 
 
 def saying(*said: Said) -> RunBook:
@@ -80,18 +80,18 @@ async def until(what: Callable[[], Any]) -> Any:
     raise AssertionError("it never came to that")
 
 
-def test_a_run_is_played_to_its_end(place: Place) -> None:
+def test_worker_finishes_run(place: Place) -> None:
     with place.open() as store:
         run = Runs(store).submit("Hello?")
         worker = play(store, saying("Hello."))
         done = store.runs.get(run.id)
         assert (done.standing, done.reason, done.attempts) == ("done", "answered", 1)
         assert Runs(store).answer(run.id) == "Hello."
-        assert worker.played == 1
+        assert worker.settled_count == 1
         assert store.leased(run.conversation) is None
 
 
-def test_several_runs_are_played_at_once_and_no_more_than_there_are_slots(place: Place) -> None:
+def test_concurrent_runs_are_limited_by_slots(place: Place) -> None:
     seen = Watched()
     with place.open() as store:
         for _ in range(9):
@@ -101,7 +101,7 @@ def test_several_runs_are_played_at_once_and_no_more_than_there_are_slots(place:
     assert seen.most == {"": 3}
 
 
-def test_two_workers_never_play_one_run_twice(place: Place) -> None:
+def test_two_workers_execute_each_run_once(place: Place) -> None:
     seen = Watched()
 
     async def race() -> None:
@@ -117,7 +117,7 @@ def test_two_workers_never_play_one_run_twice(place: Place) -> None:
     assert len(seen.played) == 20
 
 
-def test_limits_of_a_provider_hold_for_all_workers_together(place: Place) -> None:
+def test_provider_limits_hold_across_workers(place: Place) -> None:
     seen = Watched()
 
     async def crowd() -> None:
@@ -170,9 +170,7 @@ class Watched:
         ("context_length", "failed"),
     ],
 )
-def test_a_provider_that_is_away_is_waited_for_and_one_that_refuses_is_not(
-    place: Place, kind: ErrorKind, state: str
-) -> None:
+def test_transient_errors_are_retried_and_others_fail(place: Place, kind: ErrorKind, state: str) -> None:
     with place.open() as store:
         run = Runs(store).submit("Hello?")
         play(store, saying(ProviderError("not now", kind, retry_after=100)))
@@ -200,7 +198,7 @@ def counted_claims(store: HistoryStore) -> list[int]:
     return asked
 
 
-def test_a_storm_of_429_is_waited_out_without_a_busy_loop(place: Place) -> None:
+def test_worker_backs_off_on_429(place: Place) -> None:
     storm = ProviderError("too many requests", "rate_limit", 429, retry_after=0.2)
     calls: list[float] = []
     book = RunBook()
@@ -229,17 +227,17 @@ def test_a_storm_of_429_is_waited_out_without_a_busy_loop(place: Place) -> None:
     assert calls[-1] - calls[0] > 3 * 0.2
 
 
-def test_waits_grow_and_are_spread_and_end() -> None:
-    patience = Patience(first_delay=1, longest_delay=60, max_failures=9)
+def test_backoff_grows_with_jitter() -> None:
+    patience = RunRetryPolicy(first_delay=1, longest_delay=60, max_failures=9)
     for failures, bound in [(1, 1), (2, 2), (5, 16), (8, 60), (50, 60)]:
         waits = {patience.delay(failures) for _ in range(50)}
         assert bound / 2 <= min(waits) < max(waits) <= bound
-    assert all(10 <= patience.delay(1, asked=10) <= 11 for _ in range(50))
+    assert all(10 <= patience.delay(1, retry_after=10) <= 11 for _ in range(50))
 
 
-def test_a_provider_that_never_comes_back_is_given_up(place: Place) -> None:
+def test_run_fails_after_max_failures(place: Place) -> None:
     book = saying(ProviderError("down", "server"))
-    patience = Patience(first_delay=0.001, longest_delay=0.002, max_failures=4)
+    patience = RunRetryPolicy(first_delay=0.001, longest_delay=0.002, max_failures=4)
     with place.open() as store:
         run = Runs(store).submit("Hello?")
         for _ in range(9):
@@ -247,11 +245,11 @@ def test_a_provider_that_never_comes_back_is_given_up(place: Place) -> None:
             play(store, book, patience=patience)
         known = store.runs.get(run.id)
         assert known.state == "failed"
-        assert "after 4 calls" in known.reason
+        assert "after 4 failed model calls" in known.reason
         assert known.attempts == 4
 
 
-def test_a_run_that_is_played_is_cancelled_and_the_log_says_so(place: Place) -> None:
+def test_cancel_of_running_run_is_recorded(place: Place) -> None:
     started = asyncio.Event()
     book = RunBook()
 
@@ -282,7 +280,7 @@ def test_a_run_that_is_played_is_cancelled_and_the_log_says_so(place: Place) -> 
     asyncio.run(cancel())
 
 
-def test_a_run_is_cancelled_before_it_has_begun(place: Place) -> None:
+def test_cancel_before_start(place: Place) -> None:
     building = asyncio.Event()
     book = RunBook()
 
@@ -304,22 +302,20 @@ def test_a_run_is_cancelled_before_it_has_begun(place: Place) -> None:
     asyncio.run(cancel())
 
 
-def test_a_worker_with_older_code_leaves_the_run_and_says_so_once(
-    place: Place, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_older_worker_leaves_run_and_warns_once(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     with place.open() as store, caplog.at_level(logging.WARNING, "antiphon.runs"):
         newer = Runs(store).submit("Hello?", code=3)
         other = Runs(store).submit("Hello?", kind="research")
         ours = Runs(store).submit("Hello?")
         worker = play(store, saying("Hello."))
-        assert worker.played == 1
+        assert worker.settled_count == 1
         assert [store.runs.get(run.id).state for run in (newer, other, ours)] == ["waiting", "waiting", "done"]
         assert [store.runs.get(run.id).attempts for run in (newer, other)] == [0, 0]
     assert len(caplog.messages) == 2
-    assert all("left for others" in line for line in caplog.messages)
+    assert all("left to other workers" in line for line in caplog.messages)
 
 
-def test_a_log_that_a_newer_version_wrote_is_left_alone(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+def test_log_of_newer_version_is_left_alone(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     strange = decode_entry(b'{"kind":"vision_of_the_future","sequence_number":2,"depth":7}')
     with place.open() as store, caplog.at_level(logging.WARNING, "antiphon.runs"):
         history = store.create()
@@ -338,7 +334,7 @@ def test_a_log_that_a_newer_version_wrote_is_left_alone(place: Place, caplog: py
 
 
 @pytest.mark.parametrize("way", ["returned", "awaited", "yielded"])
-def test_a_kind_may_be_any_sort_of_function(place: Place, way: str) -> None:
+def test_kind_accepts_sync_async_and_generator_functions(place: Place, way: str) -> None:
     book = RunBook()
     closed: list[str] = []
 
@@ -375,13 +371,11 @@ def test_a_kind_may_be_any_sort_of_function(place: Place, way: str) -> None:
     ("build", "reason"),
     [
         (lambda history, run: 1 / 0, "ZeroDivisionError"),
-        (lambda history, run: "a string", "gave str"),
+        (lambda history, run: "a string", "got str"),
         (lambda history, run: ToolLoop(Conversation("nobody/knows", history=history)), "nobody"),
     ],
 )
-def test_a_kind_that_breaks_fails_its_run_and_nothing_else(
-    place: Place, build: Callable[[AgentHistory, Run], Any], reason: str
-) -> None:
+def test_failing_kind_fails_only_its_run(place: Place, build: Callable[[AgentHistory, Run], Any], reason: str) -> None:
     book = saying("Hello.")
     book.kind("broken")(build)
     with place.open() as store:
@@ -393,7 +387,7 @@ def test_a_kind_that_breaks_fails_its_run_and_nothing_else(
         assert reason in known.reason
 
 
-def test_a_tool_that_holds_up_the_event_loop_does_not_cost_the_lease(place: Place) -> None:
+def test_blocking_tool_keeps_lease(place: Place) -> None:
     book = RunBook()
     held: list[bool] = []
     with place.open() as store:
@@ -418,7 +412,7 @@ def test_a_tool_that_holds_up_the_event_loop_does_not_cost_the_lease(place: Plac
     assert held == [True]
 
 
-def test_tools_of_a_run_that_is_anothers_by_now_are_stopped(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+def test_lost_lease_stops_tools(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     book = RunBook()
     ended: list[str] = []
     at_work = asyncio.Event()
@@ -453,7 +447,7 @@ def test_tools_of_a_run_that_is_anothers_by_now_are_stopped(place: Place, caplog
     asyncio.run(lose())
 
 
-def test_a_worker_that_is_cancelled_gives_its_runs_back(place: Place) -> None:
+def test_cancelled_worker_hands_runs_back(place: Place) -> None:
     at_work = asyncio.Event()
     book = RunBook()
 
@@ -482,9 +476,9 @@ def test_a_worker_that_is_cancelled_gives_its_runs_back(place: Place) -> None:
     asyncio.run(cancel())
 
 
-def test_a_loop_that_never_moves_again_loses_its_leases(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+def test_stuck_event_loop_lets_leases_expire(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     book = RunBook()
-    with place.open() as store, caplog.at_level(logging.ERROR, "antiphon.runs"):
+    with place.open() as store, caplog.at_level(logging.ERROR, "antiphon.history"):
 
         @book.kind("chat")
         def chat(history: AgentHistory, run: Run) -> ToolLoop:
@@ -500,28 +494,28 @@ def test_a_loop_that_never_moves_again_loses_its_leases(place: Place, caplog: py
         Runs(store).submit("Go.")
         play(store, book, lease_seconds=1, stuck_seconds=0.5)
     assert len(caplog.messages) == 1
-    assert "has not moved" in caplog.messages[0]
+    assert "is stuck" in caplog.messages[0]
 
 
 @pytest.mark.parametrize(
     ("settings", "told"),
     [({"slots": 0}, "slot"), ({"lease_seconds": 0}, "lease_seconds"), ({"grace": -1}, "grace")],
 )
-def test_a_worker_that_makes_no_sense_is_refused(place: Place, settings: dict[str, Any], told: str) -> None:
-    with place.open() as store, pytest.raises(RunBookRefused, match=told):
+def test_invalid_worker_options_raise(place: Place, settings: dict[str, Any], told: str) -> None:
+    with place.open() as store, pytest.raises(RunConfigError, match=told):
         Worker(store, saying("Hello."), **settings)
 
 
-def test_a_book_that_makes_no_sense_is_refused(place: Place) -> None:
+def test_invalid_kinds_raise(place: Place) -> None:
     book = saying("Hello.")
-    for name, code, told in [("chat", 0, "already"), (" ", 0, "name"), ("research", -1, "counts from 0")]:
-        with pytest.raises(RunBookRefused, match=told):
+    for name, code, told in [("chat", 0, "already"), (" ", 0, "name"), ("research", -1, "at least 0")]:
+        with pytest.raises(RunConfigError, match=told):
             book.kind(name, code=code)
-    with place.open() as store, pytest.raises(RunBookRefused, match="at least one kind"):
+    with place.open() as store, pytest.raises(RunConfigError, match="no kinds of runs"):
         Worker(store, RunBook())
 
 
-def test_what_finished_before_is_not_done_again_after_any_failure(place: Place) -> None:
+def test_finished_calls_are_not_repeated_after_failures(place: Place) -> None:
     """A provider that fails in every other call: the tools still run once each."""
     world = World()
     book = RunBook()
@@ -541,7 +535,7 @@ def test_what_finished_before_is_not_done_again_after_any_failure(place: Place) 
     async def through() -> None:
         with place.open() as store:
             run = Runs(store).submit("Go.")
-            async with working(worker_of(store, book, patience=Patience(first_delay=0.01, longest_delay=0.02))):
+            async with working(worker_of(store, book, patience=RunRetryPolicy(first_delay=0.01, longest_delay=0.02))):
                 done = await Runs(store).wait(run.id)
             assert (done.state, done.attempts) == ("done", 5)
 
@@ -550,7 +544,7 @@ def test_what_finished_before_is_not_done_again_after_any_failure(place: Place) 
     assert len(world.began) == 6
 
 
-def test_facts_of_a_run_are_plain_json(place: Place) -> None:
+def test_run_facts_are_json(place: Place) -> None:
     with place.open() as store:
         run = Runs(store).submit("Hello?", options={"depth": 3})
         assert msgspec.json.decode(msgspec.json.encode(run), type=Run) == run

@@ -15,13 +15,13 @@ import pytest
 from antiphon.conversation import Conversation, ToolLoop
 from antiphon.history import AgentHistory, Run, SqliteStore
 from antiphon.providers.scripted import ScriptedModel
-from antiphon.runs import Patience, RunBook, Runs, Worker
+from antiphon.runs import RunBook, RunRetryPolicy, Runs, Worker
 from antiphon.tools import tool
 from played import planned, results_in
 from postgres_server import PostgresServer
 from runs.workers import WorkerProcess, check_log, over, placed, until
 
-SOON = Patience(first_delay=0.05, longest_delay=0.1)
+SOON = RunRetryPolicy(first_delay=0.05, longest_delay=0.1)
 
 
 @contextmanager
@@ -55,7 +55,7 @@ def greeting() -> RunBook:
     return book
 
 
-def test_a_locked_file_is_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_worker_waits_for_locked_store(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "chats.db"
 
     async def through() -> None:
@@ -64,7 +64,7 @@ def test_a_locked_file_is_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFi
             worker = Worker(store, greeting(), patience=SOON)
             with locked(path):
                 working = asyncio.ensure_future(worker.run())
-                await logged(caplog, "the store is away")
+                await logged(caplog, "the store is unavailable")
                 assert not working.done()
             assert (await Runs(store).wait(run.id)).reason == "answered"
             worker.stop()
@@ -78,7 +78,7 @@ def test_a_locked_file_is_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert told[1] == "the store is back"
 
 
-def test_a_file_that_is_locked_in_the_middle_of_a_turn(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_store_locked_during_turn(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "chats.db"
     at_work = asyncio.Event()
     go_on = asyncio.Event()
@@ -112,7 +112,7 @@ def test_a_file_that_is_locked_in_the_middle_of_a_turn(tmp_path: Path, caplog: p
             await at_work.wait()
             with locked(path):
                 go_on.set()  # its result cannot be written
-                await logged(caplog, "the store is away")
+                await logged(caplog, "the store is unavailable")
                 assert not working.done()
             done = await Runs(store).wait(run.id)
             assert (done.reason, done.attempts) == ("answered", 2)
@@ -125,9 +125,7 @@ def test_a_file_that_is_locked_in_the_middle_of_a_turn(tmp_path: Path, caplog: p
     assert ran == ["send", "put", "put", "send"], "only what has no result is done again"
 
 
-def test_a_store_that_cannot_be_written_is_waited_for_until_the_worker_is_stopped(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_worker_waits_for_read_only_store_until_stopped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "chats.db"
     with SqliteStore(path) as store:
         run = Runs(store).submit("Hello?")
@@ -136,17 +134,17 @@ def test_a_store_that_cannot_be_written_is_waited_for_until_the_worker_is_stoppe
         with SqliteStore(path, read_only=True) as replica:
             worker = Worker(replica, greeting())
             working = asyncio.ensure_future(worker.run())
-            await logged(caplog, "the store is away")
+            await logged(caplog, "the store is unavailable")
             assert not working.done()
             worker.stop()
             await working
             assert replica.runs.get(run.id).standing == "waiting"
 
     asyncio.run(through())
-    assert len([line for line in caplog.messages if "the store is away" in line]) == 1
+    assert len([line for line in caplog.messages if "the store is unavailable" in line]) == 1
 
 
-def test_a_conversation_that_is_deleted_while_it_is_played(tmp_path: Path) -> None:
+def test_conversation_deleted_during_run(tmp_path: Path) -> None:
     at_work = asyncio.Event()
     go_on = asyncio.Event()
     book = greeting()
@@ -179,9 +177,7 @@ def test_a_conversation_that_is_deleted_while_it_is_played(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_a_server_that_is_killed_in_the_middle_of_a_run(
-    postgres: str, postgres_server: PostgresServer, tmp_path: Path
-) -> None:
+def test_database_server_killed_during_run(postgres: str, postgres_server: PostgresServer, tmp_path: Path) -> None:
     place = placed(tmp_path, postgres)
     with place.open() as store:
         run = Runs(store).submit("Go.", kind="work", options={"plan": [["send"], ["hold_put"], ["look"]]})
@@ -189,7 +185,7 @@ def test_a_server_that_is_killed_in_the_middle_of_a_run(
         until(lambda: place.began("hold_put"))
         postgres_server.kill()
         place.go()
-        until(lambda: "the store is away" in worker.log)
+        until(lambda: "the store is unavailable" in worker.log)
         postgres_server.start()
         with place.open() as store:
             assert over(store, run)[0].reason == "answered"
@@ -200,9 +196,7 @@ def test_a_server_that_is_killed_in_the_middle_of_a_run(
 
 
 @pytest.mark.slow
-def test_a_server_that_is_away_at_the_start_is_waited_for(
-    postgres: str, postgres_server: PostgresServer, tmp_path: Path
-) -> None:
+def test_worker_waits_for_database_server(postgres: str, postgres_server: PostgresServer, tmp_path: Path) -> None:
     place = placed(tmp_path, postgres)
     with place.open() as store:
         run = Runs(store).submit("Go.", kind="work", options={"plan": [["look"]]})

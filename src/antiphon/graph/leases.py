@@ -15,9 +15,10 @@ from collections.abc import Callable
 from time import monotonic
 
 from antiphon.conversation import Conversation
-from antiphon.errors import LeaseHeld, LeaseLost, StoreError
+from antiphon.errors import LeaseHeld, LeaseLost
 from antiphon.graph.step import TaskInfo, concurrent_nodes_error
 from antiphon.history import AgentHistory, HistoryStore, Lease
+from antiphon.history.lease import LeaseKeeper
 
 logger = logging.getLogger("antiphon.graph")
 
@@ -55,8 +56,8 @@ class LeaseCache:
         self._wait = wait
         self._idle = idle
         self._held: dict[str, HeldConversation] = {}
-        self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._keeper = self._new_keeper()
 
     async def acquire(self, conversation: str, task: TaskInfo) -> HeldConversation:
         """Hold a conversation for a step. Call `release_step` afterwards."""
@@ -75,7 +76,7 @@ class LeaseCache:
 
     def release_step(self, held: HeldConversation) -> None:
         """End a step. The conversation stays held for the next steps."""
-        with self._changed:
+        with self._lock:
             held.task = None
             held.last_used = monotonic()
 
@@ -86,27 +87,24 @@ class LeaseCache:
 
     def release(self, conversation: str | None = None, *, run: str | None = None) -> None:
         """Release one conversation, or those of a run, or all. One that a step is using is released after the step."""
-        with self._changed:
+        with self._lock:
             for name, held in list(self._held.items()):
                 if conversation in (None, name) and run in (None, held.run):
                     if held.task is None:
                         self._release_lease(name)
                     else:
                         held.run = ""
-            self._changed.notify_all()
 
     def close(self) -> None:
         """Release everything and stop renewing."""
-        with self._changed:
+        with self._lock:
             for name in list(self._held):
                 self._release_lease(name)
-            self._changed.notify_all()
-            thread = self._thread
-        if thread is not None:
-            thread.join()
+            keeper, self._keeper = self._keeper, self._new_keeper()
+        keeper.close()  # outside of the lock, which its thread may be waiting for
 
     def _try_acquire(self, conversation: str, task: TaskInfo) -> tuple[HeldConversation | None, str]:
-        with self._changed:
+        with self._lock:
             held = self._held.get(conversation)
             if held is None:
                 return self._claim(conversation, task)
@@ -122,7 +120,7 @@ class LeaseCache:
     def _claim(self, conversation: str, task: TaskInfo) -> tuple[HeldConversation | None, str]:
         lease = self._store.claim(conversation, self._holder, self._seconds)
         if lease is None:
-            other = self._store.leased(conversation)
+            other = self._store.current_lease(conversation)
             return None, f"leased by {other.holder} until {other.expires:%H:%M:%S} UTC" if other else "just released"
         try:
             chat = self._build(self._store.open(conversation, lease=lease))
@@ -131,40 +129,25 @@ class LeaseCache:
             raise
         held = self._held[lease.conversation] = HeldConversation(chat, lease, task.run)
         held.task = task
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._renew_loop, name="antiphon-graph-leases", daemon=True)
-            self._thread.start()
+        self._keeper.add(lease, on_lost=lambda error: self._on_lost(held, error))
         return held, ""
 
-    def _renew_loop(self) -> None:
-        """Renew the leases and release idle conversations; ends when nothing is held."""
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: not self._held, min(self._seconds / 3, max(self._idle, _POLL_SECONDS)))
-                for name, one in list(self._held.items()):
-                    if not one.run and one.task is None and monotonic() - one.last_used >= self._idle:
-                        self._release_lease(name)
-                if not self._held:
-                    self._thread = None
-                    return
-                held = list(self._held.items())
-            for name, one in held:
-                self._renew(name, one)
+    def _new_keeper(self) -> LeaseKeeper:
+        tick = max(self._idle, _POLL_SECONDS)
+        return LeaseKeeper(self._store, self._seconds, on_tick=self._release_idle, tick=tick)
 
-    def _renew(self, name: str, held: HeldConversation) -> None:
-        try:
-            held.lease = self._store.renew(held.lease, self._seconds)
-        except LeaseLost as error:
-            with self._changed:
-                if self._held.get(name) is held:  # else we released it a moment ago
-                    logger.warning("[%s] %s", name, error)
-                    del self._held[name]
-        except StoreError as error:  # it may recover before the lease expires
-            logger.warning("[%s] the lease could not be renewed: %s", name, error)
+    def _release_idle(self) -> None:
+        with self._lock:
+            for name, held in list(self._held.items()):
+                if not held.run and held.task is None and monotonic() - held.last_used >= self._idle:
+                    self._release_lease(name)
+
+    def _on_lost(self, held: HeldConversation, error: LeaseLost) -> None:
+        name = held.lease.conversation
+        with self._lock:
+            if self._held.get(name) is held:  # else we released it a moment ago
+                logger.warning("[%s] %s", name, error)
+                del self._held[name]
 
     def _release_lease(self, name: str) -> None:
-        held = self._held.pop(name)
-        try:
-            self._store.release(held.lease)
-        except StoreError as error:  # the lease expires by itself
-            logger.warning("[%s] the lease could not be released: %s", name, error)
+        self._keeper.release(self._held.pop(name).lease)

@@ -14,7 +14,7 @@ from antiphon.conversation import Bounds, Conversation, ToolLoop
 from antiphon.conversation.turn_runner import TurnRunner
 from antiphon.errors import GraphError
 from antiphon.graph.langchain import from_langchain, to_langchain
-from antiphon.graph.nodes import NodeStage, RunnableNode
+from antiphon.graph.nodes import NodeParticipants, RunnableNode
 from antiphon.graph.step import StreamForwarder, current_task
 from antiphon.history import AgentHistory, ModelOutputEntry, ToolCallResultsEntry
 from antiphon.providers.client import ProviderClient
@@ -47,7 +47,7 @@ class _MessagesNode(RunnableNode):
         chat = Conversation(self._model, tools=self._registry, history=history, **self._options)
         version = history.version
         stream = StreamForwarder(current_task(config).write, config.get("callbacks"))
-        runner = TurnRunner(NodeStage(chat, ""), self._bounds, stream.forward, steps=1)
+        runner = TurnRunner(NodeParticipants(chat, ""), self._bounds, stream.forward, steps=1)
         message_id = await self.work(chat, runner, stream)
         new = [e for e in history.entries.since(version) if isinstance(e, ModelOutputEntry | ToolCallResultsEntry)]
         added = to_langchain(new)

@@ -88,7 +88,7 @@ class ConversationNode(RunnableNode):
             return {"conversation": step.chat.id, "version": step.chat.history.version, **(update or {})}
 
 
-class NodeStage(Participants):
+class NodeParticipants(Participants):
     """The conversation's own model and tools, unless the node overrides them."""
 
     def __init__(
@@ -166,14 +166,14 @@ class LLMNode(ConversationNode):
         self._answer = answer
 
     async def work(self, step: GraphStep) -> Mapping[str, Any] | None:
-        stage = NodeStage(step.chat, step.task.node, self._model, self._system, self._tools)
+        participants = NodeParticipants(step.chat, step.task.node, self._model, self._system, self._tools)
         step.discard_interrupted()
         if not step.has_unseen_work:
             self._check(step.chat.turn)
-        if self._needs_model(step, stage):
+        if self._needs_model(step, participants):
             step.mark()
             with step.streaming():
-                await step.runner(stage).run()
+                await step.runner(participants).run()
         return {self._answer: _answer_text(step.chat.turn)} if self._answer else None
 
     def _check(self, turn: Turn) -> None:
@@ -190,7 +190,7 @@ class LLMNode(ConversationNode):
                 "Conversations.has_calls is false, or to a HumanNode"
             )
 
-    def _needs_model(self, step: GraphStep, stage: NodeStage) -> bool:
+    def _needs_model(self, step: GraphStep, participants: NodeParticipants) -> bool:
         """Whether to call the model; starts another turn if the last one is over."""
         turn = step.chat.turn
         if turn.needs_model or turn.has_failed:
@@ -203,7 +203,7 @@ class LLMNode(ConversationNode):
             )
         text = self._prompt(step.state) if callable(self._prompt) else self._prompt or CONTINUE_PROMPT
         step.mark()
-        step.start_agent_turn(stage, ModelInputEntry.of(text, channel=AGENT_CHANNEL))
+        step.start_agent_turn(participants, ModelInputEntry.of(text, channel=AGENT_CHANNEL))
         return True
 
 
@@ -214,7 +214,7 @@ class ToolNode(ConversationNode):
         turn = step.chat.turn
         if turn.open_calls and not turn.has_failed:
             step.mark()
-            await step.runner(NodeStage(step.chat, step.task.node)).run()
+            await step.runner(NodeParticipants(step.chat, step.task.node)).run()
         return None
 
 
@@ -244,12 +244,12 @@ class AskNode(ConversationNode):
                 "question to AskNode"
             )
         step.mark()
-        stage = NodeStage(step.chat, step.task.node)
+        participants = NodeParticipants(step.chat, step.task.node)
         entry = ModelInputEntry.of(text, channel=self._by)
         if self._by == AGENT_CHANNEL:
-            step.start_agent_turn(stage, entry)
+            step.start_agent_turn(participants, entry)
         else:
-            step.runner(stage).start(entry)
+            step.runner(participants).start(entry)
         return None
 
 
@@ -319,7 +319,7 @@ class HumanNode(ConversationNode):
         if not isinstance(entry, ModelInputEntry):
             raise GraphError(f"expected text or parts from the person, got {type(entry).__name__}")
         step.mark()
-        step.runner(NodeStage(step.chat, step.task.node)).start(entry)
+        step.runner(NodeParticipants(step.chat, step.task.node)).start(entry)
 
 
 def _is_message(answer: Any) -> bool:

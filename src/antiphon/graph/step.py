@@ -300,9 +300,9 @@ class GraphStep:
             kept = [entry.sequence_number for entry in self._entries_since(self._mark) if type(entry) in SETTING_KINDS]
             self.chat.history.rollback(self._mark.number, "the step was cancelled and runs again", kept=kept)
 
-    def start_agent_turn(self, stage: Participants, question: ModelInputEntry) -> None:
+    def start_agent_turn(self, participants: Participants, question: ModelInputEntry) -> None:
         """Start a turn that no person asked for, at most `max_hand_overs` times in a row."""
-        runner = self.runner(stage)
+        runner = self.runner(participants)
         if _agent_turns(self.chat) >= self._max_hand_overs:
             runner.record_end("max_hand_overs")
             raise TurnLimitReached(
@@ -311,9 +311,9 @@ class GraphStep:
             )
         runner.start(question)
 
-    def runner(self, stage: Participants) -> TurnRunner:
+    def runner(self, participants: Participants) -> TurnRunner:
         """Runs one step of the turn as the loop would: within the limits, repeating nothing that is finished."""
-        return TurnRunner(stage, self._bounds, self._stream.forward, steps=1, spent=self._elapsed())
+        return TurnRunner(participants, self._bounds, self._stream.forward, steps=1, spent=self._elapsed())
 
     @contextmanager
     def streaming(self) -> Iterator[None]:

@@ -1,8 +1,18 @@
-"""Durable runs: turns that are asked for in one process and played in another, whichever dies meanwhile."""
+"""Durable runs: submit a turn in one process and let any worker finish it, even after a crash."""
 
-from antiphon.runs.book import Kind, RunBook, book_at
-from antiphon.runs.desk import Runs, submit
-from antiphon.runs.patience import Patience
+from antiphon.runs.client import Runs, submit
+from antiphon.runs.registry import Kind, RunBook, book_at, load_run_book
+from antiphon.runs.retry import Patience, RunRetryPolicy
 from antiphon.runs.worker import Worker
 
-__all__ = ["Kind", "Patience", "RunBook", "Runs", "Worker", "book_at", "submit"]
+__all__ = [
+    "Kind",
+    "Patience",
+    "RunBook",
+    "RunRetryPolicy",
+    "Runs",
+    "Worker",
+    "book_at",
+    "load_run_book",
+    "submit",
+]

@@ -1,20 +1,12 @@
-"""Turns on Temporal (extra `temporal`): for those who run it already, or outgrow one database.
+"""Turns on Temporal (extra `temporal`).
 
-Temporal says when a step is played and on which machine, and tries again what failed. What the step is, it does not know: that is
-`resume`, for one step, under a lease. So the guarantees are those of the log, and hold for whatever Temporal does:
-
-- the messages are in the store; Temporal's history has ids and versions;
-- a step that is tried again looks at the log first. What is done there is not done again, and what was begun is gone on with as
-  after any crash: a finished tool is not repeated, a `once` tool that may have half-run is told of;
-- two attempts at one step, or a worker that wakes up after its time, cannot both write: the later claim has the higher epoch;
-- the bounds of the loop are counted in the log, and its seconds are handed on from step to step.
+Temporal decides when a step runs, on which machine, and when a failed one is retried. A step is one step of `resume` under a
+lease, so the guarantees are those of the log: a retried step does not repeat what the log contains, and of two attempts at one
+step only the later claim can write. Temporal's history contains ids and versions; the messages are in the store.
 
     worker = temporal_worker(client, store, book)           # book: a RunBook, or one function (history, run) -> ToolLoop
     handle = await start_turn(client, store, "What does IELTS 7 need?", kind="research")
     end = await handle.result()
-
-A provider that is away is tried again when it said it would be back. One that will never take the request fails the workflow;
-the turn stays as it is in the log, and `start_turn` with that conversation goes on with it.
 """
 
 from __future__ import annotations
@@ -29,33 +21,33 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from antiphon.conversation import Decision as CallDecision
-from antiphon.conversation import LoopFinished, ToolLoop, Turn
+from antiphon.conversation import LoopFinished, ToolLoop, Turn, decide
 from antiphon.conversation.message import make_entry
 from antiphon.conversation.model_call import FAILED
 from antiphon.errors import (
     AntiphonError,
     ConversationError,
-    RunBookRefused,
-    RunRefused,
+    RunConfigError,
+    RunStateError,
     UnknownConversation,
     WriterConflict,
 )
-from antiphon.history import AgentHistory, HistoryStore, Lease, ModelOutputEntry, OpaqueEntry, Run, ToolCallResultsEntry
+from antiphon.history import AgentHistory, HistoryStore, Lease, ModelOutputEntry, Run, ToolCallResultsEntry
+from antiphon.history.lease import hold_lease
 from antiphon.parts import InputPart
 from antiphon.providers.retry import may_retry
-from antiphon.runs.book import Build, RunBook
-from antiphon.runs.hook import kind_for
-from antiphon.runs.idle_turn import close_open_calls, mark_interrupted
-from antiphon.runs.sitting import sit
+from antiphon.runs.client import close_open_calls, record_interrupted
+from antiphon.runs.registry import LoopFactory, RunBook, find_kind
+from antiphon.runs.run_execution import unknown_entry
 from antiphon.runs.temporal_workflow import (
     ASK_MODEL,
     CALL_OFF,
     LOOK,
     RUN_CALLS,
     Decision,
-    Standing,
     Step,
     TurnInput,
+    TurnStatus,
     TurnWorkflow,
 )
 from antiphon.wire.output import ProviderError
@@ -68,21 +60,21 @@ if TYPE_CHECKING:
 logger = logging.getLogger("antiphon.runs")
 
 TASK_QUEUE = "antiphon"
-_BEAT = 1.0
-_HOLDER = "whoever starts a turn on Temporal"
+_HEARTBEAT_SECONDS = 1.0
+_DEFAULT_HOLDER = "temporal client"
 
 
 def temporal_worker(
-    client: Client, store: HistoryStore, build: RunBook | Build, *, task_queue: str = TASK_QUEUE, **options: Any
+    client: Client, store: HistoryStore, build: RunBook | LoopFactory, *, task_queue: str = TASK_QUEUE, **options: Any
 ) -> Worker:
-    """A worker of Temporal that plays turns of `store`. `options` are those of `temporalio.worker.Worker`.
+    """A Temporal worker that runs turns of `store`. `options` are passed to `temporalio.worker.Worker`.
 
-    Stopped, it lets the steps it plays come to their end for `graceful_shutdown_timeout`, and leaves the rest to others.
+    When it is stopped, running steps have `graceful_shutdown_timeout` to finish; the rest is left to other workers.
     """
     from temporalio.worker import Worker
 
-    # A cancel is heard with a heartbeat. And a workflow is first offered to whoever had it, who may have been killed.
-    options.setdefault("max_heartbeat_throttle_interval", timedelta(seconds=_BEAT))
+    # Cancellation arrives with a heartbeat. A workflow is first offered to its last worker, which may have been killed.
+    options.setdefault("max_heartbeat_throttle_interval", timedelta(seconds=_HEARTBEAT_SECONDS))
     options.setdefault("sticky_queue_schedule_to_start_timeout", timedelta(seconds=2))
     options.setdefault("graceful_shutdown_timeout", timedelta(seconds=10))
     return Worker(
@@ -94,22 +86,22 @@ def temporal_worker(
     )
 
 
-def turn_activities(store: HistoryStore, build: RunBook | Build) -> Sequence[Callable[..., Any]]:
-    """The steps of a turn as activities, for a worker of your own or to start from a workflow of your own."""
+def turn_activities(store: HistoryStore, build: RunBook | LoopFactory) -> Sequence[Callable[..., Any]]:
+    """The steps of a turn as activities, for your own worker or workflow."""
     from temporalio import activity
 
-    turns = _Turns(store, build)
-    steps = {LOOK: turns.look, ASK_MODEL: turns.step, RUN_CALLS: turns.step, CALL_OFF: turns.call_off}
+    turns = _Activities(store, build)
+    steps = {LOOK: turns.inspect, ASK_MODEL: turns.step, RUN_CALLS: turns.step, CALL_OFF: turns.cancel}
 
-    def named(name: str) -> Callable[..., Any]:
+    def define(name: str) -> Callable[..., Any]:
         @activity.defn(name=name)
-        async def play(step: Step) -> Standing:
+        async def run_step(step: Step) -> TurnStatus:
             return await steps[name](step)
 
-        play.__name__ = name
-        return play
+        run_step.__name__ = name
+        return run_step
 
-    return [named(name) for name in steps]
+    return [define(name) for name in steps]
 
 
 async def start_turn(
@@ -122,21 +114,21 @@ async def start_turn(
     title: str = "",
     task_queue: str = TASK_QUEUE,
     **limits: Any,
-) -> WorkflowHandle[TurnWorkflow, Standing]:
-    """Ask something, in a new conversation or a known one, and have it played. With nothing to say, go on with what is there.
+) -> WorkflowHandle[TurnWorkflow, TurnStatus]:
+    """Start a turn with a message, in a new conversation or an existing one. Without content, continue the turn in the log.
 
-    `limits` are the other fields of `TurnInput`. Raises `RunRefused` if the conversation has a turn that is being played.
+    `limits` are the other fields of `TurnInput`. Raises `RunStateError` if the conversation has a running turn.
     """
     from temporalio.common import WorkflowIDConflictPolicy
 
     if conversation is not None:
         conversation = (await asyncio.to_thread(store.info, conversation)).id
-        if content and await _is_played_now(client, conversation):
-            raise RunRefused(
-                f"conversation {conversation} has a turn on Temporal that is not over; wait for it, or cancel it"
+        if content and await _is_running(client, conversation):
+            raise RunStateError(
+                f"conversation {conversation} has an unfinished turn on Temporal; wait for it or cancel it"
             )
-    turn = await asyncio.to_thread(_asked, store, content, conversation, title)
-    standing = Standing("model", version=turn.version) if content else Standing()
+    turn = await asyncio.to_thread(_prepare_conversation, store, content, conversation, title)
+    standing = TurnStatus("model", version=turn.version) if content else TurnStatus()
     return await client.start_workflow(
         TurnWorkflow.run,
         TurnInput(conversation=turn.id, kind=kind, options=dict(options or {}), standing=standing, **limits),
@@ -146,36 +138,36 @@ async def start_turn(
     )
 
 
-def turn_handle(client: Client, conversation: str) -> WorkflowHandle[TurnWorkflow, Standing]:
-    """The turn of a conversation: to wait for, to signal, to ask for its standing."""
+def turn_handle(client: Client, conversation: str) -> WorkflowHandle[TurnWorkflow, TurnStatus]:
+    """The handle of a conversation's turn: wait for it, signal it, query its status."""
     return client.get_workflow_handle_for(TurnWorkflow.run, workflow_id(conversation))
 
 
 def workflow_id(conversation: str) -> str:
-    """The id of the workflow that plays a conversation; Temporal lets only one of that id run."""
+    """The workflow id of a conversation; Temporal runs only one workflow with an id."""
     return f"antiphon-{conversation}"
 
 
-def _asked(
+def _prepare_conversation(
     store: HistoryStore, content: tuple[InputPart | str, ...], conversation: str | None, title: str
 ) -> AgentHistory:
     if conversation is None and not content:
-        raise RunRefused("there is nothing to play: give a question, or a conversation to go on with")
+        raise RunStateError("nothing to run: give a message, or a conversation to continue")
     question = make_entry("user", content) if content else None
     if conversation is not None:
         if any(not run.is_over for run in store.runs.list(conversation=conversation, limit=1)):
-            raise RunRefused(
-                f"conversation {conversation} has a run that is not over, for `antiphon worker`; cancel that first"
+            raise RunStateError(
+                f"conversation {conversation} has an unfinished run for `antiphon worker`; cancel it first"
             )
         if question is not None:
-            close_open_calls(store, conversation, _HOLDER)
+            close_open_calls(store, conversation, _DEFAULT_HOLDER)
     history = store.create(title) if conversation is None else store.open(conversation)
     if question is not None:
         history.append(question)
     return history
 
 
-async def _is_played_now(client: Client, conversation: str) -> bool:
+async def _is_running(client: Client, conversation: str) -> bool:
     from temporalio.client import WorkflowExecutionStatus
     from temporalio.service import RPCError, RPCStatusCode
 
@@ -188,90 +180,95 @@ async def _is_played_now(client: Client, conversation: str) -> bool:
     return known.status is WorkflowExecutionStatus.RUNNING
 
 
-class _Turns:
-    """The steps, each in a sitting of its own."""
+class _Activities:
+    """The steps, each under its own lease."""
 
-    def __init__(self, store: HistoryStore, build: RunBook | Build) -> None:
+    def __init__(self, store: HistoryStore, build: RunBook | LoopFactory) -> None:
         self._store = store
         self._build = build
 
-    async def look(self, step: Step) -> Standing:
-        """Where the turn stands, with nothing played."""
-        return await self._sit(step, lambda history, loops: self._played(step, history, loops, steps=0))
+    async def inspect(self, step: Step) -> TurnStatus:
+        """The status of the turn, without running anything."""
+        return await self._under_lease(step, lambda history, loops: self._run_steps(step, history, loops, steps=0))
 
-    async def step(self, step: Step) -> Standing:
-        """One step of the turn, unless it is in the log already."""
-        return await self._sit(step, lambda history, loops: self._played(step, history, loops, steps=1))
+    async def step(self, step: Step) -> TurnStatus:
+        """One step of the turn, unless the log already has it."""
+        return await self._under_lease(step, lambda history, loops: self._run_steps(step, history, loops, steps=1))
 
-    async def call_off(self, step: Step) -> Standing:
-        """End the turn; what is over stays as it is."""
+    async def cancel(self, step: Step) -> TurnStatus:
+        """End the turn, unless it is over."""
 
-        async def work(history: AgentHistory, _: list[ToolLoop]) -> Standing:
-            mark_interrupted(history)
+        async def work(history: AgentHistory, _: list[ToolLoop]) -> TurnStatus:
+            record_interrupted(history)
             turn = Turn.of(history.snapshot())
             seconds = step.standing.seconds
-            return Standing("over", turn.ended or "answered", history.version, turn.rounds, seconds=seconds)
+            return TurnStatus("over", turn.ended or "answered", history.version, turn.rounds, seconds=seconds)
 
-        return await self._sit(step, work)
+        return await self._under_lease(step, work)
 
-    async def _sit(
-        self, step: Step, work: Callable[[AgentHistory, list[ToolLoop]], Coroutine[Any, Any, Standing]]
-    ) -> Standing:
-        """Do it under the lease, with heartbeats. What goes wrong becomes a failure that Temporal knows what to do about."""
+    async def _under_lease(
+        self, step: Step, work: Callable[[AgentHistory, list[ToolLoop]], Coroutine[Any, Any, TurnStatus]]
+    ) -> TurnStatus:
+        """Run `work` under the lease, with heartbeats, and turn errors into failures that Temporal retries or not."""
         from temporalio import activity
         from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
         loops: list[ToolLoop] = []
 
-        async def beaten(history: AgentHistory, _: Lease) -> Standing:
-            beating = asyncio.ensure_future(_beat(history, min(_BEAT, step.lease_seconds / 5)))
+        async def work_with_heartbeat(history: AgentHistory, _: Lease) -> TurnStatus:
+            beating = asyncio.ensure_future(_send_heartbeats(history, min(_HEARTBEAT_SECONDS, step.lease_seconds / 5)))
             try:
                 return await work(history, loops)
             finally:
                 beating.cancel()
 
-        async def halt() -> bool:
-            return _is_called_off() and bool(loops) and await loops[0].interrupt()
+        async def interrupt() -> bool:
+            return _cancel_requested() and bool(loops) and await loops[0].interrupt()
 
         benign = ApplicationErrorCategory.BENIGN
         try:
             info = activity.info()
             holder = f"{info.workflow_id} on {socket.gethostname()}:{os.getpid()}, attempt {info.attempt}"
-            return await sit(
-                self._store, step.conversation, beaten, holder=holder, seconds=step.lease_seconds, halt=halt
+            return await hold_lease(
+                self._store,
+                step.conversation,
+                work_with_heartbeat,
+                holder=holder,
+                seconds=step.lease_seconds,
+                on_cancel=interrupt,
             )
         except asyncio.CancelledError:
-            if _is_called_off():
+            if _cancel_requested():
                 raise
             raise ApplicationError("left for another worker", type="Left", category=benign) from None
         except WriterConflict as error:
             raise ApplicationError(str(error), type=type(error).__name__, category=benign) from None
         except AntiphonError as error:
-            is_lasting = isinstance(error, UnknownConversation)
-            raise ApplicationError(str(error), type=type(error).__name__, non_retryable=is_lasting) from None
+            is_permanent = isinstance(error, UnknownConversation)
+            raise ApplicationError(str(error), type=type(error).__name__, non_retryable=is_permanent) from None
 
-    async def _played(self, step: Step, history: AgentHistory, loops: list[ToolLoop], steps: int) -> Standing:
+    async def _run_steps(self, step: Step, history: AgentHistory, loops: list[ToolLoop], steps: int) -> TurnStatus:
         run = _run(step)
-        kind = kind_for(self._build, run)
-        strange = next((entry for entry in history.effective if isinstance(entry, OpaqueEntry)), None)
-        if strange is not None:
-            number = strange.sequence_number
-            raise RunBookRefused(
-                f"entry {number} ({strange.kind}) was written by a newer version; a worker of that is needed"
+        kind = find_kind(self._build, run)
+        unknown = unknown_entry(history)
+        if unknown is not None:
+            raise RunConfigError(
+                f"entry {unknown.sequence_number} ({unknown.kind}) was written by a newer version; a worker of that version "
+                "is needed"
             )
         is_done = _is_done(history, step.standing.version)
         async with kind.loop(history, run) as loop:
             loops.append(loop)
-            note = "" if is_done else _decide(loop, step.decisions)
-            began = monotonic()
+            note = "" if is_done else _record_decisions(loop.chat.history, step.decisions)
+            started = monotonic()
             finished = await loop.run_to_end(steps=0 if is_done else steps, spent=step.standing.seconds)
             if finished.error is not None:
                 raise _failure(finished.error)
-            return _standing(loop, finished, step.standing.seconds + monotonic() - began, note)
+            return _status(loop, finished, step.standing.seconds + monotonic() - started, note)
 
 
 def _run(step: Step) -> Run:
-    """The turn as the code of its kind is told of it."""
+    """The turn as a run, for the function of its kind."""
     from temporalio import activity
 
     now = datetime.now(UTC)
@@ -289,26 +286,27 @@ def _run(step: Step) -> Run:
 
 
 def _is_done(history: AgentHistory, version: int) -> bool:
-    """Whether the step that began at `version` is in the log: an answer, or results. An answer that was cut is not one."""
+    """Whether the log has the step that started at `version`: an answer that was not cut off, or results."""
     return any(
         isinstance(entry, ToolCallResultsEntry) or (isinstance(entry, ModelOutputEntry) and entry.stop_reason != FAILED)
         for entry in history.entries[version:]
     )
 
 
-def _decide(loop: ToolLoop, decisions: Sequence[Decision]) -> str:
-    """Record what people decided; the reason if a decision cannot be recorded."""
+def _record_decisions(history: AgentHistory, decisions: Sequence[Decision]) -> str:
+    """Record decisions; returns the error of one that cannot be recorded."""
     note = ""
     for given in decisions:
         arguments = (given.arguments or {}) if given.decision == "edit" else None
         try:
-            loop.decide(
+            decide(
+                history,
                 CallDecision(
                     tool_call_id=given.call,
                     decision=given.decision,  # type: ignore[arg-type]  # `decide` checks it
                     reason=given.reason,
                     arguments=arguments,
-                )
+                ),
             )
         except ConversationError as error:
             note = str(error)
@@ -316,13 +314,13 @@ def _decide(loop: ToolLoop, decisions: Sequence[Decision]) -> str:
     return note
 
 
-def _standing(loop: ToolLoop, finished: LoopFinished, seconds: float, note: str) -> Standing:
+def _status(loop: ToolLoop, finished: LoopFinished, seconds: float, note: str) -> TurnStatus:
     state, reason, pending = "over", finished.reason, []
     if finished.reason == "approval":
         state, pending = "approval", [call.tool_call_id for call in loop.pending]
     elif finished.reason == "stepped":
         state = "calls" if loop.chat.turn.open_calls else "model"
-    return Standing(
+    return TurnStatus(
         state,
         reason if state == "over" else "",
         loop.chat.history.version,
@@ -334,27 +332,26 @@ def _standing(loop: ToolLoop, finished: LoopFinished, seconds: float, note: str)
 
 
 def _failure(error: ProviderError) -> ApplicationError:
-    """A provider that did not answer: tried again when it asks to be, or not at all if that would change nothing."""
+    """A failed model call: retried when the provider asks for it, or never if a retry cannot help."""
     from temporalio.exceptions import ApplicationError
 
-    asked = error.retry_after
     return ApplicationError(
         error.message,
         type=error.kind,
         non_retryable=not may_retry(error),
-        next_retry_delay=timedelta(seconds=asked) if asked is not None else None,
+        next_retry_delay=timedelta(seconds=error.retry_after) if error.retry_after is not None else None,
     )
 
 
-def _is_called_off() -> bool:
-    """Whether the activity was cancelled by its workflow; and not by a worker that stops, or because its time was over."""
+def _cancel_requested() -> bool:
+    """Whether the workflow cancelled the activity, as opposed to a worker that stops or a timeout."""
     from temporalio import activity
 
     details = activity.cancellation_details()
     return details is not None and details.cancel_requested
 
 
-async def _beat(history: AgentHistory, seconds: float) -> None:
+async def _send_heartbeats(history: AgentHistory, seconds: float) -> None:
     from temporalio import activity
 
     while True:

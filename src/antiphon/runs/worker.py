@@ -1,11 +1,11 @@
-"""`Worker`: takes runs from a store and plays them, several at once, until it is told to stop.
+"""`Worker`: claims runs from a store and executes several at once, until it is stopped.
 
-Workers know nothing of each other; the store is all they share. A worker claims a run when it has a free slot, opens the
-conversation with the lease, plays `resume()`, and settles how the run stands then. If it dies anywhere in between, its leases run
-out and the runs are there for the next. A store that is away is waited for: nothing but being stopped ends a worker.
+Workers share nothing but the store. A worker with a free slot claims a run, opens the conversation with the lease, resumes the
+turn and settles the outcome. If it dies in between, its leases expire and other workers take the runs. It waits for a store that
+is unavailable.
 
-Asked to stop, it takes no more and lets what it plays come to its end for `grace` seconds; what is not done by then is left as it
-stands and given back at once, for another to go on with. Asked again, it does not wait.
+On `stop` it claims no more runs and lets the running ones finish for `grace` seconds; then it hands the rest back at once, for
+other workers. A second `stop` skips the wait.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from random import uniform
 from time import monotonic
 from typing import TypeVar
 
-from antiphon.errors import LeaseLost, RunBookRefused, UnknownRun
+from antiphon.errors import LeaseLost, RunConfigError, UnknownRun
 from antiphon.history import HistoryStore, Lease, Run
-from antiphon.runs.book import RunBook
-from antiphon.runs.heartbeat import Heartbeat
-from antiphon.runs.idle_turn import interrupt_turn, undecided
-from antiphon.runs.patience import Patience, Verdict
-from antiphon.runs.play import PASSING, Play
+from antiphon.history.lease import LeaseKeeper
+from antiphon.runs.client import interrupt_turn, pending_approvals
+from antiphon.runs.registry import RunBook
+from antiphon.runs.retry import RunOutcome, RunRetryPolicy
+from antiphon.runs.run_execution import TRANSIENT_STORE_ERRORS, RunExecution
 
 logger = logging.getLogger("antiphon.runs")
 
@@ -37,16 +37,16 @@ T = TypeVar("T")
 _SHORTEST_POLL = 0.2
 _LONGEST_POLL = 1.0
 _LONGEST_OUTAGE_WAIT = 3.0
-_LOOK_FOR_STRANGERS = 15.0
-_LEAVING = 5.0
+_UNKNOWN_KINDS_SECONDS = 15.0
+_HAND_BACK_SECONDS = 5.0
 
 
 class Worker:
-    """Plays the runs of `store` whose kinds are in `book`.
+    """Executes the runs of `store` whose kinds are in `book`.
 
-    `slots` runs at once, each under a lease of `lease_seconds`, which is how long the runs of a worker that died wait for
-    another. `limits` say how many runs of a provider all workers together may play at once. `holder` is what others are told of
-    who plays a run: the name of this machine and process, if nothing else is said.
+    It executes `slots` runs at once, each under a lease of `lease_seconds`: the time until another worker takes over the runs of
+    one that died. `limits` is the maximum number of concurrent runs per provider, for all workers together. `holder` is the name
+    shown for its leases (default: host, process and a random suffix).
     """
 
     def __init__(
@@ -59,190 +59,210 @@ class Worker:
         limits: Mapping[str, int] | None = None,
         holder: str = "",
         grace: float = 30.0,
-        patience: Patience | None = None,
+        patience: RunRetryPolicy | None = None,
         stuck_seconds: float | None = None,
     ) -> None:
         if slots < 1:
-            raise RunBookRefused(f"a worker has at least 1 slot, and this one is to have {slots}")
+            raise RunConfigError(f"slots={slots}: must be at least 1")
         if not lease_seconds > 0 or grace < 0:
-            raise RunBookRefused(f"lease_seconds must be above 0 and grace not below: {lease_seconds:g}, {grace:g}")
+            raise RunConfigError(f"lease_seconds={lease_seconds:g} must be above 0 and grace={grace:g} at least 0")
         if not len(book):
-            raise RunBookRefused("a worker needs a book with at least one kind of run")
+            raise RunConfigError("the book has no kinds of runs; register at least one")
         self.holder = holder or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(2)}"
-        self.played = 0
-        """How many runs were settled here."""
+        self.settled_count = 0
+        """How many runs this worker settled."""
         self._store = store
         self._book = book
         self._slots = slots
         self._seconds = lease_seconds
         self._limits = dict(limits or {})
         self._grace = grace
-        self._patience = patience or Patience()
+        self._policy = patience or RunRetryPolicy()
         self._stuck_seconds = stuck_seconds
-        self._plays: dict[asyncio.Task[None], Play] = {}
-        self._told: set[tuple[str, int]] = set()
-        self._looked = 0.0
-        self._is_away = False
-        self._is_stopping = self._is_hurried = False
-        self._moved = asyncio.Event()
-        self._ahead = timedelta()  # of our clock, that of the store
+        self._running: dict[asyncio.Task[None], RunExecution] = {}
+        self._warned: set[tuple[str, int]] = set()
+        self._last_kind_check = 0.0
+        self._is_store_away = False
+        self._is_stopping = self._stop_now = False
+        self._changed = asyncio.Event()
+        self._clock_offset = timedelta()  # how far the store's clock is ahead of ours
+
+    @property
+    def played(self) -> int:
+        """The former name of `settled_count`."""
+        return self.settled_count
 
     def stop(self) -> None:
-        """Take no more runs and end when those that are played are over, or after the grace. Once more: at once."""
-        self._is_hurried = self._is_stopping
+        """Claim no more runs, and end when the running ones are over or after the grace period. Call again to end at once."""
+        self._stop_now = self._is_stopping
         self._is_stopping = True
-        self._moved.set()
+        self._changed.set()
 
     async def run(self, *, once: bool = False) -> None:
-        """Work until stopped; with `once`, until there is nothing more to do now."""
-        heartbeat = Heartbeat(self._store, self._seconds, self._stuck_seconds)
-        heartbeat.start()
-        logger.info("worker %s plays %s, %d at once", self.holder, ", ".join(self._book.codes), self._slots)
+        """Work until stopped; with `once`, until no run is left to execute now."""
+        keeper = LeaseKeeper(self._store, self._seconds, stuck_after=self._stuck_seconds)
+        keeper.watch(asyncio.get_running_loop())
+        logger.info("worker %s started: kinds %s, %d slots", self.holder, ", ".join(self._book.codes), self._slots)
         poll = _SHORTEST_POLL
         try:
             while not self._is_stopping:
-                self._moved.clear()
-                if len(self._plays) >= self._slots:
-                    await self._moved.wait()
+                self._changed.clear()
+                if len(self._running) >= self._slots:
+                    await self._changed.wait()
                     continue
-                run = await self._patiently(self._claim, is_owed=False)
+                run = await self._retry_store(self._claim, is_owed=False)
                 if run is not None:
                     poll = _SHORTEST_POLL
-                    self._begin(run, heartbeat)
-                elif once and not self._plays:
+                    self._start(run, keeper)
+                elif once and not self._running:
                     break
                 else:
                     await self._pause(uniform(poll / 2, poll))
                     poll = min(poll * 1.5, _LONGEST_POLL)
-            await self._ended()
+            await self._drain()
         finally:
-            await self._leave()
-            for task in list(self._plays):  # which do not even let themselves be left
+            await self._hand_back()
+            for task in list(self._running):  # runs that did not stop in time
                 task.cancel()
-            heartbeat.stop()
-        logger.info("worker %s ended; it played %d runs", self.holder, self.played)
+            keeper.close()
+        logger.info("worker %s stopped; it settled %d runs", self.holder, self.settled_count)
 
     async def _claim(self) -> Run | None:
         kinds = self._book.codes
         run = await asyncio.to_thread(
             self._store.runs.claim, self.holder, self._seconds, kinds=kinds, limits=self._limits
         )
-        if run is None and monotonic() - self._looked > _LOOK_FOR_STRANGERS:
-            self._looked = monotonic()
+        if run is None and monotonic() - self._last_kind_check > _UNKNOWN_KINDS_SECONDS:
+            self._last_kind_check = monotonic()
             for waiting in await asyncio.to_thread(self._store.runs.list, state="waiting"):
                 if waiting.lease is None and waiting.code > kinds.get(waiting.kind, -1):
-                    self._tell_of_stranger(waiting)
+                    self._warn_unknown_kind(waiting)
         return run
 
-    def _tell_of_stranger(self, run: Run) -> None:
-        if (run.kind, run.code) not in self._told:
-            self._told.add((run.kind, run.code))
+    def _warn_unknown_kind(self, run: Run) -> None:
+        if (run.kind, run.code) not in self._warned:
+            self._warned.add((run.kind, run.code))
             kind = self._book.get(run.kind)
-            ours = f"this worker has {kind.code}" if kind is not None else "this worker does not know that kind"
-            logger.warning("runs of kind %r, code %d, are left for others: %s", run.kind, run.code, ours)
+            ours = f"this worker has code {kind.code}" if kind is not None else "this worker does not have this kind"
+            logger.warning("runs of kind %r, code %d, are left to other workers: %s", run.kind, run.code, ours)
 
-    def _begin(self, run: Run, heartbeat: Heartbeat) -> None:
+    def _start(self, run: Run, keeper: LeaseKeeper) -> None:
         kind, lease = self._book.get(run.kind), run.lease
         assert kind is not None
         assert lease is not None
-        self._ahead = lease.expires - timedelta(seconds=self._seconds) - datetime.now(UTC)
-        play = Play(self._store, kind, run, lease, self.holder, self._patience)
-        task = asyncio.ensure_future(self._played(play, heartbeat))
-        self._plays[task] = play
-        task.add_done_callback(self._put_away)
+        self._clock_offset = lease.expires - timedelta(seconds=self._seconds) - datetime.now(UTC)
+        execution = RunExecution(self._store, kind, run, lease, self.holder, self._policy)
+        task = asyncio.ensure_future(self._execute(execution, keeper))
+        self._running[task] = execution
+        task.add_done_callback(self._on_done)
 
-    def _put_away(self, task: asyncio.Task[None]) -> None:
-        play = self._plays.pop(task)
-        self._moved.set()
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        execution = self._running.pop(task)
+        self._changed.set()
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("run %s was dropped", play.run.id, exc_info=error)
+            logger.error("run %s was dropped", execution.run.id, exc_info=error)
 
-    async def _played(self, play: Play, heartbeat: Heartbeat) -> None:
-        run = play.run
-        logger.debug("run %s (%s) begins", run.id, run.kind)
-        heartbeat.keep(play)
+    async def _execute(self, execution: RunExecution, keeper: LeaseKeeper) -> None:
+        run = execution.run
+        logger.debug("run %s (%s) started", run.id, run.kind)
+        keeper.add(
+            execution.lease,
+            on_lost=lambda _: execution.on_lease_lost(),
+            on_renewed=lambda _: self._check_cancelled(execution),
+        )
         try:
-            verdict = await play.verdict()
+            outcome = await execution.execute()
         finally:
-            heartbeat.let_go(play)
-        if play.is_strange and verdict is not None and ("", run.code) not in self._told:
-            self._told.add(("", run.code))
-            logger.warning("run %s: %s", run.id, verdict.reason)
-        if verdict is not None:
-            await self._settle(run, play.lease, verdict)
+            keeper.remove(execution.lease)
+        if execution.has_unknown_entries and outcome is not None and ("", run.code) not in self._warned:
+            self._warned.add(("", run.code))
+            logger.warning("run %s: %s", run.id, outcome.reason)
+        if outcome is not None:
+            await self._settle(run, execution.lease, outcome)
 
-    async def _settle(self, run: Run, lease: Lease, verdict: Verdict) -> None:
+    def _check_cancelled(self, execution: RunExecution) -> None:
+        try:
+            if self._store.runs.get(execution.run.id).is_cancelled:
+                execution.cancel()
+        except UnknownRun:  # it was deleted with its conversation
+            execution.on_lease_lost()
+
+    async def _settle(self, run: Run, lease: Lease, outcome: RunOutcome) -> None:
         async def settle() -> Run:
-            due = datetime.now(UTC) + self._ahead + timedelta(seconds=verdict.delay) if verdict.delay else None
             return await asyncio.to_thread(
-                self._store.runs.settle, run.id, lease, verdict.state, verdict.reason, due=due
+                self._store.runs.settle,
+                run.id,
+                lease,
+                outcome.state,
+                outcome.reason,
+                due=outcome.due(self._clock_offset),
             )
 
         try:
-            settled = await self._patiently(settle)
+            settled = await self._retry_store(settle)
         except (LeaseLost, UnknownRun) as error:
             logger.warning("run %s: %s", run.id, error)
             return
         if settled is None:
             return
-        self.played += 1
+        self.settled_count += 1
         logger.log(
             logging.WARNING if settled.state == "failed" else logging.INFO,
             "run %s (%s): %s, %s",
             run.id,
             run.kind,
             settled.standing,
-            verdict.reason,
+            outcome.reason,
         )
         if settled.state in ("suspended", "cancelled"):
-            await self._patiently(lambda: asyncio.to_thread(self._look_again, settled, verdict))
+            await self._retry_store(lambda: asyncio.to_thread(self._recheck, settled, outcome))
 
-    def _look_again(self, run: Run, verdict: Verdict) -> None:
-        """See to what may have happened between the last entry and the settling."""
-        if run.state == "suspended" and not undecided(self._store.open(run.conversation)):
+    def _recheck(self, run: Run, outcome: RunOutcome) -> None:
+        """Handle a decision or a cancellation that arrived between the last entry and the settling."""
+        if run.state == "suspended" and not pending_approvals(self._store.open(run.conversation)):
             self._store.runs.wake(run.id)
-        if run.state == "cancelled" and verdict.state != "cancelled":
+        if run.state == "cancelled" and outcome.state != "cancelled":
             interrupt_turn(self._store, run.conversation, self.holder)
 
-    async def _patiently(self, work: Callable[[], Awaitable[T]], *, is_owed: bool = True) -> T | None:
-        """What `work` gives, tried again for as long as the store is away; None if we are to stop meanwhile.
+    async def _retry_store(self, work: Callable[[], Awaitable[T]], *, is_owed: bool = True) -> T | None:
+        """The result of `work`, retried while the store is unavailable; None if the worker must stop meanwhile.
 
-        Work that is owed to a run is still tried while the grace lasts.
+        Work that is owed to a run is retried until the grace period is over.
         """
         wait = _SHORTEST_POLL
         while True:
             try:
-                done = await work()
-            except PASSING as error:
-                if not self._is_away:
-                    logger.warning("the store is away, and waited for: %s", error)
-                self._is_away = True
-                if self._is_hurried or (self._is_stopping and not is_owed):
+                result = await work()
+            except TRANSIENT_STORE_ERRORS as error:
+                if not self._is_store_away:
+                    logger.warning("the store is unavailable, retrying: %s", error)
+                self._is_store_away = True
+                if self._stop_now or (self._is_stopping and not is_owed):
                     return None
                 await asyncio.sleep(uniform(wait / 2, wait))
                 wait = min(wait * 2, _LONGEST_OUTAGE_WAIT)
                 continue
-            if self._is_away:
-                self._is_away = False
+            if self._is_store_away:
+                self._is_store_away = False
                 logger.info("the store is back")
-            return done
+            return result
 
     async def _pause(self, seconds: float) -> None:
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._moved.wait(), seconds)
+            await asyncio.wait_for(self._changed.wait(), seconds)
 
-    async def _ended(self) -> None:
-        """Wait for what is being played, for as long as the grace lasts."""
+    async def _drain(self) -> None:
+        """Wait for the running runs until the grace period is over."""
         deadline = monotonic() + self._grace
-        while self._plays and not self._is_hurried and (left := deadline - monotonic()) > 0:
-            self._moved.clear()
+        while self._running and not self._stop_now and (left := deadline - monotonic()) > 0:
+            self._changed.clear()
             await self._pause(left)
 
-    async def _leave(self) -> None:
-        """Stop what is still played, and give it back as it stands."""
-        self._is_hurried = self._is_stopping = True
-        for play in self._plays.values():
-            play.leave()
-        if self._plays:
-            logger.info("%d runs are left for other workers", len(self._plays))
-            await asyncio.wait(list(self._plays), timeout=_LEAVING)
+    async def _hand_back(self) -> None:
+        """Stop the runs that are still running, and leave their turns as they are."""
+        self._stop_now = self._is_stopping = True
+        for execution in self._running.values():
+            execution.hand_back()
+        if self._running:
+            logger.info("%d runs are handed back to other workers", len(self._running))
+            await asyncio.wait(list(self._running), timeout=_HAND_BACK_SECONDS)

@@ -1,4 +1,4 @@
-"""A worker of Temporal as a process of its own, to be killed: it plays `the_book` over `$ANTIPHON_STORE`; `ready`: it is up."""
+"""A Temporal worker in a process of its own, to be killed: runs `sample_runs` over `$ANTIPHON_STORE` and prints `ready`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from temporalio.client import Client
 
 from antiphon.history.location import open_store
 from antiphon.runs.temporal import temporal_worker
-from runs.the_book import book
+from runs.sample_runs import book
 
 
 async def main() -> None:

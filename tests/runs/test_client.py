@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from antiphon.conversation import Conversation, ToolLoop, Turn
-from antiphon.errors import ConversationError, RunRefused, TooManyRuns, UnknownConversation, UnknownRun
+from antiphon.errors import ConversationError, RunStateError, TooManyRuns, UnknownConversation, UnknownRun
 from antiphon.history import (
     AgentHistory,
     HistoryStore,
@@ -68,7 +68,7 @@ def suspended(store: HistoryStore, book: RunBook) -> Run:
     return run
 
 
-def test_what_is_submitted_asks_for_what_its_kind_says(place: Place) -> None:
+def test_submit_uses_code_and_provider_of_kind(place: Place) -> None:
     with place.open() as store:
         run = Runs(store, flights("Oslo")).submit("Fly.", kind="trip", title="Trip", options={"seat": "A1"})
         assert (run.kind, run.code, run.provider, run.options) == ("trip", 4, "airline", {"seat": "A1"})
@@ -77,10 +77,10 @@ def test_what_is_submitted_asks_for_what_its_kind_says(place: Place) -> None:
         assert (plain.kind, plain.code, plain.provider) == ("chat", 2, "x")
 
 
-def test_what_cannot_be_submitted_is_refused(place: Place) -> None:
+def test_invalid_submissions_raise(place: Place) -> None:
     with place.open() as store:
         runs = Runs(store, flights("Oslo"))
-        with pytest.raises(RunRefused, match="there are trip"):
+        with pytest.raises(RunStateError, match="the book has trip"):
             runs.submit("Fly.", kind="walk")
         with pytest.raises(ConversationError, match="strings and parts"):
             runs.submit(7, kind="trip")  # type: ignore[arg-type]
@@ -89,12 +89,12 @@ def test_what_cannot_be_submitted_is_refused(place: Place) -> None:
         run = runs.submit("Fly.", kind="trip", max_waiting=1)
         with pytest.raises(TooManyRuns):
             runs.submit("Fly.", kind="trip", max_waiting=1)
-        with pytest.raises(RunRefused, match=run.id):
+        with pytest.raises(RunStateError, match=run.id):
             runs.submit("And back.", kind="trip", conversation=run.conversation)
         assert store.count() == 1
 
 
-def test_a_call_is_approved_in_another_process_days_later(place: Place) -> None:
+def test_approve_from_another_process(place: Place) -> None:
     book = flights("Oslo")
     with place.open() as store:
         run = suspended(store, book)
@@ -108,13 +108,13 @@ def test_a_call_is_approved_in_another_process_days_later(place: Place) -> None:
     assert ran == ["Oslo"]
 
 
-def test_a_call_is_denied_or_changed(place: Place) -> None:
+def test_deny_and_edit_calls(place: Place) -> None:
     book = flights("Oslo", "Rome", "Lima")
     with place.open() as store:
         run = suspended(store, book)
         runs = Runs(store)
         first, second, third = (each.tool_call_id for each in runs.pending(run.id))
-        with pytest.raises(RunRefused, match=f"say which: {first}"):
+        with pytest.raises(RunStateError, match=f"name one: {first}"):
             runs.approve(run.id)
         assert runs.deny(run.id, first, "too cold").state == "suspended", "two are not decided yet"
         assert runs.edit(run.id, {"to": "Bari"}, second).state == "suspended"
@@ -128,7 +128,7 @@ def test_a_call_is_denied_or_changed(place: Place) -> None:
 
 
 @pytest.mark.parametrize("decision", ["approve", "deny", "edit"])
-def test_a_decision_whose_maker_died_before_waking_the_run_is_made_again(place: Place, decision: str) -> None:
+def test_repeated_decision_wakes_run(place: Place, decision: str) -> None:
     book = flights("Oslo")
     with place.open() as store:
         run = suspended(store, book)
@@ -149,7 +149,7 @@ def test_a_decision_whose_maker_died_before_waking_the_run_is_made_again(place: 
         assert store.runs.get(run.id).state == "done"
 
 
-def test_a_decision_that_contradicts_the_one_that_was_made_is_refused(place: Place) -> None:
+def test_contradicting_decision_raises(place: Place) -> None:
     book = flights("Oslo", "Rome")
     with place.open() as store:
         run = suspended(store, book)
@@ -161,7 +161,7 @@ def test_a_decision_that_contradicts_the_one_that_was_made_is_refused(place: Pla
             Runs(store).approve(run.id, "call_of_nobody")
 
 
-def test_a_decision_that_comes_before_the_run_is_settled_is_not_lost(place: Place) -> None:
+def test_decision_before_settle_wakes_run(place: Place) -> None:
     """A worker that is stuck between asking and settling, for longer than its lease: a person decides meanwhile."""
     decided: list[str] = []
     book = RunBook()
@@ -186,7 +186,7 @@ def test_a_decision_that_comes_before_the_run_is_settled_is_not_lost(place: Plac
     assert ran == ["Oslo"]
 
 
-def test_cancelling_what_nobody_plays_ends_the_turn_too(place: Place) -> None:
+def test_cancel_of_idle_run_interrupts_turn(place: Place) -> None:
     book = flights("Oslo")
     with place.open() as store:
         waiting = Runs(store).submit("Hello?")
@@ -199,12 +199,12 @@ def test_cancelling_what_nobody_plays_ends_the_turn_too(place: Place) -> None:
         again = Runs(store, book).submit("Fly.", kind="trip", conversation=run.conversation)
         play(store, book)
         assert store.runs.get(again.id).state == "done"
-        with pytest.raises(RunRefused, match="done"):
+        with pytest.raises(RunStateError, match="done"):
             Runs(store).approve(again.id)
     assert ran == []
 
 
-def test_a_question_finds_no_open_calls_of_a_run_that_is_over(place: Place) -> None:
+def test_submit_closes_open_calls_of_finished_run(place: Place) -> None:
     """A canceller that died before it could close them."""
     book = flights("Oslo")
     with place.open() as store:
@@ -220,17 +220,17 @@ def test_a_question_finds_no_open_calls_of_a_run_that_is_over(place: Place) -> N
     assert ran == []
 
 
-def test_a_question_that_is_refused_closes_nothing(place: Place) -> None:
+def test_rejected_submit_closes_no_calls(place: Place) -> None:
     book = flights("Oslo")
     with place.open() as store:
         run = suspended(store, book)
-        with pytest.raises(RunRefused, match=run.id):
+        with pytest.raises(RunStateError, match=run.id):
             Runs(store).submit("Where were we?", conversation=run.conversation)
         assert len(Runs(store).pending(run.id)) == 1
         assert store.leased(run.conversation) is None
 
 
-def test_cancelling_late_does_not_touch_what_was_asked_since(place: Place) -> None:
+def test_late_cancel_leaves_newer_turn_alone(place: Place) -> None:
     book = flights("Oslo")
     with place.open() as store:
         first = Runs(store, book).submit("Fly.", kind="trip")
@@ -241,7 +241,7 @@ def test_cancelling_late_does_not_touch_what_was_asked_since(place: Place) -> No
         assert store.runs.get(second.id).state == "waiting"
 
 
-def test_only_what_has_failed_is_tried_again(place: Place) -> None:
+def test_retry_accepts_failed_runs_only(place: Place) -> None:
     book = RunBook()
     said: list[object] = [ProviderError("no", "authentication"), "Yes."]
 
@@ -251,23 +251,23 @@ def test_only_what_has_failed_is_tried_again(place: Place) -> None:
 
     with place.open() as store:
         run = Runs(store).submit("Hello?")
-        with pytest.raises(RunRefused, match="waiting"):
+        with pytest.raises(RunStateError, match="waiting"):
             Runs(store).retry(run.id)
         play(store, book)
         assert store.runs.get(run.id).state == "failed"
         assert Runs(store).retry(run.id).state == "waiting"
         play(store, book)
         assert store.runs.get(run.id).state == "done"
-        with pytest.raises(RunRefused, match="done"):
+        with pytest.raises(RunStateError, match="done"):
             Runs(store).retry(run.id)
         with pytest.raises(UnknownRun):
             Runs(store).retry("nobody's")
         asleep = suspended(store, flights("Oslo"))
-        with pytest.raises(RunRefused, match="decision"):
+        with pytest.raises(RunStateError, match="decide its pending calls"):
             Runs(store).retry(asleep.id)
 
 
-def test_following_tells_what_happens_until_the_run_is_over(place: Place) -> None:
+def test_follow_yields_entries_until_run_is_over(place: Place) -> None:
     book = flights("Oslo")
 
     @asynccontextmanager

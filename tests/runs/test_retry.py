@@ -18,7 +18,7 @@ from antiphon.history import (
     ToolCallStartedEntry,
 )
 from antiphon.parts import Text, ToolCallRequest, ToolCallResult
-from antiphon.runs.course import Course, note, note_claim, ordinal
+from antiphon.runs.retry import RunProgress, record_claim, record_note
 
 CALL = ToolCallRequest("look", "call_1", "{}")
 ASKED = ModelInputEntry.of("Go.")
@@ -50,37 +50,22 @@ LEFT = DebugLogEntry("run", "left by a worker, for another worker to go on with"
         ([ASKED, UNANSWERED, CLAIMED, UNANSWERED, CLAIMED, UNANSWERED], 0, 3),
         ([ASKED, CLAIMED, NOTHING_SAID, CLAIMED], 2, 0),
         ([ASKED, UNANSWERED, CLAIMED, CALLED, STARTED, RESULTS], 0, 0),
-        # An answer that was cut off, the results that close its calls, the rollback that takes it back: no step forward.
+        # An answer that was cut off, the results that close its calls, the rollback that takes it back: not progress.
         ([ASKED, CUT, RESULTS, CLAIMED, RollbackEntry(1), CUT, RESULTS], 0, 2),
         ([ASKED, CUT, RESULTS, CLAIMED, RollbackEntry(1), CALLED, RESULTS], 0, 0),
         ([ASKED, UNANSWERED, UNANSWERED, LEFT], 0, 0),
     ],
 )
-def test_what_came_of_a_run(entries: list[HistoryEntry], claims: int, failures: int) -> None:
-    course = Course.of(entries)
-    assert (course.claims, course.failures) == (claims, failures)
+def test_run_progress_from_log(entries: list[HistoryEntry], claims: int, failures: int) -> None:
+    progress = RunProgress.of(entries)
+    assert (progress.unproductive_claims, progress.failures) == (claims, failures)
 
 
-def test_what_is_noted_is_counted() -> None:
+def test_claims_and_notes_are_counted() -> None:
     history = AgentHistory([])
     history.append(ASKED)
-    note_claim(history, "a worker", 2)
-    note_claim(history, "a worker", 3)
-    assert Course.of(history.entries).claims == 2
-    note(history, "left")
-    assert Course.of(history.entries).claims == 0
-
-
-def test_numbers_are_said_as_people_say_them() -> None:
-    assert [ordinal(number) for number in (1, 2, 3, 4, 11, 12, 13, 21, 102, 111)] == [
-        "1st",
-        "2nd",
-        "3rd",
-        "4th",
-        "11th",
-        "12th",
-        "13th",
-        "21st",
-        "102nd",
-        "111th",
-    ]
+    record_claim(history, "a worker", 2)
+    record_claim(history, "a worker", 3)
+    assert RunProgress.of(history.entries).unproductive_claims == 2
+    record_note(history, "left")
+    assert RunProgress.of(history.entries).unproductive_claims == 0
