@@ -81,6 +81,8 @@ class TypedReader(Generic[Entry]):
             if messages.add_typed(getattr(body, self._key)):
                 return self._build(messages.finish(), unread)
         except msgspec.ValidationError as error:
+            if str(error).endswith(f"`{self._path}`"):  # not a list
+                return None
             is_list_typed = self._path not in str(error)  # only a parameter is unknown
         except _INVALID:
             return None
