@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -140,3 +141,11 @@ def test_every_public_name_is_there_and_listed_once() -> None:
     assert set(dir(antiphon)) == set(antiphon.__all__)
     with pytest.raises(AttributeError, match="no attribute 'Histroy'"):
         _ = antiphon.Histroy  # type: ignore[attr-defined]
+
+
+def test_the_architecture_page_names_files_that_exist() -> None:
+    page = (SOURCE.parent.parent / "docs" / "architecture.md").read_text()
+    table = page.partition("## Which file to open")[2].partition("\n## ")[0]
+    paths = re.findall(r"\| `([\w/]+\.py)` \|", table)
+    assert len(paths) > 10
+    assert [path for path in paths if not (SOURCE / path).exists()] == []

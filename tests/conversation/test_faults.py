@@ -289,7 +289,7 @@ def test_ids_are_made_unique_within_an_answer_and_over_the_history() -> None:
 
 def test_a_tool_that_was_renamed_between_runs() -> None:
     """A started call of a tool that is gone may have run; one that was not started is told that there is no such tool."""
-    for limit, expected in ((3, UNKNOWN_OUTCOME), (2, "There is no tool")):
+    for limit, expected in ((3, UNKNOWN_OUTCOME), (2, "Unknown tool")):
         journal = MortalJournal(limit)
         chat = Conversation(planned([["send"]]), tools=World().tools(), history=AgentHistory(journal=journal))
         with pytest.raises(Killed):

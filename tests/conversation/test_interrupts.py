@@ -367,7 +367,7 @@ def test_a_turn_that_is_played_in_another_thread_is_interrupted_there() -> None:
         chat = Conversation(talking(), tools=Workshop().tools())
         stream = ToolLoop(chat).stream("Go.")
         await anext(stream)
-        with pytest.raises(ConversationError, match="in another thread"):
+        with pytest.raises(ConversationError, match="in another event loop"):
             ToolLoop(chat).run_sync("Something else.")  # which, inside of a loop, has a thread of its own
         assert last_reason([event async for event in stream]) == "answered"
         assert [entry.content for entry in chat.by_role("user")] == [(Text("Go."),)]

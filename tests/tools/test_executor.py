@@ -158,11 +158,11 @@ def test_an_unknown_or_renamed_tool() -> None:
     watcher = Watcher()
     (result,) = run([echo], call("ecco"), watcher=watcher)
     assert result.status is FAILED
-    assert result.result_markdown == 'There is no tool "ecco". Did you mean echo? The tools are: echo.'
+    assert result.result_markdown == 'Unknown tool "ecco". Did you mean echo? The tools are: echo.'
     assert watcher.events == [("started", "call_1", None, "talk:call_1"), ("finished", "call_1", FAILED)]
     assert watcher.outcomes[0].attempts == 0
     (result,) = run([], call("echo"))
-    assert "there are no tools at all" in result.result_markdown
+    assert "no tools are available" in result.result_markdown
 
 
 @pytest.mark.parametrize(
@@ -707,7 +707,7 @@ def test_measures_of_every_call_and_a_callback_that_fails() -> None:
     assert (good.status, good.size, good.attempts, good.error) == (OK, 3, 1, "")
     assert good.seconds > 0
     assert (bad.status, bad.attempts) == (FAILED, 0)
-    assert bad.error.startswith('There is no tool "none"')
+    assert bad.error.startswith('Unknown tool "none"')
 
 
 def test_secrets_of_arguments_and_state_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:

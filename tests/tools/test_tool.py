@@ -56,10 +56,10 @@ def test_idempotent_is_short_for_the_effect() -> None:
         ({"retries": 2}, "effect 'once' is not tried again"),
         ({"retries": -1}, "must not be negative"),
         ({"cache_seconds": 5}, "effect 'once' must run each time"),
-        ({"effect": "read", "cache_seconds": 0}, "cache_seconds must be above 0"),
-        ({"timeout": 0}, "timeout must be above 0"),
-        ({"concurrency": 0}, "concurrency must be above 0"),
-        ({"max_result_chars": -5}, "max_result_chars must be above 0"),
+        ({"effect": "read", "cache_seconds": 0}, "cache_seconds=0: must be above 0"),
+        ({"timeout": 0}, "timeout=0: must be above 0"),
+        ({"concurrency": 0}, "concurrency=0: must be above 0"),
+        ({"max_result_chars": -5}, "max_result_chars=-5: must be above 0"),
         ({"timeot": 5}, "has no setting timeot"),
         ({"name": "two words"}, "without spaces"),
     ],
@@ -184,9 +184,9 @@ def test_what_a_registry_refuses() -> None:
     registry = ToolRegistry([named("one")])
     with pytest.raises(InvalidTool, match="two tools called 'one'"):
         registry.add(named("one"))
-    with pytest.raises(InvalidTool, match="no tool 'two' to remove; there are one"):
+    with pytest.raises(InvalidTool, match="unknown tool 'two': cannot remove it; the tools are one"):
         registry.remove("two")
-    with pytest.raises(InvalidTool, match="5 is no tool"):
+    with pytest.raises(InvalidTool, match="not a tool: expected a Tool, function or ToolSource, got int"):
         registry.add(5)  # type: ignore[arg-type]
 
 

@@ -104,7 +104,7 @@ def test_every_problem_is_named(arguments: dict[str, Any], problems: list[str]) 
         plan.validate(arguments)
     assert sorted(refused.value.problems) == sorted(problems)
     text = str(refused.value)
-    assert text.startswith("The arguments of plan are not right, and it was not run:\n- ")
+    assert text.startswith("Invalid arguments for plan; the tool was not run:\n- ")
     assert "plan(title: string, tasks: array of object with title, done, " in text
     assert not refused.value.retry
 

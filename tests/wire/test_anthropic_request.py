@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from anthropic_bodies import (
@@ -1237,6 +1237,7 @@ bodies = st.builds(
 )
 
 
+@example({"system": False, "messages": [{"role": "system", "content": [None]}, None]})
 @given(bodies)
 @settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_whatever_a_body_holds_it_comes_back(body: dict[str, Any]) -> None:

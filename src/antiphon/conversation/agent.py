@@ -29,17 +29,17 @@ from antiphon.tools.tool import Tool, tool
 from antiphon.wire.request import ToolDefinition
 
 AGENT_CHANNEL = "agent"
-"""By whom an agent is asked that a route led to."""
+"""The channel of messages that a route sends to an agent."""
 
 RouteFunction: TypeAlias = Callable[["Agent", str], "str | tuple[str, str] | None"]
-"""Who is next: given the agent that answered and its answer, a name, a name and what to say to it, or None to end the turn."""
+"""Chooses the next agent from the agent that answered and its answer: a name, a name and a message, or None to end the turn."""
 
 
 class Agent:
-    """Somebody who takes part in a conversation.
+    """A participant of a conversation.
 
     `model` is a name or a `ProviderClient`; without one, the conversation's own is used. `hand_offs` are the names of the agents
-    it may hand over to.
+    it may hand off to.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Agent:
         hand_offs: Sequence[str] = (),
     ) -> None:
         if not name or not name.replace("_", "").replace("-", "").isalnum():
-            raise ConversationError(f"an agent's name is made of letters, digits, _ and -, and this one is {name!r}")
+            raise ConversationError(f"invalid agent name {name!r}: use letters, digits, _ and -")
         self.name = name
         self.instructions = instructions
         self.model = model
@@ -100,13 +100,13 @@ class Agent:
 
 
 class AgentTeam(Participants):
-    """Agents on one conversation, one at a time."""
+    """Agents that share one conversation; one is active at a time."""
 
     def __init__(self, chat: Conversation, agents: Sequence[Agent]) -> None:
         super().__init__(chat)
         self._agents = {agent.name: agent for agent in agents}
         if len(self._agents) < len(agents):
-            raise ConversationError("two agents have the same name; give each its own")
+            raise ConversationError("two agents have the same name; names must be unique")
         for agent in agents:
             if unknown := set(agent.hand_offs) - set(self._agents):
                 names = ", ".join(sorted(unknown))
@@ -122,7 +122,7 @@ class AgentTeam(Participants):
 
     @property
     def active(self) -> Agent:
-        """Who is on stage, as the log says."""
+        """The current agent, according to the log."""
         snapshot = self.chat.history.snapshot()
         new = snapshot.effective_since(self._seen)
         self._active_name = _last_agent(snapshot.effective) if new is None else _last_agent(new) or self._active_name
@@ -139,7 +139,7 @@ class AgentTeam(Participants):
 
     @property
     def executor(self) -> ToolExecutor:
-        # Whoever made the calls has the tools for them, even if another has taken over since.
+        # The agent that made the calls has their tools, even if another one is active now.
         return self.chat.executor.with_registry(self._registries[self._author or self.active.name])
 
     @property
@@ -166,7 +166,7 @@ class AgentTeam(Participants):
         await self._open(self._registries[self._author or self.active.name])
 
     async def _open(self, registry: ToolRegistry) -> None:
-        """Open the tools of an agent, to which belong those of the conversation."""
+        """Open the tools of an agent and of the conversation."""
         await self.chat.registry.open()
         for offered in self.chat.registry:
             if offered.name not in registry:
@@ -175,13 +175,13 @@ class AgentTeam(Participants):
 
     @property
     def _author(self) -> str:
-        """Who gave the last output of the turn, if it was one of the agents."""
+        """The agent that wrote the last output of the turn; empty if none did."""
         output = self.chat.turn.output
         name = output.metadata.source.removeprefix(AGENT_PREFIX) if output and output.metadata else ""
         return name if name in self._agents else ""
 
     def route_next(self, route: RouteFunction) -> tuple[Agent, str] | None:
-        """Let `route` say who is next, and what to say to it; None if the turn is over."""
+        """The next agent and the message for it, as `route` decides; None if the turn is over."""
         output = self.chat.turn.output
         answer = output.response_markdown if output else ""
         chosen = route(self._agents[self._author or self.active.name], answer)
@@ -194,7 +194,7 @@ class AgentTeam(Participants):
 
     @property
     def hand_overs(self) -> int:
-        """How often a route has led on since a person spoke last."""
+        """How often a route has continued since the last message of a person."""
         count = 0
         for entry in reversed(self.chat.history.snapshot().effective):
             if isinstance(entry, ModelInputEntry) and starts_turn(entry):
@@ -204,7 +204,7 @@ class AgentTeam(Participants):
         return count
 
     def activate(self, agent: Agent) -> None:
-        """Let `agent` speak from here on, with its own instructions, or the conversation's if it has none."""
+        """Make `agent` the active one, with its instructions, or the conversation's if it has none."""
         own = None if agent.instructions else last_own_instruction(self.chat.history)
         text = own.text if own is not None else agent.instructions
         metadata = EntryMetadata(source=AGENT_PREFIX + agent.name)
@@ -227,7 +227,7 @@ class AgentTeam(Participants):
 
 
 def _last_agent(entries: Sequence[HistoryEntry]) -> str:
-    """The agent that took the stage last among `entries`."""
+    """The last agent that became active in `entries`."""
     for entry in reversed(entries):
         if (
             isinstance(entry, SetSystemInstructionEntry)

@@ -1,7 +1,7 @@
 """A conversation so far in a few words, to stand for it once it has grown too long (`CompactionEntry`).
 
 The model is asked in a thread of its own, so that neither question nor answer is part of the conversation. The offline model
-understands nothing and is not asked: it gets an extract, and so does everybody whose model does not answer.
+is not asked: it gets an extract, and so does a conversation whose model does not answer.
 """
 
 from __future__ import annotations
@@ -50,9 +50,7 @@ def compaction_end(snapshot: AgentHistorySnapshot) -> int:
     questions = [entry.sequence_number for entry in snapshot.effective if starts_turn(entry)]
     up_to = questions[-1] - 1 if questions else 0
     if not any(number <= up_to and number > done for number in questions):
-        raise ConversationError(
-            "there is nothing to sum up yet: the latest turn is kept as it is, and there is no other"
-        )
+        raise ConversationError("there is nothing to sum up yet: only the latest turn exists, and it is kept")
     return up_to
 
 
@@ -62,22 +60,22 @@ async def summarize(snapshot: AgentHistorySnapshot, up_to: int, provider: Provid
     before = snapshot.compaction
     if before is not None:
         entries = [entry for entry in entries if entry.sequence_number > before.up_to]
-    said = [f"Before that: {before.summary}"] if before is not None else []
-    said += [line for entry in entries if (line := _line(entry))]
+    texts = [f"Before that: {before.summary}"] if before is not None else []
+    texts += [line for entry in entries if (line := _line(entry))]
     if model.partition("/")[0] != "offline":
         try:
             asking = Conversation(model, provider=provider, system=_PROMPT)
-            asking.add("\n\n".join(said)[-_MAX_TRANSCRIPT_CHARS:])
+            asking.add("\n\n".join(texts)[-_MAX_TRANSCRIPT_CHARS:])
             if answer := (await asking.call_model()).response_markdown.strip():
                 return answer
         except ModelCallFailed as failure:
             logger.warning("no summary from the model, so an extract is made: %s", failure)
-    return extract(said)
+    return extract(texts)
 
 
-def extract(said: list[str]) -> str:
-    """The beginning of everything that was said, oldest first; of too much, the latest."""
-    lines = [" ".join(text.split()) for text in said]
+def extract(texts: list[str]) -> str:
+    """The beginning of every text, oldest first; if that is too much, only the latest."""
+    lines = [" ".join(text.split()) for text in texts]
     lines = [line if len(line) <= _MAX_LINE_CHARS else line[: _MAX_LINE_CHARS - 1] + "…" for line in lines]
     size, kept = 0, 0
     for line in reversed(lines):

@@ -1,15 +1,10 @@
-"""`Conversation`: one thread with models and tools, and no control flow of its own (seed 004).
+"""`Conversation`: one thread with models and tools: history, one model call at a time, tool calls and tokens. No loop.
 
-It holds the history, asks a model once, runs the calls it is given, counts tokens and says when there are too many. When to ask
-again, and when to stop, is somebody else's business: a `ToolLoop`, a graph, or your own code.
+When to call again and when to stop is decided by a `ToolLoop`, a graph, or your own code. Everything follows from the log; what
+is kept in memory (used ids, the current turn, rendered context) is updated from the entries appended since.
 
-Everything a conversation knows follows from its log. What it keeps in memory (which ids are used, where the turn stands, what
-was rendered and encoded) is brought up to date from what was appended since it last looked, by whomever.
-
-A call of a model appends one `ModelOutputEntry`, whether the answer was finished, cut or interrupted; running the calls of an
-output appends one `ToolCallResultsEntry`. Before each call of a model the tokens are checked: as the API last reported them, else
-counted here, else characters divided by 2.5. Above the limit the subscribers of `on_compaction` are told; one that fails is
-logged, and the turn goes on.
+A model call appends one `ModelOutputEntry`, finished or not; running its calls appends one `ToolCallResultsEntry`. Before each
+model call the tokens are checked: as the API last reported them, else counted locally, else characters divided by 2.5.
 """
 
 from __future__ import annotations
@@ -70,9 +65,9 @@ _SETTINGS = ModelRequest()
 class Conversation:
     """One thread with a model.
 
-    `model` is a name (`anthropic/claude-…`, a route or role of the `provider`) or a `ProviderClient`; without one, whatever the
-    environment offers, which is the offline provider if it offers nothing. `store` is a file, an address
-    (`postgresql://…`) or a `HistoryStore`, and `resume` the conversation in it to go on with (an id, or `last`); without a store
+    `model` is a name (`anthropic/claude-…`, a route or role of the `provider`) or a `ProviderClient`; by default the first
+    provider whose API key is set, else the offline provider. `store` is a file, an address
+    (`postgresql://…`) or a `HistoryStore`, and `resume` the conversation in it to continue (an id, or `last`); without a store
     the history lives in memory. `settings` is what every request asks for (`ModelRequest(temperature=0)`); `token_limit` is
     where compaction is asked for; `live_screen` is what the model is shown at the end of the context, now and not later.
     `approval` says which calls wait for a person: by default those whose tool says so.
@@ -100,9 +95,7 @@ class Conversation:
         approval: ApprovalPolicy | None = None,
     ) -> None:
         if token_limit is not None and token_limit <= 0:
-            raise ConversationError(
-                f"token_limit must be above 0, and it is {token_limit}; leave it out to have no limit"
-            )
+            raise ConversationError(f"token_limit={token_limit}: must be above 0; leave it out for no limit")
         if executor is not None and approval is not None:
             raise ConversationError("give approval= to the ToolExecutor, not to the conversation")
         self._own_store: HistoryStore | None = None
@@ -118,9 +111,9 @@ class Conversation:
         self.live_screen = live_screen
         self.embedded_calls = embedded_calls
         self.report = CallReport()
-        """What came of the last call of a model: who answered, the attempts, what was lost and repaired."""
+        """The report of the last model call: origin, attempts, losses and repairs."""
         self.active_turn: ActiveTurn | None = None
-        """The turn that is being played now, if one is. A conversation has one at a time."""
+        """The running turn, if any. A conversation has one at a time."""
         self._context_options = context_options or LiveContextOptions()
         self._ledger = TokenLedger(counter)
         self._renderer = LiveContextRenderer(self._ledger)
@@ -145,7 +138,7 @@ class Conversation:
 
     @property
     def key(self) -> str:
-        """What keeps the calls of this conversation apart from those of all others: its id, or one made up for it."""
+        """A prefix of idempotency keys that is unique to this conversation: its id, or a random one in memory."""
         return self._key
 
     def add(self, *content: Part | str | HistoryEntry, role: Role = "user") -> int:
@@ -155,13 +148,13 @@ class Conversation:
 
     @property
     def messages(self) -> tuple[ContextEntry, ...]:
-        """The messages of the thread as they stand, oldest first: a copy that nothing changes."""
+        """The messages of the thread, oldest first, as an immutable copy."""
         return tuple(entry for entry in self._rendered() if isinstance(entry, HistoryEntry))
 
     def recent(self, count: int) -> tuple[ContextEntry, ...]:
-        """The last `count` messages, or all if there are not so many."""
+        """The last `count` messages, or all if there are fewer."""
         if count < 0:
-            raise ConversationError(f"the number of messages must not be negative, and it is {count}")
+            raise ConversationError(f"count={count}: must not be negative")
         return self.messages[-count:] if count else ()
 
     def by_role(self, role: Role | ContextEntryRole) -> tuple[ContextEntry, ...]:
@@ -172,12 +165,12 @@ class Conversation:
         return tuple(entry for entry in self._rendered() if entry.role is wanted)
 
     def clear(self) -> None:
-        """Start again, with the same system instruction. The log keeps what was; a rollback brings it back."""
+        """Start again with the same system instruction. The log keeps the old entries; a rollback restores them."""
         own = last_own_instruction(self.history)
         self.history.rollback(0, "cleared", kept=[own.sequence_number] if own is not None else ())
 
     def context(self, notice: str = "") -> LiveContext:
-        """What the model would see now; `notice` is shown to it behind the live screen."""
+        """What the model would see now; `notice` follows the live screen."""
         options = self._context_options
         screen = self.live_screen() if callable(self.live_screen) else self.live_screen
         if screen is None:
@@ -190,7 +183,7 @@ class Conversation:
 
     @property
     def turn(self) -> Turn:
-        """Where the turn stands."""
+        """The state of the current turn."""
         return self.refresh_turn()
 
     # The model: which, and asking it once.
@@ -211,17 +204,17 @@ class Conversation:
 
     @property
     def client(self) -> ProviderClient:
-        """Who is asked."""
+        """The client of the current model."""
         return self._resolve_model(self._model)[0]
 
     @property
     def last_origin(self) -> Origin | None:
-        """Who gave the last answer, if that is known."""
+        """The provider and model of the last answer, if known."""
         self.refresh_turn()
         return self._origin
 
     async def call_model(self, **options: Any) -> ModelOutputEntry:
-        """Ask the model once and append what it answers. Raises `ModelCallFailed` if it did not finish; what it said is kept."""
+        """Call the model once and append its answer. Raises `ModelCallFailed` if it is not finished; the log keeps it."""
         await self._prepare()
         await self.start_model_call(**options).run(None)
         output = self.turn.output
@@ -229,11 +222,11 @@ class Conversation:
         return output
 
     async def stream_model(self, **options: Any) -> AsyncGenerator[ModelOutputDelta, None]:
-        """The same as it comes. Whoever stops listening interrupts the model: what was said is appended, and marked."""
+        """The same as a stream. A reader that stops interrupts the model; the partial answer is appended and marked."""
         await self._prepare()
         model_call = self.start_model_call(**options)
-        with model_call as said:
-            async with aclosing(said) as deltas:
+        with model_call as stream:
+            async with aclosing(stream) as deltas:
                 async for delta in deltas:
                     for read in model_call.feed(delta):
                         yield read
@@ -330,7 +323,7 @@ class Conversation:
         ]
 
     def call_runner(self, executor: ToolExecutor, round: int, source: str = "") -> CallRunner:  # noqa: A002 - as in the design
-        """What runs calls of this conversation with the tools of `executor`."""
+        """A `CallRunner` for calls of this conversation with the tools of `executor`."""
         provider = self._provider if self._provider is not None else self._own_client
         return CallRunner(self.history, executor, self._key, round, source, self._model or None, provider)
 
@@ -342,16 +335,16 @@ class Conversation:
 
     @property
     def usage(self) -> TokenUsage:
-        """What all calls of this conversation cost together, as far as it was reported."""
+        """The total usage of all model calls, as far as providers reported it."""
         return self._ledger.usage(self.history.snapshot())
 
     @property
     def tokens(self) -> int:
-        """How many tokens the conversation takes now."""
+        """The size of the conversation in tokens."""
         return self._ledger.context_tokens(self.history.snapshot())
 
     def on_compaction(self, callback: CompactionCallback) -> Callable[[], None]:
-        """Be told when the conversation outgrows `token_limit`; call what this returns to be told no more."""
+        """Call `callback` when the conversation outgrows `token_limit`; call the returned function to unsubscribe."""
         self._compaction_callbacks.append(callback)
 
         def unsubscribe() -> None:
@@ -361,26 +354,26 @@ class Conversation:
         return unsubscribe
 
     async def check_tokens(self) -> CompactionNeeded | None:
-        """Compare the tokens with the limit, and tell the subscribers if they are above it."""
+        """Compare the tokens with the limit and call the subscribers if they exceed it."""
         if self.token_limit is None or (tokens := self.tokens) <= self.token_limit:
             return None
         event = CompactionNeeded(tokens, self.token_limit)
         for callback in tuple(self._compaction_callbacks):
             try:
-                told = callback(self, event)
-                if inspect.isawaitable(told):
-                    await told
+                pending = callback(self, event)
+                if inspect.isawaitable(pending):
+                    await pending
             except Exception:
-                logger.exception("[%s] a subscriber of compaction failed; the turn goes on", self.id or "memory")
+                logger.exception("[%s] a compaction callback failed; the turn continues", self.id or "memory")
         return event
 
     def close_with(self, source: ToolSource) -> None:
-        """Close a source of tools that somebody uses on this conversation, an agent for instance, along with its own."""
+        """Close `source` together with this conversation (tools of an agent, for example)."""
         if source not in self._extra_sources.sources:
             self._extra_sources.add(source)
 
     async def aclose(self) -> None:
-        """Let go of connections, tools and the store, as far as they are this conversation's own."""
+        """Close the connections, tools and store that belong to this conversation."""
         try:
             try:
                 await self.registry.aclose()
@@ -416,7 +409,7 @@ class Conversation:
         return f"<Conversation {self.id or 'in memory'} with {self.model or 'the default model'}>"
 
     def refresh_turn(self) -> Turn:
-        """Take in what was appended since we last looked, and say where the turn stands."""
+        """Apply the entries appended since the last call and return the current turn."""
         snapshot = self.history.snapshot()
         if snapshot.version == self._seen_version:
             return self._turn
@@ -424,7 +417,7 @@ class Conversation:
         for entry in snapshot.since(self._seen_version):
             turn = turn.apply(entry)
             if isinstance(entry, ModelOutputEntry):
-                # Even of what is rolled back: the log keeps it, and a rollback may bring it back.
+                # Rolled-back outputs too: the log keeps them and a later rollback may restore them.
                 self._ids.update(turn.open_calls)
                 self._origin = entry.origin or self._origin
             elif isinstance(entry, RollbackEntry):
@@ -444,7 +437,7 @@ class Conversation:
         return EmbeddedCalls(tools, id_seed=str(self.history.version))
 
     def _resolve_model(self, model_or_client: str | ProviderClient) -> tuple[ProviderClient, str]:
-        """The client to ask, and the name of the model to ask it for."""
+        """The client to call, and the model name to pass to it."""
         if not isinstance(model_or_client, str):
             return model_or_client, model_or_client.name
         if self._provider is not None:
@@ -468,9 +461,7 @@ class Conversation:
             return history
         if store is None:
             if resume is not None:
-                raise ConversationError(
-                    f"to resume {resume!r}, say in which store it is: Conversation(store=…, resume=…)"
-                )
+                raise ConversationError(f"resume={resume!r} needs a store: Conversation(store=…, resume=…)")
             return AgentHistory()
         if not isinstance(store, HistoryStore):
             store = self._own_store = open_store(store)

@@ -1,11 +1,11 @@
-"""What a `ToolLoop` tells while it runs: one small frozen value for each thing that happens, in the order in which it does.
+"""The events of a `ToolLoop`: small frozen values, in the order in which things happen.
 
     turn     := calls? round* LoopFinished
     round    := AgentSwitched? RoundStarted CompactionNeeded? ModelSwitched? (TextDelta | ThinkingDelta)* RoundUsage? calls?
     calls    := (ToolCallStarted | ToolCallProgress | ToolCallFinished | ToolCallFailed)* ApprovalNeeded?
 
-A turn that is resumed may begin with the calls of a round that began before. Exactly one `LoopFinished` ends a stream, and says
-why; only a mistake of the caller or a store that cannot write ends it with an error instead.
+A resumed turn may start with the calls of an earlier round. Exactly one `LoopFinished` ends a stream, with the reason; only a
+mistake of the caller or a store that cannot write raises an error instead.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ EndReason: TypeAlias = Literal[
 ]
 """Why a loop ended. `answered`: the model had nothing more to call. The budgets and bounds: the model answered with what it had.
 `max_hand_overs`: the route would have led on. `approval`: a person must decide first. `failed`: the provider did not answer.
-`stepped`: the steps that were asked for are played, and the turn goes on when it is resumed."""
+`stepped`: the requested steps are done, and the turn continues when it is resumed."""
 
 BOUNDS = frozenset({"max_rounds", "failed_rounds", "repeated_calls", "token_budget", "time_budget", "call_budget"})
-"""The reasons that are bounds, behind which the model gets one last call without tools."""
+"""The reasons that are bounds; past one, the model gets one last call without tools."""
 
 
 class RoundStarted(Struct, frozen=True, tag=True, gc=False):
-    """The model is asked. Rounds count from 1 in each turn; `is_last` when it must answer without tools."""
+    """The model is called. Rounds count from 1 in each turn; `is_last` when it must answer without tools."""
 
     round: int
     model: str
@@ -49,14 +49,14 @@ class RoundStarted(Struct, frozen=True, tag=True, gc=False):
 
 
 class ModelSwitched(Struct, frozen=True, tag=True, gc=False):
-    """This answer comes from another model than the one before."""
+    """This answer comes from a different model than the previous one."""
 
     before: str
     after: str
 
 
 class TextDelta(Struct, frozen=True, tag=True, gc=False):
-    """More words of the answer."""
+    """More text of the answer."""
 
     text: str
 
@@ -75,14 +75,14 @@ class RoundUsage(Struct, frozen=True, tag=True, gc=False):
 
 
 class ToolCallStarted(Struct, frozen=True, tag=True, gc=False):
-    """A tool begins to run."""
+    """A tool starts."""
 
     call: ToolCallRequest
     round: int
 
 
 class ToolCallProgress(Struct, frozen=True, tag=True, gc=False):
-    """A running tool says how far it is."""
+    """A running tool reports progress."""
 
     call: ToolCallRequest
     message: str
@@ -99,7 +99,7 @@ class ToolCallFinished(Struct, frozen=True, tag=True, gc=False):
 
 
 class ToolCallFailed(Struct, frozen=True, tag=True, gc=False):
-    """A call came to nothing; its result says why, to the model too."""
+    """A call failed; its result says why, also to the model."""
 
     call: ToolCallRequest
     result: ToolCallResult
@@ -107,13 +107,13 @@ class ToolCallFailed(Struct, frozen=True, tag=True, gc=False):
 
 
 class ApprovalNeeded(Struct, frozen=True, tag=True, gc=False):
-    """These calls wait for a person: `approve`, `deny` or `edit` each, in this process or a later one, and resume."""
+    """These calls need approval: `approve`, `deny` or `edit` each, in this or a later process, and resume."""
 
     calls: tuple[ToolCallRequest, ...]
 
 
 class CompactionNeeded(Struct, frozen=True, tag=True, gc=False):
-    """The conversation takes more tokens than its limit. Whoever subscribed was told, and may have compacted it."""
+    """The conversation exceeds its token limit. The subscribers were called and may have compacted it."""
 
     tokens: int
     limit: int
@@ -127,7 +127,7 @@ class AgentSwitched(Struct, frozen=True, tag=True, gc=False):
 
 
 class LoopFinished(Struct, frozen=True, tag=True, gc=False):
-    """The end of a turn, or of its steps. `text` is the model's last answer, `error` what the provider said if it `failed`."""
+    """The end of a turn, or of its steps. `text` is the model's last answer, `error` the provider's error if it `failed`."""
 
     reason: EndReason
     text: str = ""

@@ -50,9 +50,9 @@ class LoopResult(Struct, frozen=True):
 
 
 class ToolLoop:
-    """Plays the turns of a conversation.
+    """Runs the turns of a conversation.
 
-    `bounds`, or its fields one by one (`max_rounds=10`, `seconds=60`), say how far a turn may go. `on_interrupt` says whether
+    `bounds`, or its fields (`max_rounds=10`, `seconds=60`), limit a turn. `on_interrupt` says whether
     running tools are cancelled or awaited. `agents` share the conversation (the first begins); `route` says who is next after
     an answer.
     """
@@ -69,17 +69,17 @@ class ToolLoop:
         **limits: Any,
     ) -> None:
         if bounds is not None and limits:
-            raise ConversationError("give bounds as one value or one by one, not both")
+            raise ConversationError("give bounds= or single limits, not both")
         unknown = set(limits) - set(Bounds.__struct_fields__)
         if unknown:
             known = ", ".join(Bounds.__struct_fields__)
-            raise ConversationError(f"a ToolLoop has no setting {', '.join(sorted(unknown))}; its bounds are {known}")
+            raise ConversationError(f"unknown setting {', '.join(sorted(unknown))}; the bounds are {known}")
         if on_interrupt not in ("cancel", "await"):
             raise ConversationError(f"on_interrupt is 'cancel' or 'await', not {on_interrupt!r}")
         if max_hand_overs < 0:
-            raise ConversationError(f"max_hand_overs must not be negative, and it is {max_hand_overs}")
+            raise ConversationError(f"max_hand_overs={max_hand_overs}: must not be negative")
         if route is not None and not agents:
-            raise ConversationError("a route leads from agent to agent: give agents too")
+            raise ConversationError("route= needs agents=")
         self.chat = chat
         self.bounds = bounds or Bounds(**limits)
         self._on_interrupt: OnInterrupt = on_interrupt
@@ -90,9 +90,9 @@ class ToolLoop:
     async def stream(
         self, *content: InputPart | str, steps: int | None = None, spent: float = 0.0
     ) -> AsyncGenerator[LoopEvent, None]:
-        """Say something and hear what happens, up to one `LoopFinished`. With nothing to say, go on where the turn stands.
+        """Send a message and yield events, up to one `LoopFinished`. Without content, continue the current turn.
 
-        A failed call of the model is told as `LoopFinished("failed")`; a tool's failure is told to the model. With `steps`, it
+        A failed model call ends with `LoopFinished("failed")`; a failed tool is a result for the model. With `steps`, it
         stops after so many calls of the model or runs of the calls of one output (`LoopFinished("stepped")`); `spent` is how
         many seconds the turn was played before, for its time budget.
         """
@@ -110,7 +110,7 @@ class ToolLoop:
                 loose()
 
     def resume(self, *, steps: int | None = None, spent: float = 0.0) -> AsyncGenerator[LoopEvent, None]:
-        """Go on with the turn: after a crash, a decision, a failure. If it is over, this only says so."""
+        """Continue the turn after a crash, a decision or a failure. If it is over, only `LoopFinished` is yielded."""
         return self.stream(steps=steps, spent=spent)
 
     async def run(self, *content: InputPart | str) -> LoopResult:
@@ -158,13 +158,13 @@ class ToolLoop:
         return run_sync(self.run(*content))
 
     async def interrupt(self) -> bool:
-        """End the turn that is being played, keeping what was said; False if none is. Returns when all is in order."""
+        """Interrupt the running turn and wait until it is closed, keeping the partial answer; False if none is running."""
         active_turn = self.chat.active_turn
         if active_turn is None or active_turn.task.done():
             return False
         task = active_turn.task
         if task.get_loop() is not asyncio.get_running_loop():
-            raise ConversationError("a turn of this conversation is being played in another thread; interrupt it there")
+            raise ConversationError("a turn of this conversation is running in another event loop; interrupt it there")
         active_turn.is_interrupted = True
         task.cancel()
         await asyncio.wait([task])
@@ -172,7 +172,7 @@ class ToolLoop:
 
     @property
     def pending(self) -> tuple[ToolCallRequest, ...]:
-        """The calls that wait for a person: as the log says, or as the tools of this process do."""
+        """The calls that need approval, according to the log or to the tools of this process."""
         return TurnRunner(self._participants, self.bounds, None).plan().pending_calls
 
     def approve(self, tool_call_id: str, reason: str = "") -> None:
@@ -180,11 +180,11 @@ class ToolLoop:
         self.decide(Decision(tool_call_id=tool_call_id, decision="approve", reason=reason))
 
     def deny(self, tool_call_id: str, reason: str = "") -> None:
-        """Refuse a call. The model reads that, with the reason."""
+        """Deny a call. The model sees that, with the reason."""
         self.decide(Decision(tool_call_id=tool_call_id, decision="deny", reason=reason))
 
     def edit(self, tool_call_id: str, arguments: dict[str, Any] | str, reason: str = "") -> None:
-        """Allow a call with other arguments. The model reads which."""
+        """Allow a call with other arguments. The model sees them."""
         self.decide(Decision(tool_call_id=tool_call_id, decision="edit", reason=reason, arguments=arguments))
 
     def decide(self, *decisions: Decision) -> None:
@@ -199,9 +199,9 @@ class ToolLoop:
         steps: int | None = None,
         spent: float = 0.0,
     ) -> AsyncIterator[ActiveTurn]:
-        """Begin the turn, as a task of its own. Whoever leaves before it is over interrupts it."""
+        """Start the turn as a task. Leaving the block early interrupts it."""
         question = make_entry("user", content) if content else None
-        while await self.interrupt():  # again, if somebody else began to speak meanwhile
+        while await self.interrupt():  # again, if another turn was started meanwhile
             pass
         runner = TurnRunner(self._participants, self.bounds, emit, self._on_interrupt, steps=steps, spent=spent)
         if isinstance(question, ModelInputEntry):
@@ -233,7 +233,7 @@ class ToolLoop:
                 raise
 
     def _result_event(self, active_turn: ActiveTurn) -> LoopFinished | None:
-        """How the turn ended; None if something went wrong in it that is not an event."""
+        """The last event of the turn; None if the turn failed with an error."""
         if active_turn.finished is None and active_turn.was_interrupted:  # before its first step
             active_turn.finished = self._finish_interrupted(active_turn.runner)
         return active_turn.finished
@@ -243,7 +243,7 @@ class ToolLoop:
         return self._finished("interrupted")
 
     def _hand_over(self, runner: TurnRunner) -> bool:
-        """Ask the route who is next and begin with it, or note that it leads on for too long; False if nobody is next."""
+        """Start the next agent that the route chooses, or record that the limit is reached; False if the route ends the turn."""
         participants = self._participants
         if self._route is None or not isinstance(participants, AgentTeam):
             return False
@@ -265,7 +265,7 @@ class ToolLoop:
 
 
 class _EventQueue:
-    """Events from the task that plays to whoever reads; closed when that task is done."""
+    """Events from the running task to the reader; closed when that task is done."""
 
     def __init__(self) -> None:
         self._events: deque[LoopEvent] = deque()
@@ -298,7 +298,7 @@ class _EventQueue:
 
 
 class ActiveTurn:
-    """The task that plays a turn, how it ended, and whether somebody interrupted it on purpose."""
+    """The running turn of a conversation: its task, how it ended, and whether `interrupt` was called."""
 
     __slots__ = ("finished", "is_interrupted", "runner", "task")
 
@@ -311,10 +311,10 @@ class ActiveTurn:
 
     @property
     def was_interrupted(self) -> bool:
-        """Whether the task was interrupted before it could put anything in order."""
+        """Whether the task was cancelled before it could close the turn."""
         return self.task.cancelled() and self.is_interrupted
 
     async def wait(self) -> None:
-        """Wait for the task, and raise what went wrong in it that is not an event."""
+        """Wait for the task and raise its error, if it has one."""
         if not self.was_interrupted:
             await self.task

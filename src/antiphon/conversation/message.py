@@ -1,4 +1,4 @@
-"""What a message may hold, by who speaks: checked where it comes in, so that nothing odd is ever in a log; and their number."""
+"""`make_entry`: a message as an entry, checked by role before it reaches the log; and `MessageCount`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROLES = {
     "tool": ContextEntryRole.TOOL_RESULT,
     "system": ContextEntryRole.SYSTEM,
 }
-"""The providers' words for who speaks, and ours."""
+"""The providers' role names and ours."""
 
 
 _MESSAGES = frozenset({ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry})
@@ -38,12 +38,12 @@ _CHANGING_SUMMARISED = _CHANGING | {ToolCallResultsEntry}
 def parse_role(role: str) -> ContextEntryRole:
     """The role by our name or by the providers'."""
     if role not in ROLES and role not in list(ContextEntryRole):
-        raise ConversationError(f"there is no role {role!r}; there are {', '.join(ROLES)}")
+        raise ConversationError(f"unknown role {role!r}: expected {', '.join(ROLES)}")
     return ROLES[role] if role in ROLES else ContextEntryRole(role)
 
 
 def make_entry(role: str, content: Sequence[Any]) -> HistoryEntry:
-    """What `role` says, as an entry. Strings become text; a single entry is taken as it is."""
+    """A message of `role` as an entry. Strings become text; a single entry is returned unchanged."""
     if len(content) == 1 and isinstance(content[0], HistoryEntry):
         return content[0]
     if role == "system":
@@ -54,9 +54,9 @@ def make_entry(role: str, content: Sequence[Any]) -> HistoryEntry:
             raise ConversationError("a tool's message is made of ToolCallResult parts; see ToolCallResult.of(call, …)")
         return ToolCallResultsEntry(parts)
     if role not in ("user", "assistant"):
-        raise ConversationError(f"there is no role {role!r}; there are {', '.join(ROLES)}")
+        raise ConversationError(f"unknown role {role!r}: expected {', '.join(ROLES)}")
     if not parts:
-        raise ConversationError(f"a message of the {role} says something; this one is empty")
+        raise ConversationError(f"empty {role} message")
     allowed: Any = InputPart if role == "user" else Part
     for part in parts:
         if not isinstance(part, allowed) or isinstance(part, ToolCallResult):
@@ -73,7 +73,7 @@ class MessageCount:
     def update(self, snapshot: AgentHistorySnapshot, recount: Callable[[], int]) -> int:
         """The number at `snapshot`; `recount` is called where a new entry changes more than itself."""
         kinds = list(map(type, snapshot.since(self._version)))
-        # Late results bring back an output that a summary stood for.
+        # Late results restore an output that a summary replaced.
         changing = _CHANGING if snapshot.compaction is None else _CHANGING_SUMMARISED
         if changing.isdisjoint(kinds):
             self._count += sum(kind in _MESSAGES for kind in kinds)
@@ -85,7 +85,7 @@ class MessageCount:
 
 def _part(part: object) -> Any:
     if not isinstance(part, str | Part):
-        raise ConversationError(f"a message is made of strings and parts, not of {type(part).__name__}")
+        raise ConversationError(f"not a message part: expected a string or part, got {type(part).__name__}")
     return part
 
 

@@ -39,7 +39,7 @@ class PartsTracker(Assembler):
     def entry(
         self, origin: Origin, used_ids: Set[str], metadata: EntryMetadata, ended: str = ""
     ) -> ModelOutputEntry | None:
-        """The entry for the log, or None if nothing was said. `ended` marks an answer that did not come to its own end."""
+        """The entry for the log, or None if the answer is empty. `ended` marks an answer that was not finished."""
         parts = self.parts
         if ended:
             parts = tuple(part for part in parts if not _is_empty(part))
@@ -74,13 +74,13 @@ def _with_unique_ids(parts: tuple[OutputPart, ...], used: Set[str]) -> tuple[Out
 
 
 TIME_BUDGET = "time_budget"
-"""Why a turn is over whose time limit cancelled an answer."""
+"""The end reason of a turn whose time limit cancelled an answer."""
 
 
 class ModelCall(Struct, eq=False):
-    """A call of `client`. `record` is told once that it ended: `stop_reason` and `error_text`, unless the answer was finished.
+    """A call of `client`. `record` is called once when it ends; `stop_reason` and `error_text` are set unless it finished.
 
-    `source` is who spoke; `ended` is why the turn is over with this answer, if it is. `executor` is the one for its calls;
+    `source` is the agent; `ended` is why the turn ends with this answer, if it does. `executor` is the one for its calls;
     `time_limit` is the timeout that may cancel it.
     """
 
@@ -100,37 +100,37 @@ class ModelCall(Struct, eq=False):
     is_complete: bool = False
 
     def __enter__(self) -> AsyncGenerator[ModelOutputDelta, None]:
-        """The deltas as the provider says them; each is to be given to `feed`."""
+        """The deltas of the provider; pass each to `feed`."""
         self.seconds = -perf_counter()
-        said: Any = self.client.call_model(self.context, self.options)
-        return said  # type: ignore[no-any-return]  # clients are async generators, though their type does not say so
+        deltas: Any = self.client.call_model(self.context, self.options)
+        return deltas  # type: ignore[no-any-return]  # clients are async generators, though their type does not say so
 
     async def run(self, listener: Callable[[ModelOutputDelta], None] | None) -> None:
-        """Make the call, from beginning to end; `listener`, if there is one, is called with each delta."""
-        with self as said:
+        """Make the whole call; `listener` is called with each delta."""
+        with self as deltas:
             try:
                 if listener is None and self.embedded is None:
                     add = self.tracker.add
-                    async for delta in said:
+                    async for delta in deltas:
                         add(delta)
                     self.is_complete = True
                 else:
-                    async for delta in said:
+                    async for delta in deltas:
                         _notify(self.feed(delta), listener)
                     _notify(self.finish(), listener)
             except BaseException:
-                await said.aclose()
+                await deltas.aclose()
                 raise
 
     def feed(self, delta: ModelOutputDelta) -> Sequence[ModelOutputDelta]:
-        """Take a delta in; what it means to whoever listens."""
+        """Add a delta; returns the deltas for a listener."""
         if self.embedded is None:
             self.tracker.add(delta)
             return (delta,)
         return self._track(self.embedded.feed(delta))
 
     def finish(self) -> Sequence[ModelOutputDelta]:
-        """The provider has said everything; what was held back."""
+        """Mark the answer as complete; returns the deltas that were held back."""
         self.is_complete = True
         return self._track(self.embedded.close()) if self.embedded is not None else ()
 
@@ -166,7 +166,7 @@ def _notify(deltas: Sequence[ModelOutputDelta], listener: Callable[[ModelOutputD
 
 
 class CallRecorder:
-    """Makes entries of calls, and remembers what it told."""
+    """Turns model calls into entries. Losses and repairs are recorded once, not with every call."""
 
     def __init__(self) -> None:
         self._reported: set[str] = set()
@@ -190,11 +190,11 @@ class CallRecorder:
         if output is not None:
             return output
         kind = tracker.error.kind if tracker.error else stop_reason
-        text = f"{report.origin.provider or model_call.client.name}: {kind}: {error or 'nothing was said'}"
+        text = f"{report.origin.provider or model_call.client.name}: {kind}: {error or 'no output'}"
         return DebugLogEntry("model call", text, metadata=structs.replace(metadata, source=""))
 
     def _report_notes(self, report: CallReport) -> dict[str, Any]:
-        """What of a report belongs into the log: failed attempts, and losses and repairs that were not told before."""
+        """What the log keeps of a report: failed attempts, and losses and repairs not recorded before."""
         extra: dict[str, Any] = {}
         if report.losses or report.repairs:
             for name, things in (("losses", report.losses), ("repairs", report.repairs)):

@@ -40,14 +40,14 @@ from antiphon.parts import ToolCallRequest, ToolExecutionStatus
 from antiphon.tools.call_runner import CallState
 
 AGENT_PREFIX = "agent:"
-"""How the source of an entry begins that an agent made; its name follows."""
+"""Prefix of the source of entries made by an agent; its name follows."""
 
 
 _CALL_MARKS = (ApprovalRequestedEntry, HumanDecisionEntry, ToolCallStartedEntry, ToolCallFinishedEntry)
 
 
 class Turn:
-    """The standing of the turn that is being played."""
+    """The state of one turn."""
 
     def __init__(self, question: ModelInputEntry | None = None) -> None:
         self.input = question
@@ -55,7 +55,7 @@ class Turn:
         self.rounds = 0
         self.calls = 0
         self.failed_rounds = 0
-        """How many rounds in a row brought no call to success."""
+        """How many rounds in a row had no successful call."""
         self.repeats = 0
         """How many rounds in a row made the same calls and got the same results as the one before."""
         self.usage = TokenUsage()
@@ -70,45 +70,45 @@ class Turn:
 
     @classmethod
     def of(cls, snapshot: AgentHistorySnapshot) -> Turn:
-        """The standing of the last turn of a history."""
+        """The last turn of a history."""
         turn = cls()
         for entry in snapshot.effective.since(_find_turn_start(snapshot.effective)):
             turn = turn.apply(entry)
         return turn
 
     def apply(self, entry: HistoryEntry) -> Turn:
-        """The standing once `entry` is appended: this turn gone on, or a new one."""
+        """The turn after `entry`: this one, updated, or a new one."""
         kind = type(entry)
-        said: Any = entry
+        current: Any = entry
         if kind is ModelOutputEntry:
-            self._apply_output(said)
+            self._apply_output(current)
         elif kind is ToolCallResultsEntry:
-            self._apply_results(said)
+            self._apply_results(current)
         elif kind is ToolCallStartedEntry:
-            if open_call := self.open_calls.get(said.tool_call_id):
-                open_call.started = said
+            if open_call := self.open_calls.get(current.tool_call_id):
+                open_call.started = current
         elif kind is ToolCallFinishedEntry:
-            if open_call := self.open_calls.get(said.result.tool_call_id):
-                open_call.result = said.result
+            if open_call := self.open_calls.get(current.result.tool_call_id):
+                open_call.result = current.result
         elif kind is ApprovalRequestedEntry:
-            self._request_approval(said)
+            self._request_approval(current)
         elif kind is HumanDecisionEntry:
-            if open_call := self.open_calls.get(said.tool_call_id):
-                open_call.decision = said
+            if open_call := self.open_calls.get(current.tool_call_id):
+                open_call.decision = current
         elif kind is DebugLogEntry:
             self.ended = end_reason(entry) or self.ended
         elif kind is ModelInputEntry and starts_turn(entry) and not self.open_calls:
-            return Turn(said)
+            return Turn(current)
         return self
 
     @property
     def has_failed(self) -> bool:
-        """Whether the last answer was cut off by the provider: it is to be asked for again."""
+        """Whether the provider cut the last answer off: the model must be called again."""
         return self.output is not None and self.output.stop_reason == FAILED
 
     @property
     def needs_model(self) -> bool:
-        """Whether the next thing to do is to ask the model: after an input, after results, after an answer that was cut."""
+        """Whether the model must be called next: after an input, after results, after an answer that was cut off."""
         if self.open_calls or self.ended:
             return False
         if self.output is None:
@@ -169,7 +169,7 @@ def starts_turn(entry: HistoryEntry) -> bool:
 
 
 def find_call_state(call: ToolCallRequest, entries: Iterable[HistoryEntry]) -> CallState:
-    """How a call stands that is not open in the last turn."""
+    """The state of a call that is not open in the last turn."""
     turn, state = Turn(), CallState(call)
     turn.open_calls[call.tool_call_id] = state
     for entry in entries:
@@ -193,7 +193,7 @@ def last_own_instruction(history: AgentHistory) -> SetSystemInstructionEntry | N
 
 
 def _find_turn_start(effective: Sequence[HistoryEntry]) -> int:
-    """Where the last question stands that found every call answered."""
+    """The index of the last question that came when no call was open."""
     question: int | None = None
     answered: set[str] = set()
     for index in range(len(effective) - 1, -1, -1):
@@ -211,7 +211,7 @@ def _find_turn_start(effective: Sequence[HistoryEntry]) -> int:
 
 
 class Bounds(Struct, frozen=True, kw_only=True):
-    """How far a turn may go. `max_rounds` rounds of calls, `max_failed_rounds` in a row without a call that succeeded,
+    """The limits of a turn: `max_rounds` rounds of calls, `max_failed_rounds` in a row without a call that succeeded,
     `max_repeats` times the same calls with the same results; and budgets for the turn: tokens, seconds, calls."""
 
     max_rounds: int = 5
@@ -226,12 +226,12 @@ class Bounds(Struct, frozen=True, kw_only=True):
             minimum = 0 if name == "max_repeats" else 1  # 0 repeats: they are not looked for
             value = getattr(self, name)
             if value is not None and value < minimum:
-                raise ConversationError(f"{name} must be at least {minimum}, and it is {value}")
+                raise ConversationError(f"{name}={value}: must be at least {minimum}")
         if self.seconds is not None and self.seconds <= 0:
-            raise ConversationError(f"seconds must be above 0, and it is {self.seconds}")
+            raise ConversationError(f"seconds={self.seconds}: must be above 0")
 
     def exceeded(self, turn: Turn, seconds: float) -> EndReason | None:
-        """The bound that a turn has come to, if it has."""
+        """The bound that the turn has reached, if any."""
         if turn.rounds >= self.max_rounds:
             return "max_rounds"
         if turn.failed_rounds >= self.max_failed_rounds:
@@ -247,8 +247,8 @@ class Bounds(Struct, frozen=True, kw_only=True):
         return None
 
     def notice(self, reason: EndReason, turn: Turn) -> str:
-        """What the model is told of the bound."""
-        said = {
+        """The text about the bound that the model sees."""
+        text = {
             "max_rounds": f"All {self.max_rounds} rounds of tool calls are used.",
             "failed_rounds": f"{turn.failed_rounds} rounds in a row brought no tool call to success.",
             "repeated_calls": "The same calls were made again and again with the same results.",
@@ -256,7 +256,7 @@ class Bounds(Struct, frozen=True, kw_only=True):
             "time_budget": f"The budget of {self.seconds:g} seconds is used." if self.seconds else "",
             "call_budget": f"The budget of {self.calls} tool calls is used.",
         }[reason]
-        return f"{said} No tool can be called any more in this turn: answer now with what you have, and say what is missing."
+        return f"{text} No tool can be called any more in this turn: answer now with what you have, and say what is missing."
 
 
 class Round(Struct, frozen=True, kw_only=True):

@@ -68,41 +68,41 @@ class Participants:
 
     @property
     def source(self) -> str:
-        """Who speaks, for the log; empty if that is nobody in particular."""
+        """The source of the entries of a round: `agent:<name>`, or empty."""
         return ""
 
     @property
     def model(self) -> str | ProviderClient | None:
-        """Who is asked in the next round; None for the conversation's own."""
+        """The model of the next round; None for the conversation's own."""
         return None
 
     @property
     def executor(self) -> ToolExecutor:
-        """Who runs the calls of the last output."""
+        """Runs the calls of the last output."""
         return self.chat.executor
 
     @property
     def next_executor(self) -> ToolExecutor:
-        """Who runs the calls of the next output."""
+        """Runs the calls of the next output."""
         return self.chat.executor
 
     @property
     def tools(self) -> tuple[ToolDefinition, ...]:
-        """What is offered in the next round."""
+        """The tools of the next round."""
         return self.chat.registry.definitions
 
     @property
     def is_set(self) -> bool:
-        """Whether there is nothing to open and nobody to change: `enter` and `open` would do nothing."""
+        """Whether `enter` and `open` have nothing to do."""
         return not self.chat.registry.sources
 
     async def enter(self) -> tuple[str, str] | None:
-        """Get ready for the next round; the names of who left and who came, if that changed."""
+        """Prepare the next round; the names of the previous and the new agent, if that changed."""
         await self.open()
         return None
 
     async def open(self) -> None:
-        """Have the tools at hand that the calls of the last output name."""
+        """Open the tools for the calls of the last output."""
         await self.chat.registry.open()
 
 
@@ -187,7 +187,7 @@ class TurnRunner:
             close_calls(self._chat.history, list(open_calls.values()), reason, self._participants.source, ended)
 
     def finish_interrupted(self) -> None:
-        """Close what an interruption left open. What the model said was kept when its stream was closed."""
+        """Close what an interruption left open. The partial answer was kept when its stream was closed."""
         self.close_calls("it was interrupted", INTERRUPTED)
         if self._chat.turn.needs_model:
             self.record_end(INTERRUPTED)
@@ -253,7 +253,7 @@ class TurnRunner:
     ) -> bool:
         """Make the call within the time budget, and return whether it was enough.
 
-        If not, the stream is cancelled, and what was said so far is the answer. A last call, made because the turn came to a
+        If not, the stream is cancelled, and the partial answer is the answer. A last call, made because the turn came to a
         bound, may take as long as the budget once more.
         """
         left = seconds if model_call.ended else self._started + seconds - monotonic()

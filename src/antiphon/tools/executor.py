@@ -370,12 +370,12 @@ class _CallExecution(Struct, eq=False):
     def _unknown_tool_error(self) -> str:
         registry, name = self.executor.registry, self.call.tool_name
         if not len(registry):
-            return f"There is no tool {preview_text(name)}: there are no tools at all. Answer without one."
+            return f"Unknown tool {preview_text(name)}: no tools are available. Answer without one."
         meant = registry.near_misses(name)
         guess = f" Did you mean {' or '.join(meant)}?" if meant else ""
         names = ", ".join(registry.names[:NAMES_LISTED])
         more = f" and {len(registry) - NAMES_LISTED} more" if len(registry) > NAMES_LISTED else ""
-        return f"There is no tool {preview_text(name)}.{guess} The tools are: {names}{more}."
+        return f"Unknown tool {preview_text(name)}.{guess} The tools are: {names}{more}."
 
     def _validated(self, tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
         try:

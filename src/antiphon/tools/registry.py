@@ -72,12 +72,14 @@ class ToolRegistry:
         elif callable(offered):
             self._add_tool(FunctionTool(offered))
         else:
-            raise InvalidTool(f"{offered!r} is no tool, no function and no source of tools")
+            raise InvalidTool(f"not a tool: expected a Tool, function or ToolSource, got {type(offered).__name__}")
 
     def remove(self, name: str) -> None:
         """Offer this tool no more. A name nobody has is an error."""
         if name not in self._tools:
-            raise InvalidTool(f"there is no tool {name!r} to remove; there are {', '.join(self._tools) or 'none'}")
+            raise InvalidTool(
+                f"unknown tool {name!r}: cannot remove it; the tools are {', '.join(self._tools) or 'none'}"
+            )
         del self._tools[name]
         self._definitions = None
 

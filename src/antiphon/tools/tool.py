@@ -158,7 +158,7 @@ class Tool(ABC):
         for setting in ("timeout", "cache_seconds", "concurrency", "max_result_chars"):
             value = getattr(self, setting)
             if value is not None and value <= 0:
-                refuse(f"{setting} must be above 0, and it is {value}; use None for none")
+                refuse(f"{setting}={value}: must be above 0; use None for no limit")
         if self.effect == "once" and self.retries:
             refuse(
                 "a tool with effect 'once' is not tried again; declare effect='idempotent' or 'read', or leave retries out"

@@ -186,7 +186,7 @@ def invalid_arguments(tool_name: str, schema: dict[str, Any], problems: list[str
         lines[-1] = f"… and {len(problems) - MAX_PROBLEMS} more problems of this kind"
     text = "\n".join(f"- {line}" for line in lines)
     return InvalidArguments(
-        f"The arguments of {tool_name} are not right, and it was not run:\n{text}\n"
+        f"Invalid arguments for {tool_name}; the tool was not run:\n{text}\n"
         f"It takes: {usage(tool_name, schema)}. Call it again with corrected arguments.",
         tuple(lines),
     )

@@ -4,7 +4,7 @@ Adjacent messages of one role are one turn: results first (AN-08), calls last if
 order. Blank text is dropped, and so are messages that become empty (AN-04, AN-05); a final answer loses trailing whitespace
 (AN-06). A turn of one plain text is written as a string.
 
-Leading system messages are the system prompt. A later one keeps its position if the model accepts that and it stands between a
+Leading system messages are the system prompt. A later one keeps its position if the model accepts that and it is between a
 user turn and an assistant turn; otherwise it moves after the user turn or becomes a note in it, with a loss (AN-03). Whether the
 assistant turn has any content is known only at its end: until then the message is pending.
 """
@@ -101,43 +101,43 @@ class MessageListReader:
 
     def add_typed(self, messages: Iterable[TypedMessage]) -> bool:
         """Add typed messages; False as soon as one must be read generically, which is then not added."""
-        return all(map(self._add_typed, messages))
+        names, add = self._tool_names, self.messages.append
+        for message in messages:
+            content = message.content
+            if isinstance(content, str):
+                add(Message(message.role, (Text(content),)))
+                continue
+            parts: list[Part] = []
+            for block in content:
+                if type(block) is _TypedResult:
+                    value = block.content
+                    if isinstance(value, str):
+                        texts: tuple[Text, ...] = (Text(value),)
+                    else:
+                        texts = tuple(
+                            [Text(text.text, native=_cache_extras(text.cache_control)) for text in value or ()]
+                        )
+                    call_id, native = block.tool_use_id, _cache_extras(block.cache_control)
+                    status = FAILED if block.is_error else SUCCESS
+                    parts.append(ToolCallResult(names.get(call_id, ""), call_id, status, texts, native=native))
+                elif type(block) is _TypedCall:
+                    arguments = _decode(block.input)
+                    if type(arguments) is not dict:
+                        return False
+                    name, call_id = block.name, block.id
+                    names[call_id] = name
+                    native = _cache_extras(block.cache_control)
+                    parts.append(ToolCallRequest(name, call_id, _encode(arguments).decode(), native=native))
+                elif type(block) is TextBlock:
+                    parts.append(Text(block.text, native=_cache_extras(block.cache_control)))
+                elif type(block) is _TypedThinking:
+                    signature = {FORMAT: {"signature": block.signature}} if block.signature else None
+                    parts.append(Thinking(block.thinking, native=signature))
+            add(Message(message.role, tuple(parts)))
+        return True
 
     def finish(self) -> tuple[Message, ...]:
         return tuple(self.messages)
-
-    def _add_typed(self, message: TypedMessage) -> bool:
-        content = message.content
-        if isinstance(content, str):
-            self.messages.append(Message(message.role, (Text(content),)))
-            return True
-        names = self._tool_names
-        parts: list[Part] = []
-        for block in content:
-            if type(block) is _TypedResult:
-                value = block.content
-                if isinstance(value, str):
-                    texts: tuple[Text, ...] = (Text(value),)
-                else:
-                    texts = tuple([Text(text.text, native=_cache_extras(text.cache_control)) for text in value or ()])
-                call_id, native = block.tool_use_id, _cache_extras(block.cache_control)
-                status = FAILED if block.is_error else SUCCESS
-                parts.append(ToolCallResult(names.get(call_id, ""), call_id, status, texts, native=native))
-            elif type(block) is _TypedCall:
-                arguments = _decode(block.input)
-                if type(arguments) is not dict:
-                    return False
-                name, call_id = block.name, block.id
-                names[call_id] = name
-                native = _cache_extras(block.cache_control)
-                parts.append(ToolCallRequest(name, call_id, _encode(arguments).decode(), native=native))
-            elif type(block) is TextBlock:
-                parts.append(Text(block.text, native=_cache_extras(block.cache_control)))
-            elif type(block) is _TypedThinking:
-                signature = {FORMAT: {"signature": block.signature}} if block.signature else None
-                parts.append(Thinking(block.thinking, native=signature))
-        self.messages.append(Message(message.role, tuple(parts)))
-        return True
 
 
 def _cache_extras(cache_control: Any) -> NativeExtras | None:

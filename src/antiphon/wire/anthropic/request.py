@@ -115,6 +115,13 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
             losses.append(Loss(name, name, "Anthropic has no such parameter; dropped"))
     lose_native(losses, "native", request.native, FORMAT)
     for name, value in extras.items():
+        if (
+            name == "system" and "system" in body
+        ):  # what was there is not an instruction (AN-03), and the messages have one
+            losses.append(
+                Loss("native.system", "system", "neither text nor blocks; the messages' instruction was sent")
+            )
+            continue
         is_shared = name in ("metadata", "output_config") and type(value) is dict and type(body.get(name)) is dict
         body[name] = {**body[name], **value} if is_shared else value
     return body

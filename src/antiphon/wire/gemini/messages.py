@@ -109,39 +109,37 @@ class MessageListReader:
 
     def add_typed(self, contents: Iterable[TypedContent]) -> bool:
         """Add typed contents; False as soon as one must be read generically, which is then not added."""
-        return all(map(self._add_typed, contents))
+        calls, add = self._calls, self.messages.append
+        for content in contents:
+            if content.role == "user":
+                role = self._previous_role = "user"
+            else:
+                role = "assistant"
+                self._start_message(role)
+            snapshot = calls.snapshot() if len(content.parts) > 1 else None
+            parts: list[Part] = []
+            for part in content.parts:
+                text, call, result = part.text, part.function_call, part.function_response
+                signature = part.thought_signature
+                read: Part | None = None
+                if result is not UNSET:
+                    if text is UNSET and call is UNSET and signature is UNSET:
+                        read = _read_typed_result(result, calls)
+                elif call is not UNSET:
+                    if text is UNSET:
+                        read = _read_typed_call(call, signature, calls)
+                elif text is not UNSET and signature is UNSET:
+                    read = Text(text)
+                if read is None:
+                    if snapshot is not None:
+                        calls.restore(snapshot)
+                    return False
+                parts.append(read)
+            add(Message(role, tuple(parts)))
+        return True
 
     def finish(self) -> tuple[Message, ...]:
         return tuple(self.messages)
-
-    def _add_typed(self, content: TypedContent) -> bool:
-        calls = self._calls
-        if content.role == "user":
-            role = self._previous_role = "user"
-        else:
-            role = "assistant"
-            self._start_message(role)
-        snapshot = calls.snapshot() if len(content.parts) > 1 else None
-        parts: list[Part] = []
-        for part in content.parts:
-            text, call, result = part.text, part.function_call, part.function_response
-            signature = part.thought_signature
-            read: Part | None = None
-            if result is not UNSET:
-                if text is UNSET and call is UNSET and signature is UNSET:
-                    read = _read_typed_result(result, calls)
-            elif call is not UNSET:
-                if text is UNSET:
-                    read = _read_typed_call(call, signature, calls)
-            elif text is not UNSET and signature is UNSET:
-                read = Text(text)
-            if read is None:
-                if snapshot is not None:
-                    calls.restore(snapshot)
-                return False
-            parts.append(read)
-        self.messages.append(Message(role, tuple(parts)))
-        return True
 
     def _start_message(self, role: str) -> None:
         if role == "assistant" and self._previous_role != "assistant":

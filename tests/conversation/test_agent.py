@@ -139,7 +139,7 @@ def test_an_agent_cannot_call_the_tools_of_another() -> None:
     agents = pair(call("sing"), "I cannot sing.")
     chat = Conversation(ScriptedModel())
     ToolLoop(chat, agents=agents).run_sync("Sing!")
-    assert "There is no tool" in next(iter(results_in(chat.history.entries).values()))
+    assert "Unknown tool" in next(iter(results_in(chat.history.entries).values()))
 
 
 def test_after_a_rollback_past_a_hand_off_the_earlier_agent_is_on_stage() -> None:
@@ -420,7 +420,7 @@ def test_killed_anywhere_in_a_route_it_goes_on() -> None:
 def test_wrong_agents_are_refused() -> None:
     chat = Conversation(ScriptedModel())
     for name in ("", "two words", "a/b"):
-        with pytest.raises(ConversationError, match="made of letters, digits, _ and -"):
+        with pytest.raises(ConversationError, match="use letters, digits, _ and -"):
             Agent(name)
     with pytest.raises(ConversationError, match="two agents have the same name"):
         ToolLoop(chat, agents=[Agent("twin"), Agent("twin")])
