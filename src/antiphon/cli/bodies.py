@@ -53,7 +53,7 @@ def add_format(parser: argparse.ArgumentParser, flag: str, told: str) -> None:
 
 
 def process_bodies(arguments: argparse.Namespace, work: Callable[[Body], bytes | None], format_name: str) -> int:
-    """Do `work` with every body and write what it gives, a line each; returns how many failed, each told on standard error."""
+    """Call `work` with every body and write its results, one per line; errors go to standard error. Returns how many failed."""
     failed = 0
     with _output(arguments.output) as out:
         for where, data in _inputs(arguments):
@@ -120,7 +120,7 @@ def _article(noun: str) -> str:
 
 
 def _duplicate_keys(data: bytes) -> list[str]:
-    """Keys that one object has twice. Decoders keep the last and say nothing."""
+    """Duplicate keys of one object. Decoders keep the last without an error."""
     twice: list[str] = []
 
     def note(pairs: list[tuple[str, Any]]) -> None:
@@ -170,9 +170,9 @@ def _output(name: str | None) -> Iterator[Callable[[bytes], object]]:
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[BinaryIO]:
-    """Write under another name, and rename when the block ends well. What the disk refuses is said by name.
+    """Write under another name, and rename when the block succeeds. Errors of the disk name the file.
 
-    A new file is its owner's alone, for it may hold a conversation; one that is replaced keeps its mode.
+    A new file is readable by its owner only, as it may hold a conversation; a replaced one keeps its mode.
     """
     is_stream = path.exists() and not path.is_file()  # a pipe or a device is written to, never replaced
     target = Path(os.path.realpath(path))  # a link stays a link
@@ -196,7 +196,7 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
 def _open_temporary(place: Path, target: Path, is_stream: bool) -> BinaryIO:
     if is_stream:
         return open(place, "wb")
-    place.unlink(missing_ok=True)  # left by a process of the same number that was killed
+    place.unlink(missing_ok=True)  # left by a killed process with the same pid
     descriptor = open_private_file(place)
     if target.exists():
         os.fchmod(descriptor, stat.S_IMODE(target.stat().st_mode))

@@ -71,7 +71,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Open the store and do what was asked."""
+    """Open the store and run the action."""
     place = store_location(arguments.store)
     if arguments.action == "copy":
         return _copy(place, arguments)
@@ -264,7 +264,7 @@ def _configure_copy(parser: argparse.ArgumentParser) -> None:
 
 
 def _copy(place: str | Path, arguments: argparse.Namespace) -> int:
-    """Copy what was asked for; 1 if something could not be copied because it is another there."""
+    """Copy the conversations; returns 1 if the target has a different conversation with the same id."""
     if arguments.all == bool(arguments.conversations):
         raise StoreError("no conversations given; give their ids, or --all")
     source_place, target_place = arguments.source or place, arguments.target
@@ -296,7 +296,7 @@ def _copied(source: HistoryStore, target: HistoryStore, conversation: str, numbe
 
 
 def _everything(source: HistoryStore) -> Sequence[str]:
-    """Every id, the oldest first: what was forked comes before its forks, and an interrupted copy goes on where it was."""
+    """Every id, the oldest first: a conversation comes before its forks, and an interrupted copy can be resumed."""
     return sorted(info.id for info in source.list(limit=source.count() + 1000))
 
 

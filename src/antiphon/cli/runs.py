@@ -1,4 +1,4 @@
-"""`antiphon runs`: ask for turns that workers play, look at them, decide, cancel, try again."""
+"""`antiphon runs`: submit turns for workers, show them, decide on calls, cancel, retry."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Open the store and do what was asked."""
+    """Open the store and run the action."""
     with open_location(store_location(arguments.store), create=arguments.action == "submit") as store:
         code: int = _ACTIONS[arguments.action](Runs(store), arguments)
     return code
@@ -288,6 +288,6 @@ def _write_json(value: object) -> int:
 
 
 def _add_store(parser: argparse.ArgumentParser, default: object = argparse.SUPPRESS) -> None:
-    # Taken before the action and behind it: nobody remembers which.
+    # Accepted before and after the action.
     told = "a file or postgresql://… (default: $ANTIPHON_STORE, or in your data folder)"
     parser.add_argument("--store", metavar="PLACE", default=default, help=told)

@@ -1,4 +1,4 @@
-"""The conversations themselves: list, make, show, change, delete, fork, roll back, sum up, export."""
+"""API handlers for conversations: list, create, show, change, delete, fork, roll back, compact, export."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _MAX_PAGE_SIZE = 200
 
 
 class NewConversation(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a conversation begins with."""
+    """The settings of a new conversation."""
 
     title: str = ""
     model: str = ""
 
 
 class ConversationChange(Struct, frozen=True, forbid_unknown_fields=True):
-    """What changes about a conversation; None stays."""
+    """Changes to a conversation; None leaves a field unchanged."""
 
     title: str | None = None
     model: str | None = None
@@ -41,19 +41,19 @@ class ConversationChange(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ForkAt(Struct, frozen=True, forbid_unknown_fields=True):
-    """How many entries a fork begins with."""
+    """The number of entries a fork starts with."""
 
     at: int
 
 
 class RollbackTo(Struct, frozen=True, forbid_unknown_fields=True):
-    """The version that is to be in force again."""
+    """The version to return to."""
 
     to: int
 
 
 class ConversationApi:
-    """Answers what is asked about conversations."""
+    """Handles requests about conversations."""
 
     def __init__(self, conversations: OpenConversations, models: ModelAccess, system: str = "") -> None:
         self._conversations = conversations
@@ -62,7 +62,7 @@ class ConversationApi:
         self._system = system
 
     async def list(self, asked: ChatRequest) -> Response:
-        """A page of conversations, or those in which something was said."""
+        """A page of conversations, or the results of a search."""
         limit = asked.number("limit", 50, most=_MAX_PAGE_SIZE)
         if query := asked.request.query.get("query", "").strip():
             return Response.json(await self._search(asked, query, limit))
@@ -87,9 +87,9 @@ class ConversationApi:
         return Response.json({"id": live.chat.id}, 201)
 
     async def show(self, asked: ChatRequest) -> Response:
-        """All of a conversation, or what is behind entry `after`, as far as the events told of it: they tell the rest."""
+        """A conversation, or its entries after `after`, up to the version the events have reached; the events report the rest."""
         live = await self._opened(asked)
-        facts = await self._settings_json(live, asked)  # what follows is of one moment
+        facts = await self._settings_json(live, asked)  # no await from here on: one consistent state
         chat, snapshot = live.chat, live.chat.history.snapshot()
         behind = snapshot.entries[asked.number("after", 0) : live.version]
         effective = {entry.sequence_number for entry in snapshot.effective} if behind else set()
@@ -117,7 +117,7 @@ class ConversationApi:
         )
 
     async def change(self, asked: ChatRequest) -> Response:
-        """Another title, model, system instruction or notebook."""
+        """Change the title, model, system instruction or notebook."""
         live, change = await self._opened(asked), asked.read(ConversationChange)
         check_texts(change.system, change.memory)
         if change.model is not None:
@@ -135,14 +135,14 @@ class ConversationApi:
         return Response.json({"deleted": True})
 
     async def fork(self, asked: ChatRequest) -> Response:
-        """A new conversation that begins like this one."""
+        """A new conversation that starts with entries of this one."""
         await self._conversations.info(asked.id, asked.owner)
         at = asked.read(ForkAt).at
         forked = await asyncio.to_thread(self._store.fork, asked.id, at)
         return Response.json({"id": forked.id}, 201)
 
     async def roll_back(self, asked: ChatRequest) -> Response:
-        """Let an earlier version be in force again."""
+        """Return to an earlier version."""
         live = await self._require_idle(asked)
         async with live.writing:
             to = asked.read(RollbackTo).to
@@ -151,7 +151,7 @@ class ConversationApi:
         return Response.json({"version": live.version})
 
     async def compact(self, asked: ChatRequest) -> Response:
-        """Let a summary stand for all turns but the latest."""
+        """Replace all turns but the latest by a summary."""
         live = await self._require_idle(asked)
         async with live.writing:
             await self._models.admit(live.chat.model, asked.key)
@@ -160,7 +160,7 @@ class ConversationApi:
         return Response.json({"summary": entry.summary, "up_to": entry.up_to, "tokens": live.chat.tokens})
 
     async def timeline(self, asked: ChatRequest) -> Response:
-        """The rounds, and a row for each entry."""
+        """The rounds, and one row per entry."""
         live = await self._opened(asked)
         snapshot = live.chat.history.snapshot()
         effective = {entry.sequence_number for entry in snapshot.effective}
@@ -179,7 +179,7 @@ class ConversationApi:
         return Response.json({"rounds": rounds_of(snapshot), "entries": rows})
 
     async def rendered(self, asked: ChatRequest) -> Response:
-        """What each provider would be sent at a version."""
+        """The request body for each provider at a version."""
         live = await self._opened(asked)
         at = asked.number("at", live.version, most=live.version)
         await live.chat.registry.open()
@@ -198,7 +198,7 @@ class ConversationApi:
         return Response(headers=headers, body=lines)
 
     async def media(self, asked: ChatRequest) -> Response:
-        """The bytes of a large picture or document of the conversation."""
+        """The bytes of a large image or document in the conversation."""
         live = await self._opened(asked)
         found = await asyncio.to_thread(media_in, live.chat.history.entries, asked.name)
         if found is None:
@@ -213,7 +213,7 @@ class ConversationApi:
         return await self._conversations.open(asked.id, asked.owner)
 
     async def _require_idle(self, asked: ChatRequest) -> LiveConversation:
-        """The conversation, if no turn is being played in it."""
+        """The conversation, if no turn is running in it."""
         live = await self._opened(asked)
         if live.is_running:
             raise ApiError("a turn is being played; stop it first, or wait for its end", 409, "running")

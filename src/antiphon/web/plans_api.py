@@ -1,4 +1,4 @@
-"""The plans that the plan tools keep: listed, shown, ticked off and changed by hand."""
+"""API handlers for the plans of the plan tools: list, show, change, delete."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from antiphon.web.request import ChatRequest
 
 
 class PlanChangeRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """What changes about a plan. With `version`, only if it is still at that version."""
+    """Changes to a plan; with `version`, only if the plan is still at that version."""
 
     title: str | None = None
     goal: str | None = None
@@ -24,7 +24,7 @@ class PlanChangeRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PlanApi:
-    """Answers what is asked about plans."""
+    """Handles requests about plans."""
 
     def __init__(self, toolboxes: Toolboxes) -> None:
         self._toolboxes = toolboxes
@@ -51,7 +51,7 @@ class PlanApi:
         return Response.json({"plan": self._plans(asked).update(asked.id, change, expected_version=wanted.version)})
 
     async def delete(self, asked: ChatRequest) -> Response:
-        """Forget a plan."""
+        """Delete a plan."""
         self._plans(asked).delete(asked.id)
         return Response.json({"deleted": True})
 

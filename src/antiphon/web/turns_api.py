@@ -1,4 +1,4 @@
-"""Turns: said, stopped, gone on with, decided about, and watched."""
+"""API handlers for turns: start, resume, interrupt, decide on calls, and stream events."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from antiphon.web.open_conversations import OpenConversations
 from antiphon.web.request import ApiError, ChatRequest, parse_int
 
 MAX_RUNNING_TURNS = 64
-"""How many turns are played at once."""
+"""How many turns run at once."""
 
 _RUNNING = "a turn is being played; wait for its end, stop it, or send interrupt: true to speak over it"
 
 
 class ModelAccess:
-    """Which models a client may name, and whether its limits let it ask now."""
+    """Which models a client may use, and whether its limits allow a request now."""
 
     def __init__(self, models: Callable[[], ChatModels], limits: RateLimits) -> None:
         self._models = models
@@ -33,7 +33,7 @@ class ModelAccess:
 
     @property
     def default(self) -> str:
-        """The model that is asked when nobody chose one."""
+        """The model for conversations without a chosen one."""
         return self._models().choice.model
 
     def names(self, key: ClientKey) -> tuple[str, ...]:
@@ -41,13 +41,13 @@ class ModelAccess:
         return tuple(name for name in self._models().names if key.may_use(name))
 
     def check(self, model: str, key: ClientKey) -> None:
-        """Raise if this client cannot have that model."""
+        """Raise if this client cannot use that model."""
         self._models().check(model)
         if not key.may_use(model):
             raise ApiError(f"this key may not use {model}", 403, "forbidden")
 
     async def admit(self, model: str, key: ClientKey) -> None:
-        """Count a request to a model; raise if this client cannot have the model, or has to wait."""
+        """Count a request to a model; raise if this client cannot use the model, or has to wait."""
         self.check(model, key)
         wait = await self._limits.admit_async(key)
         if wait is not None:
@@ -57,7 +57,7 @@ class ModelAccess:
 
 
 class TurnRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """What somebody says."""
+    """A message, as the page sends it."""
 
     content: list[Upload]
     model: str = ""
@@ -69,7 +69,7 @@ class DecisionRequest(Decision, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class TurnApi:
-    """Answers what is asked about turns. `stream_seconds` is how long a stream of events is kept open."""
+    """Handles requests about turns. `stream_seconds` is how long a stream of events is kept open."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class TurnApi:
         self._most_running = max_running
 
     async def say(self, asked: ChatRequest) -> Response:
-        """Begin a turn."""
+        """Start a turn."""
         said = asked.read(TurnRequest)
         live = await self._opened(asked)
         if live.is_running and not said.interrupt:
@@ -99,7 +99,7 @@ class TurnApi:
             return Response.json({"turn": await live.start_turn(*parts)}, 202)
 
     async def resume(self, asked: ChatRequest) -> Response:
-        """Go on with a turn that stopped."""
+        """Resume a turn that stopped."""
         live = await self._opened(asked)
         self._check_capacity(live)
         await self._models.admit(live.chat.model or self._models.default, asked.key)
@@ -114,7 +114,7 @@ class TurnApi:
         return Response.json({"interrupted": await live.interrupt()})
 
     async def decide(self, asked: ChatRequest) -> Response:
-        """Allow a call, deny it, or change its arguments. Once all are decided, the turn goes on."""
+        """Allow a call, deny it, or change its arguments. Once all are decided, the turn continues."""
         live, decision = await self._opened(asked), asked.read(DecisionRequest)
         async with live.writing:
             if live.is_running:
@@ -129,14 +129,14 @@ class TurnApi:
         return Response.json({"pending": pending, "running": live.is_running})
 
     async def events(self, asked: ChatRequest) -> Response:
-        """What happens, as it happens."""
+        """The events of a conversation, as they happen."""
         live = await self._opened(asked)
         after: int | None = asked.number("after")
         if (last := asked.request.headers.get("last-event-id", "").strip()) and after is None:
             after = parse_int(last, "Last-Event-ID")
         headers = {
             "content-type": "text/event-stream; charset=utf-8",
-            "x-accel-buffering": "no",  # a proxy in between must not collect them
+            "x-accel-buffering": "no",  # a proxy must not buffer them
         }
         return Response(headers=headers, body=live.watch(after, self._stream_seconds()))
 
@@ -144,7 +144,7 @@ class TurnApi:
         return await self._conversations.open(asked.id, asked.owner)
 
     async def _resolve_parts(self, content: Sequence[Upload], asked: ChatRequest) -> dict[ExistingPart, InputPart]:
-        """The parts that were sent before, from conversations that are this client's own."""
+        """The parts that were sent before, from this client's own conversations."""
         known: dict[ExistingPart, InputPart] = {}
         for given in content:
             if isinstance(given, ExistingPart):

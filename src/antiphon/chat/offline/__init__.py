@@ -1,4 +1,4 @@
-"""The embedded default: a deterministic model that needs no key and no network, and says that it is not a language model."""
+"""The built-in default: deterministic rules that need no key and no network. It is not a language model, and its first answer says so."""
 
 from antiphon.chat.offline.model import OfflineModel
 

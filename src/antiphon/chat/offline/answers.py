@@ -1,4 +1,4 @@
-"""The words at the end of a turn: what was called, what came of it, and what could not be done."""
+"""The final answer of a turn: the calls, their results, and what could not be done."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Outcome(Struct, frozen=True):
     done: Done
     was_corrected: bool = False
     title: str = ""
-    """What the plan it is about is called."""
+    """The title of the plan the call is about."""
 
 
 def answer_of(turn: Turn, outcomes: Sequence[Outcome], stuck: str, notes: Sequence[str], offers: Offers) -> str:
@@ -36,7 +36,7 @@ def answer_of(turn: Turn, outcomes: Sequence[Outcome], stuck: str, notes: Sequen
 
 
 def first_line(text: str) -> str:
-    """A text in a line, for errors."""
+    """The first line of a text, for errors."""
     return short(next((line for line in text.splitlines() if line.strip()), ""))
 
 
@@ -132,7 +132,7 @@ def _cut(text: str) -> str:
 
 
 def _plain(turn: Turn, offers: Offers) -> str:
-    """What can be said without calling anything."""
+    """The answer when no tool was called."""
     language = turn.language
     words = len(re.findall(r"[\u3400-\u9fff]|[^\W\u3400-\u9fff]+", turn.message))
     names = ", ".join(offer.name for offer in offers.all[:12])

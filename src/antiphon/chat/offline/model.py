@@ -1,13 +1,11 @@
-"""`OfflineModel`: rules that read the last message and the tools on offer, and drive real rounds of real tools.
+"""`OfflineModel`: rules that read the last message and the available tools, and make real tool calls.
 
-It is not a language model, and says so in the first line of its first answer. What it is good for: everything around a model (the
-loop, the tools, the store, the stream on the screen) works in the first minute, with no key and no network, and the same each
-time.
+It is not a language model, and its first answer starts with that notice. With it, everything around a model (the loop, the tools,
+the store, streaming) works without a key or a network, and is deterministic.
 
-Each call looks at the whole turn anew: the message is read into steps, the calls that were made since are matched with the steps
-in order, and the first step without a call is called next. A failed call is corrected once, if its error says how. So every
-step is called at most twice, there are at most four of them, and a turn ends; when no tools are on offer any more, it tells what
-was found.
+Each call reads the whole turn again: the message is parsed into steps, the calls made so far are matched with the steps in order,
+and the first step without a call is next. A failed call is corrected once, if its error shows how. Every step is called at most
+twice and there are at most four steps, so a turn ends; when no tools are offered any more, it summarizes the results.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ MODEL = "plain"
 
 
 class Decision(Struct, frozen=True):
-    """What to do next: words, and the tool to call with its arguments, if any."""
+    """The next action: text, and the tool call with its arguments, if any."""
 
     words: str
     offer: Offer | None = None
@@ -49,7 +47,7 @@ class Decision(Struct, frozen=True):
 
 
 class OfflineModel(ProviderClient):
-    """The provider `offline`. `pace` is how many seconds pass between pieces of text; `today` says which day it is."""
+    """The provider `offline`. `pace` is the number of seconds between chunks of text; `today` returns the current date."""
 
     description = "Deterministic rules over the tools on offer. Not a language model; no key, no network."
 
@@ -103,7 +101,7 @@ def _call(offer: Offer, call_id: str, arguments: dict[str, Any]) -> ToolCallRequ
 
 
 def _place(context: Sequence[ContextEntry]) -> int:
-    """A number no other call of the history has: that of the entry it answers."""
+    """A number unique in the history: that of the entry it answers."""
     if not context:
         return 0
     last = context[-1].entry if isinstance(context[-1], DecoratedContextEntry) else context[-1]
@@ -111,7 +109,7 @@ def _place(context: Sequence[ContextEntry]) -> int:
 
 
 def decide(turn: Turn, offers: Offers, today: date) -> Decision:
-    """The next call of a turn, or its last words."""
+    """The next call of a turn, or its final answer."""
     steps, notes = steps_of(turn.message, offers, turn.language)
     if not steps and turn.asked_for:
         steps, notes = steps_of(turn.asked_for, offers, turn.language)
@@ -169,7 +167,7 @@ def _arguments(done: Done) -> dict[str, Any]:
 
 
 def _title(ready: Ready, found: Found) -> str:
-    """What the record that a call is about is called."""
+    """The title of the record a call is about."""
     ids = {str(value) for value in ready.arguments.values() if isinstance(value, str | int)}
     return next((record.title or record.id for record in found.records if record.id in ids), "")
 

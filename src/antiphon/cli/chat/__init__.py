@@ -1,6 +1,6 @@
 """`antiphon chat`: chat with a model in the terminal, a pipe or the browser.
 
-It needs no setup: without a key the offline model answers, and the first line tells how to choose another model. Conversations
+It needs no setup: without a key the offline model answers, and the first line explains how to choose another model. Conversations
 are stored, and `--resume` continues one.
 """
 
@@ -39,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Chat, in the way that fits where we are."""
+    """Chat in the terminal, through a pipe or in the browser."""
     settings = ChatSettings(
         store=store_location(arguments.store),
         model=arguments.model,

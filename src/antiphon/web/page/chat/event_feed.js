@@ -1,9 +1,9 @@
-/* The events of one conversation, from a number on, for as long as anyone wants them.
+/* The events of one conversation, from an id on, until it is closed.
  *
  * The stream is fetched, not an EventSource, so that it can carry the key. Every event has an id; after a break the next
- * request asks for what comes after the last id that was heard, so nothing is heard twice or missed. A stream that says
- * nothing, not even a ping, for QUIET is taken for dead: a laptop that slept has such connections. Breaks are retried with
- * growing pauses, at once when the network comes back. */
+ * request resumes after the last id received, so no event is missed or repeated. A stream that sends nothing, not even a
+ * ping, for QUIET is treated as dead: a laptop that slept has such connections. Reconnects use backoff, and happen at once
+ * when the network comes back. */
 
 const PAUSES = [300, 700, 1500, 3000, 6000, 12000];
 const QUIET = 45_000;

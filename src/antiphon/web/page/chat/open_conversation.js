@@ -1,9 +1,8 @@
 /* The conversation the page has open: what the server knows of it, followed event by event.
  *
- * It is loaded once, and from there on the events say what happens, in every tab that has it open. `last_event` is the event
- * up to which the loaded entries tell everything, so the words of an answer in mid-stream come again after a reload. Where the
- * server has no memory of the events in between (`Reset`), or a rollback changed what counts, the conversation is loaded
- * again. */
+ * It is loaded once and then updated by events, in every tab that has it open. `last_event` is the last event that the loaded
+ * entries cover, so the text of a streaming answer is sent again after a reload. If the server no longer has the events in
+ * between (`Reset`), or a rollback changed the effective entries, the conversation is loaded again. */
 
 import { EventFeed } from "./event_feed.js";
 
@@ -38,7 +37,7 @@ export class OpenConversation {
     });
   }
 
-  /** Tell others from here on. */
+  /** Replace the handlers. */
   hearBy(hears) {
     this._hears = hears;
   }
@@ -48,7 +47,7 @@ export class OpenConversation {
     this._feed?.stop();
   }
 
-  /** Ask again for what is not in the events: tokens, usage, what is pending, the title. */
+  /** Load again what is not in the events: tokens, usage, pending calls, the title. */
   async refresh() {
     const known = this.state.entries.at(-1)?.sequence_number ?? 0;
     const state = await this._api.get(`${this.path}?after=${known}`).catch(() => null);

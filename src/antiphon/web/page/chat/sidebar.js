@@ -1,4 +1,4 @@
-/* The list of conversations, newest first, and the search through everything that was said in them. */
+/* The list of conversations, newest first, and the full-text search. */
 
 import { button, element, fill } from "../ui/dom.js";
 import { failure } from "../ui/notifications.js";

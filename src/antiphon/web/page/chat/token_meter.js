@@ -3,7 +3,7 @@
 import { element, fill } from "../ui/dom.js";
 import { figure, say } from "../ui/i18n.js";
 
-/** Show what `state` says of tokens in `node`; nothing for a conversation that has none. */
+/** Show the tokens in `state` in `node`; nothing for a conversation without any. */
 export function showTokens(node, state) {
   node.hidden = !state?.tokens;
   if (!state?.tokens) return;

@@ -155,7 +155,7 @@ function heading({ number, told }) {
   );
 }
 
-/** What an entry says, without what the row beside it tells already. */
+/** The content of an entry, without what its row already shows. */
 function shown(entry) {
   const { kind, sequence_number: number, turn, round, effective, ...rest } = entry;
   return rest;
