@@ -41,14 +41,14 @@ def add_input(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", help="output file (default: standard output)")
 
 
-def add_format(parser: argparse.ArgumentParser, flag: str, told: str) -> None:
+def add_format(parser: argparse.ArgumentParser, flag: str, description: str) -> None:
     parser.add_argument(
         flag,
         required=True,
         choices=FORMATS,
         metavar="FORMAT",
         dest=flag.strip("-").replace("from", "source"),
-        help=f"{told}: {', '.join(FORMATS)}",
+        help=f"{description}: {', '.join(FORMATS)}",
     )
 
 
@@ -139,22 +139,22 @@ class Progress:
         self._size = size
         self._clock = clock
         self._lines = self._bytes = 0
-        self._started = self._told = clock()
+        self._started = self._reported_at = clock()
         self._is_terminal = sys.stderr.isatty()
 
     def advance(self, length: int) -> None:
         self._lines += 1
         self._bytes += length
         now = self._clock()
-        if self._is_terminal and now - self._told > _PROGRESS_EVERY:
-            self._told = now
+        if self._is_terminal and now - self._reported_at > _PROGRESS_EVERY:
+            self._reported_at = now
             part = f"{self._bytes * 100 // self._size:3d}%  " if self._size else ""
             speed = self._bytes / max(now - self._started, 1e-9) / 1e6
             sys.stderr.write(f"\r{part}{self._lines:,} lines  {speed:.1f} MB/s\x1b[K")
             sys.stderr.flush()
 
     def done(self) -> None:
-        if self._is_terminal and self._told != self._started:
+        if self._is_terminal and self._reported_at != self._started:
             sys.stderr.write("\r\x1b[K")
 
 

@@ -116,14 +116,14 @@ def _programs() -> Iterator[CheckResult]:
         installed = _version(package)
         wanted = ".".join(map(str, least))
         if installed is None or _numbers(installed) < least:
-            told = f"{installed or 'missing'}; install it with: pip install '{package}>={wanted}'"
-            yield CheckResult("fail", package, told)
+            detail = f"{installed or 'missing'}; install it with: pip install '{package}>={wanted}'"
+            yield CheckResult("fail", package, detail)
         else:
             yield CheckResult("ok", package, installed)
     for extra, package in _EXTRAS:
         installed = _version(package)
-        told = f"{package} {installed}" if installed else f"not installed; if wanted: pip install 'antiphon[{extra}]'"
-        yield CheckResult("ok", f"extra {extra}", told)
+        detail = f"{package} {installed}" if installed else f"not installed; if wanted: pip install 'antiphon[{extra}]'"
+        yield CheckResult("ok", f"extra {extra}", detail)
 
 
 def _keys(config: Config) -> Iterator[CheckResult]:
@@ -131,11 +131,11 @@ def _keys(config: Config) -> Iterator[CheckResult]:
         for key in provider.keys:
             # It was read when the configuration was; report it if the file is gone by now.
             try:
-                told = mask(Credential(secret=key).read())
+                detail = mask(Credential(secret=key).read())
             except AntiphonError as error:
                 yield CheckResult("fail", "key", f"{provider.name}: {error}")
             else:
-                yield CheckResult("ok", "key", f"{provider.name}: {key} holds {told}")
+                yield CheckResult("ok", "key", f"{provider.name}: {key} holds {detail}")
         if not provider.keys and not provider.is_offline:
             yield CheckResult("ok", "key", f"{provider.name}: has none, and is asked without")
     written = [*config.gateway.client_keys, *(key.key for key in config.keys)]
@@ -168,12 +168,12 @@ def _hosts(config: Config) -> Iterator[CheckResult]:
     if not skews:
         return
     skew = median(skews)
-    told = f"{abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the providers'"
+    detail = f"{abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the providers'"
     if abs(skew) < _SKEW_WARNS:
         yield CheckResult("ok", "clock", "agrees with the providers'")
     else:
         yield CheckResult(
-            "fail" if abs(skew) >= _SKEW_FAILS else "warn", "clock", f"{told}; set it, or start a time service"
+            "fail" if abs(skew) >= _SKEW_FAILS else "warn", "clock", f"{detail}; set it, or start a time service"
         )
 
 
@@ -212,18 +212,18 @@ async def _shared(gateway: GatewaySettings) -> CheckResult:
     try:
         await store.connect()
         began = time.perf_counter()
-        [told] = await store.execute([("INFO", "server")])
+        [info] = await store.execute([("INFO", "server")])
         seconds = time.perf_counter() - began
     except AntiphonError as error:
         return CheckResult("fail", "shared", f"{error}; start it, or correct shared and shared_password")
     finally:
         await store.aclose()
-    said = f"{store.address} answers in {seconds * 1000:.1f} ms"
-    version = str(told.get("redis_version", ""))
+    latency = f"{store.address} answers in {seconds * 1000:.1f} ms"
+    version = str(info.get("redis_version", ""))
     if _numbers(version) < _LEAST_STORE:
-        return CheckResult("fail", "shared", f"{said}, but is version {version}; 6.2 or newer is needed")
+        return CheckResult("fail", "shared", f"{latency}, but is version {version}; 6.2 or newer is needed")
     return CheckResult(
-        "ok", "shared", f"{said}: {told.get('server_name', 'redis')} {told.get('valkey_version', version)}"
+        "ok", "shared", f"{latency}: {info.get('server_name', 'redis')} {info.get('valkey_version', version)}"
     )
 
 
@@ -240,8 +240,8 @@ def _ports(gateway: GatewaySettings) -> Iterator[CheckResult]:
                 if error.errno == errno.EADDRINUSE and _is_healthy(gateway.host, port):
                     yield CheckResult("ok", name, f"{gateway.host}:{port} is served by a gateway already")
                     continue
-                told = f"{gateway.host}:{port} cannot be listened on: {error.strerror or error}"
-                yield CheckResult("fail", name, f"{told}; choose another, or stop who has it")
+                detail = f"{gateway.host}:{port} cannot be listened on: {error.strerror or error}"
+                yield CheckResult("fail", name, f"{detail}; choose another, or stop who has it")
             else:
                 yield CheckResult("ok", name, f"{gateway.host}:{port} is free")
 

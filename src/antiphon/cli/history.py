@@ -238,8 +238,8 @@ def _add_conversation(parser: argparse.ArgumentParser) -> None:
 
 def _add_store(parser: argparse.ArgumentParser, default: object = argparse.SUPPRESS) -> None:
     # Accepted before and after the action.
-    told = "the store (default: $ANTIPHON_STORE, or the one in your data folder)"
-    parser.add_argument("--store", metavar="PLACE", default=default, help=told)
+    help_text = "the store (default: $ANTIPHON_STORE, or the one in your data folder)"
+    parser.add_argument("--store", metavar="PLACE", default=default, help=help_text)
 
 
 def _add_json(parser: argparse.ArgumentParser) -> None:
@@ -275,9 +275,11 @@ def _copy(place: str | Path, arguments: argparse.Namespace) -> int:
         came = [_copied(source, target, each, number, len(asked)) for number, each in enumerate(asked, 1)]
     _progress("")
     counts = {state: sum(1 for each in came if each.status == state) for state in _STATUS_TEXT}
-    told = ", ".join(f"{count} {_STATUS_TEXT[state]}" for state, count in counts.items() if count)
+    summary = ", ".join(f"{count} {_STATUS_TEXT[state]}" for state, count in counts.items() if count)
     write(
-        [f"{len(came)} conversations, {sum(each.entries for each in came)} entries written: {told or 'nothing to do'}"]
+        [
+            f"{len(came)} conversations, {sum(each.entries for each in came)} entries written: {summary or 'nothing to do'}"
+        ]
     )
     return 1 if counts["differs"] else 0
 

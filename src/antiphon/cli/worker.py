@@ -95,16 +95,16 @@ async def _work(arguments: argparse.Namespace) -> None:
 
 
 async def _opened(place: str | Path, *, is_patient: bool) -> HistoryStore:
-    """The store. Waits for its server if it is down; with `--once` that is an error instead."""
-    wait, told = 0.5, ""
+    """The store. If its server is down, waits for it if `is_patient`, else raises."""
+    wait, reported = 0.5, ""
     while True:
         try:
             return await asyncio.to_thread(open_location, place, create=True)
         except StoreUnreachable as error:
             if not is_patient:
                 raise
-            if str(error) != told:
-                told = str(error)
+            if str(error) != reported:
+                reported = str(error)
                 logger.warning("waiting for the store: %s", error)
         await asyncio.sleep(uniform(wait / 2, wait))
         wait = min(wait * 2, _LONGEST_WAIT)

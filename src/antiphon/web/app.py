@@ -159,16 +159,16 @@ class ChatApp:
             if found := pattern.fullmatch(path):
                 handler = handlers.get(request.method)
                 if handler is None:
-                    told = ", ".join(handlers)
+                    allowed = ", ".join(handlers)
                     raise ApiError(
-                        f"{request.path[:200]} takes {told}, not {request.method}", 405, "method", allow=told
+                        f"{request.path[:200]} takes {allowed}, not {request.method}", 405, "method", allow=allowed
                     )
                 return await handler(ChatRequest(request, key, **found.groupdict()))
         raise ApiError(f"there is nothing at {request.path[:200]}", 404, "not_found")
 
-    async def _state(self, asked: ChatRequest) -> Response:
+    async def _state(self, request: ChatRequest) -> Response:
         """The default model, the other models, and the tools."""
-        models, registry = self._models(), self._toolboxes.of(asked.owner).registry
+        models, registry = self._models(), self._toolboxes.of(request.owner).registry
         await registry.open()
         tools = [tool for name in registry.names if (tool := registry.get(name)) is not None]
         choice = models.choice
@@ -176,7 +176,7 @@ class ChatApp:
             {
                 "version": __version__,
                 "choice": {"model": choice.model, "what": choice.reason, "how": choice.hint},
-                "models": self._choice.names(asked.key),
+                "models": self._choice.names(request.key),
                 "tools": [
                     {
                         "name": tool.name,

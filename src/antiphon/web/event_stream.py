@@ -191,7 +191,7 @@ _BEFORE_OUTPUT = (RoundStarted, ModelSwitched, TextDelta, ThinkingDelta, Compact
 
 
 class EventOrder:
-    """Reports the entries of `history` and the given events. `told` is the version up to which entries were reported."""
+    """Reports the entries of `history` and the given events. Entries up to `reported_version` were reported."""
 
     def __init__(
         self,
@@ -199,7 +199,7 @@ class EventOrder:
         tell_entry: Callable[[HistoryEntry], None],
         tell_event: Callable[[LoopEvent], None],
     ) -> None:
-        self.told = 0
+        self.reported_version = 0
         self._history = history
         self._tell_entry = tell_entry
         self._tell_event = tell_event
@@ -221,13 +221,13 @@ class EventOrder:
 
     def rest(self) -> None:
         """Report all entries that were not reported yet."""
-        for entry in self._history.entries.since(self.told):
+        for entry in self._history.entries.since(self.reported_version):
             self._told(entry)
 
     def _before(self, event: LoopEvent) -> None:
         # The outputs to report before this event: one per round, except the round that is still streaming.
         outputs = self._rounds - isinstance(event, _BEFORE_OUTPUT)
-        news = self._history.entries.since(self.told)
+        news = self._history.entries.since(self.reported_version)
         if isinstance(event, _BEFORE_OUTPUT):
             last = len(news)
         else:
@@ -239,7 +239,7 @@ class EventOrder:
 
     def _told(self, entry: HistoryEntry) -> None:
         self._outputs += isinstance(entry, ModelOutputEntry)
-        self.told = entry.sequence_number
+        self.reported_version = entry.sequence_number
         self._tell_entry(entry)
 
 

@@ -34,7 +34,7 @@ from antiphon.web.app import STREAM_SECONDS, ChatApp, admit
 from antiphon.web.request import ApiError, error_response
 
 _STREAM_FRACTION = 0.8
-"""The event stream ends before the gateway's request timeout does it."""
+"""The fraction of the gateway's request timeout after which an event stream ends by itself."""
 
 
 def chat_factory(store: str | Path) -> Callable[[Gateway], GatewayChat]:
@@ -123,10 +123,10 @@ def gateway_models(running: LoadedConfig) -> ChatModels:
 
 def _named(running: LoadedConfig) -> Iterator[str]:
     """Names that can be routed, the default first."""
-    asked = running.environ.get(MODEL_VARIABLE, "").strip()
+    preferred = running.environ.get(MODEL_VARIABLE, "").strip()
     listed = [model.name for model in visible_models(running.routes)]
     offers = [f"{provider}/{model}" for provider, model in PREFERRED if provider in running.providers]
-    for name in (asked, *listed, *offers):
+    for name in (preferred, *listed, *offers):
         try:
             if name and running.resolve(name):
                 yield name

@@ -46,7 +46,7 @@ def entry_json(entry: HistoryEntry, place: EntryPosition, *, is_effective: bool 
 def entry_row(entry: HistoryEntry, place: EntryPosition, *, is_effective: bool, tokens: int | None) -> dict[str, Any]:
     """The entry as a row of the timeline."""
     metadata = entry.metadata
-    said = " ".join(" ".join(entry_lines(entry))[: _EXCERPT * 4].split())
+    text = " ".join(" ".join(entry_lines(entry))[: _EXCERPT * 4].split())
     return {
         "sequence_number": entry.sequence_number,
         "kind": entry.kind,
@@ -56,7 +56,7 @@ def entry_row(entry: HistoryEntry, place: EntryPosition, *, is_effective: bool, 
         "effective": is_effective,
         "seconds": metadata.duration if metadata else None,
         "tokens": tokens,
-        "excerpt": said if len(said) <= _EXCERPT else said[: _EXCERPT - 1] + "…",
+        "excerpt": text if len(text) <= _EXCERPT else text[: _EXCERPT - 1] + "…",
     }
 
 
@@ -150,7 +150,7 @@ class _CapturingTransport:
     async def send(self, request: HttpRequest) -> HttpResponse:
         self._body.set_result(b"".join(request.body))
         await asyncio.Event().wait()  # until the call is cancelled
-        raise AssertionError("nobody answers here")
+        raise AssertionError("this transport never answers")
 
     async def aclose(self) -> None:
         pass

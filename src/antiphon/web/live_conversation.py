@@ -68,7 +68,7 @@ class LiveConversation:
         self._task: asyncio.Task[None] | None = None
         self._has_finished = True
         self.places.update(chat.history.snapshot())
-        self._order.told = chat.history.version
+        self._order.reported_version = chat.history.version
 
     # State.
 
@@ -79,7 +79,7 @@ class LiveConversation:
 
     @property
     def is_noop(self) -> bool:
-        """Whether it can be closed: no turn and no watchers."""
+        """Whether it can be closed: no turn, watcher or write is active."""
         return not (self.is_running or self.watchers or self.writing.locked() or self._store_lock.locked())
 
     @property
@@ -96,7 +96,7 @@ class LiveConversation:
     @property
     def version(self) -> int:
         """The version up to which events were reported; the log may be slightly ahead."""
-        return self._order.told
+        return self._order.reported_version
 
     async def run_off_loop(self, work: Callable[[], T]) -> T:
         """Read or write the log without blocking other requests."""

@@ -29,17 +29,17 @@ class PlanApi:
     def __init__(self, toolboxes: Toolboxes) -> None:
         self._toolboxes = toolboxes
 
-    async def list(self, asked: ChatRequest) -> Response:
+    async def list(self, request: ChatRequest) -> Response:
         """All plans, the oldest first."""
-        return Response.json({"plans": self._plans(asked).list()})
+        return Response.json({"plans": self._plans(request).list()})
 
-    async def show(self, asked: ChatRequest) -> Response:
+    async def show(self, request: ChatRequest) -> Response:
         """One plan."""
-        return Response.json({"plan": self._plans(asked).get(asked.id)})
+        return Response.json({"plan": self._plans(request).get(request.id)})
 
-    async def change(self, asked: ChatRequest) -> Response:
+    async def change(self, request: ChatRequest) -> Response:
         """Change a plan."""
-        wanted = asked.read(PlanChangeRequest)
+        wanted = request.read(PlanChangeRequest)
         change = PlanChange(
             title=wanted.title,
             goal=wanted.goal,
@@ -48,12 +48,12 @@ class PlanApi:
             add_tasks=tuple(wanted.add_tasks),
             remove_tasks=tuple(wanted.remove_tasks),
         )
-        return Response.json({"plan": self._plans(asked).update(asked.id, change, expected_version=wanted.version)})
+        return Response.json({"plan": self._plans(request).update(request.id, change, expected_version=wanted.version)})
 
-    async def delete(self, asked: ChatRequest) -> Response:
+    async def delete(self, request: ChatRequest) -> Response:
         """Delete a plan."""
-        self._plans(asked).delete(asked.id)
+        self._plans(request).delete(request.id)
         return Response.json({"deleted": True})
 
-    def _plans(self, asked: ChatRequest) -> PlanStore:
-        return self._toolboxes.of(asked.owner).plans
+    def _plans(self, request: ChatRequest) -> PlanStore:
+        return self._toolboxes.of(request.owner).plans

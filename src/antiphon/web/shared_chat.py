@@ -25,7 +25,7 @@ from antiphon.web.request import ApiError, error_response
 
 _MAX_ATTEMPTS = 40
 _PAUSE = 0.05
-"""How long no worker may be listening, after one died or while one starts."""
+"""How often and how long to wait while no worker listens: after one died, or while one starts."""
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(ClientRequest)

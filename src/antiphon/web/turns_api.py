@@ -83,44 +83,44 @@ class TurnApi:
         self._stream_seconds = stream_seconds
         self._most_running = max_running
 
-    async def say(self, asked: ChatRequest) -> Response:
+    async def say(self, request: ChatRequest) -> Response:
         """Start a turn."""
-        said = asked.read(TurnRequest)
-        live = await self._opened(asked)
-        if live.is_running and not said.interrupt:
+        turn = request.read(TurnRequest)
+        live = await self._opened(request)
+        if live.is_running and not turn.interrupt:
             raise ApiError(_RUNNING, 409, "running")
-        parts = message_parts(said.content, await self._resolve_parts(said.content, asked))
+        parts = message_parts(turn.content, await self._resolve_parts(turn.content, request))
         self._check_capacity(live)
-        await self._models.admit(said.model or live.chat.model or self._models.default, asked.key)
+        await self._models.admit(turn.model or live.chat.model or self._models.default, request.key)
         async with live.writing:
             await live.interrupt()
-            if said.model:
-                await live.set_model(said.model)
+            if turn.model:
+                await live.set_model(turn.model)
             return Response.json({"turn": await live.start_turn(*parts)}, 202)
 
-    async def resume(self, asked: ChatRequest) -> Response:
+    async def resume(self, request: ChatRequest) -> Response:
         """Resume a turn that stopped."""
-        live = await self._opened(asked)
+        live = await self._opened(request)
         self._check_capacity(live)
-        await self._models.admit(live.chat.model or self._models.default, asked.key)
+        await self._models.admit(live.chat.model or self._models.default, request.key)
         async with live.writing:
             if live.is_running:
                 raise ApiError(_RUNNING, 409, "running")
             return Response.json({"turn": await live.start_turn()}, 202)
 
-    async def interrupt(self, asked: ChatRequest) -> Response:
+    async def interrupt(self, request: ChatRequest) -> Response:
         """Stop the turn."""
-        live = await self._opened(asked)
+        live = await self._opened(request)
         return Response.json({"interrupted": await live.interrupt()})
 
-    async def decide(self, asked: ChatRequest) -> Response:
+    async def decide(self, request: ChatRequest) -> Response:
         """Allow a call, deny it, or change its arguments. Once all are decided, the turn continues."""
-        live, decision = await self._opened(asked), asked.read(DecisionRequest)
+        live, decision = await self._opened(request), request.read(DecisionRequest)
         async with live.writing:
             if live.is_running:
                 raise ApiError("no call waits for a decision: a turn is being played", 409, "running")
             if [call.tool_call_id for call in live.pending] == [decision.tool_call_id]:  # the turn continues after it
-                await self._models.admit(live.chat.model or self._models.default, asked.key)
+                await self._models.admit(live.chat.model or self._models.default, request.key)
             await live.run_off_loop(lambda: live.loop.decide(decision))
             live.publish_entries()
             pending = live.pending
@@ -128,11 +128,11 @@ class TurnApi:
                 await live.start_turn()
         return Response.json({"pending": pending, "running": live.is_running})
 
-    async def events(self, asked: ChatRequest) -> Response:
+    async def events(self, request: ChatRequest) -> Response:
         """The events of a conversation, as they happen."""
-        live = await self._opened(asked)
-        after: int | None = asked.number("after")
-        if (last := asked.request.headers.get("last-event-id", "").strip()) and after is None:
+        live = await self._opened(request)
+        after: int | None = request.number("after")
+        if (last := request.request.headers.get("last-event-id", "").strip()) and after is None:
             after = parse_int(last, "Last-Event-ID")
         headers = {
             "content-type": "text/event-stream; charset=utf-8",
@@ -140,15 +140,15 @@ class TurnApi:
         }
         return Response(headers=headers, body=live.watch(after, self._stream_seconds()))
 
-    async def _opened(self, asked: ChatRequest) -> LiveConversation:
-        return await self._conversations.open(asked.id, asked.owner)
+    async def _opened(self, request: ChatRequest) -> LiveConversation:
+        return await self._conversations.open(request.id, request.owner)
 
-    async def _resolve_parts(self, content: Sequence[Upload], asked: ChatRequest) -> dict[ExistingPart, InputPart]:
+    async def _resolve_parts(self, content: Sequence[Upload], request: ChatRequest) -> dict[ExistingPart, InputPart]:
         """The parts that were sent before, from this client's own conversations."""
         known: dict[ExistingPart, InputPart] = {}
         for given in content:
             if isinstance(given, ExistingPart):
-                live = await self._conversations.open(given.conversation, asked.owner)
+                live = await self._conversations.open(given.conversation, request.owner)
                 known[given] = given.find(live.chat.history.entries)
         return known
 

@@ -1,4 +1,4 @@
-"""The built-in default: deterministic rules that need no key and no network. It is not a language model, and its first answer says so."""
+"""The built-in default model: rules that need no key and no network. Its first answer states that it is not a language model."""
 
 from antiphon.chat.offline.model import OfflineModel
 

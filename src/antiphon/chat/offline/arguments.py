@@ -160,11 +160,11 @@ def _is_particular(name: str, schema: dict[str, Any]) -> bool:
 
 def _rest(offer: Offer, text: str) -> str:
     """The clause without the name of the tool."""
-    said = re.sub(rf"(?:\b(?:use|call|run)\b|使用|调用)?\s*`?{re.escape(offer.name)}`?", " ", text, flags=re.IGNORECASE)
+    rest = re.sub(rf"(?:\b(?:use|call|run)\b|使用|调用)?\s*`?{re.escape(offer.name)}`?", " ", text, flags=re.IGNORECASE)
     if not set(offer.required) - _WHOLE:
-        return tidy(said)
+        return tidy(rest)
     chosen = words_of(" ".join(name_words(offer.name)))
-    kept = [word for word in _FILLERS.sub(" ", said).split() if not words_of(word) & chosen]
+    kept = [word for word in _FILLERS.sub(" ", rest).split() if not words_of(word) & chosen]
     return tidy(" ".join(kept))
 
 

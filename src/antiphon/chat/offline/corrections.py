@@ -46,8 +46,8 @@ def corrected(offer: Offer, arguments: dict[str, Any], error: str, text: str, to
 
 def _other_id(name: str, value: Any, error: str) -> Any:
     """The id that an error suggests instead of the given one."""
-    told = [one for one in re.findall(r"[`'\"“]([\w-]+)[`'\"”]", error) if one not in (str(value), name)]
-    near = get_close_matches(str(value), told, n=1)
+    suggested = [one for one in re.findall(r"[`'\"“]([\w-]+)[`'\"”]", error) if one not in (str(value), name)]
+    near = get_close_matches(str(value), suggested, n=1)
     return near[0] if near else None
 
 

@@ -84,13 +84,13 @@ class OfflineModel(ProviderClient):
         if decision.offer is not None:
             parts.append(_call(decision.offer, f"{place}_1", decision.arguments))
         estimate = CharacterEstimate()
-        said = sum(len(part.arguments if isinstance(part, ToolCallRequest) else words) for part in parts)
+        characters = sum(len(part.arguments if isinstance(part, ToolCallRequest) else words) for part in parts)
         return ModelOutput(
             parts=tuple(parts),
             stop_reason="end" if decision.offer is None else "tool_calls",
             id=place,
             model=model,
-            usage=TokenUsage(sum(map(estimate.count, context)), -int(-said // CHARACTERS_PER_TOKEN)),
+            usage=TokenUsage(sum(map(estimate.count, context)), -int(-characters // CHARACTERS_PER_TOKEN)),
         )
 
 
@@ -131,16 +131,16 @@ def decide(turn: Turn, offers: Offers, today: date) -> Decision:
             return Decision(_announced(step, ready, turn.language), step.offer, ready.arguments)
         again = None
         if done.can_be_corrected and not step.offer.tool.freeform:
-            better = corrected(step.offer, _arguments(done), done.said, step.clause.text, today)
+            better = corrected(step.offer, _arguments(done), done.text, step.clause.text, today)
             again = _taken(step, waiting) if better is not None else None
             if better is not None and again is None:
-                words = say(turn.language, "correcting", tool=step.offer.name, error=first_line(done.said))
+                words = say(turn.language, "correcting", tool=step.offer.name, error=first_line(done.text))
                 return Decision(words, step.offer, better)
         last = again or done
         if last.has_failed or step.is_asked_for:
             outcomes.append(Outcome(last, again is not None, title))
         if not last.has_failed:
-            found.take(step.part, _arguments(last), last.said)
+            found.take(step.part, _arguments(last), last.text)
     outcomes += (Outcome(done) for done in waiting)
     return Decision(answer_of(turn, outcomes, "", notes if not waiting else [], offers))
 

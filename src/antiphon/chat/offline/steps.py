@@ -90,16 +90,16 @@ class Found:
         self.records: list[Record] = []
         for done in earlier:
             if part_of(done.call.tool_name) in ("list", "get") and not done.has_failed:
-                self.records = records_in(done.said)
+                self.records = records_in(done.text)
 
-    def take(self, part: str, arguments: dict[str, Any], said: str) -> None:
+    def take(self, part: str, arguments: dict[str, Any], text: str) -> None:
         """Read the result of a step."""
         if part == "search":
             query = next((value for value in arguments.values() if isinstance(value, str)), "")
             self.queries.append(query)
-            self.points = _woven(self.points, _on_topic(points_in(said), query))
+            self.points = _woven(self.points, _on_topic(points_in(text), query))
         elif part in ("list", "get"):
-            self.records = records_in(said)
+            self.records = records_in(text)
 
 
 def _on_topic(points: list[Point], query: str) -> list[Point]:
@@ -130,10 +130,10 @@ def steps_of(message: str, offers: Offers, language: Language) -> tuple[list[Ste
         if step.part in _ABOUT_PLANS and lister and not any(known.part == "list" for known in steps):
             steps.append(Step("list", clause, lister, is_asked_for=False))
         steps.append(step)
-    told = [say(language, "no_tool", wishes="; ".join(map(short, unmet)))] if unmet else []
+    notes = [say(language, "no_tool", wishes="; ".join(map(short, unmet)))] if unmet else []
     if left := [step.clause.text for step in steps[_MOST_STEPS:]]:
-        told.append(say(language, "left", most=_MOST_STEPS, wishes="; ".join(map(short, left))))
-    return steps[:_MOST_STEPS], told
+        notes.append(say(language, "left", most=_MOST_STEPS, wishes="; ".join(map(short, left))))
+    return steps[:_MOST_STEPS], notes
 
 
 def _step_of(clause: Clause, offers: Offers) -> Step | None:
@@ -181,15 +181,15 @@ def _complete(step: Step, arguments: dict[str, Any], turn: Turn, today: date) ->
 
 
 def _asking(step: Step, missing: list[str], language: Language) -> str:
-    told = []
+    questions = []
     for name in missing:
         schema = step.offer.properties.get(name, {})
         choices = schema.get("enum")
         about = (
             "/".join(map(str, choices)) if isinstance(choices, list) else schema.get("description") or type_of(schema)
         )
-        told.append(f"`{name}` ({about})")
-    return ASKS[language].format(tool=step.offer.name, missing=", ".join(told))
+        questions.append(f"`{name}` ({about})")
+    return ASKS[language].format(tool=step.offer.name, missing=", ".join(questions))
 
 
 def _about_a_plan(step: Step, turn: Turn, found: Found) -> Ready | Stuck:

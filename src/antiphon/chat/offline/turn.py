@@ -35,7 +35,7 @@ class Done(Struct, frozen=True):
         return self.result.status is ToolExecutionStatus.FAILED
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         return self.result.result_markdown
 
 
@@ -58,7 +58,7 @@ class Turn(Struct, frozen=True):
 
 def turn_of(context: Sequence[ContextEntry]) -> Turn:
     """The turn a context ends with."""
-    place = next((place for place in range(len(context) - 1, -1, -1) if _is_said(context[place])), len(context))
+    place = next((place for place in range(len(context) - 1, -1, -1) if _is_user_input(context[place])), len(context))
     before, since = context[:place], context[place + 1 :]
     message = text_of(context[place].content)[:_LONGEST_MESSAGE] if place < len(context) else ""
     spoken = [text_of(entry.content) for entry in context if entry.role is ContextEntryRole.MODEL_OUTPUT]
@@ -69,13 +69,13 @@ def turn_of(context: Sequence[ContextEntry]) -> Turn:
         _done(before),
         asked_for=_asked_for(before),
         is_first=not any(notice in text for text in spoken for notice in NOTICE.values()),
-        earlier_messages=sum(_is_said(entry) for entry in before),
+        earlier_messages=sum(_is_user_input(entry) for entry in before),
         attached=sum(not isinstance(part, Text) for part in context[place].content) if place < len(context) else 0,
     )
 
 
-def _is_said(entry: ContextEntry) -> bool:
-    """Whether the input is from the user: not from an operator, and not only a screenshot."""
+def _is_user_input(entry: ContextEntry) -> bool:
+    """Whether the input is from the user: not from an operator, and with content of its own."""
     logged = entry.entry if isinstance(entry, DecoratedContextEntry) else entry
     if isinstance(logged, ModelInputEntry) and logged.channel in ("system", "developer"):
         return False
@@ -98,7 +98,7 @@ def _asked_for(before: Sequence[ContextEntry]) -> str:
     """The message that the last output answered, if that output asked for an argument."""
     if not before or before[-1].role is not ContextEntryRole.MODEL_OUTPUT:
         return ""
-    said = text_of(before[-1].content)
-    if not any(asks.partition("{")[0] in said for asks in ASKS.values()):
+    output = text_of(before[-1].content)
+    if not any(asks.partition("{")[0] in output for asks in ASKS.values()):
         return ""
-    return next((text_of(entry.content)[:_LONGEST_MESSAGE] for entry in reversed(before) if _is_said(entry)), "")
+    return next((text_of(entry.content)[:_LONGEST_MESSAGE] for entry in reversed(before) if _is_user_input(entry)), "")

@@ -54,9 +54,9 @@ def run(arguments: argparse.Namespace) -> int:
             raise ConversationError("-p and --json are for the terminal; leave them out with --web")
         return _served(settings, arguments)
     if arguments.prompt is not None or not sys.stdin.isatty():
-        from antiphon.cli.chat.one_shot import one_shot, said
+        from antiphon.cli.chat.one_shot import one_shot, read_message
 
-        content = said(arguments.prompt)
+        content = read_message(arguments.prompt)
         return asyncio.run(_closing(settings, lambda session: one_shot(session, content, as_json=arguments.json)))
     if arguments.json or not sys.stdout.isatty():
         raise ConversationError('stdin is not a terminal; use -p "…" or pipe the message in')

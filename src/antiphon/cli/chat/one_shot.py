@@ -22,7 +22,7 @@ from antiphon.errors import ConversationError
 from antiphon.parts import Document, InputPart, Text
 
 
-def said(prompt: str | None) -> list[InputPart]:
+def read_message(prompt: str | None) -> list[InputPart]:
     """The message: the prompt with the files it mentions, and the piped input."""
     content = parse_message(prompt) if prompt and prompt.strip() else []
     if not sys.stdin.isatty():

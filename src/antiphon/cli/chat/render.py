@@ -265,10 +265,10 @@ def rounds_table(renderer: Renderer, snapshot: AgentHistorySnapshot) -> str:
 
 def usage_line(usage: TokenUsage) -> str:
     """The token usage as text."""
-    told = [f"{usage.prompt_tokens:,} in", f"{usage.completion_tokens:,} out"]
-    told += [f"{usage.cached_tokens:,} of those in from a cache"] if usage.cached_tokens else []
-    told += [f"{usage.reasoning_tokens:,} of those out for reasoning"] if usage.reasoning_tokens else []
-    return ", ".join(told)
+    parts = [f"{usage.prompt_tokens:,} in", f"{usage.completion_tokens:,} out"]
+    parts += [f"{usage.cached_tokens:,} of those in from a cache"] if usage.cached_tokens else []
+    parts += [f"{usage.reasoning_tokens:,} of those out for reasoning"] if usage.reasoning_tokens else []
+    return ", ".join(parts)
 
 
 def _row(entry: HistoryEntry, place: Round | None, is_effective: bool) -> tuple[str, ...]:

@@ -167,8 +167,8 @@ class TurnView:
         if self._thinking_since:
             yield line(f"{frame} thinking {now - self._thinking_since:.0f} s  {''.join(self._thoughts)[-200:]}", "dim")
         for running in self._running.values():
-            told = running.message or running.call.arguments
-            yield line(f"{frame} {running.call.tool_name} {now - running.since:.1f} s  {told}", "yellow")
+            detail = running.message or running.call.arguments
+            yield line(f"{frame} {running.call.tool_name} {now - running.since:.1f} s  {detail}", "yellow")
         if self._waiting_since:
             yield line(f"{frame} {self._model} {now - self._waiting_since:.0f} s  (Ctrl-C: stop)", "dim")
 
@@ -200,15 +200,15 @@ class TurnView:
     ) -> None:
         self._end_output()
         self._running.pop(call.tool_call_id, None)
-        said = without_data(result.result_markdown) if plans_of(result) else result.result_markdown
+        text = without_data(result.result_markdown) if plans_of(result) else result.result_markdown
         title = f"{call.tool_name} {call.arguments}"
         self._fold(
-            CollapsedBlock(title, said), f"{mark} {call.tool_name} {seconds:.1f} s{note} {call.arguments}", style
+            CollapsedBlock(title, text), f"{mark} {call.tool_name} {seconds:.1f} s{note} {call.arguments}", style
         )
         if plan := plan_of(result):
             self.commit(self._renderer.plan(plan), "call")
-        elif said.strip():
-            lines = said.strip().splitlines()
+        elif text.strip():
+            lines = text.strip().splitlines()
             more = f" [{len(lines)} lines, Ctrl-O]" if len(lines) > 1 else ""
             first = ellipsize(escape_control_chars(lines[0]), self._renderer.columns - len(more) - 4)
             self.commit(self._renderer.styled(f"→ {first}{more}", "dim"), "call")

@@ -73,7 +73,7 @@ class Page {
     document.addEventListener("language", () => this.redraw());
     document.addEventListener("keydown", (event) => this.key(event));
     document.querySelector(".skip").addEventListener("click", (event) => {
-      event.preventDefault(); // the address decides what is shown, and not where the focus is
+      event.preventDefault(); // the address selects the view, not the focus
       this.composer.focus();
     });
     at("new-chat").addEventListener("click", () => this.newChat());
@@ -183,7 +183,7 @@ class Page {
         .catch((error) => this.composer.giveBack(left.id, content, error));
     };
     this.sendingLater.set(left.id, left);
-    left.hearBy({
+    left.setHandlers({
       loaded: sendIfFree,
       event: sendIfFree,
       changed() {},

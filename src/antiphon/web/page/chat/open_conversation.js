@@ -6,14 +6,14 @@
 
 import { EventFeed } from "./event_feed.js";
 
-/** `hears` has: loaded(state), event(name, data), changed(state), broken(), restored(), gone(). */
+/** `handlers` has: loaded(state), event(name, data), changed(state), broken(), restored(), gone(). */
 export class OpenConversation {
-  constructor(api, id, hears) {
+  constructor(api, id, handlers) {
     this.id = id;
     this.state = null;
     this.isRunning = false;
     this._api = api;
-    this._hears = hears;
+    this._handlers = handlers;
     this._feed = null;
     this._isClosed = false;
   }
@@ -28,18 +28,18 @@ export class OpenConversation {
     if (this._isClosed) return;
     this.state = state;
     this.isRunning = state.running;
-    this._hears.loaded(state);
+    this._handlers.loaded(state);
     this._feed = new EventFeed(this._api, `${this.path}/events`, state.last_event, {
       event: (name, data) => this._event(name, data),
-      broken: () => this._hears.broken(),
+      broken: () => this._handlers.broken(),
       restored: () => this._restored(),
-      gone: () => this._hears.gone(),
+      gone: () => this._handlers.gone(),
     });
   }
 
   /** Replace the handlers. */
-  hearBy(hears) {
-    this._hears = hears;
+  setHandlers(handlers) {
+    this._handlers = handlers;
   }
 
   close() {
@@ -53,18 +53,18 @@ export class OpenConversation {
     const state = await this._api.get(`${this.path}?after=${known}`).catch(() => null);
     if (state === null || this._isClosed) return;
     this.state = { ...state, entries: this.state.entries };
-    this._hears.changed(this.state);
+    this._handlers.changed(this.state);
   }
 
   async _restored() {
-    this._hears.restored();
+    this._handlers.restored();
     await this.refresh();
   }
 
   _event(name, data) {
-    if (name === "Gone") return this._hears.gone();
+    if (name === "Gone") return this._handlers.gone();
     if (name === "Reset" || (name === "EntryAppended" && data.entry.kind === "rollback")) {
-      return this.load().catch(() => this._hears.broken());
+      return this.load().catch(() => this._handlers.broken());
     }
     if (name === "TurnStarted" || name === "RoundStarted") this.isRunning = true;
     if (name === "EntryAppended") {
@@ -72,7 +72,7 @@ export class OpenConversation {
       if (data.entry.sequence_number > last) this.state.entries.push(data.entry);
     }
     if (name === "LoopFinished") this.isRunning = false;
-    this._hears.event(name, data);
+    this._handlers.event(name, data);
     if (name === "LoopFinished") this.refresh();
     return null;
   }

@@ -11,12 +11,12 @@ export function showTokens(node, state) {
   const words = limit
     ? say("tokensOf", { tokens: figure(tokens), limit: figure(limit) })
     : say("tokensUsed", { tokens: figure(tokens) });
-  const told = say("usage", {
+  const tooltip = say("usage", {
     prompt: figure(usage?.prompt_tokens ?? 0),
     completion: figure(usage?.completion_tokens ?? 0),
     cached: figure(usage?.cached_tokens ?? 0),
   });
-  node.title = `${words}; ${told}`;
+  node.title = `${words}; ${tooltip}`;
   const share = limit ? Math.min(1, tokens / limit) : 0;
   const gauge = limit ? element("meter", { min: 0, max: 1, high: 0.8, value: share, "aria-label": words }) : null;
   fill(node, gauge, element("span", { class: "number" }, words));

@@ -21,7 +21,7 @@ export class ToolChip {
     this._started = null;
     this._note = "";
     this._state = element("span", { class: "state" });
-    this._line = element("span", { class: "told" });
+    this._line = element("span", { class: "detail" });
     this._inside = element("div", { class: "inside" });
     this.node = element(
       "details",

@@ -128,9 +128,9 @@ function fine(words) {
   return element("span", { class: "mark fine" }, icon("check"), words);
 }
 
-function mark(many, one, found, kind, told) {
+function mark(many, one, found, kind, describe) {
   const rows = found.map((item) => {
-    const [what, where, why] = told(item);
+    const [what, where, why] = describe(item);
     return element("li", {}, element("b", {}, what), " ", element("code", {}, where), element("p", {}, why));
   });
   return element(

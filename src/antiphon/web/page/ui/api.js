@@ -77,11 +77,11 @@ export class Api {
 }
 
 async function refusal(response) {
-  const told = await response.json().catch(() => null);
-  const what = told?.error?.message ?? response.statusText ?? "";
+  const payload = await response.json().catch(() => null);
+  const what = payload?.error?.message ?? response.statusText ?? "";
   return new ApiError(
     what || say("serverSaid", { what: "", status: response.status }),
     response.status,
-    told?.error?.code ?? "",
+    payload?.error?.code ?? "",
   );
 }
