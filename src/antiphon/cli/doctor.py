@@ -168,7 +168,7 @@ def _hosts(config: Config) -> Iterator[CheckResult]:
     if not skews:
         return
     skew = median(skews)
-    detail = f"{abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the providers'"
+    detail = f"{abs(skew):.0f} s {'fast' if skew > 0 else 'slow'} compared with the providers'"
     if abs(skew) < _SKEW_WARNS:
         yield CheckResult("ok", "clock", "agrees with the providers'")
     else:

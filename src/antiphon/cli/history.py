@@ -271,8 +271,8 @@ def _copy(place: str | Path, arguments: argparse.Namespace) -> int:
     if _same(source_place, target_place):
         raise StoreError("--from and --to are the same store; there is nothing to copy")
     with open_location(source_place, create=False) as source, open_location(target_place) as target:
-        asked = _everything(source) if arguments.all else [source.info(each).id for each in arguments.conversations]
-        came = [_copied(source, target, each, number, len(asked)) for number, each in enumerate(asked, 1)]
+        wanted = _everything(source) if arguments.all else [source.info(each).id for each in arguments.conversations]
+        came = [_copied(source, target, each, number, len(wanted)) for number, each in enumerate(wanted, 1)]
     _progress("")
     counts = {state: sum(1 for each in came if each.status == state) for state in _STATUS_TEXT}
     summary = ", ".join(f"{count} {_STATUS_TEXT[state]}" for state, count in counts.items() if count)

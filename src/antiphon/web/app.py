@@ -51,7 +51,7 @@ _API_HEADERS = {"cache-control": "no-store", "content-security-policy": "default
 class ChatApp:
     """The chat over a store of conversations.
 
-    `models` returns the models in force; `toolboxes` have the tools; `keys` are the client keys in force, without which only this
+    `models` returns the current models; `toolboxes` have the tools; `keys` are the current client keys, without which only this
     machine is served, under the names that `rules` allow; `limits` count what each key uses. `system` is the system instruction
     of new conversations, `token_limit` the size at which compaction is suggested. With `asks_before_changes`, every call of a
     tool that is not read-only needs approval. The caller closes what it passes, except `toolboxes`.
