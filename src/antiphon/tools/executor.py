@@ -137,8 +137,8 @@ class Work(Errand, eq=False, weakref=True):
         self.error = asyncio.CancelledError()
         self._end()
 
-    def _tell_of(self, error: BaseException) -> None:
-        """Nothing: the ending tells, and `sys.exit` in a tool ends the call, not the process."""
+    def _report_error(self, error: BaseException) -> None:
+        """Do nothing: `ending` has the error, and `sys.exit` in a tool ends the call, not the process."""
 
 
 async def run_with_timeout(work: Work, timeout: float | None, grace: float) -> TaskOutcome:

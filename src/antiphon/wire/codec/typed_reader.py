@@ -50,6 +50,7 @@ class TypedReader(Generic[Entry]):
     """Reads bodies with a list of `entry` under `key`, and the named parameters beside it.
 
     `new_list` starts the list of one request, `build` makes the request of its messages; both get the rest of the body.
+    Without `by_entry` an unusual entry makes the whole body generic, for formats whose generic reader is as fast.
     """
 
     def __init__(
@@ -59,12 +60,15 @@ class TypedReader(Generic[Entry]):
         parameters: Iterable[str],
         new_list: Callable[[dict[str, Any]], MessageListReader[Entry]],
         build: Callable[[tuple[Message, ...], dict[str, Any]], ModelRequest],
+        *,
+        by_entry: bool = True,
     ) -> None:
         self._key = key
         self._path = f"$.{key}"
         self._names = tuple(sorted({*parameters} - {key}))
         self._new_list = new_list
         self._build = build
+        self._by_entry = by_entry
         fields: list[tuple[str, Any, Any]] = [(name, Any, UNSET) for name in self._names]
         body = msgspec.defstruct("TypedBody", [(key, list[entry]), *fields], forbid_unknown_fields=True, gc=False)
         self._decode = msgspec.json.Decoder(body).decode
@@ -81,8 +85,12 @@ class TypedReader(Generic[Entry]):
             if messages.add_typed(getattr(body, self._key)):
                 return self._build(messages.finish(), unread)
         except msgspec.ValidationError as error:
+            if not self._by_entry or str(error).endswith(f"`{self._path}`"):  # the second: not a list
+                return None
             is_list_typed = self._path not in str(error)  # only a parameter is unknown
         except _INVALID:
+            return None
+        if not self._by_entry:
             return None
         try:
             return self._read_by_entry(data, is_list_typed=is_list_typed)

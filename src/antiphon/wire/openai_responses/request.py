@@ -63,7 +63,10 @@ def build_model_request(messages: tuple[Message, ...], unread: dict[str, Any]) -
     return ModelRequest(messages=messages, native=native_extras(FORMAT, extras, shared), **fields)
 
 
-decode_request = TypedReader("input", TypedItem, PARAMETERS, MessageListReader, build_model_request).read
+# Most items of the model have ids, so that by entry would decode nearly all of them twice.
+decode_request = TypedReader(
+    "input", TypedItem, PARAMETERS, MessageListReader, build_model_request, by_entry=False
+).read
 
 
 def scan_request(_data: bytes) -> ModelRequest | None:
