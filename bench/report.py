@@ -68,7 +68,7 @@ def circumstances(kept: Sequence[Results]) -> str:
     """Where, when and under which load."""
     said = [
         f"- {results.group}: {results.taken:%Y-%m-%d %H:%M} UTC, in {results.seconds} s, load {results.load[0]:g} before and "
-        f"{results.load[1]:g} behind, from `{results.source}`"
+        f"{results.load[1]:g} after, from `{results.source}`"
         for results in kept
     ]
     machines = {_machine(results): None for results in kept}
@@ -214,8 +214,8 @@ PLOTS: Mapping[str, Callable[[Mapping[str, Results]], str | None]] = {
     ),
     "disk": _ladders(
         "400 turns on the disk",
-        ("disk", r"bytes on disk a byte said", "Bytes on disk for a byte that was said"),
-        ("disk", r"a turn kept, the last 50", "Keeping a turn, behind 350 others, CPU"),
+        ("disk", r"bytes on disk a byte said", "Bytes on disk per byte of text"),
+        ("disk", r"a turn kept, the last 50", "Storing a turn after 350 others, CPU"),
     ),
     "rounds": _lines("rounds", r"the loop, 1 call a round.*", "A whole turn of the loop, CPU over rounds"),
     "growth": _lines("growth", r".* to .*|msgspec alone, openai-chat", "A translation, CPU over messages"),

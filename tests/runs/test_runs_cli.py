@@ -100,7 +100,7 @@ def test_a_call_waits_for_a_person_and_is_decided(here: Place, capsys: pytest.Ca
         assert msgspec.json.decode(told(capsys, "show", run, "--json"))["pending"][0]["tool_name"] == "book_flight"
         assert "is not pending approval" in refused(capsys, "approve", run, "call_of_nobody")
         edit = told(capsys, "approve", run, "--edit", '{"to": "Bari"}', "--reason", "warmer")
-        assert edit == f"run {run} goes on\n"
+        assert edit == f"run {run} continues\n"
         assert "Your flight is booked." in told(capsys, "follow", run)
         assert "no call of it waits" in refused(capsys, "approve", run)
         assert "only what has failed" in refused(capsys, "retry", run)

@@ -52,26 +52,26 @@ INVALID_KEY = ProviderError("missing or invalid API key", "authentication", code
 
 
 class RequestHandler(Protocol):
-    """What a listener gives its requests to."""
+    """The interface a listener passes its requests to."""
 
     def admit(self, request: ClientRequest) -> Any:
-        """Decide on a request without its body: an `Response` that refuses it, or what `handle` is given with it."""
+        """Decide on a request without its body: a `Response` that refuses it, or the admission that `handle` takes."""
 
     async def handle(self, request: ClientRequest, admission: Any = None) -> Response:
         """Answer a request. Without an admission it is admitted first."""
 
 
 class MountedApp(RequestHandler, Protocol):
-    """The chat, as far as the gateway knows it."""
+    """The chat, as seen by the gateway."""
 
     async def aclose(self, grace: float) -> None:
-        """End what is under way, which gets `grace` seconds."""
+        """End the current runs, which get `grace` seconds."""
 
 
 class Admission(Struct, frozen=True):
-    """A request that may be answered: the configuration it is answered by, its endpoint and its client.
+    """A request that may be answered: its configuration, endpoint and client.
 
-    Requests to the chat have no `endpoint`, but the chat's own admission.
+    Requests to the chat have no `endpoint` but an admission made by the chat.
     """
 
     loaded: LoadedConfig
@@ -82,7 +82,7 @@ class Admission(Struct, frozen=True):
 
 
 class Gateway:
-    """Answers requests by the configuration that is in force."""
+    """Answers requests with the current configuration."""
 
     def __init__(self, loaded: LoadedConfig, services: Services) -> None:
         self._loaded = loaded
@@ -93,18 +93,18 @@ class Gateway:
 
     @property
     def loaded(self) -> LoadedConfig:
-        """What is in force."""
+        """The current configuration."""
         return self._loaded
 
     def apply(self, config: Config) -> None:
-        """Put another configuration in force. Requests under way finish on the one they began with."""
+        """Replace the configuration. Requests in progress finish on the one they started with."""
         self._loaded = LoadedConfig(
             config, self._services.transport, previous=self._loaded, environ=self._loaded.environ
         )
         self._services.metrics.use_models(model.name for model in config.models)
 
     def attach_reloader(self, reloader: ConfigReloader) -> None:
-        """Tell `/status` how the file stands that `reloader` watches."""
+        """Show the state of the file that `reloader` watches in `/status`."""
         self._reloader = reloader
 
     @property
@@ -113,14 +113,14 @@ class Gateway:
         return self._services.limits
 
     def refresh_gauges(self) -> None:
-        """Tell the metrics how things stand now."""
+        """Set the gauges of the metrics to the current state."""
         services = self._services
         services.metrics.set_credentials(self._loaded.credentials)
         if services.shared is not None:
             services.metrics.set_store_up(is_unavailable=services.shared.store.is_unavailable)
 
     def mount(self, chat: MountedApp) -> None:
-        """Let the chat answer what is the chat's, on the main port."""
+        """Pass requests to the chat's paths on the main port to `chat`."""
         self._chat = chat
 
     def admit(self, request: ClientRequest) -> Admission | Response:
@@ -150,7 +150,7 @@ class Gateway:
         loaded, endpoint, key = admission.loaded, admission.endpoint, admission.key
         if endpoint is None:
             assert self._chat is not None
-            # a task, because the chat may need more than an errand can do
+            # a task, because the chat may suspend in ways an eager task does not support
             return await asyncio.create_task(self._chat.handle(request, admission.chat))
         action = endpoint.action
         if action == "health":
@@ -174,7 +174,7 @@ class Gateway:
         context = RequestContext(loaded, self._services, request, endpoint, key)
         try:
             if action == "generate":
-                return await Generation(context, self._record_request).respond()  # which is counted on its way
+                return await Generation(context, self._record_request).respond()  # records itself
             if action == "embed":
                 return await handle_embeddings(context, self._record_request)
             response = await HANDLERS[action](context)
@@ -194,7 +194,7 @@ class Gateway:
         )
 
     def _error_response(self, error: Exception, context: RequestContext) -> Response:
-        """What went wrong in answering, told in the client's format."""
+        """An error that ended a request, in the client's format."""
         if isinstance(error, WireError):
             return error_response(context.endpoint.format, ProviderError(str(error), "invalid_request"))
         if isinstance(error, InvalidModelName):
@@ -206,12 +206,12 @@ class Gateway:
         return error_response(context.endpoint.format, ProviderError(message, "server"), status=500)
 
     def _authenticate(self, loaded: LoadedConfig, request: ClientRequest, endpoint: Endpoint) -> ClientKey | Response:
-        """Whose request it is, or why it is not answered."""
+        """The client of a request, or the response that refuses it."""
         keys, headers = loaded.keys, request.headers
         needs_no_key = endpoint.action in _PROBES
         if keys.allows_anonymous:
             problem = site_problem(headers, loaded.origin_rules)
-            if not problem and not needs_no_key:  # probes ask from other machines, by any name
+            if not problem and not needs_no_key:  # probes come from other machines, under any host name
                 problem = (
                     _LOOPBACK_ONLY if not is_loopback(request.peer) else host_problem(headers, loaded.origin_rules)
                 )
@@ -222,7 +222,7 @@ class Gateway:
         return error_response(endpoint.format, INVALID_KEY) if key is None else key
 
     def _client_key(self, loaded: LoadedConfig, request: ClientRequest) -> ClientKey | None:
-        """The client whose key was presented, in whichever place clients put it."""
+        """The client of the presented key, in any header or parameter that clients use."""
         headers = request.headers
         return loaded.keys.authenticate(
             headers.get("authorization"),
@@ -232,7 +232,7 @@ class Gateway:
         )
 
     async def _check_limits(self, key: ClientKey, endpoint: Endpoint) -> Response | None:
-        """When to ask again, for a key that has used up its limit."""
+        """The refusal of a key that has used up its limit, with the time to retry."""
         wait = await self._services.limits.admit_async(key)
         if wait is None:
             return None

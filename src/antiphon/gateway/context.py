@@ -29,11 +29,11 @@ class Services(Struct, kw_only=True):
     recent: RecentRequests
     spans: RequestTracer
     shared: ClusterSync | None = None
-    """What it shares with other processes; None: nothing."""
+    """The state shared with other processes; None: nothing is shared."""
 
 
 class RequestContext(Struct, frozen=True):
-    """What is asked for (`endpoint`), by whom (`key`), and with what it is answered. `loaded` is kept to the end."""
+    """One request: its `endpoint`, client `key` and services. `loaded` stays the same to the end."""
 
     loaded: LoadedConfig
     services: Services

@@ -1,4 +1,4 @@
-"""Path and method to `Endpoint`: which format a path speaks and what it asks for.
+"""Path and method to `Endpoint`: the format and the action of a path.
 
 Both listeners have the same routes. The path decides the format of everything that is returned, errors included; only where
 several clients share a path (`/v1/models`) do the headers decide.
@@ -29,7 +29,7 @@ Action: TypeAlias = Literal[
 
 
 class Endpoint(Struct, frozen=True):
-    """What a request asks for. `name` is the model or id in the path; `stream` says so where the path does."""
+    """The target of a request. `name` is the model or id in the path; `stream` is set where the path requests one."""
 
     action: Action
     format: str = ""
@@ -38,7 +38,7 @@ class Endpoint(Struct, frozen=True):
 
 
 class NoRoute(Struct, frozen=True):
-    """A path that leads nowhere (`allowed` empty), or a method that is not allowed there."""
+    """No such path (`allowed` empty), or a method that is not allowed there."""
 
     allowed: tuple[str, ...] = ()
 
@@ -74,11 +74,11 @@ _GENERATE_ROUTES: dict[tuple[str, str], Endpoint] = {
     for start in ("", "/v1")
     if "POST" in methods and methods["POST"].action == "generate"
 }
-"""What nearly everybody asks for, by method and path."""
+"""The most frequent endpoints, by method and path."""
 
 
 def match_route(method: str, path: str, headers: Mapping[str, str]) -> Endpoint | NoRoute:
-    """Where a request leads."""
+    """The endpoint of a request."""
     if endpoint := _GENERATE_ROUTES.get((method, path)):
         return endpoint
     method = "GET" if method == "HEAD" else method
@@ -95,12 +95,12 @@ def match_route(method: str, path: str, headers: Mapping[str, str]) -> Endpoint 
 
 
 def is_chat_path(path: str) -> bool:
-    """Whether a path leads to the chat, which has doors of its own. `/chat/completions` does not."""
+    """Whether a path belongs to the chat, which has its own routes. `/chat/completions` does not."""
     return path in ("/", "/chat", "/chat/") or path.startswith(("/chat/page/", "/chat/api/"))
 
 
 def _match_parametrized(path: str) -> dict[str, Endpoint]:
-    """Doors whose path holds a name."""
+    """Endpoints whose path contains a name."""
     if (match := _GEMINI_CALL.fullmatch(path)) and (endpoint := _GEMINI_VERBS.get(match["verb"])):
         return {"POST": Endpoint(endpoint.action, endpoint.format, match["name"], endpoint.stream)}
     if match := _GEMINI_MODELS.fullmatch(path):
@@ -119,7 +119,7 @@ def _match_parametrized(path: str) -> dict[str, Endpoint]:
 
 
 def _format_from_headers(headers: Mapping[str, str]) -> str:
-    """Whose client asks, where the path does not tell."""
+    """The client's format, where the path does not determine it."""
     if "anthropic-version" in headers or ("x-api-key" in headers and "authorization" not in headers):
         return _ANTHROPIC
     return _GEMINI if "x-goog-api-key" in headers else _CHAT

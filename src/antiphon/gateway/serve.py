@@ -59,9 +59,9 @@ class ListenSockets:
 
 
 def freeze_gc(_: tuple[int, int]) -> None:
-    """Everything is there that will be there to the end: the garbage collector need not look at it again, and seldom at the rest.
+    """Exclude everything that lives until the end from garbage collection, and collect the rest less often.
 
-    For a process that does nothing but serve.
+    For a process that only serves.
     """
     gc.collect()
     gc.freeze()
@@ -80,9 +80,9 @@ async def serve(
     stop: asyncio.Event | None = None,
     chat: Callable[[Gateway], MountedApp] | None = None,
 ) -> None:
-    """Serve until a signal says to stop, or `stop` is set. `ready` is told the ports once they are served.
+    """Serve until a signal arrives or `stop` is set. `ready` gets the ports once they are open.
 
-    `chat` makes what answers under `/chat/` on the main port; it is closed with the ports.
+    `chat` creates the handler of `/chat/` on the main port; it is closed with the ports.
     """
     sockets = sockets or ListenSockets(config)
     metrics = Metrics((model.name for model in config.models), version=__version__, snapshots=snapshots)
@@ -119,8 +119,8 @@ async def serve(
         await shared.start()
         tasks.append(asyncio.create_task(shared.run()))
     if snapshots is not None:
-        told = [gateway.refresh_gauges, metrics.share, services.recent.share]
-        tasks.append(asyncio.create_task(publish_forever(told)))
+        shares = [gateway.refresh_gauges, metrics.share, services.recent.share]
+        tasks.append(asyncio.create_task(publish_forever(shares)))
     if path is not None:
         reloader = ConfigReloader(
             path, gateway.apply, serving=config, environ=environ, overrides=overrides or {}, on_reload=metrics.reloaded
@@ -168,7 +168,7 @@ def _ignore_hangups() -> None:
 
 @contextlib.contextmanager
 def stop_on_signals(stop: asyncio.Event) -> Iterator[None]:
-    """SIGTERM and SIGINT set `stop`; the next one ends the process as it would have without us."""
+    """SIGTERM and SIGINT set `stop`; the second signal has its default effect."""
     loop = asyncio.get_running_loop()
     signals = (signal.SIGTERM, signal.SIGINT)
 

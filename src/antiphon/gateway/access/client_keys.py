@@ -1,4 +1,4 @@
-"""`ClientKeys`: who may use the gateway, by keys of which only the hash is stored.
+"""`ClientKeys`: who may use the gateway. Only hashes of the keys are stored.
 
 A key from `antiphon key new` has 192 random bits, so a plain SHA-256 is enough: slow, salted hashes protect passwords that
 people choose, and would cost milliseconds per request. Keys from `env:` and `file:` are hashed when they are read, so that all
@@ -30,7 +30,7 @@ _KEY_BYTES = 24
 
 
 class ClientKey(Struct, frozen=True, kw_only=True):
-    """A client: what it is called and what it may do. The key itself is not here."""
+    """A client: its name and permissions. The key itself is not stored here."""
 
     name: str
     models: tuple[str, ...] = ("*",)
@@ -42,11 +42,11 @@ class ClientKey(Struct, frozen=True, kw_only=True):
 
     @property
     def is_limited(self) -> bool:
-        """Whether there is anything to count."""
+        """Whether a limit is set."""
         return self.requests_per_minute is not None or self.tokens_per_minute is not None
 
     def may_use(self, model: str) -> bool:
-        """Whether it may ask for a model of that name."""
+        """Whether this client may use a model of that name."""
         return "*" in self.models or any(fnmatchcase(model, glob) for glob in self.models)
 
 
@@ -58,16 +58,16 @@ class ClientKeys:
 
     @property
     def allows_anonymous(self) -> bool:
-        """Whether there are no keys, and this machine is served without."""
+        """Whether there are no keys, so that only this machine is served."""
         return not self._known
 
     @property
     def clients(self) -> tuple[ClientKey, ...]:
-        """Everybody who has a key."""
+        """All clients that have a key."""
         return tuple(client for _, client in self._known)
 
     def allows_peer(self, peer: str) -> bool:
-        """Whether somebody at that address may ask at all."""
+        """Whether a client at that address may send requests."""
         return not self.allows_anonymous or is_loopback(peer)
 
     def authenticate(
@@ -77,7 +77,7 @@ class ClientKeys:
         x_goog_api_key: str | None = None,
         query_key: str | None = None,
     ) -> ClientKey | None:
-        """Whose key was presented, in whichever place clients put it; None if it is nobody's."""
+        """The client of the presented key, in any header or parameter that clients use; None if the key is unknown."""
         scheme, _, bearer = (authorization or "").partition(" ")
         bearer = bearer.strip() if scheme.lower() == "bearer" else ""
         match: ClientKey | None = None
@@ -89,21 +89,21 @@ class ClientKeys:
         return match
 
     def __repr__(self) -> str:
-        return f"<ClientKeys of {', '.join(client.name for client in self.clients) or 'nobody'}>"
+        return f"<ClientKeys of {', '.join(client.name for client in self.clients) or 'no clients'}>"
 
 
 def new_key() -> str:
-    """A key nobody had before."""
+    """A new random key."""
     return _KEY_PREFIX + token_hex(_KEY_BYTES)
 
 
 def hash_key(key: str) -> str:
-    """The hash of a key, as the configuration takes it."""
+    """The hash of a key, in the form the configuration expects."""
     return HASH_PREFIX + _digest(key).hex()
 
 
 def key_digest(reference: str, environ: Mapping[str, str] | None = None) -> bytes:
-    """The digest of a key as the configuration gives it: its hash, or where it is read."""
+    """The digest of a key in the configuration, which gives its hash or where to read it."""
     if reference.startswith(HASH_PREFIX):
         return bytes.fromhex(reference.removeprefix(HASH_PREFIX))
     return _digest(Credential(secret=reference).read(environ))
@@ -111,7 +111,7 @@ def key_digest(reference: str, environ: Mapping[str, str] | None = None) -> byte
 
 @lru_cache(maxsize=1024)
 def is_loopback(peer: str) -> bool:
-    """Whether an address is this machine's own, spoken to from within."""
+    """Whether an address is a loopback address of this machine."""
     try:
         address = ip_address(peer.partition("%")[0])
     except ValueError:
@@ -122,7 +122,7 @@ def is_loopback(peer: str) -> bool:
 
 
 def _digest(key: str) -> bytes:
-    # Whatever bytes a header held are hashed, also those that are no text.
+    # The raw bytes of the header are hashed, even if they are not valid text.
     return sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
@@ -148,7 +148,7 @@ def _configured_clients(config: Config) -> Iterator[tuple[str, ClientKey]]:
 
 
 def _default_name(reference: str) -> str:
-    """What a key without a name is called: by its variable, its file, or the beginning of its hash."""
+    """The default name of a key: its variable, its file, or the beginning of its hash."""
     kind, _, rest = reference.partition(":")
     if kind == "file":
         return PurePath(rest).name

@@ -1,6 +1,6 @@
 """Which web pages may call this server: the rules on `Host`, `Origin` and `Sec-Fetch-Site`, for gateway and chat alike.
 
-A server without keys trusts everybody on this machine, and a browser on this machine runs pages of strangers. Two checks keep
+A server without keys trusts every user of this machine, and a browser on this machine runs pages of strangers. Two checks keep
 them out:
 
 - `Host` must be a name of this machine. A page whose own name was made to resolve to 127.0.0.1 (DNS rebinding) still sends that
@@ -23,12 +23,12 @@ from antiphon.gateway.access.client_keys import is_loopback
 from antiphon.gateway.config.settings import GatewaySettings
 
 _OWN_SITE = frozenset({"same-origin", "none"})
-"""What `Sec-Fetch-Site` says of our own page, and of an address that was typed."""
+"""Values of `Sec-Fetch-Site` for our own page, and for a URL that the user typed."""
 _MAX_HOST_LENGTH = 300
 
 
 class OriginRules(Struct, frozen=True):
-    """The names that are allowed: `host` is where the server listens, `hosts` and `origins` come from the configuration."""
+    """The allowed names: `host` is where the server listens, `hosts` and `origins` come from the configuration."""
 
     host: str = "127.0.0.1"
     hosts: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ def host_problem(headers: Mapping[str, str], rules: OriginRules) -> str:
 
 
 def site_problem(headers: Mapping[str, str], rules: OriginRules) -> str:
-    """Why a request from a web page is refused; empty if no page sent it, or one of ours or an allowed one."""
+    """Why a request from a web page is refused; empty if it is not from a page, or from our own or an allowed one."""
     origin, site = headers.get("origin"), headers.get("sec-fetch-site", "")
     if origin is None and not site:
         return ""
@@ -78,7 +78,7 @@ def _is_allowed_host(host: str, rules: OriginRules) -> bool:
 
 
 def _is_same_origin(origin: str, host: str) -> bool:
-    """Whether an origin is that of the host. The scheme may differ: a proxy in front may speak TLS."""
+    """Whether an origin is that of the host. The scheme may differ: a reverse proxy may add TLS."""
     try:
         parts = urlsplit(origin.lower())
         return parts.scheme in ("http", "https") and bool(host) and parts.netloc == host.lower()

@@ -28,13 +28,13 @@ class RateLimits:
         self._tokens: dict[str, TokenBucket] = {}
 
     async def admit_async(self, client: ClientKey) -> float | None:
-        """The same as `try_admit`, for whoever can wait until others were asked."""
+        """Like `try_admit`, for callers that can wait for other processes."""
         return self.try_admit(client)
 
     def try_admit(self, client: ClientKey) -> float | None:
-        """Let a request in (None), or say in how many seconds to ask again."""
+        """Admit a request (None), or return the seconds until a retry can succeed."""
         requests, tokens = self._buckets(client)
-        # Of tokens any credit will do: nobody knows yet what the answer will cost.
+        # Any positive number of tokens is enough: the cost of the response is not known yet.
         wait = max((bucket.wait_for(1.0) for bucket in (requests, tokens) if bucket is not None), default=0.0)
         if wait > 0:
             return wait
@@ -43,13 +43,13 @@ class RateLimits:
         return None
 
     def charge_tokens(self, client: ClientKey, tokens: int) -> None:
-        """Take what a request cost."""
+        """Charge the cost of a request."""
         bucket = self._bucket(self._tokens, client.name, client.tokens_per_minute, self._clock())
         if bucket is not None and tokens > 0:
             bucket.level -= tokens
 
     def _buckets(self, client: ClientKey) -> tuple[TokenBucket | None, TokenBucket | None]:
-        """The client's requests and tokens, filled until now; None where they are not limited."""
+        """The client's request and token buckets, refilled until now; None where there is no limit."""
         now = self._clock()
         return (
             self._bucket(self._requests, client.name, client.requests_per_minute, now),
@@ -78,7 +78,7 @@ class RateLimits:
 
 
 class TokenBucket:
-    """A minute's worth of something, filling as time goes by; below zero is debt."""
+    """A token bucket that holds one minute's worth and refills over time; below zero is debt."""
 
     __slots__ = ("_at", "level", "size")
 
@@ -87,16 +87,16 @@ class TokenBucket:
         self._at = now
 
     def fill(self, size: float, now: float) -> None:
-        """Fill it for the time that has passed, at the pace of `size` a minute."""
+        """Refill it for the time that has passed, at `size` per minute."""
         self.size = size
         self.level = min(size, self.level + max(0.0, now - self._at) * size / WINDOW_SECONDS)
         self._at = now
 
     def set_level(self, level: float, at: float, now: float) -> None:
-        """It is known that it held `level` then."""
+        """Set the level it had at that time."""
         self.level, self._at = level, at
         self.fill(self.size, now)
 
     def wait_for(self, level: float) -> float:
-        """How long until so much is in it."""
+        """Seconds until it holds that much."""
         return max(0.0, level - self.level) * WINDOW_SECONDS / self.size

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 HOW_TO_INSTALL = "pip install 'antiphon[redis]'"
 PREFIX = "antiphon:"
-"""What every key in the store begins with."""
+"""The prefix of every key in the store."""
 REQUEST_TIMEOUT = 0.25
 """How long anything that a request waits for may take, in seconds."""
 _CONNECTING = 2.0
@@ -44,7 +44,7 @@ Command: TypeAlias = Sequence[str | int | float]
 
 
 class SharedStatus(Struct, frozen=True, kw_only=True):
-    """How the store stands. `reason` is why it is away; `since` is when it went or came."""
+    """The state of the store. `reason` is why it is unavailable; `since` is when the state last changed."""
 
     address: str
     is_unavailable: bool = field(name="is_away")
@@ -53,7 +53,7 @@ class SharedStatus(Struct, frozen=True, kw_only=True):
 
 
 class SharedStore:
-    """One process's connection, away at first. `password` is read anew for every connection."""
+    """One process's connection, unavailable at first. `password` is read again for every connection."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class SharedStore:
     ) -> None:
         self.address = address
         self.is_unavailable = True
-        """Whether asking is of no use now."""
+        """Whether commands fail at once."""
         self.offset = 0.0
         """How far the server's clock is ahead of `time.monotonic`."""
         self.reason = "not connected yet"
@@ -79,7 +79,7 @@ class SharedStore:
 
     @property
     def status(self) -> SharedStatus:
-        """How it stands, for whoever looks."""
+        """The current state."""
         return SharedStatus(
             address=str(self.address),
             is_unavailable=self.is_unavailable,
@@ -89,12 +89,12 @@ class SharedStore:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must be seen nowhere."""
+        """The password, which must not be shown anywhere."""
         return (self._secret,) if self._secret else ()
 
     @property
     def key(self) -> bytes:
-        """What names of secrets in the store are keyed with: all who share it have it, and the store does not."""
+        """The key for hashing the names of secrets in the store: every process that shares it has it, the store does not."""
         return blake2b(self._secret.encode(), person=b"antiphon").digest()
 
     def clock(self) -> float:
@@ -102,26 +102,26 @@ class SharedStore:
         return time.monotonic() + self.offset
 
     async def connect(self) -> None:
-        """Find a server that answers in time and can be written. It is away for everybody else until `open`."""
+        """Find a server that answers in time and can be written. It stays unavailable to other callers until `mark_available`."""
         await self.aclose()
         try:
             self._secret = self._password.read(self._environ) if self._password is not None else ""
         except CredentialError as error:
             raise self._mark_unavailable(f"cannot read its password: {error}") from None
         self._client = self._made()
-        await self.execute([("PING",)], _CONNECTING)  # making the connection may take longer than an answer
+        await self.execute([("PING",)], _CONNECTING)  # connecting may take longer than an answer
         await self.execute([("SET", _ALIVE, 1, "EX", _ALIVE_SECONDS)])
         await self.set_clock()
 
     def mark_available(self) -> None:
-        """Let everybody ask."""
+        """Allow commands of all callers."""
         self.is_unavailable = False
         self._since = datetime.now(UTC)
 
     async def execute(self, commands: Sequence[Command], timeout: float | None = None) -> list[Any]:
         """The replies to some commands, in one round trip. Raises `SharedStoreUnavailable`; the commands may have run then.
 
-        A script that the server does not have is no failure, but a `NoScriptError` among the answers.
+        A script that the server does not have is not a failure: it is a `NoScriptError` among the replies.
         """
         from redis.exceptions import NoScriptError
 
@@ -134,7 +134,7 @@ class SharedStore:
                 answers = await _sent(client, commands)
         except TimeoutError:
             raise self._mark_unavailable(f"no reply within {timeout:g} s", client) from None
-        except Exception as error:  # whatever the store does, it does not become the failure of a request
+        except Exception as error:  # an error of the store must not fail a request
             raise self._mark_unavailable(_words(error), client) from None
         for answer in answers:
             if isinstance(answer, Exception) and not isinstance(answer, NoScriptError):
@@ -142,7 +142,7 @@ class SharedStore:
         return answers
 
     async def set_clock(self) -> None:
-        """Look at the server's clock."""
+        """Measure the offset of the server's clock."""
         began = time.monotonic()
         [[seconds, microseconds]] = await self.execute([("TIME",)])
         offset = int(seconds) + int(microseconds) / 1e6 - (began + time.monotonic()) / 2
@@ -150,7 +150,7 @@ class SharedStore:
             self.offset = round(offset, 3)
 
     async def aclose(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         client, self._client = self._client, None
         self.is_unavailable = True
         if client is not None:
@@ -171,7 +171,7 @@ class SharedStore:
             username=address.user or None,
             password=self._secret or None,
             ssl=address.is_encrypted,
-            socket_timeout=None,  # whoever asks has a patience of their own
+            socket_timeout=None,  # each caller has its own timeout
             socket_connect_timeout=_CONNECTING,
             retry=Retry(NoBackoff(), 0),
             protocol=2,
@@ -179,10 +179,10 @@ class SharedStore:
         )
 
     def _mark_unavailable(self, reason: str, client: Redis | None = None) -> SharedStoreUnavailable:
-        """Note that it is away, and give what to raise."""
+        """Record that the store is unavailable, and return the error to raise."""
         if self._secret:
             reason = reason.replace(self._secret, HIDDEN)
-        if client is self._client:  # else it was noted by whoever asked before, and there may be another by now
+        if client is self._client:  # otherwise an earlier caller recorded it, and there may be a new connection
             if not self.is_unavailable:
                 self._since = datetime.now(UTC)
             self.is_unavailable, self.reason, self._client = True, reason, None
@@ -193,12 +193,12 @@ class SharedStore:
 
 
 def is_installed() -> bool:
-    """Whether the client library is there."""
+    """Whether the client library is installed."""
     return find_spec("redis") is not None
 
 
 async def _sent(client: Any, commands: Sequence[Command]) -> list[Any]:
-    """The answers, refusals among them."""
+    """The replies, including error replies."""
     from redis.exceptions import ResponseError
 
     if len(commands) == 1:  # a pipeline of one costs half as much again
@@ -213,7 +213,7 @@ async def _sent(client: Any, commands: Sequence[Command]) -> list[Any]:
 
 
 async def _closed(client: Redis) -> None:
-    with contextlib.suppress(Exception):  # there is nothing left to lose
+    with contextlib.suppress(Exception):  # the connection is being discarded
         async with asyncio.timeout(_CONNECTING):
             await client.aclose()
 
@@ -229,11 +229,11 @@ _MOST_DATABASES = 16_384
 
 
 class InvalidStoreUrl(AntiphonError):
-    """What is written is no address of a shared store. The message is the rest of a sentence that names the key."""
+    """A value that is not the URL of a shared store. The message completes a sentence that names the key."""
 
 
 class StoreUrl(Struct, frozen=True, kw_only=True):
-    """A server, by host and port or by the path of its socket, and the number of a database in it."""
+    """A server, by host and port or by the path of its socket, and the database number."""
 
     host: str = ""
     port: int = _PORT
@@ -250,7 +250,7 @@ class StoreUrl(Struct, frozen=True, kw_only=True):
 
 
 def parse_store_url(written: str) -> StoreUrl:
-    """The address that was written. Raises `InvalidStoreUrl`, whose words do not repeat it: there may be a password in it."""
+    """Parse a URL. Raises `InvalidStoreUrl`, whose message does not repeat the URL: it may contain a password."""
     try:
         parts = urlsplit(written)
         port = parts.port
@@ -276,13 +276,13 @@ def parse_store_url(written: str) -> StoreUrl:
 
 
 def _socket(parts: SplitResult) -> StoreUrl:
-    asked = parse_qs(parts.query, keep_blank_values=True)
+    query = parse_qs(parts.query, keep_blank_values=True)
     if parts.hostname or not parts.path.startswith("/") or parts.path == "/":
         raise InvalidStoreUrl("has no socket path; use an absolute path, as in unix:/run/redis/redis.sock")
-    if set(asked) - {"db"} or parts.fragment:
+    if set(query) - {"db"} or parts.fragment:
         raise InvalidStoreUrl("has unsupported parameters; only ?db=number is allowed")
     return StoreUrl(
-        path=unquote(parts.path), user=unquote(parts.username or ""), database=_database("".join(asked.get("db", [])))
+        path=unquote(parts.path), user=unquote(parts.username or ""), database=_database("".join(query.get("db", [])))
     )
 
 

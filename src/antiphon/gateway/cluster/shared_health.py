@@ -26,11 +26,11 @@ _MARKER_KEY = f"{PREFIX}mark"
 _DAY = 86_400
 _READ_ALL_SECONDS = 10.0
 _TIMEOUT = 1.0
-"""No request waits for this, so it may take longer than what one waits for."""
+"""No request waits for this, so it may take longer than `REQUEST_TIMEOUT`."""
 
 
 class SharedKeyHealth:
-    """The keys of some pools, shared. `pools` gives those in use, each with the address that its keys are for."""
+    """The shared keys of some pools. `pools` gives the pools in use, each with the URL of its keys."""
 
     def __init__(self, store: SharedStore, pools: Callable[[], Iterable[tuple[str, CredentialPool]]]) -> None:
         self._store = store
@@ -56,7 +56,7 @@ class SharedKeyHealth:
             pool.merge_health(named, {name: standing.shift_clock(-offset) for name, standing in merged.items()})
 
     async def _read(self, names: Iterable[str], *, is_all: bool) -> None:
-        """Know what the store says of these keys."""
+        """Merge the store's state of these keys into the pools."""
         names = list(names)
         now = time.monotonic()
         [marker] = await self._store.execute([("GET", _MARKER_KEY)], _TIMEOUT)
@@ -72,7 +72,7 @@ class SharedKeyHealth:
             self._marker, self._read_at = marker, now
 
     async def _write(self, standings: Mapping[str, SharedHealth]) -> None:
-        """Make the store know these."""
+        """Write the state of these keys to the store."""
         if not standings:
             return
         since = self._store.clock() - RETENTION_SECONDS
@@ -84,18 +84,18 @@ class SharedKeyHealth:
             commands.append(("ZADD", store_key, "GT", *scores))
             commands.append(("ZREMRANGEBYSCORE", store_key, "-inf", since))
             commands.append(("EXPIRE", store_key, _DAY))
-        # The mark last: who sees it finds what was written before it.
+        # The marker is written last: a process that sees it finds everything written before it.
         await self._store.execute([*commands, ("SET", _MARKER_KEY, new_id(), "EX", _DAY)], _TIMEOUT)
         self._stored.update(standings)
 
 
 def key_fingerprint(secret: str, *, address: str, key: bytes) -> str:
-    """What a secret for an address is called where others can read it."""
+    """The name of a secret and its URL in the store."""
     return blake2b(f"{address}\0{secret}".encode(), key=key, digest_size=16, person=b"antiphon").hexdigest()
 
 
 def to_sorted_set(standing: SharedHealth, now: float) -> dict[str, float]:
-    """A standing as a sorted set."""
+    """The health of a key as a sorted set."""
     generation = standing.generation
     members = {f"{generation} until {facet}": at for facet, at in standing.until.items()}
     members |= {f"{generation} healed {facet}": at for facet, at in standing.cleared.items()}
@@ -107,15 +107,15 @@ def to_sorted_set(standing: SharedHealth, now: float) -> dict[str, float]:
 
 
 def from_sorted_set(answer: Iterable[object]) -> SharedHealth:
-    """What a sorted set says, told as members and scores in turn. Words of a later version that are not known are passed over."""
+    """Parse a sorted set, given as alternating members and scores. Members of a later version are ignored."""
     words = iter(answer)
     until: dict[int, dict[str, float]] = {}
     cleared: dict[int, dict[str, float]] = {}
     is_disabled: set[int] = set()
     last = 0
     for member, score in zip(words, words, strict=True):
-        number, _, said = str(member).partition(" ")
-        what, _, facet = said.partition(" ")
+        number, _, rest = str(member).partition(" ")
+        what, _, facet = rest.partition(" ")
         if not number.isdecimal():
             continue
         generation, at = int(number), float(str(score))

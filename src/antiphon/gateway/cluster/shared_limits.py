@@ -31,9 +31,9 @@ SYNC_SECONDS = 0.25
 _PREFETCH_SECONDS = 0.1
 _MAX_BATCH = 256
 _SLACK_SECONDS = 2 * REQUEST_TIMEOUT
-"""What is known of a bucket was true some time between asking and hearing: so much may it have filled beyond it."""
+"""A reported level was true some time between request and reply; the bucket may have refilled by this much since."""
 
-# For each of requests and tokens: its size, what was taken without asking, and how much there can be at most.
+# For requests and for tokens: the size, what was taken without asking the store, and the highest possible level.
 _SCRIPT = """
 local time = redis.call('TIME')
 local now = time[1] + time[2] / 1e6
@@ -65,7 +65,7 @@ _SHA = sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()
 
 
 class SharedLimits(RateLimits):
-    """The limits of clients, counted in `store`; and here, while it is away."""
+    """The limits of clients, counted in `store`, or locally while it is unavailable."""
 
     def __init__(self, store: SharedStore, **options: Any) -> None:
         super().__init__(**options)
@@ -73,10 +73,10 @@ class SharedLimits(RateLimits):
         self._accounts: dict[str, _ClientAccount] = {}
         self._waiting: dict[_ClientAccount, list[asyncio.Future[bool]]] = {}
         self._grant_task: asyncio.Task[None] | None = None
-        self._turn = asyncio.Lock()  # two at once would tell the same twice
+        self._turn = asyncio.Lock()  # two exchanges at once would report the same usage twice
 
     async def admit_async(self, client: ClientKey) -> float | None:
-        """Let a request in (None), or say in how many seconds to ask again. Waits for the store, but not for long."""
+        """Admit a request (None), or return the seconds until a retry can succeed. Waits for the store, but not for long."""
         if client.requests_per_minute is None and client.tokens_per_minute is None:
             return None
         account = self._account(client)
@@ -96,73 +96,73 @@ class SharedLimits(RateLimits):
                 return self.try_admit(client)
 
     def try_admit(self, client: ClientKey) -> float | None:
-        """The same without waiting: what is known here decides, and the store is told afterwards."""
+        """The same without waiting: local knowledge decides, and the store is updated afterwards."""
         wait = super().try_admit(client)
         if wait is None and client.requests_per_minute is not None:
             self._account(client).requests.add(1.0, client.requests_per_minute, self._clock())
         return wait
 
     def charge_tokens(self, client: ClientKey, tokens: int) -> None:
-        """Take what a request cost; the store is told soon."""
+        """Charge the cost of a request; the store is updated soon."""
         super().charge_tokens(client, tokens)
         if client.tokens_per_minute is not None and tokens > 0:
             self._account(client).tokens.add(tokens, client.tokens_per_minute, self._clock())
 
     async def join(self) -> None:
-        """Begin with a server that was not known before. Raises `SharedStoreUnavailable`."""
+        """Start with a newly connected server. Raises `SharedStoreUnavailable`."""
         await self._store.execute([("SCRIPT", "LOAD", _SCRIPT)])
         await self.flush()
 
     async def flush(self) -> None:
-        """Tell the store what was taken without asking. Raises `SharedStoreUnavailable`."""
+        """Report to the store what was taken without asking it. Raises `SharedStoreUnavailable`."""
         now = self._clock()
         pending = [account for account in self._accounts.values() if account.requests.at(now) or account.tokens.at(now)]
         for start in range(0, len(pending), _MAX_BATCH):
             await self._exchange([(account, 0) for account in pending[start : start + _MAX_BATCH]])
 
     async def aclose(self) -> None:
-        """Wait for what is being asked."""
+        """Wait for the exchange in progress."""
         if self._grant_task is not None:
             await self._grant_task
 
     async def _wait_for_grant(self, account: _ClientAccount) -> bool:
-        """Wait until the store was asked for this client; whether it answered."""
+        """Wait for an exchange for this client; returns whether the store answered."""
         waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(account, []).append(waiter)
         if self._grant_task is None:
-            # A task of its own: a client that leaves must not break off what others wait for.
+            # A separate task: a client that disconnects must not cancel an exchange that others wait for.
             self._grant_task = asyncio.create_task(self._grant_loop())
         return await waiter
 
     async def _grant_loop(self) -> None:
         while self._waiting:
-            asked, self._waiting = self._waiting, {}
+            batch, self._waiting = self._waiting, {}
             is_answered = False
             try:
-                await self._exchange([(account, len(waiting)) for account, waiting in asked.items()])
+                await self._exchange([(account, len(waiting)) for account, waiting in batch.items()])
                 is_answered = True
             except SharedStoreUnavailable:
-                pass  # they find that it is away, and go on without
-            except Exception:  # a mistake of ours must not keep anybody waiting
+                pass  # the waiting requests see that it is unavailable and continue without it
+            except Exception:  # a defect of ours must not block any waiting request
                 logger.exception("shared rate limits failed")
-            for waiter in (one for waiting in asked.values() for one in waiting):
+            for waiter in (one for waiting in batch.values() for one in waiting):
                 if not waiter.done():
                     waiter.set_result(is_answered)
         self._grant_task = None
 
-    async def _exchange(self, asked: list[tuple[_ClientAccount, int]]) -> None:
-        """Tell what was taken of some accounts, and ask for as many requests of each as wait for it."""
+    async def _exchange(self, requested: list[tuple[_ClientAccount, int]]) -> None:
+        """Report what was taken of some accounts, and request as many for each as are waiting."""
         async with self._turn:
             began = self._clock()
-            exchanges = [self._build_exchange(account, count) for account, count in asked]
+            exchanges = [self._build_exchange(account, count) for account, count in requested]
             answers = await self._answers([exchange.command for exchange in exchanges])
-            for (account, _), exchange, answer in zip(asked, exchanges, answers, strict=True):
+            for (account, _), exchange, answer in zip(requested, exchanges, answers, strict=True):
                 self._take(account, exchange, answer, began)
 
     async def _answers(self, commands: list[Command]) -> list[Any]:
         answers = await self._store.execute(commands)
         missing = [number for number, answer in enumerate(answers) if isinstance(answer, Exception)]
-        if missing:  # the server was made to forget the script
+        if missing:  # the server has lost the script
             await self._store.execute([("SCRIPT", "LOAD", _SCRIPT)])
             again = await self._store.execute([commands[number] for number in missing])
             if any(isinstance(answer, Exception) for answer in again):
@@ -172,7 +172,7 @@ class SharedLimits(RateLimits):
         return answers
 
     def _build_exchange(self, account: _ClientAccount, count: int) -> _Exchange:
-        """What is told and asked of one account."""
+        """The exchange of one account."""
         now = self._clock()
         client = account.client
         sizes: list[int | float] = []
@@ -188,7 +188,7 @@ class SharedLimits(RateLimits):
         return _Exchange(command, reported[0], reported[1])
 
     def _take(self, account: _ClientAccount, exchange: _Exchange, answer: Sequence[Any], began: float) -> None:
-        """Hear what the store said of one account."""
+        """Apply the store's reply for one account."""
         now = self._clock()
         granted, *levels = answer
         account.prefetched += float(granted)
@@ -211,7 +211,7 @@ class SharedLimits(RateLimits):
 
 
 class _PendingUsage:
-    """What was taken and the store does not know of. It is paid off as the bucket would have filled meanwhile."""
+    """Usage that the store does not know of. It decreases at the rate at which the bucket would have refilled."""
 
     __slots__ = ("_amount", "_at", "_pace")
 
@@ -223,16 +223,16 @@ class _PendingUsage:
         self._at, self._pace = now, limit / WINDOW_SECONDS
 
     def at(self, now: float) -> float:
-        """How much it is by now."""
+        """The present amount."""
         return max(0.0, self._amount - max(0.0, now - self._at) * self._pace)
 
     def reported(self, amount: float, now: float) -> None:
-        """The store knows of so much of it."""
+        """The store has counted this much of it."""
         self._amount, self._at = max(0.0, self.at(now) - amount), now
 
 
 class _ClientAccount:
-    """What one client has here: requests that the store gave, and what the store has yet to hear of."""
+    """The local state of one client: requests granted by the store, and usage not yet reported to it."""
 
     __slots__ = ("client", "prefetched", "requests", "synced_at", "tokens")
 
@@ -245,7 +245,7 @@ class _ClientAccount:
 
 
 class _Exchange(Struct, frozen=True):
-    """What the store is asked for one client, and what it is told with that."""
+    """One client's part of an exchange: what is requested, and the usage that is reported with it."""
 
     command: Command
     requests: float

@@ -29,7 +29,7 @@ _STARTING_SECONDS = 3.0
 
 
 class ClusterSync:
-    """What this process shares. `pools` gives the pools in use, each with the address that its keys are for."""
+    """The state this process shares. `pools` gives the pools in use, each with the URL of its keys."""
 
     def __init__(self, store: SharedStore, pools: Callable[[], Iterable[tuple[str, CredentialPool]]]) -> None:
         self.store = store
@@ -39,18 +39,18 @@ class ClusterSync:
 
     @property
     def status(self) -> SharedStatus:
-        """How the store stands."""
+        """The state of the store."""
         return self.store.status
 
     async def start(self) -> None:
-        """Begin with what the others know, if the store is there; else without."""
+        """Load the state of the other processes, if the store is available."""
         try:
             async with asyncio.timeout(_STARTING_SECONDS):
                 await self._rejoin()
         except SharedStoreUnavailable as error:
             self._log_unavailable(error)
         except TimeoutError:
-            pass  # `run` will find out why
+            pass  # `run` finds and logs the reason
 
     async def run(self) -> None:
         """Share until cancelled."""
@@ -66,16 +66,16 @@ class ClusterSync:
                     await self.limits.flush()
             except SharedStoreUnavailable as error:
                 self._log_unavailable(error)
-            except Exception:  # a mistake of ours must not end the sharing, nor the serving
+            except Exception:  # a defect of ours must not end the loop or the server
                 logger.exception("internal error while syncing with the shared store %s", self.store.address)
             if time.monotonic() - began > _STEADY_SECONDS:
                 pause = _MIN_BACKOFF
-            # Not all at the same moment: a store that is just back has better to do.
+            # With jitter, so that the processes do not all reconnect at the same moment.
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(_MAX_BACKOFF, pause * 2)
 
     async def aclose(self) -> None:
-        """Tell what is not told yet, and let go."""
+        """Report what is not reported yet, and disconnect."""
         try:
             if not self.store.is_unavailable:
                 await self._key_health.sync()
@@ -106,7 +106,7 @@ def cluster_sync(
     environ: Mapping[str, str] | None,
     pools: Callable[[], Iterable[tuple[str, CredentialPool]]],
 ) -> ClusterSync | None:
-    """What a configuration shares; None if it names no store."""
+    """The sync loop of a configuration; None if it names no store."""
     return ClusterSync(open_shared_store(settings, environ), pools) if settings.shared else None
 
 

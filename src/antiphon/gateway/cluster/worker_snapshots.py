@@ -20,7 +20,7 @@ logger = logging.getLogger("antiphon.gateway")
 
 
 class WorkerSnapshots:
-    """One worker's files, and those of the others. `folder` is made by whoever starts the workers, empty."""
+    """One worker's files, and those of the others. The process that starts the workers creates `folder`, empty."""
 
     def __init__(self, folder: Path, worker: str = "") -> None:
         self.folder = folder
@@ -28,7 +28,7 @@ class WorkerSnapshots:
         self._has_failed = False
 
     def write(self, kind: str, data: bytes) -> None:
-        """Replace what this worker says of `kind`."""
+        """Replace this worker's snapshot of `kind`."""
         half = self.folder / f".{kind}-{self.worker}"
         try:
             half.write_bytes(data)
@@ -41,7 +41,7 @@ class WorkerSnapshots:
             self._has_failed = False
 
     def read_others(self, kind: str) -> list[bytes]:
-        """What every other worker last said of `kind`."""
+        """The last snapshot of `kind` of every other worker."""
         found = []
         for path in sorted(self.folder.glob(f"{kind}-*")):
             if path.name != f"{kind}-{self.worker}":
@@ -53,7 +53,7 @@ class WorkerSnapshots:
 
 
 async def publish_forever(share: Iterable[Callable[[], None]], seconds: float = 1.0) -> None:
-    """Call each of `share` again and again, until cancelled."""
+    """Call each of `share` every second, until cancelled."""
     every = tuple(share)
     while True:
         for one in every:

@@ -26,7 +26,7 @@ from antiphon.gateway.serve import ListenSockets, freeze_gc, logger, serve
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PARENT_CHECK_SECONDS = 1.0
 _RESPAWN_DELAY = 2.0
-"""A worker that dies sooner than this is not replaced at once: it would die again."""
+"""A worker that exits sooner than this is replaced with a delay: the new one would probably exit too."""
 
 
 def serve_in_workers(
@@ -34,7 +34,7 @@ def serve_in_workers(
 ) -> int:
     """Serve with `count` processes that share the ports; the exit code. Returns when all have ended.
 
-    `chat` makes each worker's way to the chat, given a folder that the workers share.
+    `chat` creates each worker's chat, given a folder that the workers share.
     """
     sockets = ListenSockets(config)
     with tempfile.TemporaryDirectory(prefix="antiphon-") as folder:
@@ -45,7 +45,7 @@ def serve_in_workers(
 
 @contextlib.contextmanager
 def _blocked_signals(signals: tuple[signal.Signals, ...]) -> Iterator[None]:
-    """Signals that come meanwhile are heard afterwards."""
+    """Hold signals back inside the block; they are delivered afterwards."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         yield
@@ -54,14 +54,14 @@ def _blocked_signals(signals: tuple[signal.Signals, ...]) -> Iterator[None]:
 
 
 def _exit_with_parent(parent: int) -> None:
-    """Stop this worker when its parent is gone: it would hold the ports, and nobody would know."""
+    """Stop this worker when its parent has exited: otherwise it would hold the ports unnoticed."""
     while os.getppid() == parent:
         time.sleep(_PARENT_CHECK_SECONDS)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 class WorkerSupervisor:
-    """Whoever keeps the workers alive."""
+    """The parent process, which replaces workers that exit."""
 
     def __init__(
         self, config: Config, count: int, sockets: ListenSockets, folder: Path, options: dict[str, Any]
@@ -71,14 +71,12 @@ class WorkerSupervisor:
         self._sockets = sockets
         self._folder = folder
         self._options = options
-        self._workers: dict[int, float] = {}  # process ids, and when they began
+        self._workers: dict[int, float] = {}  # process ids and start times
         self._is_stopping = False
 
     def run(self) -> int:
         configure_logs(self._config.gateway.log, self._config.gateway.log_level)
-        with _blocked_signals(
-            _SIGNALS
-        ):  # what comes while the first workers are made is heard once all of them can be told
+        with _blocked_signals(_SIGNALS):  # signals that arrive meanwhile are handled once all workers can receive them
             for number in range(self._count):
                 self._fork(number)
             for known in (signal.SIGTERM, signal.SIGINT):
@@ -92,7 +90,7 @@ class WorkerSupervisor:
             began = self._workers.pop(process, 0.0)
             if not self._is_stopping and time.monotonic() - began < _RESPAWN_DELAY:
                 time.sleep(_RESPAWN_DELAY)
-            if not self._is_stopping:  # it may have been told so meanwhile
+            if not self._is_stopping:  # a stop may have been requested meanwhile
                 logger.warning("worker %s exited; starting a replacement", process)
                 self._fork(process)
         return 0
@@ -116,7 +114,7 @@ class WorkerSupervisor:
             asyncio.run(serve(self._config, sockets=self._sockets, snapshots=snapshots, **options))
             code = 0
         finally:
-            os._exit(code)  # the parent's own cleaning up is the parent's
+            os._exit(code)  # skip the cleanup, which belongs to the parent
 
     def _stop(self, *_: object) -> None:
         self._is_stopping = True

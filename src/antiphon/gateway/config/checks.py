@@ -87,7 +87,7 @@ def _client_keys(config: Config, environ: Mapping[str, str]) -> Iterator[Problem
     first: dict[bytes, ConfigPath] = {}
     for place, key in given:
         if not key and place[0] == "keys":
-            continue  # the shape has told
+            continue  # `schema` has reported it
         if reason := _secret(key, environ, takes_hash=True):
             yield Problem(place, reason)
             continue
@@ -136,7 +136,7 @@ def _provider(
 
 
 def _address(provider: ProviderSettings, row: Preset, gateway: GatewaySettings) -> str:
-    """What is wrong with its address; nothing if it can be used."""
+    """What is wrong with the provider's URL; empty if it can be used."""
     given = provider.base_url or row.base_url
     if not given:
         return f"required: preset {provider.preset_name} has no default URL"
@@ -153,7 +153,7 @@ def _address(provider: ProviderSettings, row: Preset, gateway: GatewaySettings) 
 
 
 def _lacks_key(provider: ProviderSettings, row: Preset) -> bool:
-    """Whether a key is wanted and none is given. A server of one's own may want none."""
+    """Whether a key is required and missing. Local servers may not need one."""
     if provider.keys or not row.needs_key or any(map(looks_secret, provider.headers)):
         return False
     return not provider.base_url or urlsplit(provider.base_url).hostname == urlsplit(row.base_url).hostname
@@ -170,7 +170,7 @@ def _header(header: str, value: str, environ: Mapping[str, str]) -> str:
 
 
 def _secret(written: str, environ: Mapping[str, str], *, takes_hash: bool = False) -> str:
-    """What is wrong with how a secret is given. Never holds what was written unless it says where to read."""
+    """What is wrong with the reference to a secret. It repeats the value only if that is a reference."""
     kind, colon, rest = written.partition(":")
     if takes_hash and kind + colon == HASH_PREFIX:
         is_hash = re.fullmatch(r"[0-9a-fA-F]{64}", rest)
@@ -209,7 +209,7 @@ def _routes(config: Config) -> Iterator[Problem]:
 def _target(target: str, known: list[str]) -> str:
     provider, slash, model = target.partition("/")
     if not target or "" in known:
-        return ""  # the shape has told, and one that has no name may be the one that is meant
+        return ""  # `schema` has reported it, and a provider without a name may be the one that is meant
     if not slash or not model:
         return "expected provider/model; provider/* keeps the requested name"
     try:
@@ -233,7 +233,7 @@ def _suggest(name: str, names: Iterable[str]) -> str:
 
 
 def format_path(place: ConfigPath) -> str:
-    """A place as a person writes it: `providers[0].keys[1]`."""
+    """A path in the form people write it: `providers[0].keys[1]`."""
     text = ""
     for step in place:
         if isinstance(step, int):
@@ -249,7 +249,7 @@ _wildcards = re.compile(r"\*+|\?|\[!?\]?[^\]]*\]")
 
 
 def glob_covers(wide: str, narrow: str) -> bool:
-    """Whether every name that `narrow` takes is taken by `wide`."""
+    """Whether `wide` matches every name that `narrow` matches."""
     if wide == narrow or wide == "*":
         return True
     pieces = _wildcards.split(narrow)

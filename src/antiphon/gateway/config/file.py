@@ -42,7 +42,7 @@ _POSITION = re.compile(r"\s*\(at (?:line (?P<line>\d+), column (?P<column>\d+)|e
 
 
 class ConfigResult(Struct, frozen=True, kw_only=True):
-    """What was read: a configuration, or the problems that keep it from being one. `secret_files` are read along with it."""
+    """The result of reading: a configuration, or the problems that prevent one. `secret_files` are the files it refers to."""
 
     config: Config | None = None
     problems: tuple[ConfigProblem, ...] = ()
@@ -54,7 +54,7 @@ def load_config(
 ) -> Config:
     """The configuration in a file. Raises `ConfigError` with everything that is wrong with it.
 
-    `overrides` take the place of what the file says in `[gateway]`.
+    `overrides` replace values of the file's `[gateway]` table.
     """
     read = read_config(path, environ, overrides=overrides)
     if read.config is None:
@@ -76,7 +76,7 @@ def read_config(
         return ConfigResult(problems=(ConfigProblem(file=file, line=trouble.line, reason=str(trouble)),))
     except tomllib.TOMLDecodeError as error:
         return ConfigResult(problems=(_syntax(error, file, text),))
-    except (ValueError, RecursionError):  # numbers of thousands of digits, lists in lists in lists
+    except (ValueError, RecursionError):  # numbers of thousands of digits, deeply nested lists
         reason = "invalid TOML: a number is too long or lists are nested too deeply"
         return ConfigResult(problems=(ConfigProblem(file=file, reason=reason),))
     environ = os.environ if environ is None else environ
@@ -97,7 +97,7 @@ def read_config(
 
 
 class _UnreadableFile(Exception):
-    """The bytes could not be had, or are no text. `line` is where they stop being one."""
+    """The file could not be read, or is not valid UTF-8. `line` is the first invalid line."""
 
     def __init__(self, reason: str, line: int = 0) -> None:
         super().__init__(reason)
@@ -128,12 +128,12 @@ def _read_text(path: Path) -> str:
 def _syntax(error: tomllib.TOMLDecodeError, file: str, text: str) -> ConfigProblem:
     message = str(error)
     found = _POSITION.search(message)
-    said = message[: found.start()] if found else message
+    reason = message[: found.start()] if found else message
     if found and found["line"]:
         line, column = int(found["line"]), int(found["column"])
     else:
         line, column = text.rstrip().count("\n") + 1, 0
-    return ConfigProblem(file=file, line=line, column=column, reason=f"invalid TOML: {said[:1].lower()}{said[1:]}")
+    return ConfigProblem(file=file, line=line, column=column, reason=f"invalid TOML: {reason[:1].lower()}{reason[1:]}")
 
 
 def _problem(problem: Problem, file: str, lines: Mapping[ConfigPath, int]) -> ConfigProblem:
@@ -145,7 +145,7 @@ def _problem(problem: Problem, file: str, lines: Mapping[ConfigPath, int]) -> Co
 
 
 def _resolve_paths(config: Config, folder: Path) -> Config:
-    """The configuration with its paths in full."""
+    """The configuration with absolute paths."""
     gateway = config.gateway
     return structs.replace(
         config,
@@ -173,7 +173,7 @@ def _resolve_reference(written: str, folder: Path) -> str:
         return written
     try:
         return f"{kind}{colon}{folder / Path(place).expanduser()}"
-    except RuntimeError:  # the home of nobody
+    except RuntimeError:  # no home folder for that user
         return written
 
 
@@ -192,7 +192,7 @@ ADMIN_KEY_VARIABLE = "ANTIPHON_ADMIN_KEY"
 
 
 class EnvironmentConfig(Struct, frozen=True):
-    """A configuration, and one line that says where it comes from."""
+    """A configuration, and one line about where it comes from."""
 
     config: Config
     summary: str
@@ -201,7 +201,7 @@ class EnvironmentConfig(Struct, frozen=True):
 def config_from_environment(
     environ: Mapping[str, str], *, overrides: Mapping[str, Any] = NO_OVERRIDES
 ) -> EnvironmentConfig:
-    """What can be served with the environment alone. Raises `ConfigError` where a variable holds what cannot be used."""
+    """The configuration for the environment alone. Raises `ConfigError` where a variable has an invalid value."""
     providers = tuple(
         fill_from_environment(ProviderSettings(name=name), environ) for name in _configured_presets(environ)
     )
@@ -210,7 +210,7 @@ def config_from_environment(
         gateway=GatewaySettings(
             **{
                 "client_keys": () if is_open else (f"env:{CLIENT_KEY_VARIABLE}",),
-                "serve_unlisted_models": True,  # nobody wrote a list: every model of these providers is meant
+                "serve_unlisted_models": True,  # no models are listed, so every model of these providers is served
                 **overrides,
             }
         ),
@@ -231,7 +231,7 @@ def config_from_environment(
 
 
 def fill_from_environment(provider: ProviderSettings, environ: Mapping[str, str]) -> ProviderSettings:
-    """A provider that gives neither keys nor an address, with what the environment says of it; others as they are."""
+    """A provider without keys and URL, completed from the environment; others unchanged."""
     row = PRESETS.get(provider.preset_name)
     if row is None or provider.keys or provider.base_url:
         return provider
@@ -261,7 +261,7 @@ def _admin_key(environ: Mapping[str, str]) -> Iterator[ClientKeySettings]:
 
 def _configured_presets(environ: Mapping[str, str]) -> Iterator[str]:
     for name, row in PRESETS.items():
-        # A server of one's own is meant when its address is said; its default may be somebody else's, even ours.
+        # A local server is used only if its URL is set: another program, even this gateway, may use the default port.
         variables = (*row.key_variables, *row.bearer_variables) if row.needs_key else row.base_url_variables
         if first_set_variable(variables, environ) and (
             row.base_url or first_set_variable(row.base_url_variables, environ)
@@ -271,7 +271,9 @@ def _configured_presets(environ: Mapping[str, str]) -> Iterator[str]:
 
 def _routes(providers: tuple[ProviderSettings, ...], environ: Mapping[str, str]) -> Iterator[ModelSettings]:
     globs = [(glob, row.name) for row in map(_preset, providers) for glob in row.models]
-    for glob, name in sorted(globs, key=lambda one: not one[0].startswith("*")):  # gpt-5-codex: the end says more
+    for glob, name in sorted(
+        globs, key=lambda one: not one[0].startswith("*")
+    ):  # gpt-5-codex: the suffix is more specific
         yield ModelSettings(name=glob, targets=(f"{name}/*",))
     rest = environ.get(MODEL_VARIABLE, "").strip() if providers else default_model({}).model
     if not providers or rest.partition("/")[0] in {provider.name for provider in providers}:

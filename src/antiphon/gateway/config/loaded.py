@@ -28,7 +28,7 @@ from antiphon.wire.output import ProviderError
 
 
 class LoadedConfig:
-    """A configuration at work. `previous` is the one it takes the place of."""
+    """The objects built from a configuration. `previous` is the one that is replaced."""
 
     def __init__(
         self,
@@ -49,15 +49,15 @@ class LoadedConfig:
         self.routes = [Route(model.name, model.targets) for model in config.models]
         known = {name: _model_patterns(upstream) for name, upstream in self.providers.items()}
         self.only_routes = bool(config.models) and not config.gateway.serve_unlisted_models
-        """Whether only the names of `[[models]]` are served."""
+        """Whether only the names in `[[models]]` are served."""
         self._table = RouteTable(self.routes, {}, (), lambda: known, only_routes=self.only_routes)
 
     def resolve(self, model: str) -> list[Target]:
-        """Whom to ask for `model`, in order. Raises `RoutingError`, and `InvalidModelName` for one that no model can have."""
+        """The targets of `model`, in order. Raises `RoutingError`, and `InvalidModelName` for an impossible name."""
         return self._table.resolve(model)
 
     def with_applied_wait(self, error: ProviderError, targets: Sequence[Target]) -> ProviderError:
-        """The error with the wait until the first of the targets can be asked again, where rate limits are the reason."""
+        """The error with the wait until the first target is available again, if rate limits are the reason."""
         if error.kind != "rate_limit" or error.retry_after is None:
             return error
         pools = [(self.providers[target.provider].pool, target.model) for target in targets]
@@ -66,19 +66,19 @@ class LoadedConfig:
 
     @property
     def credentials(self) -> dict[str, list[CredentialStatus]]:
-        """How the keys of each provider stand."""
+        """The health of the keys of each provider."""
         pools = {name: upstream.pool for name, upstream in self.providers.items()}
         return {name: pool.status() for name, pool in pools.items() if pool is not None}
 
     @property
     def credential_pools(self) -> list[tuple[str, CredentialPool]]:
-        """The keys of each provider that has some, with the address they are for."""
+        """The key pool of each provider that has keys, with the URL the keys are for."""
         providers = (upstream for upstream in self.providers.values() if isinstance(upstream, Upstream))
         return [(upstream.base_url, upstream.pool) for upstream in providers if upstream.pool is not None]
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Every secret in use, for whoever must not let one through."""
+        """Every secret in use, for code that masks secrets."""
         return tuple(chain.from_iterable([upstream.secrets for upstream in self.providers.values()]))
 
     def _upstream(

@@ -33,7 +33,7 @@ _Contents: TypeAlias = Mapping[Path, bytes | None]
 
 
 class ReloadStatus(Struct, frozen=True, kw_only=True):
-    """How the file stands. `refusal` says why its present content does not serve; it is empty when it does."""
+    """The state of the file. `refusal` is why its present content is not used; empty if it is."""
 
     path: str
     applied_at: datetime | None = None
@@ -44,10 +44,10 @@ class ReloadStatus(Struct, frozen=True, kw_only=True):
 
 
 class ConfigReloader:
-    """Watches one file. `apply` is given each new configuration, and may refuse it with an `AntiphonError`.
+    """Watches one file. `apply` gets each new configuration, and may reject it with an `AntiphonError`.
 
-    `serving` is what was read from the file before; if it says something else by now, that is the first change. `overrides` are
-    for `load_config`. A pipe can be read only once, and is not watched. `sleep` is there to be replaced in tests.
+    `serving` is what was read from the file before; if the file differs by now, that is the first change. `overrides` are
+    for `load_config`. A pipe can be read only once and is not watched. `sleep` can be replaced in tests.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class ConfigReloader:
                 await self.check(is_requested=is_requested)
 
     async def check(self, *, is_requested: bool = False) -> None:
-        """Look once, and do what has to be done. `is_requested`: also if nothing has changed."""
+        """Check once, and reload if needed. `is_requested`: even if nothing has changed."""
         if self._is_pipe:
             return
         contents = await asyncio.to_thread(self._contents)
@@ -107,7 +107,7 @@ class ConfigReloader:
         read = await asyncio.to_thread(self._read)
         served = self._secret_files if read.config is None else ()
         self._secret_files = tuple(dict.fromkeys((*served, *read.secret_files)))
-        # Known is what was there before the reading: what was saved during it is a change for the next look.
+        # The digests are taken before the reading: a save during it is a change for the next check.
         self._known = {path: contents.get(path, now) for path, now in (await asyncio.to_thread(self._contents)).items()}
         await self._take(read)
 
@@ -121,7 +121,7 @@ class ConfigReloader:
                 await done
         except AntiphonError as error:
             self._refuse(error)
-        except Exception as error:  # a mistake of ours must not end the watching, nor the serving
+        except Exception as error:  # a defect of ours must not end the watching or the server
             logger.exception("could not apply the configuration from %s", self._path)
             self._refuse(error, is_logged=True)
         else:
@@ -152,7 +152,7 @@ class ConfigReloader:
         try:
             loop.add_signal_handler(signal.SIGHUP, self.reload_now)
         except (AttributeError, NotImplementedError, RuntimeError, ValueError):
-            yield  # no such signal on this system, or not in the main thread: saving is still heard
+            yield  # no such signal on this system, or not in the main thread: saved files are still noticed
             return
         try:
             yield
@@ -167,9 +167,9 @@ class ConfigReloader:
 
 
 def _content(path: Path) -> bytes | None:
-    """What a file holds, as a digest; None if it cannot be read."""
+    """The digest of a file's content; None if it cannot be read."""
     try:
-        if not path.is_file():  # opening a pipe would wait for somebody to write
+        if not path.is_file():  # opening a pipe would block until it is written
             return None
         with open(path, "rb") as file:
             return sha256(file.read(_MAX_BYTES)).digest()

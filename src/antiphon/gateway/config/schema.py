@@ -32,14 +32,14 @@ _GIVEN: tuple[tuple[type | tuple[type, ...], str], ...] = (
 
 
 class Problem(Struct, frozen=True):
-    """Something wrong at a place."""
+    """A problem at a path."""
 
     path: ConfigPath
     reason: str
 
 
 def check_types(kind: type[T], value: object) -> tuple[T, list[Problem]]:
-    """What of the value fits the struct, and everything that does not."""
+    """The valid parts of the value, and all problems."""
     problems: list[Problem] = []
     info = inspect.type_info(kind)
     fit = _TypeChecker(problems.append).check(info, value, ())
@@ -47,19 +47,19 @@ def check_types(kind: type[T], value: object) -> tuple[T, list[Problem]]:
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Which name was probably meant, as the end of a sentence; nothing if none is near."""
+    """A suggestion of the name that was probably meant, as the end of a sentence; empty if none is similar."""
     near = near_misses(name, names, 2)
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 class _TypeChecker:
-    """Types beside values. `report` takes each misfit."""
+    """Walks types and values together. `report` gets each problem."""
 
     def __init__(self, report: Callable[[Problem], object]) -> None:
         self._report = report
 
     def check(self, kind: inspect.Type, value: object, path: ConfigPath) -> Any:
-        """The value as far as it fits, or `_INVALID`."""
+        """The valid part of the value, or `_INVALID`."""
         kind = _strip_metadata(kind)
         if isinstance(kind, inspect.StructType):
             return self._table(kind, value, path)
@@ -122,7 +122,7 @@ class _TypeChecker:
         expected, types = ("an integer", (int,)) if isinstance(kind, inspect.IntType) else ("a number", (int, float))
         if not isinstance(value, types) or isinstance(value, bool):
             return self._wrong_type(path, expected, value)
-        # Said this way round, what is not a number (nan) fits no bound.
+        # Written this way round, nan is outside every bound.
         if kind.ge is not None and not value >= kind.ge:
             return self._invalid(path, f"must be at least {kind.ge}")
         if kind.gt is not None and not value > kind.gt:
@@ -141,7 +141,7 @@ class _TypeChecker:
 
 
 def _strip_metadata(kind: inspect.Type) -> inspect.Type:
-    """The type without what is said about it, and without null, which TOML does not have."""
+    """The type without its annotations, and without null, which TOML does not have."""
     while isinstance(kind, inspect.Metadata | inspect.UnionType):
         if isinstance(kind, inspect.Metadata):
             kind = kind.type
@@ -151,7 +151,7 @@ def _strip_metadata(kind: inspect.Type) -> inspect.Type:
 
 
 def _placeholder(kind: inspect.Type) -> Any:
-    """What stands for a value that did not fit and cannot be left out."""
+    """A placeholder for an invalid value that cannot be left out."""
     kind = _strip_metadata(kind)
     if isinstance(kind, inspect.StructType):
         return kind.cls(**{field.encode_name: _placeholder(field.type) for field in kind.fields if field.required})

@@ -19,11 +19,11 @@ from antiphon.errors import AntiphonError
 from antiphon.providers.presets import PRESETS, Preset
 
 ConfigPath: TypeAlias = tuple[str | int, ...]
-"""Where something stands in the file: names of keys, and numbers of items in lists."""
+"""A path in the file: names of keys, and indexes of list items."""
 
 NO_OVERRIDES: Mapping[str, Any] = MappingProxyType({})
 OFFLINE = "offline"
-"""The provider that is no host, but answers from within this process."""
+"""The provider that has no host: it answers inside this process."""
 
 _MEBIBYTE = 1024 * 1024
 _DAY = 86_400
@@ -34,7 +34,7 @@ _DEFAULT_PRESET: Mapping[str, str] = {
     "anthropic": "anthropic",
     "gemini": "gemini",
 }
-"""The row that describes a host of which only the format is known."""
+"""The preset for a host with a known format and nothing else known."""
 
 Port: TypeAlias = Annotated[int, Meta(ge=0, le=65_535)]
 Seconds: TypeAlias = Annotated[float, Meta(gt=0, le=_DAY)]
@@ -151,7 +151,7 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def preset_name(self) -> str:
-        """The preset it is like: the one it names, that of its own name, or that of its format; empty where none fits."""
+        """The preset it is based on: the one it names, that of its own name, or that of its format; empty if there is none."""
         if self.preset:
             return self.preset
         if self.name == OFFLINE and not self.format:
@@ -163,12 +163,12 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def is_offline(self) -> bool:
-        """Whether it is no host, but the model that needs no network."""
+        """Whether it is the offline model, which needs no network."""
         return self.preset_name == OFFLINE
 
     @property
     def effective_preset(self) -> Preset:
-        """The preset with what these settings change of it; the offline provider has none."""
+        """The preset with the changes of these settings; the offline provider has none."""
         row = PRESETS[self.preset_name]
         auth = (self.auth or row.auth) if self.keys else "none"
         return structs.replace(row, auth=auth, dialect=self.dialect or row.dialect)
@@ -219,7 +219,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ConfigProblem(Struct, frozen=True, kw_only=True):
-    """One thing that is wrong. `line` and `column` count from 1; 0 is none in particular."""
+    """One problem. `line` and `column` count from 1; 0 if there is no particular one."""
 
     file: str
     line: int = 0
@@ -233,13 +233,13 @@ class ConfigProblem(Struct, frozen=True, kw_only=True):
 
 
 class ConfigError(AntiphonError):
-    """A configuration that cannot be served, with everything that is wrong with it."""
+    """A configuration that cannot be served, with all its problems."""
 
     def __init__(self, problems: Iterable[ConfigProblem]) -> None:
         self.problems = list(problems)
         count = len(self.problems)
-        told = f"{count} problems in the configuration" if count > 1 else "invalid configuration"
-        super().__init__("\n  ".join([f"{told}:", *map(str, self.problems)]))
+        summary = f"{count} problems in the configuration" if count > 1 else "invalid configuration"
+        super().__init__("\n  ".join([f"{summary}:", *map(str, self.problems)]))
 
 
 ConfigRefused = ConfigError  # the name before 2.0

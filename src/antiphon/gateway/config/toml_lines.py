@@ -19,7 +19,7 @@ from antiphon.gateway.config.settings import ConfigPath
 
 _BLANK = re.compile(r"(?:[ \t\n]|#[^\n]*)*")
 _KEY = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'[^']*'|[^="'\]])+""")
-# A string of three quotes may end with two more of them that are its own.
+# A string in triple quotes may end with two more quotes that belong to it.
 _STRING = re.compile(
     r'"""(?:\\.|[^\\])*?""""{0,2}' r"|'''.*?''''{0,2}" r'|"(?:\\.|[^"\\])*"' r"|'[^']*'",
     re.DOTALL,
@@ -28,7 +28,7 @@ _STATIC_ROUTES = re.compile(r"[^,\]}#\n]+")
 
 
 def line_numbers(text: str) -> Mapping[ConfigPath, int]:
-    """The line of every table, key and item of a text that is TOML."""
+    """The line of every table, key and item of a valid TOML text."""
     return _Scanner(text.replace("\r\n", "\n")).scan()
 
 
@@ -55,11 +55,11 @@ class _Scanner:
         return self._lines
 
     def _opened(self, names: list[str], *, is_item: bool) -> ConfigPath:
-        """The place of a table whose head is here."""
+        """The path of the table whose header is next."""
         path: ConfigPath = ()
         for name in names[:-1] if is_item else names:
             path = self._record_line((*path, name))
-            if path in self._lengths:  # what is said of a list of tables is meant for its last
+            if path in self._lengths:  # keys under a list of tables belong to its last table
                 path = (*path, self._lengths[path] - 1)
         if is_item:
             path = self._record_line((*path, names[-1]))
@@ -94,7 +94,7 @@ class _Scanner:
             self._at = match.end()
 
     def _names(self) -> list[str]:
-        """The names of the dotted key that is here."""
+        """The names of the dotted key that is next."""
         self._skip()
         match = _KEY.match(self._text, self._at)
         assert match is not None
@@ -107,13 +107,13 @@ class _Scanner:
         return names
 
     def _record_line(self, path: ConfigPath) -> ConfigPath:
-        # An item stands where the scanner is; a key began before the names that were just read.
+        # An item is at the current position; a key began before the names that were just read.
         offset = self._at if isinstance(path[-1], int) else self._start
         self._lines.setdefault(path, bisect_left(self._line_ends, offset) + 1)
         return path
 
     def _accept(self, sign: str, *, blank: bool = False) -> bool:
-        """Whether the sign is next, which is then passed; an empty one is the end of the text."""
+        """Whether the sign is next; if so it is consumed. An empty sign is the end of the text."""
         if blank:
             self._skip()
         if not sign:
@@ -124,7 +124,7 @@ class _Scanner:
         return True
 
     def _skip(self) -> None:
-        """Pass what says nothing."""
+        """Skip whitespace and comments."""
         match = _BLANK.match(self._text, self._at)
         assert match is not None
         self._at = match.end()

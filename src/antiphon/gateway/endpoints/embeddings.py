@@ -40,14 +40,14 @@ _GENERATING = ("/chat/completions", "/responses")
 
 
 class _Embedded(Struct):
-    """Of an answer what is read."""
+    """The fields that are read from a response."""
 
     data: list[msgspec.Raw]
     usage: Any = None
 
 
 async def handle_embeddings(context: RequestContext, on_finish: Finished) -> Response:
-    """Answer a request for embeddings; `on_finish` hears of it when it is over."""
+    """Answer a request for embeddings; `on_finish` gets its trace at the end."""
     trace = RequestTrace(
         request_id=context.request.request_id,
         client_format=context.endpoint.format,
@@ -108,7 +108,7 @@ async def _respond(context: RequestContext, trace: RequestTrace) -> Response:
 async def _call_target(
     context: RequestContext, trace: RequestTrace, target: Target, body: bytes
 ) -> tuple[WholeReply, TokenUsage | None]:
-    """A target's answer and what it cost. Raises `UpstreamFailed`."""
+    """A target's response and its cost. Raises `UpstreamFailed`."""
     upstream = context.loaded.providers[target.provider]
     trace.upstream_format = upstream.format
     reply = await upstream.ask(
@@ -119,7 +119,7 @@ async def _call_target(
         attempts=trace.attempts,
         address=_address(upstream, target.model),
     )
-    assert isinstance(reply, WholeReply), "no stream was asked for"
+    assert isinstance(reply, WholeReply), "no stream was requested"
     try:
         return reply, read_usage(msgspec.json.decode(reply.body, type=_Embedded).usage)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -136,7 +136,7 @@ def _address(upstream: Upstream | OfflineUpstream, model: str) -> str | None:
 
 
 def embeddings_url(preset: Preset, base_url: str, model: str, api_version: str = "") -> str | None:
-    """Where a provider makes embeddings; None if it does not."""
+    """The URL of a provider's embeddings endpoint; None if it has none."""
     if preset.format not in FORMATS:
         return None
     paths = tuple((pattern, _embeddings_path(path)) for pattern, path in preset.paths)
@@ -146,7 +146,7 @@ def embeddings_url(preset: Preset, base_url: str, model: str, api_version: str =
 
 
 def embeddings_unsupported(model: str, provider: str, providers: Sequence[str]) -> ProviderError:
-    """What to answer where the provider of a model makes none; `providers` are those that do."""
+    """The error for a model whose provider has no embeddings; `providers` are those that have."""
     there = (
         f"Providers with embeddings: {', '.join(providers)}." if providers else "No provider of this gateway has one."
     )

@@ -21,4 +21,4 @@ HANDLERS: Mapping[str, Callable[[RequestContext], Awaitable[Response]]] = {
     "delete_response": handle_delete_response,
     "list_items": handle_list_items,
 }
-"""By the action of the door."""
+"""Handlers by the action of the endpoint."""

@@ -1,12 +1,11 @@
-"""The models a client may ask for, listed in the shape of the client's own API.
+"""The models a client may use, listed in the shape of the client's own API.
 
-What is listed comes from the routes alone: nothing is asked of a provider, so the list is there at once, and is the same until
-the configuration changes. A route with a plain name is listed under it. A glob has no name of its own; it is listed as the model
-of its first target where asking for that name leads to that very model, and not at all otherwise. The order is that of the
-configuration, in which pages are cut too.
+The list comes from the routes alone: no provider is called, and it is the same until the configuration changes. A route with a
+plain name is listed under it. A glob is listed as the model of its first target if that name routes to the same model, and not at
+all otherwise. The order is that of the configuration, for pages too.
 
-Shapes: OpenAI gives everything at once; Anthropic pages by `limit`, `after_id` and `before_id`; Gemini by `pageSize` and
-`pageToken`, and writes `models/` before every name. When a model was made is not known here, and told as the beginning of 1970.
+Shapes: OpenAI returns everything at once; Anthropic pages by `limit`, `after_id` and `before_id`; Gemini by `pageSize` and
+`pageToken`, with `models/` before every name. The creation time of a model is not known and given as the beginning of 1970.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ from antiphon.wire.output import ProviderError
 
 
 async def handle_list_models(context: RequestContext) -> Response:
-    """The models this client may ask for."""
+    """List the models this client may use."""
     models = visible_models(context.loaded.routes, context.key.may_use)
     return Response.json(list_models(context.endpoint.format, models, context.request.query))
 
 
 async def handle_get_model(context: RequestContext) -> Response:
-    """One of them."""
+    """Return one of them."""
     name = context.endpoint.resource
     found = allowed_targets(context, name)
     if not found:
@@ -52,18 +51,18 @@ _PREFIX = "models/"
 _MAX_SUGGESTIONS = 20
 _METHODS = ("generateContent", "streamGenerateContent", "countTokens")
 _PAGE_SIZES = {"limit": (20, 1000), "pageSize": (50, 1000)}
-"""How many models a page has where nobody says, and at most."""
+"""The default and the maximum number of models per page."""
 
 
 class ModelEntry(Struct, frozen=True):
-    """A model that can be asked for by `name`; `provider` answers first."""
+    """A model that can be requested by `name`; `provider` is its first target."""
 
     name: str
     provider: str = ""
 
 
 def visible_models(routes: Sequence[Route], may_use: Callable[[str], bool] | None = None) -> tuple[ModelEntry, ...]:
-    """The models that have a name of their own, in the order of the routes. `may_use` says which this client may see."""
+    """The models with a name of their own, in the order of the routes. `may_use` selects those this client may see."""
     found: dict[str, ModelEntry] = {}
     for route in routes:
         for name in _names(routes, route):
@@ -73,7 +72,7 @@ def visible_models(routes: Sequence[Route], may_use: Callable[[str], bool] | Non
 
 
 def list_models(shape: str, models: Sequence[ModelEntry], query: Query | None = None) -> Body:
-    """A page of `models` as clients of the format `shape` read it. Raises `WireError` for a query that cannot be answered."""
+    """A page of `models` in the format `shape`. Raises `WireError` for an invalid query."""
     if shape == "anthropic":
         return _anthropic_page(models, query or {})
     if shape == "gemini":
@@ -82,7 +81,7 @@ def list_models(shape: str, models: Sequence[ModelEntry], query: Query | None = 
 
 
 def get_model(shape: str, model: ModelEntry) -> Body:
-    """One model as clients of the format `shape` read it."""
+    """One model in the format `shape`."""
     if shape == "anthropic":
         return {
             "type": "model",
@@ -102,16 +101,16 @@ def get_model(shape: str, model: ModelEntry) -> Body:
 
 
 def unknown_model_error(name: str, models: Sequence[ModelEntry]) -> ProviderError:
-    """What to answer to a name that leads nowhere: which names do, the most similar first."""
+    """The error message for an unknown name: which names exist, the most similar first."""
     names = [model.name for model in models]
     near = get_close_matches(name, names, n=3)
     others = [other for other in names if other not in near]
     shown = (near + others)[:_MAX_SUGGESTIONS]
     more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
     there = f"There are: {', '.join(shown)}{more}." if shown else "No models are available to this key."
-    said = name if len(name) <= 200 else f"{name[:200]}…"
+    short_name = name if len(name) <= 200 else f"{name[:200]}…"
     return ProviderError(
-        f"The model `{said}` does not exist or you do not have access to it. {there}",
+        f"The model `{short_name}` does not exist or you do not have access to it. {there}",
         "not_found",
         404,
         param="model",
@@ -173,7 +172,7 @@ def _gemini_page(models: Sequence[ModelEntry], query: Query) -> Body:
 
 
 def _decode_page_token(token: str) -> str:
-    """The name of the model behind which the page of a token begins."""
+    """The name of the model after which the page of a token begins."""
     try:
         return urlsafe_b64decode(token).decode()
     except (binascii.Error, ValueError):
@@ -198,7 +197,7 @@ def _page_size(query: Query, field: str) -> int:
 
 
 def allowed_targets(context: RequestContext, model: str) -> list[Target]:
-    """The targets of a model, in order; none if there is no such model, or not for this client. Raises `InvalidModelName`."""
+    """The targets of a model, in order; empty if it does not exist, or not for this client. Raises `InvalidModelName`."""
     check_model_name(model)
     if not context.key.may_use(model):
         return []
@@ -211,6 +210,6 @@ def allowed_targets(context: RequestContext, model: str) -> list[Target]:
 
 
 def model_not_found(context: RequestContext, name: str) -> Response:
-    """A 404 that names the models there are for this client."""
+    """A 404 that names the models this client may use."""
     models = visible_models(context.loaded.routes, context.key.may_use)
     return error_response(context.endpoint.format, unknown_model_error(name, models))

@@ -1,7 +1,7 @@
 """`/readyz`, and who may read `/status` and `/metrics`.
 
 With client keys in the configuration only a key with `admin = true` may; without any, loopback clients. `/readyz` is open to
-everyone, because load balancers have no key, but tells only whether any provider is usable; the details are for operators.
+everyone, because load balancers have no key, but returns only whether any provider is usable; the details are for operators.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ NOT_ADMIN = ProviderError(
 
 
 def is_operator(keys: ClientKeys, key: ClientKey | None, peer: str) -> bool:
-    """Whether a client that presented `key` (None: none that is known) may see how the gateway is doing."""
+    """Whether a client that presented `key` (None: no known key) may read the state of the gateway."""
     return is_loopback(peer) if keys.allows_anonymous else key is not None and key.admin
 
 
 def readiness(loaded: LoadedConfig, *, has_details: bool) -> Response:
-    """Ready while at least one provider is usable. The details name those that are, and why the others are not."""
+    """Ready while at least one provider is usable. The details list those that are, and why the others are not."""
     pools = {name: upstream.pool for name, upstream in loaded.providers.items()}
     usable = [name for name, pool in pools.items() if pool is None or has_usable_key(pool)]
     body: dict[str, object] = {"status": "ok" if usable else "no usable provider"}

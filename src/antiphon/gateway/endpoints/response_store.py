@@ -1,18 +1,13 @@
-"""`ResponseStore`: what the Responses API remembers, for upstreams that do not.
+"""`ResponseStore`: stored responses of the Responses API, for upstreams that do not store them.
 
-A client of that API may send only what is new and name the response it goes on from (`previous_response_id`), or an item of one
-(`item_reference`). Here the answers are kept, and such a request is expanded into a full one that any upstream understands.
+A client may send only what is new and name the response it continues (`previous_response_id`) or an item of one
+(`item_reference`). `expand` makes a full request of it that any upstream understands. A row is one response: its own input, its
+output and its parent, so branches share what they have in common. `instructions` do not carry over to the next response, as with
+OpenAI.
 
-A row is one response: its own input, its output, and its parent. So a conversation of n turns is n rows of what each turn added,
-and branches share what they have in common. `instructions` are not carried over to the next response, as OpenAI has it.
-
-- A row that others build on stays as long as they do; by its own id it is no longer found once it was deleted or is too old.
-- Over the limit the oldest response goes on which no other builds; so a conversation is forgotten from its end, and the one
-  that just grew is the last to go.
-- Rows belong to an owner (the name of a client key), and nobody finds another's.
-
-The tables are not those of the history's log, though the file is opened like one: a log is never shortened, and a fork of it is
-a copy, while responses are deleted one by one and branch at every turn. Writing waits for the disk: call it in a thread.
+A row that others build on stays as long as they do, but is not found by its id once it is deleted or expired. Over the limit the
+oldest response that no other builds on is deleted. Rows are visible only to their owner (the name of a client key). The
+history's log is not used: it is never shortened, and a fork is a copy. Writing waits for the disk: call it in a thread.
 """
 
 from __future__ import annotations
@@ -35,7 +30,7 @@ from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import Message, ModelRequest
 
 FORMAT = "openai-responses"
-APPLICATION_ID = 0x414E5453  # "ANTS": no history, so neither is taken for the other
+APPLICATION_ID = 0x414E5453  # "ANTS": not a history, so that neither is mistaken for the other
 SCHEMA = 1
 DAY = int(timedelta(days=1).total_seconds())
 
@@ -68,14 +63,14 @@ SELECT r.id, r.input, r.output, r.body FROM chain JOIN responses r USING (number
 """
 
 _PURGED_AT_ONCE = 200
-"""So many expired rows go with one that is kept: nobody waits long, and they go faster than they come."""
+"""Expired rows deleted with each stored one: each call stays short, and rows expire slower than they are deleted."""
 
 _messages = msgspec.json.Decoder(tuple[Message, ...])
 _output = msgspec.json.Decoder(ModelOutput)
 
 
 class StoredResponse(Struct, frozen=True):
-    """One response: what was sent for it and what came back. `body` is the object as the client got it."""
+    """One response: its input and output. `body` is the object as the client got it."""
 
     id: str
     input: tuple[Message, ...]
@@ -84,7 +79,7 @@ class StoredResponse(Struct, frozen=True):
 
 
 class ResponseStore:
-    """Responses kept in a file, or in memory with an empty path, for so many `seconds` and at most `limit` of them."""
+    """Responses stored in a file, or in memory with an empty path, for `seconds` and at most `limit` of them."""
 
     def __init__(
         self,
@@ -111,10 +106,10 @@ class ResponseStore:
     def store(
         self, response_id: str, request: ModelRequest, output: ModelOutput, *, owner: str = "", body: bytes = b""
     ) -> None:
-        """Keep a response. `request` is as the client sent it, not expanded; `body` is the object it got, if that is at hand.
+        """Store a response. `request` is as the client sent it, not expanded; `body` is the object it got, if available.
 
-        Only items of a `body` that was given can be referred to later: written anew, they have other ids. A response whose
-        id is kept already takes its place. Raises `UnknownResponse` if what it goes on from was deleted meanwhile.
+        Only items of a given `body` can be referred to later: encoded again, they have other ids. A response with a stored
+        id replaces it. Raises `UnknownResponse` if the response it continues was deleted meanwhile.
         """
         previous = previous_response_id(request)
         own = _mark_leading_system(request.messages[len(_instructions(request)) :])
@@ -143,12 +138,12 @@ class ResponseStore:
             )
             self._make_room(db, number or 0, now)
 
-    keep = store  # the documented name before
+    keep = store  # the former documented name
 
     def expand(self, request: ModelRequest, *, owner: str = "") -> ModelRequest:
-        """The full request: what it goes on from, and the items it refers to, in place. The same object if there are none.
+        """The full request: with the response it continues and the items it refers to. The same object if there are none.
 
-        Raises `UnknownResponse`, in OpenAI's words, for what is not kept here.
+        Raises `UnknownResponse`, in OpenAI's words, for what is not stored.
         """
         previous = previous_response_id(request)
         if not previous and not any(map(_has_references, request.messages)):
@@ -176,11 +171,11 @@ class ResponseStore:
         return self._chain(response_id, owner, _unknown)[-1]
 
     def chain(self, response_id: str, *, owner: str = "") -> list[StoredResponse]:
-        """A response and all that it goes on from, the first one first. Raises `UnknownResponse`."""
+        """A response and all that it continues, the first one first. Raises `UnknownResponse`."""
         return self._chain(response_id, owner, _unknown)
 
     def delete(self, response_id: str, *, owner: str = "") -> None:
-        """Forget a response. What others build on stays with them. Raises `UnknownResponse`."""
+        """Delete a response. Responses that build on it keep its content. Raises `UnknownResponse`."""
         with self._file.transaction() as db:
             number = self._number(db, response_id, owner, self._clock())
             if number is None:
@@ -189,12 +184,12 @@ class ResponseStore:
             _delete_if_unreferenced(db, number)
 
     def __len__(self) -> int:
-        """How many rows there are, those included that are here only for others."""
+        """The number of rows, including deleted ones that others build on."""
         with self._file.reading() as db:
             return int(db.execute("SELECT count(*) FROM responses").fetchone()[0])
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
     def __enter__(self) -> Self:
@@ -204,7 +199,7 @@ class ResponseStore:
         self.close()
 
     def _number(self, db: sqlite3.Connection, response_id: str, owner: str, now: float) -> int | None:
-        """The row of a response that can still be found at `now`."""
+        """The row of a response that is not deleted or expired at `now`."""
         find = "SELECT number FROM responses WHERE owner = ? AND id = ? AND NOT is_gone AND kept > ?"
         row = db.execute(find, (owner, response_id, now - self.seconds)).fetchone()
         return None if row is None else int(row[0])
@@ -269,17 +264,17 @@ _PART_KINDS: dict[str, tuple[type, ...]] = {
 
 
 def should_store(request: ModelRequest) -> bool:
-    """Whether the client may come back to the response: it may unless it said otherwise."""
+    """Whether the client may continue the response later, which is the default."""
     return request.store is not False
 
 
 def previous_response_id(request: ModelRequest) -> str:
-    """The id of the response that a request goes on from; empty if it is the first."""
+    """The id of the response that a request continues; empty if there is none."""
     return str((request.native or {}).get(FORMAT, {}).get(_PREVIOUS) or "")
 
 
 def to_provider_error(unknown: UnknownResponse) -> ProviderError:
-    """The error as a client of the API is told it."""
+    """The error in the words of the API."""
     return ProviderError(str(unknown), "invalid_request", unknown.status, unknown.code, unknown.param)
 
 
@@ -297,13 +292,13 @@ def _unknown_previous(response_id: str) -> UnknownResponse:
 
 
 def _delete_if_unreferenced(db: sqlite3.Connection, number: int) -> None:
-    """Remove a row that cannot be found any more, if nobody builds on it."""
+    """Remove a deleted or expired row, if no other builds on it."""
     if db.execute("SELECT is_leaf FROM responses WHERE number = ?", (number,)).fetchone()[0]:
         _drop(db, number)
 
 
 def _drop(db: sqlite3.Connection, number: int) -> int:
-    """Remove a leaf, and what was here only for it. Returns how many rows that were."""
+    """Remove a leaf, and deleted ancestors that only it used. Returns the number of removed rows."""
     dropped = 0
     while True:
         (parent,) = db.execute("SELECT parent FROM responses WHERE number = ?", (number,)).fetchone()
@@ -319,13 +314,13 @@ def _drop(db: sqlite3.Connection, number: int) -> int:
 
 
 def _instructions(request: ModelRequest) -> tuple[Message, ...]:
-    """The leading message that is no item: `instructions`. Items that stand first are marked (see the format's `items`)."""
+    """The leading message that is not an item: `instructions`. Items that come first are marked (see the format's `items`)."""
     first = request.messages[:1]
     return first if first and first[0].role == "system" and FORMAT not in (first[0].native or {}) else ()
 
 
 def _mark_leading_system(items: tuple[Message, ...]) -> tuple[Message, ...]:
-    """The same items; a system message that now stands first is marked, so that it is not taken for instructions."""
+    """The same items; a system message that now comes first is marked, so that it is not read as instructions."""
     first = items[:1]
     if not first or first[0].role != "system" or FORMAT in (first[0].native or {}):
         return items
@@ -333,7 +328,7 @@ def _mark_leading_system(items: tuple[Message, ...]) -> tuple[Message, ...]:
 
 
 def _reference(part: Part) -> str | None:
-    """The id of the item that a part only refers to."""
+    """The id of the item that a part refers to."""
     data = part.data if isinstance(part, Native) and part.origin == FORMAT else None
     if not isinstance(data, dict) or data.get("type", "item_reference") != "item_reference":
         return None
@@ -346,7 +341,7 @@ def _has_references(message: Message) -> bool:
 
 
 def _item_spans(body: Any, parts: Sequence[OutputPart]) -> list[tuple[str, int, int]]:
-    """Which parts each item of a response was written from: its id, the first part, the one behind the last."""
+    """The parts of each item of a response: its id, the first part, and the one after the last."""
     return list(_spans(body.get("output") or () if isinstance(body, dict) else (), parts))
 
 
@@ -358,7 +353,7 @@ def _spans(items: Sequence[Any], parts: Sequence[OutputPart]) -> Iterator[tuple[
         content = fields.get("content")
         count = len(content) if fields.get("type") == "message" and isinstance(content, list) else 1
         while place < len(parts) and not isinstance(parts[place], kinds):
-            place += 1  # a part the format could not say has no item
+            place += 1  # a part that the format cannot express has no item
         if place + count > len(parts):
             return
         if isinstance(fields.get("id"), str):
@@ -367,15 +362,15 @@ def _spans(items: Sequence[Any], parts: Sequence[OutputPart]) -> Iterator[tuple[
 
 
 def _default_body(response_id: str, request: ModelRequest, output: ModelOutput) -> bytes:
-    """The object as it would be written now."""
+    """The object as the format's encoder writes it."""
     body = formats[FORMAT].write_response(output).body
     leading = _instructions(request)
     words = [part.text for message in leading for part in message.parts if isinstance(part, Text)]
-    said = {
+    fields = {
         "id": response_id,
         _PREVIOUS: previous_response_id(request) or None,
         "instructions": "".join(words) or None,
         "metadata": request.metadata or {},
         "store": True,
     }
-    return msgspec.json.encode({**body, **said})
+    return msgspec.json.encode({**body, **fields})

@@ -22,18 +22,18 @@ from antiphon.wire.request import ModelRequest
 
 
 async def handle_get_response(context: RequestContext) -> Response:
-    """A response that was kept here."""
+    """Return a stored response."""
     return Response.json(context.services.state.get(context.endpoint.resource, owner=context.key.name).body)
 
 
 async def handle_delete_response(context: RequestContext) -> Response:
-    """A response that was kept here is forgotten."""
+    """Delete a stored response."""
     context.services.state.delete(context.endpoint.resource, owner=context.key.name)
     return Response.json(deletion_body(context.endpoint.resource))
 
 
 async def handle_list_items(context: RequestContext) -> Response:
-    """What was put in for a response that was kept here, and what it went on from."""
+    """List the input items of a stored response, including the responses it continues."""
     chain = context.services.state.chain(context.endpoint.resource, owner=context.key.name)
     return Response.json(list_input_items(chain, context.request.query))
 
@@ -43,7 +43,7 @@ _PREFIXES = {"function_call": "fc", "custom_tool_call": "ctc", "reasoning": "rs"
 
 
 def list_input_items(chain: Sequence[StoredResponse], query: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """A page of items, the newest first unless `order` says `asc`. Raises `WireError` for a query that makes no sense."""
+    """A page of items, the newest first unless `order` is `asc`. Raises `WireError` for an invalid query."""
     query = query or {}
     order, after = query.get("order") or "desc", query.get("after")
     if order not in ("asc", "desc"):
@@ -68,7 +68,7 @@ def list_input_items(chain: Sequence[StoredResponse], query: Mapping[str, str] |
 
 
 def deletion_body(response_id: str) -> dict[str, Any]:
-    """What is answered when a response was deleted."""
+    """The reply to a deletion."""
     return {"id": response_id, "object": "response", "deleted": True}
 
 

@@ -33,7 +33,7 @@ from antiphon.wire.request import ModelRequest, ToolDefinition
 
 
 async def handle_count_tokens(context: RequestContext) -> Response:
-    """How many tokens a request takes: asked of a provider that counts in the client's format, else counted here."""
+    """Count the tokens of a request: by a provider that counts in the client's format, else by an estimate."""
     request, endpoint = context.request, context.endpoint
     model = endpoint.resource or read_count_request(endpoint.format, request.body).model
     found = resolve_target(context, model)
@@ -56,7 +56,7 @@ async def _passed_through(
         reply = await upstream.ask(model, [body], streams=False, headers={}, attempts=[], address=address)
     except UpstreamFailed as failure:
         return provider_error_response(context.endpoint.format, failure.error, upstream.name)
-    assert isinstance(reply, WholeReply), "no stream was asked for"
+    assert isinstance(reply, WholeReply), "no stream was requested"
     return Response.json(reply.body)
 
 
@@ -66,10 +66,10 @@ def resolve_target(context: RequestContext, model: str) -> tuple[Upstream | Offl
 
 
 ESTIMATE_HEADER = "x-antiphon-estimate"
-"""The header of a count that was made here."""
+"""The header of an estimated count."""
 
 _MESSAGE_TOKENS = 4
-"""What a message costs beside its words: who speaks, where it begins and ends."""
+"""Tokens of a message beside its text: the role, the start and the end."""
 _GEMINI_WRAPPER = "generateContentRequest"
 _GENERATE_VERB = re.compile(r":(?:streamG|g)enerateContent(?:\?alt=sse)?")
 
@@ -77,7 +77,7 @@ _counter = CounterChain([LocalTokenizer()])
 
 
 class _Prompt(Struct, frozen=True):
-    """All that a request puts before the model, as the one entry a counter reads."""
+    """Everything a request gives the model, as the one entry a counter reads."""
 
     content: tuple[Part, ...]
     role: ContextEntryRole = ContextEntryRole.MODEL_INPUT
@@ -95,7 +95,7 @@ def count_here(format_name: str, body: bytes) -> Response:
 
 
 def read_count_request(format_name: str, body: bytes) -> ModelRequest:
-    """The request whose tokens are asked for. Gemini's may be wrapped in another."""
+    """The request to count. Gemini's may be wrapped in another."""
     if format_name != "gemini":
         return formats[format_name].read_request(body)
     fields = _decode_object(body)
@@ -108,7 +108,7 @@ def read_count_request(format_name: str, body: bytes) -> ModelRequest:
 
 
 def request_tokens(request: ModelRequest) -> int:
-    """About how many tokens a request takes."""
+    """The approximate number of tokens of a request."""
     parts = [part for message in request.messages for part in message.parts]
     parts += [_tool_text(tool) for tool in request.tools]
     if request.output_format is not None and request.output_format.schema is not None:
@@ -117,20 +117,20 @@ def request_tokens(request: ModelRequest) -> int:
 
 
 def rewrite_count_body(format_name: str, body: bytes, model: str) -> bytes:
-    """What to send to an upstream of the same format that calls the model `model`."""
+    """The body for an upstream of the same format that calls the model `model`."""
     if format_name != "gemini":
         return replace_model(body, model)
     fields = _decode_object(body)
     wrapped = fields.get(_GEMINI_WRAPPER)
     if not isinstance(wrapped, dict) or "model" not in wrapped:
-        return body  # the name is in the address alone
+        return body  # the name is only in the URL
     return msgspec.json.encode(
         {**fields, _GEMINI_WRAPPER: {**wrapped, "model": f"models/{model.removeprefix('models/')}"}}
     )
 
 
 def count_url(preset: Preset, base_url: str, model: str, api_version: str = "") -> str | None:
-    """Where a provider counts the tokens of `model`; None if it does not."""
+    """The URL at which a provider counts tokens of `model`; None if it does not."""
     if preset.format == "anthropic":
         counting = structs.replace(preset, path=f"{preset.path}/count_tokens", paths=())
     elif preset.format == "gemini":

@@ -1,14 +1,13 @@
-"""`AddressGuard`: which addresses of the network a URL that somebody else wrote may lead to.
+"""`AddressGuard`: which network addresses a URL written by a client may lead to.
 
-A name says nothing about where it leads, and may lead elsewhere the next time it is looked up. So the guard does not judge names.
-It judges addresses, at the last moment there is: aiohttp asks it for the socket of every address it is about to connect to, and
-an address that is not public gets none. That holds for names, for addresses written in the URL in any spelling, and for every
-redirect, because all of them end there. Names are also looked up here, once for each connection, and refused whole if only one of
-their addresses is not public: an answer that mixes the two is an attack or a mistake.
+A host name may resolve to another address each time, so addresses are judged, at the last moment: aiohttp gets the socket of
+every connection from the guard, and an address that is not public gets none. That covers names, addresses in the URL in any
+spelling, and redirects. A name with any address that is not public is refused: an answer that mixes the two is an attack or a
+mistake.
 
-Public is what the registries of special addresses leave over: for IPv4 everything that is not listed below, for IPv6 the global
-unicast block less its special parts. Addresses that hold an IPv4 address are judged by that one, or refused where it is used no
-more. The addresses at which clouds tell secrets to their machines are in private blocks, but for one.
+Public is everything outside the registries of special addresses: for IPv4 all that is not listed below, for IPv6 the global
+unicast block without its special parts. Addresses that embed an IPv4 address are judged by that one, or refused if the scheme is
+obsolete. The metadata addresses of clouds, which hold secrets, are in private blocks, with one exception.
 """
 
 from __future__ import annotations
@@ -59,9 +58,9 @@ _SPECIAL_IPV6 = tuple(
     map(
         IPv6Network,
         (
-            "2001::/23",  # protocols; Teredo, which holds IPv4 addresses
+            "2001::/23",  # protocols; Teredo, which embeds IPv4 addresses
             "2001:db8::/32",
-            "2002::/16",  # 6to4, which holds IPv4 addresses
+            "2002::/16",  # 6to4, which embeds IPv4 addresses
             "3fff::/20",
             "3ffe::/16",
         ),
@@ -71,7 +70,7 @@ _NAT64 = IPv6Network("64:ff9b::/96")
 
 
 def is_public(address: IpAddress) -> bool:
-    """Whether an address belongs to the public network."""
+    """Whether an address is public."""
     if isinstance(address, IPv4Address):
         return not any(address in network for network in _SPECIAL_IPV4)
     if address in _NAT64:
@@ -80,7 +79,7 @@ def is_public(address: IpAddress) -> bool:
 
 
 class AddressGuard:
-    """Refuses URLs and addresses. `allow` may let an address pass that is not public; `ports` are those that may be dialled."""
+    """Refuses URLs and addresses. `allow` may permit an address that is not public; `ports` are the allowed ports."""
 
     def __init__(
         self,
@@ -94,7 +93,7 @@ class AddressGuard:
         self._resolve = resolve or resolve_host
 
     def check_url(self, url: str) -> None:
-        """Refuse what can be refused without a look at the network. Raises `MediaFetchError`."""
+        """Refuse a URL that can be refused without the network. Raises `MediaFetchError`."""
         parts = _split(url)
         if parts.scheme not in ("http", "https"):
             raise MediaFetchError("only http and https URLs are fetched")
@@ -119,7 +118,7 @@ class AddressGuard:
             raise AddressBlocked
 
     def connector(self, limit: int) -> aiohttp.TCPConnector:
-        """Connections that lead only where the guard lets them."""
+        """Connections only to addresses that the guard allows."""
         try:
             import aiohttp
             from aiohttp.abc import AbstractResolver, ResolveResult
@@ -151,16 +150,16 @@ class AddressGuard:
         )
 
     def _socket(self, addr_info: Any) -> socket.socket:
-        """The socket for an address that is about to be dialled. The last word: nothing is connected without it."""
+        """The socket for an address about to be connected to. No connection is made without this check."""
         family, kind, protocol, _, address = addr_info
         self.check_address(str(address[0]))
-        if address[1] not in self._ports:  # what reads the URL here is not what reads it there
+        if address[1] not in self._ports:  # aiohttp may parse a URL differently than we do
             raise AddressBlocked
         return socket.socket(family, kind, protocol)
 
 
 class AddressBlocked(OSError):
-    """An address that may not be dialled. An `OSError`, because that is what aiohttp expects to come from a socket."""
+    """An address that must not be connected to. An `OSError`, because aiohttp expects one from a socket."""
 
 
 def _split(url: str) -> SplitResult:

@@ -13,11 +13,11 @@ from antiphon.gateway.observe.request_trace import RequestTrace
 
 _BYTES_PER_TOKEN = 4
 _LONGEST_WORD = 4096
-"""A string in a body that is longer and has no blank in it is taken for media."""
+"""A longer string in a body, without a blank, is taken for media."""
 
 
 def prompt_estimate(body: bytes) -> int:
-    """About how many tokens the body of a request puts before the model."""
+    """The approximate number of tokens of a request body."""
     size = media = 0
     for piece in body.split(b'"'):
         if len(piece) > _LONGEST_WORD and b" " not in piece:
@@ -28,7 +28,7 @@ def prompt_estimate(body: bytes) -> int:
 
 
 def charged_tokens(trace: RequestTrace) -> int:
-    """The tokens of a request that is over. A request that nobody answered costs nothing."""
+    """The tokens of a finished request. A request without a response costs nothing."""
     usage = trace.usage
     reported = usage.total if usage is not None else 0
     is_whole = trace.status < 400 and trace.error is None

@@ -1,8 +1,8 @@
 """Stream encoders: upstream events to the bytes a client gets.
 
 Pass-through (same format), translating (through deltas), recording (for stored responses) and JSON array (Gemini without
-`alt=sse`). A Chat Completions host reports the usage of a stream only if asked, in an extra chunk without choices; where the
-gateway asked for a client that did not, `UsageHidingEncoder` removes the chunk.
+`alt=sse`). A Chat Completions host reports the usage of a stream only on request, in an extra chunk without choices; where the
+gateway requested it and the client did not, `UsageHidingEncoder` removes the chunk.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ KEEP_ALIVE_COMMENT = b": keep-alive\n\n"
 
 
 class StreamEncoder(Protocol):
-    """What the client hears of what the upstream said. `comment` is what it hears while nothing is said."""
+    """Encodes upstream events for the client. `comment` is sent while the upstream is silent."""
 
     comment: bytes
 
     @property
     def losses(self) -> list[Loss]:
-        """What could not be said."""
+        """What the client's format could not express."""
 
     def feed(self, piece: bytes, deltas: list[ModelOutputDelta]) -> bytes:
         """The bytes for the client."""
 
     def finish(self, failed: Failed | None) -> bytes:
-        """The last bytes; with an error, if the stream broke off."""
+        """The last bytes; with an error, if the stream broke."""
 
 
 class PassThroughEncoder:
-    """The upstream's own bytes, in whole events: half of one is held, for a comment or an error may come before the rest."""
+    """The upstream's own bytes, in whole events: a partial one is held, since a comment or an error may come before the rest."""
 
     comment = KEEP_ALIVE_COMMENT
     losses: list[Loss] = []  # noqa: RUF012 - bytes that pass as they came lose nothing
@@ -60,7 +60,7 @@ class PassThroughEncoder:
 
 
 class TranslatingEncoder:
-    """The same, told in the client's format and in the words of its request."""
+    """The stream in the client's format, with the names of its request."""
 
     comment = KEEP_ALIVE_COMMENT
 
@@ -74,7 +74,7 @@ class TranslatingEncoder:
         hides_usage: bool = False,
     ) -> None:
         self._writer = wire.stream_writer(requested_model)
-        self._hides_usage = hides_usage  # a chat client that did not ask for it may fail on a chunk without choices
+        self._hides_usage = hides_usage  # a chat client that did not request it may fail on a chunk without choices
         self._requested_model = requested_model
         self._restorer = restorer
         self._id_of = id_of
@@ -98,7 +98,7 @@ class TranslatingEncoder:
 
 
 class RecordingEncoder:
-    """Another voice, and what it said: `output` is the whole answer, `body` the response as a Responses client got it."""
+    """Wraps an encoder and records the stream: `output` is the whole answer, `body` the response as a Responses client got it."""
 
     def __init__(self, encoder: StreamEncoder) -> None:
         self.body = b""
@@ -135,7 +135,7 @@ class _Completed(Struct):
 
 
 class JsonArrayEncoder:
-    """Another voice's events as one JSON array: Gemini's stream, where `alt=sse` was not asked for."""
+    """Wraps an encoder and writes its events as one JSON array: Gemini's stream without `alt=sse`."""
 
     comment = b"\n"
 
@@ -167,14 +167,14 @@ _ends_of_events = re.compile(rb"(?<=\n\n)|(?<=\n\r\n)|(?<=\r\r)")
 
 
 class UsageHidingEncoder(PassThroughEncoder):
-    """The upstream's own events without the chunk of usage."""
+    """The upstream's own events without the usage chunk."""
 
     def feed(self, piece: bytes, deltas: list[ModelOutputDelta]) -> bytes:
         return without_usage(super().feed(piece, deltas))
 
 
 def without_usage(events: bytes) -> bytes:
-    """Whole events without chunks that say nothing but usage."""
+    """Whole events without chunks that contain only usage."""
     if not _may_hold_chunk(events):
         return events
     return b"".join(event for event in _ends_of_events.split(events) if not _is_usage_alone(event))

@@ -1,13 +1,13 @@
-"""`Generation`: one request for an answer, from the client's bytes to the client's bytes.
+"""`Generation`: one generation request, from the client's bytes to the client's bytes.
 
-    read -> route -> repair -> write for the target -> ask -> back in the client's format
+    read -> route -> repair -> encode for the target -> call -> encode in the client's format
 
 Repair happens here, once, and nowhere downstream (seed 001). Where the target speaks the client's format and nothing had to be
-repaired, the body is sent as it came but for the model's name; otherwise it is written anew in the target's format, with a list
-of what could not be said. Targets are tried in order: what fails before anything was shown goes to the next, if that may help.
+repaired, the body is sent as it came except for the model's name; otherwise it is encoded in the target's format, with a list
+of losses. Targets are tried in order: a failure before any output was shown moves to the next target, if that may help.
 
-Of a body that will be passed on as it came only the order is read (`Format.scan_request`); the whole is read once needed
-(`parsed_request`): because the outline is not legal, the target speaks another format, or the first one failed.
+A body that is passed through is only outlined (`Format.scan_request`); it is parsed when needed (`parsed_request`): because the
+outline is not legal, the target has another format, or the first target failed.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from antiphon.wire.request import ModelRequest
 from antiphon.wire.tool_calls import CallRestorer
 
 _FORWARDED_HEADERS = frozenset({"anthropic-version", "anthropic-beta", "openai-beta"})
-"""Headers of a client that go to an upstream of the same format: they say how the body is to be read."""
+"""Headers of a client that are sent to an upstream of the same format: they affect how the body is read."""
 _STREAM_HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
     "cache-control": "no-cache",
@@ -80,7 +80,7 @@ class _ResponseId(Struct):
 
 
 class Prepared(Struct, frozen=True):
-    """A request as one target gets it."""
+    """A request prepared for one target."""
 
     target: Target
     upstream: AnyUpstream
@@ -90,11 +90,11 @@ class Prepared(Struct, frozen=True):
     repairs: list[Action]
     losses: list[Loss]
     hides_usage: bool = False
-    """Whether the stream reports usage that the client did not ask for."""
+    """Whether the stream reports usage that the client did not request."""
 
 
 class Generation:
-    """One request for an answer. `on_finish` hears of the passage when it is over."""
+    """One generation request. `on_finish` gets its trace at the end."""
 
     def __init__(self, context: RequestContext, on_finish: Callable[[RequestTrace, RequestContext], None]) -> None:
         self._context = context
@@ -118,7 +118,7 @@ class Generation:
         )
 
     async def respond(self) -> Response:
-        """What the client gets."""
+        """The response for the client."""
         try:
             response = await self._route()
         except BaseException as error:
@@ -158,7 +158,7 @@ class Generation:
 
     @property
     def parsed_request(self) -> ModelRequest:
-        """The request in neutral terms, read when it is first asked for. Raises `WireError`."""
+        """The request in neutral form, parsed on first use. Raises `WireError`."""
         if self._parsed is None:
             request = self._wire.read_request(self._request.body)
             endpoint = self._endpoint
@@ -168,7 +168,7 @@ class Generation:
         return self._parsed
 
     async def _call_targets(self, targets: list[Target]) -> Response:
-        """Ask the targets in order until one answers."""
+        """Call the targets in order until one answers."""
         trace = self._trace
         is_rewritten = False
         tried = targets
@@ -192,7 +192,7 @@ class Generation:
                         headers=self._forwarded_headers(prepared.upstream),
                         attempts=trace.attempts,
                     )
-                finally:  # what follows is our own time
+                finally:  # from here on it is our own time
                     trace.waiting_seconds += time.monotonic() - began
                 trace.error = None
                 if isinstance(reply, StreamReply):
@@ -216,20 +216,22 @@ class Generation:
                     )
 
     def _should_rewrite(self, error: ProviderError, prepared: Prepared) -> bool:
-        """Whether a body that passed untouched was refused for what writing it anew mends: looked at only then."""
+        """Whether a body that was passed through was refused for something that a repair fixes."""
         if not prepared.unchanged or error.kind != "invalid_request":
             return False
         return self._breaks_rules(prepared.upstream, prepared.body[0], prepared.target.model)
 
     def _breaks_rules(self, upstream: AnyUpstream, body: bytes, model: str) -> bool:
-        """Whether a body breaks rules of its API, and may be written anew."""
+        """Whether a body violates rules of its API, and may be repaired."""
         if not self._loaded.config.gateway.repair or self._key.strict:
             return False
-        named: dict[str, Any] = {"model": model} if upstream.format == "gemini" else {}  # elsewhere the body names it
+        named: dict[str, Any] = (
+            {"model": model} if upstream.format == "gemini" else {}
+        )  # in other formats the body names it
         return bool(upstream.wire.check_request(body, **named))
 
     def _prepare_unchanged(self, target: Target) -> Prepared | None:
-        """The body as it came, where its outline says that nothing is to be done to it."""
+        """The body as it came, if its outline shows that nothing has to be changed."""
         outline, upstream = self._outline, self._loaded.providers[target.provider]
         if outline is None or target.model != outline.model or upstream.format != self._endpoint.format:
             return None
@@ -240,13 +242,13 @@ class Generation:
         return self._as_sent(target, upstream, self._request.body)
 
     def _as_sent(self, target: Target, upstream: AnyUpstream, body: bytes) -> Prepared:
-        """A body that needs no writing. Where tokens are charged, it asks for usage if the client did not."""
+        """A body that needs no encoding. Where tokens are charged, usage is requested even if the client did not."""
         hides_usage = self._is_metered and self._lacks_usage(upstream)
         body = with_usage_requested(body) if hides_usage else body
         return Prepared(target, upstream, [body], True, True, [], [], hides_usage)
 
     def _lacks_usage(self, upstream: AnyUpstream) -> bool:
-        """Whether the usage of a stream has to be asked for, can be, and the client did not."""
+        """Whether the usage of a stream is needed, is available, and was not requested by the client."""
         is_chat_stream = self._endpoint.format == upstream.format == "openai-chat" and self._trace.streams
         if not is_chat_stream or not self._may_ask_for_usage or not upstream.reports_stream_usage:
             return False
@@ -265,7 +267,7 @@ class Generation:
         same_format = upstream.format == self._endpoint.format
         if same_format and repaired is parsed_request and upstream.accepts_unchanged_bodies and not is_rewritten:
             body = self._original_body(parsed_request, target)
-            # made for one model, given to another: what the one takes the other may refuse
+            # made for one model and sent to another, which may refuse it
             if target.model == parsed_request.model or not self._breaks_rules(upstream, body, target.model):
                 return self._as_sent(target, upstream, body)
         named = structs.replace(repaired, model=target.model)
@@ -282,7 +284,7 @@ class Generation:
         )
 
     async def _expand_stored_response(self, parsed_request: ModelRequest, upstream: AnyUpstream) -> ModelRequest:
-        """The request with what it goes on from, where the upstream does not keep that itself."""
+        """The request with the responses it continues, where the upstream does not store them itself."""
         if self._endpoint.format != _RESPONSES:
             return parsed_request
         try:
@@ -291,11 +293,11 @@ class Generation:
             # The future keeps the error that it carried, and a traceback would keep this request: a copy is raised instead.
             error.__traceback__ = None
             if upstream.format == _RESPONSES:
-                return parsed_request  # it may be the upstream's own
+                return parsed_request  # the response may be stored at the upstream
             raise copy.copy(error) from None
 
     def _original_body(self, parsed_request: ModelRequest, target: Target) -> bytes:
-        """The client's own bytes; if the target has another name for the model, with that name."""
+        """The client's own bytes, with the target's name for the model."""
         body = self._request.body
         if self._endpoint.format == "gemini" or target.model == parsed_request.model:
             return body
@@ -308,7 +310,7 @@ class Generation:
         return {name: headers[name] for name in _FORWARDED_HEADERS & headers.keys()}
 
     def _pass_through(self, reply: WholeReply, prepared: Prepared) -> Response:
-        """The upstream's own answer, of which only what it cost is read."""
+        """The upstream's own response; only its usage is read."""
         try:
             self._trace.usage = prepared.upstream.wire.scan_usage(reply.body)
         except WireError as error:
@@ -317,7 +319,7 @@ class Generation:
         return self._with_report_headers(Response(headers={"content-type": "application/json"}, body=reply.body))
 
     def _invalid_response(self, error: WireError, prepared: Prepared) -> UpstreamFailed:
-        """The failure of a provider whose answer cannot be read: nothing was shown, so the next target may be asked."""
+        """The failure of a provider whose response cannot be read: nothing was shown, so the next target may be tried."""
         message = f"invalid response from provider {prepared.target.provider}: {error}"
         failed = prepared.upstream.scrub(ProviderError(message, "server", code=NOT_AN_ANSWER))
         self._trace.fail_attempt(failed)
@@ -391,11 +393,11 @@ class Generation:
             self._finish(status)
 
     def _new_id(self, given: str) -> str:
-        """The id of an answer: the upstream's, but where it is looked up by id here it must be like no other."""
+        """The id of a response: the upstream's, or a unique one where responses are looked up by id here."""
         return f"resp_{new_id()}" if self._endpoint.format == _RESPONSES else given
 
     def _should_store(self, prepared: Prepared) -> bool:
-        """Whether the answer is kept here for the requests that go on from it."""
+        """Whether the response is stored for requests that continue it."""
         return self._endpoint.format == _RESPONSES and not prepared.same_format and should_store(self.parsed_request)
 
     async def _store_response(self, parsed_request: ModelRequest, output: ModelOutput, body: bytes) -> None:
@@ -408,7 +410,7 @@ class Generation:
             logger.exception("response could not be stored; previous_response_id will not find it")
 
     def _strict_refusal(self, prepared: Prepared) -> Response:
-        """The answer of a strict key: what would have been done, and was not."""
+        """The response for a strict key: what would have been changed, and was not."""
         what = [f"repair: {action}" for action in prepared.repairs] + [f"loss: {loss}" for loss in prepared.losses]
         message = f"strict key: the request would need changes: {'; '.join(what)}"
         error = ProviderError(message, "invalid_request", code="strict")
@@ -420,7 +422,7 @@ class Generation:
         return error_response(self._endpoint.format, error)
 
     def _with_report_headers(self, response: Response) -> Response:
-        """The answer with word of what was done to the request."""
+        """The response with headers about what was changed in the request."""
         trace = self._trace
         if trace.repairs:
             response.headers["x-antiphon-repairs"] = _header_list([action.kind for action in trace.repairs])
@@ -438,18 +440,18 @@ class Generation:
 
 
 def _refuses_stream_options(error: ProviderError) -> bool:
-    """Whether a host does not know how to report the usage of a stream."""
+    """Whether a host cannot report the usage of a stream."""
     text = f"{error.param} {error.message}"
     return error.kind == "invalid_request" and ("stream_options" in text or "include_usage" in text)
 
 
 def _is_response_loss(loss: Loss) -> bool:
-    """Whether a loss is of what the model said. What a provider repeats of the request, and when it answered, is not."""
+    """Whether a loss concerns the model's output. Echoed request fields and timestamps do not."""
     return loss.path.startswith(("parts", "others", "stop", "usage"))
 
 
 def needs_inline_media(upstream: AnyUpstream) -> Callable[[Part], bool]:
-    """Which media the upstream takes only as data."""
+    """Which media the upstream accepts only inline."""
     if upstream.format == "gemini":
         return lambda part: isinstance(part, Image | Audio | Document)
     if upstream.format == "openai-chat":
@@ -458,5 +460,5 @@ def needs_inline_media(upstream: AnyUpstream) -> Callable[[Part], bool]:
 
 
 def _header_list(text: list[str]) -> str:
-    """How many, and which, as a header can say it."""
+    """How many and which, as a header value."""
     return header_text(f"{len(text)}; {', '.join(dict.fromkeys(text))}")[:_MAX_HEADER_CHARS]

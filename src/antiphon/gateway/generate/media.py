@@ -1,12 +1,12 @@
-"""`MediaFetcher`: pictures, sound and files behind addresses, fetched for targets that take them only in the body.
+"""`MediaFetcher`: pictures, sound and files at URLs, fetched for targets that accept them only in the body.
 
-The addresses come from clients, so every connection goes through an `AddressGuard`, redirects included, which are followed here,
-one by one. Nothing of ours goes along: no cookies, no credentials, no proxy of the environment (which would connect in our place,
-unguarded). What comes is bounded in size and time, must not be compressed (a small body could become a huge one), and is what its
-first bytes say and not what its header claims; only pictures, sound, PDF and text are taken.
+The URLs come from clients, so every connection goes through an `AddressGuard`, redirects included, which are followed here,
+one by one. Nothing of ours is sent: no cookies, no credentials, no proxy of the environment (which would connect in our place,
+unguarded). The content is bounded in size and time and must not be compressed (a small body could become a huge one). Its type
+comes from its first bytes, not from its header; only pictures, sound, PDF and text are accepted.
 
-A part that cannot be fetched becomes a line of text at its place, so that the model knows of it, and a loss. What failed is told
-without a word about our own network. Something fetched is kept for a while: a client sends its whole conversation each time.
+A part that cannot be fetched becomes a line of text in its place, so that the model knows of it, and a loss. The reason reveals
+nothing about our own network. Fetched media are cached for a while: a client sends its whole conversation each time.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ _FAMILIES: dict[type, str] = {Image: "image", Audio: "audio"}
 
 
 class MediaLimits(Struct, frozen=True, kw_only=True):
-    """How much is fetched, and for how long it is waited and kept."""
+    """Limits of size and time for fetching and caching."""
 
     part_bytes: int = 20 * _MEBIBYTE
     request_bytes: int = 64 * _MEBIBYTE
-    """Of all the parts of one request together."""
+    """For all parts of one request together."""
     seconds: float = 20.0
-    """For one part, its redirects included."""
+    """For one part, including its redirects."""
     request_seconds: float = 60.0
-    """For all the parts of one request."""
+    """For all parts of one request."""
     redirects: int = 3
     at_once: int = 8
     """Connections of one request at the same time."""
@@ -62,14 +62,14 @@ class MediaLimits(Struct, frozen=True, kw_only=True):
 
 
 class FetchedMedia(Struct, frozen=True):
-    """What was behind an address."""
+    """The content at a URL."""
 
     media_type: str
     data: bytes
 
 
 class MediaFetcher:
-    """Fetches media. `allow`, `ports` and `resolve` are the guard's; `clock` tells how long something has been kept."""
+    """Fetches media. `allow`, `ports` and `resolve` are the guard's; `clock` is used for the age of cached media."""
 
     def __init__(
         self,
@@ -87,14 +87,14 @@ class MediaFetcher:
         self._kept_bytes = 0
 
     async def fetch(self, url: str) -> FetchedMedia:
-        """What is behind an address. Raises `MediaFetchError`, which says why not."""
+        """The content at a URL. Raises `MediaFetchError` with the reason."""
         async with self._session() as session:
             return await self._fetch_cached(session, url, _RequestBudget(self.limits))
 
     async def inline_media(
         self, request: ModelRequest, wants: Callable[[Part], bool]
     ) -> tuple[ModelRequest, list[Loss]]:
-        """The request with the media in it that `wants` asks for, and what could not be had. The same object if there is none."""
+        """The request with the media selected by `wants` inlined, and the losses. The same object if there is none."""
         urls = {part.url: None for message in request.messages for part in _media(message) if _needs_fetch(part, wants)}
         if not urls:
             return request, []
@@ -109,7 +109,7 @@ class MediaFetcher:
             messages.append(message if parts == message.parts else structs.replace(message, parts=parts))
         return structs.replace(request, messages=tuple(messages)), losses
 
-    inline = inline_media  # the documented name before
+    inline = inline_media  # the former documented name
 
     async def _fetch_many(self, urls: list[str]) -> dict[str, FetchedMedia | MediaFetchError]:
         allowance = _RequestBudget(self.limits)
@@ -140,10 +140,10 @@ class MediaFetcher:
                 fetched = await self._fetch_following_redirects(session, url, allowance)
         except TimeoutError:
             raise MediaFetchError("timed out") from None
-        except ValueError:  # from whoever of us reads the address
+        except ValueError:  # a parser, ours or aiohttp's, rejects the URL
             raise MediaFetchError("invalid URL") from None
         except (aiohttp.ClientError, OSError) as error:
-            # A library's own words may hold addresses and names of this network.
+            # The message of a library may contain addresses and names of this network.
             cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
             why = "the address is not public" if isinstance(cause, AddressBlocked) else "the host cannot be reached"
             raise MediaFetchError(why) from None
@@ -182,7 +182,7 @@ class MediaFetcher:
         data = b"".join(pieces)
         media_type = sniff_bytes(data, response.headers.get("content-type", ""))
         if media_type is None:
-            raise MediaFetchError("it is no picture, sound, PDF or text")
+            raise MediaFetchError("it is not a picture, sound, PDF or text")
         return FetchedMedia(media_type, data)
 
     def _session(self) -> aiohttp.ClientSession:
@@ -209,14 +209,14 @@ class MediaFetcher:
 
 
 class _RequestBudget:
-    """The bytes and the time that the parts of one request may still take together."""
+    """The bytes and the time that remain for the parts of one request together."""
 
     def __init__(self, limits: MediaLimits) -> None:
         self._left = limits.request_bytes
         self._deadline = asyncio.get_running_loop().time() + limits.request_seconds
 
     def until(self, seconds: float) -> float:
-        """When something that begins now and may take so long has to end. Raises `TimeoutError` if that was before."""
+        """The deadline of an operation that starts now and may take that long. Raises `TimeoutError` if it has passed."""
         now = asyncio.get_running_loop().time()
         if now >= self._deadline:
             raise TimeoutError
@@ -264,7 +264,7 @@ def _inlined(
 
 
 def _wrong_media_type(part: Media, fetched: FetchedMedia) -> str:
-    """Why what was fetched cannot be what the part says it is; empty if it can. A document may be anything."""
+    """Why the fetched content does not match the part's type; empty if it does. A document may be anything."""
     family = _FAMILIES.get(type(part))
     return f"it is {fetched.media_type}" if family and not fetched.media_type.startswith(f"{family}/") else ""
 
@@ -281,7 +281,7 @@ def _with_data(part: Media, fetched: FetchedMedia) -> Part:
 
 
 def _redact_url(url: str) -> str:
-    """An address as it may be shown: without the user, and without the query, where secrets are."""
+    """A URL that can be shown: without the user, and without the query, which may contain secrets."""
     try:
         parts = urlsplit(url)
     except ValueError:

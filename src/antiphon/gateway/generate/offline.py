@@ -23,7 +23,7 @@ from antiphon.wire.request import Message, ModelRequest, ToolDefinition
 
 
 class OfflineUpstream:
-    """Answers by rules, and says that it does."""
+    """Answers by rules, and states that it does."""
 
     pool = None
     secrets: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ class OfflineUpstream:
         attempts: list[Attempt],
         **_: Any,
     ) -> WholeReply | StreamReply:
-        """Answer a body."""
+        """Answer a request body."""
         request = self.wire.read_request(b"".join(body))
         options = ProviderCallOptions(
             model=model, tools=tuple(tool for tool in request.tools if isinstance(tool, ToolDefinition))
@@ -66,7 +66,7 @@ class OfflineUpstream:
         return WholeReply(self.wire.encode_response(assembler.output).data, {})
 
     def scrub(self, error: ProviderError) -> ProviderError:
-        """It knows no secret."""
+        """It has no secrets."""
         return error
 
     async def _streamed(self, deltas: AsyncIterator[Any], model: str) -> AsyncIterator[bytes]:
@@ -81,7 +81,7 @@ class OfflineUpstream:
 
 
 class _Response:
-    """A stream as a response of HTTP would give it."""
+    """A stream in the form of an HTTP response."""
 
     status = 200
     headers: Mapping[str, str] = {}

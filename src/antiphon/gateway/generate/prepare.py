@@ -15,7 +15,7 @@ _decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def read_model_name(body: bytes) -> str:
-    """The model that a body asks for."""
+    """The model that a body names."""
     model = top_level_fields(body).get("model")
     name = msgspec.json.decode(model) if model is not None else None
     if not isinstance(name, str) or not name:
@@ -24,14 +24,14 @@ def read_model_name(body: bytes) -> str:
 
 
 def replace_model(body: bytes, model: str) -> bytes:
-    """The same body, asking for another model."""
+    """The same body with another model."""
     fields = top_level_fields(body)
     fields["model"] = msgspec.Raw(msgspec.json.encode(model))
     return msgspec.json.encode(fields)
 
 
 def top_level_fields(body: bytes) -> dict[str, msgspec.Raw]:
-    """The outermost object of a body, its values as they were written. Raises `WireError`."""
+    """The outermost object of a body, its values as raw JSON. Raises `WireError`."""
     try:
         return _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -43,12 +43,12 @@ _INCLUDE = "include_usage"
 
 
 def requests_usage(body: bytes) -> bool:
-    """Whether a body of Chat Completions asks for the usage of its stream."""
+    """Whether a Chat Completions body requests the usage of its stream."""
     return _options(top_level_fields(body)).get(_INCLUDE) is True
 
 
 def with_usage_requested(body: bytes) -> bytes:
-    """The same body, asking for it."""
+    """The same body, with usage requested."""
     fields = top_level_fields(body)
     options = {**_options(fields), _INCLUDE: True}
     fields[_OPTIONS] = msgspec.Raw(msgspec.json.encode(options))

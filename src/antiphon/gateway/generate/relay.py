@@ -20,13 +20,13 @@ from antiphon.wire.delta import Failed, ModelOutputDelta
 from antiphon.wire.output import ProviderError
 
 _MAX_TRAILING_BYTES = 64 * 1024
-"""What an upstream may say behind its last event: a `[DONE]`, some blanks. More is not passed on."""
+"""What an upstream may send after its last event: a `[DONE]`, some blanks. More is not passed on."""
 
 Scrub = Callable[[ProviderError], ProviderError]
 
 
 class _IdleTimeout:
-    """Waits for pieces, but not for ever. One timer serves the whole stream: it looks again when it rings, and is not set anew
+    """Waits for pieces with a timeout. One timer serves the whole stream: it checks again when it fires, and is not reset
     for every piece."""
 
     def __init__(self, seconds: float) -> None:
@@ -48,7 +48,7 @@ class _IdleTimeout:
         try:
             return await anext(pieces)
         except BaseException as error:
-            # Only our own cancellation becomes a timeout; anybody else's stays one.
+            # Only our own cancellation becomes a timeout; any other stays a cancellation.
             if self._is_long and self._waiting.uncancel() <= before and isinstance(error, asyncio.CancelledError):
                 raise TimeoutError from None
             raise
@@ -65,7 +65,7 @@ class _IdleTimeout:
     def _check(self) -> None:
         self._timer = None
         if self._waiting is None:
-            return  # the client is slow, not the upstream; the next wait sets it anew
+            return  # the client is slow, not the upstream; the next wait sets it again
         left = self._since + self._seconds - self._loop.time()
         if left > 0:
             self._timer = self._loop.call_later(left, self._check)
@@ -128,7 +128,7 @@ async def relay(
 
 
 def _scrub_terminal_error(deltas: list[ModelOutputDelta], scrub: Scrub) -> Failed | None:
-    """The error that ends `deltas`, if it quotes a secret of ours: without it. The upstream's own bytes may not pass then."""
+    """The error that ends `deltas`, without our secret, if it quotes one. The upstream's own bytes must not pass then."""
     last = deltas[-1] if deltas else None
     if not isinstance(last, Failed):
         return None

@@ -16,7 +16,7 @@ from antiphon.wire.delta import ModelOutputDelta
 from antiphon.wire.sse import MAX_EVENT
 
 _BLANK_LINES = (b"\n\n", b"\n\r\n", b"\r\r")
-"""What stands between two events."""
+"""The separator of two events."""
 _MARKERS: Mapping[str, tuple[bytes, ...]] = {
     "openai-chat": (b"[DONE]", b"error", b'"finish_reason":"', b'"finish_reason": "', b'"usage":{', b'"usage": {'),
     "anthropic": (b"message_delta", b"message_stop", b"error", b"[DONE]"),
@@ -25,11 +25,11 @@ _DIALECT_MARKERS: Mapping[str, tuple[bytes, ...]] = {
     "openai-chat": (b'"finish_reason":null', b'"finish_reason": null'),
     "anthropic": (b"event: message_start",),
 }
-"""How a host writes whose words are those above: one of these stands in the beginning of its streams."""
+"""How hosts that use these markers write: their streams contain one of these near the beginning."""
 
 
 class EventBuffer:
-    """Bytes of events in, whole events out: half of one is held until the rest comes."""
+    """Bytes of events in, whole events out: a partial one is held until the rest arrives."""
 
     def __init__(self) -> None:
         self._partial: list[bytes] = []
@@ -49,24 +49,24 @@ class EventBuffer:
         return events
 
     def close(self) -> bytes:
-        """The half that is left."""
+        """The partial event that is left."""
         partial, self._partial = self._partial, []
         return b"".join(partial)
 
 
 class UsageScanner:
-    """Goes on for a reader. `is_finished` when the terminal delta was given."""
+    """Continues for a reader. `is_finished` after the terminal delta."""
 
     def __init__(self, reader: OutputReader, markers: tuple[bytes, ...], *, at_event_boundary: bool) -> None:
         self._reader = reader
         self._markers = markers
-        self._at_event_boundary = at_event_boundary  # whether what the reader has seen ends with an event
+        self._at_event_boundary = at_event_boundary  # whether the bytes the reader has seen end with an event
         self._events = EventBuffer()
         self._size = 0
 
     @classmethod
     def create(cls, reader: OutputReader, format_name: str, seen: bytes) -> OutputReader:
-        """A skimmer for a stream that began with `seen`; the reader itself where the host writes in a way of its own."""
+        """A scanner for a stream that began with `seen`; the reader itself if the host writes differently."""
         if not any(marker in seen for marker in _DIALECT_MARKERS.get(format_name, ())):
             return reader
         return cls(reader, _MARKERS[format_name], at_event_boundary=seen.endswith(b"\n\n"))
@@ -76,7 +76,7 @@ class UsageScanner:
         return self._reader.is_finished
 
     def feed(self, data: bytes) -> list[ModelOutputDelta]:
-        """What these bytes tell of the end."""
+        """The usage, end and errors in these bytes."""
         if not self._at_event_boundary:
             self._at_event_boundary = data.endswith(b"\n\n")
             return self._reader.feed(data)
@@ -85,7 +85,7 @@ class UsageScanner:
         if not whole:
             if self._size < MAX_EVENT:
                 return []
-            whole = self._events.close()  # no event is as long as that: the reader says so
+            whole = self._events.close()  # no event is that long: the reader reports it
         self._size = 0
         first = min([at for marker in self._markers if (at := whole.find(marker)) >= 0], default=-1)
         return self._reader.feed(whole[max(0, whole.rfind(b"\n\n", 0, first)) :]) if first >= 0 else []

@@ -333,7 +333,7 @@ class ServerConnection(asyncio.Protocol):
             self._fail(listener.internal_error(request.request_id), is_begun=is_begun)
 
     def _fail(self, response: Response, *, is_begun: bool) -> None:
-        """Answer with an error instead; if the status has left already, a missing end is all that can tell the client."""
+        """Answer with an error instead; if the status was sent already, a truncated response is the only possible signal."""
         self._close_after_response = True
         if is_begun and not self._write_batch:
             self._transport.abort()
@@ -342,7 +342,7 @@ class ServerConnection(asyncio.Protocol):
             self._write_whole(response)
 
     def _linger(self) -> None:
-        """Say that nothing more comes, discard what the client still sends, then close."""
+        """Signal the end of the responses, discard what the client still sends, then close."""
         if self._transport.is_closing():
             return
         with suppress(OSError):

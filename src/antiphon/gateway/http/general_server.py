@@ -51,15 +51,17 @@ class _Exchange:
         self._reserved = 0  # bytes counted in the budget
         headers = {name.lower(): value for name, value in request.headers.items()}
         query = dict(request.query) if request.query_string else {}
-        self._asked = listener.build_request(request.method, request.path, query, headers, request.remote or "")
-        self._asked.deadline = time.monotonic() + self._settings.request_seconds
-        headers["x-request-id"] = self._asked.request_id
+        self._client_request = listener.build_request(
+            request.method, request.path, query, headers, request.remote or ""
+        )
+        self._client_request.deadline = time.monotonic() + self._settings.request_seconds
+        headers["x-request-id"] = self._client_request.request_id
 
     async def run(self) -> web.StreamResponse:
         """Answer it; the response, written."""
-        set_request_id(self._asked.request_id)
+        set_request_id(self._client_request.request_id)
         response: web.StreamResponse | None = None
-        limit = asyncio.timeout_at(self._asked.deadline)
+        limit = asyncio.timeout_at(self._client_request.deadline)
         try:
             async with limit:
                 answer = await self._answered()
@@ -69,11 +71,11 @@ class _Exchange:
             if not limit.expired():
                 raise
             if response is not None and response.prepared:
-                # The status is sent already: the client can only be told by a missing end.
+                # The status is sent already: a truncated response is the only possible signal.
                 logger.warning("request timed out; stream aborted")
                 self._transport.abort()
             else:
-                answer = self._listener.request_timeout(self._asked.path, self._asked.request_id)
+                answer = self._listener.request_timeout(self._client_request.path, self._client_request.request_id)
                 response = self._response(answer, is_last=True)
                 await self._write(response, answer)
         finally:
@@ -83,24 +85,24 @@ class _Exchange:
         return response
 
     async def _answered(self) -> Response:
-        listener, request, asked = self._listener, self._request, self._asked
+        listener, request, client_request = self._listener, self._request, self._client_request
         if problem := _head_problem(request):
             return error_response("", ProviderError(problem, "invalid_request"), headers={"connection": "close"})
-        admission = listener.admit(asked, request.content_length if request.body_exists else 0)
+        admission = listener.admit(client_request, request.content_length if request.body_exists else 0)
         if isinstance(admission, Response):
             return admission
         try:
-            if request.body_exists and (refusal := await self._read_body(asked)) is not None:
+            if request.body_exists and (refusal := await self._read_body(client_request)) is not None:
                 return refusal
-            return await listener.gateway.handle(asked, admission)
+            return await listener.gateway.handle(client_request, admission)
         finally:
-            asked.body = b""  # the upstream has it
+            client_request.body = b""  # the upstream has it
             listener.budget.release(self._reserved)
 
-    async def _read_body(self, asked: ClientRequest) -> Response | None:
-        """Read the body into `asked`; an answer if it is refused."""
+    async def _read_body(self, client_request: ClientRequest) -> Response | None:
+        """Read the body into `client_request`; an answer if it is refused."""
         listener, request, settings = self._listener, self._request, self._settings
-        if asked.headers.get("expect", "").lower() == "100-continue":
+        if client_request.headers.get("expect", "").lower() == "100-continue":
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             request.writer.output_size = 0  # nothing of the response is written yet
         pieces: list[bytes] = []
@@ -111,24 +113,24 @@ class _Exchange:
                 while piece := await request.content.readany():
                     size += len(piece)
                     if size > settings.max_body_bytes:
-                        return listener.body_too_large(asked.path)
+                        return listener.body_too_large(client_request.path)
                     if not listener.budget.reserve(len(piece)):
-                        return listener.over_budget(asked.path)
+                        return listener.over_budget(client_request.path)
                     self._reserved += len(piece)
                     pieces.append(piece)
         except TimeoutError:
-            return listener.body_timeout(asked.path)
+            return listener.body_timeout(client_request.path)
         except Exception as error:
             message = f"cannot read the request body: {type(error).__name__}"
             problem = ProviderError(message, "invalid_request")
-            return error_response(error_format_for_path(asked.path), problem, headers={"connection": "close"})
-        asked.body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            return error_response(error_format_for_path(client_request.path), problem, headers={"connection": "close"})
+        client_request.body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         return None
 
     def _response(self, answer: Response, *, is_last: bool = False) -> web.StreamResponse:
         from aiohttp import web
 
-        self._listener.with_common_headers(answer, self._asked.request_id)
+        self._listener.with_common_headers(answer, self._client_request.request_id)
         if not self._request.content.is_eof() or self._listener.is_draining:
             is_last = True
         if is_last:
@@ -205,10 +207,10 @@ def _server_class() -> Any:
             response.force_close()
             return response
 
-        def log_exception(self, *told: Any, **more: Any) -> None:
-            if isinstance(more.get("exc_info"), web.RequestPayloadError):
+        def log_exception(self, *args: Any, **kwargs: Any) -> None:
+            if isinstance(kwargs.get("exc_info"), web.RequestPayloadError):
                 return  # a body that cannot be read was answered already
-            super().log_exception(*told, **more)
+            super().log_exception(*args, **kwargs)
 
     class _Server(web.Server):
         """aiohttp's server with our count of connections."""
@@ -266,7 +268,7 @@ def _head_problem(request: web.BaseRequest) -> str:
 
 
 def _with_one_agent(data: bytes) -> bytes:
-    """The head of a request with its second User-Agent under another name, of the same length: libraries that stand on an SDK
+    """The head of a request with its second User-Agent under another name, of the same length: libraries built on an SDK
     send theirs beside it (pydantic-ai does to Gemini), and aiohttp rejects a request with two."""
     if not _HEAD.match(data):
         return data

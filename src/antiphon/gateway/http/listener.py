@@ -136,7 +136,7 @@ class Listener:
         headers: Mapping[str, str],
         peer: str,
     ) -> ClientRequest:
-        """A request without its body, under the id that the client gave or a new one."""
+        """A request without its body, with the id that the client sent or a new one."""
         return ClientRequest(
             method=method,
             path=path,
@@ -148,9 +148,9 @@ class Listener:
         )
 
     def admit(self, request: ClientRequest, length: int | None) -> Any:
-        """Decide on the head of a request: an `Response` that refuses it, or what `handle` takes as its admission.
+        """Decide on the head of a request: a `Response` that refuses it, or the admission that `handle` takes.
 
-        `length` is what the head says of the body: 0 without one, None if it does not say.
+        `length` is the declared length of the body: 0 without one, None if it is not declared.
         """
         admission = self.gateway.admit(request)
         if isinstance(admission, Response) or length == 0:
@@ -166,29 +166,29 @@ class Listener:
         return admission
 
     def with_common_headers(self, response: Response, request_id: str) -> Response:
-        """The answer with the id of the request."""
+        """The response with the id of the request."""
         response.headers.setdefault("x-request-id", request_id)
         response.headers.setdefault("server", SERVER_HEADER)
         return response
 
     def request_timeout(self, path: str, request_id: str) -> Response:
-        """A request took longer than any may."""
+        """A request took too long."""
         message = f"request timed out after {self.settings.request_seconds:g} s (gateway.request_seconds)"
         response = error_response(error_format_for_path(path), ProviderError(message, "timeout"))
         return self.with_common_headers(response, request_id)
 
     def body_timeout(self, path: str) -> Response:
-        """A body took longer than any may."""
+        """A body took too long."""
         message = f"request body not received within {self.settings.body_seconds:g} s (gateway.body_seconds)"
         return error_response(error_format_for_path(path), ProviderError(message, "timeout"), status=408)
 
     def body_too_large(self, path: str) -> Response:
-        """A body is larger than any may be."""
+        """A body is too large."""
         message = f"request body exceeds {self.settings.max_body_bytes:,} bytes (gateway.max_body_bytes)"
         return error_response(error_format_for_path(path), ProviderError(message, "too_large"))
 
     def over_budget(self, path: str) -> Response:
-        """All bodies together are larger than they may be."""
+        """All bodies together exceed the budget."""
         message = "too many request bodies in progress (gateway.max_buffered_bytes); retry later"
         error = ProviderError(message, "overloaded", retry_after=_RETRY_SECONDS)
         return error_response(error_format_for_path(path), error)
@@ -199,7 +199,7 @@ class Listener:
         return self.with_common_headers(error_response("", ProviderError(message, "server"), status=500), request_id)
 
     def request_id_from(self, headers: Mapping[str, str]) -> str:
-        """The id a client gave its request, if it can be used; else a new one."""
+        """The id a client sent with its request, if it is valid; else a new one."""
         given = headers.get("x-request-id")
         return given if given is not None and _VALID_REQUEST_ID(given) else next(self._ids)
 
@@ -209,7 +209,7 @@ class Listener:
         return connection
 
     async def _sweep(self) -> None:
-        """Close connections that do nothing: no request in their first seconds, or none since the last one."""
+        """Close idle connections: no request in their first seconds, or none since the last one."""
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
             now = time.monotonic()
@@ -225,7 +225,7 @@ def error_format_for_path(path: str) -> str:
 
 
 def bind_socket(host: str, port: int) -> socket.socket:
-    """A socket that listens there, or an error that says why it cannot."""
+    """A listening socket, or an error with the reason."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # With the protocol named, asyncio sets TCP_NODELAY on every connection it accepts from this socket.
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)

@@ -27,7 +27,7 @@ def header_text(text: str) -> str:
 
 
 class ClientRequest(Struct, kw_only=True):
-    """A request of a client. Names of headers are in lower case. `door` is the listener it came through.
+    """A request of a client. Names of headers are in lower case. `listener` is the name of the one it arrived on.
 
     It is admitted on its head, before there is a `body`; the body is dropped again as soon as nothing needs it any more.
     """
@@ -45,7 +45,7 @@ class ClientRequest(Struct, kw_only=True):
 
 
 class Response(Struct, kw_only=True):
-    """What a client gets: a status, headers, and a body that is there or comes piece by piece.
+    """What a client gets: a status, headers, and a body that is complete or arrives piece by piece.
 
     `on_client_wait` is called with the seconds that a stream had to wait for the client to read.
     """
@@ -64,12 +64,12 @@ class Response(Struct, kw_only=True):
 
 _SUFFIXES = ["".join(pair) for pair in product("0123456789abcdefghjkmnpqrstvwxyz", repeat=2)]
 _TIME, _RANDOM = 10, 7
-"""Characters of an id that tell its time, and pairs of them that are random; one pair is left to count."""
+"""Characters of an id that encode its time, and pairs of them that are random; one pair is the counter."""
 _SECONDS = 1.0
 
 
 def new_request_ids() -> Iterator[str]:
-    """Ids without end, each greater than the one before."""
+    """An endless series of ids, each greater than the one before."""
     prefix = ""
     while True:
         last, until = prefix, time.monotonic() + _SECONDS

@@ -14,7 +14,7 @@ import re
 from msgspec import Struct, structs
 
 JSON_CONTENT_TYPES = frozenset({"application/json", "application/octet-stream", ""})
-"""Content types of a body of JSON. The official clients send the first; text/plain is what any web page may send unasked."""
+"""Content types that are read as JSON. The official clients send the first; any page may send text/plain without a preflight."""
 
 _MAX_HEAD_BYTES = 16 * 1024
 _MAX_LENGTH_DIGITS = 12
@@ -40,10 +40,10 @@ class RequestHead(Struct, frozen=True, kw_only=True):
     before: bytes = b""
     digits: bytes = b""
     after: bytes = b""
-    """The bytes up to the length, those of the length, and those behind it; none where it has no length."""
+    """The bytes before the length, those of the length, and those after it; None without a length."""
 
     def with_length_of(self, data: bytes) -> RequestHead | None:
-        """The head that `data` begins with, if it is this one but for the length."""
+        """The head at the start of `data`, if it is this one except for the length."""
         start = len(self.before)
         if not start or not data.startswith(self.before):
             return None
@@ -71,7 +71,7 @@ def is_json_type(content_type: str) -> bool:
 
 
 def read_head(data: bytes) -> RequestHead | None:
-    """The head that `data` begins with; None if it is not plain, or not whole."""
+    """The head at the start of `data`; None if it is not simple, or incomplete."""
     match = _head(data)
     if match is None or match.end() > _MAX_HEAD_BYTES:
         return None
@@ -80,7 +80,7 @@ def read_head(data: bytes) -> RequestHead | None:
     for line in lines:
         name, _, value = line.partition(":")
         headers[name.lower()] = value.strip(" ")
-    del headers[""]  # behind the last line
+    del headers[""]  # after the last line
     if len(headers) != len(lines) - 1 or len(headers) > _MAX_FIELDS or not _NOT_PLAIN.isdisjoint(headers):
         return None
     if headers.get("connection", "keep-alive").lower() != "keep-alive" or "host" not in headers:
@@ -112,7 +112,7 @@ def read_head(data: bytes) -> RequestHead | None:
 
 
 def _query(text: bytes) -> dict[str, str] | None:
-    """The fields of a query in which nothing is escaped; None if one stands there twice."""
+    """The fields of a query without escapes; None if one is repeated."""
     pairs = [pair.partition("=") for pair in text.decode().split("&") if pair]
     query = {name: value for name, _, value in pairs}
     return query if len(query) == len(pairs) else None

@@ -34,8 +34,8 @@ def requests_plot(minutes: Sequence[Minute]) -> str:
         if not minute.requests:
             continue
         answered = minute.requests - minute.refused - minute.failed
-        told = f"{_clock(minute)}: {minute.requests} requests, {minute.refused} refused, {minute.failed} failed"
-        bars.append(f"<g><title>{told}</title>")
+        tooltip = f"{_clock(minute)}: {minute.requests} requests, {minute.refused} refused, {minute.failed} failed"
+        bars.append(f"<g><title>{tooltip}</title>")
         base = 0
         for name, count in (("answered", answered), ("refused", minute.refused), ("failed", minute.failed)):
             if count:
@@ -62,12 +62,12 @@ def latency_plot(minutes: Sequence[Minute]) -> str:
     total = Minute(0)
     for minute in minutes:
         total.merge(minute)
-    said = [
+    latencies = [
         f"{label} latency {format_duration(value)}"
         for label, share in PERCENTILES
         if (value := percentile(total.seconds, share)) is not None
     ]
-    words = f"Last {len(minutes)} minutes: {', '.join(said) or 'no responses'}."
+    words = f"Last {len(minutes)} minutes: {', '.join(latencies) or 'no responses'}."
     return _plot("latency-plot", "Latency in seconds", words, scale.grid(format_duration), minutes, drawn)
 
 
@@ -96,12 +96,12 @@ class _Scale:
     def y(self, value: float) -> float:
         return _FLOOR - value / (self._step * self._marks) * _DEPTH
 
-    def grid(self, told: Callable[[float], str]) -> list[str]:
+    def grid(self, label: Callable[[float], str]) -> list[str]:
         lines = []
         for mark in range(self._marks + 1):
             value = mark * self._step
             y = self.y(value)
-            word = told(int(value) if float(value).is_integer() else value) if mark else "0"
+            word = label(int(value) if float(value).is_integer() else value) if mark else "0"
             lines.append(f'<line class="grid" x1="{_LEFT:g}" x2="{_WIDTH - _RIGHT:g}" y1="{y:.1f}" y2="{y:.1f}"/>')
             lines.append(f'<text class="mark" x="{_LEFT - 6:g}" y="{y + 3.5:.1f}" text-anchor="end">{word}</text>')
         return lines
@@ -129,7 +129,7 @@ def svg(
     *,
     stands_alone: bool = False,
 ) -> str:
-    """What is drawn, framed: with a title and a description. One that `stands_alone` is a file and no part of a page."""
+    """A chart with its frame, title and description. One that `stands_alone` is a file and not part of a page."""
     alone = f' xmlns="http://www.w3.org/2000/svg" width="{size[0]:g}" height="{size[1]:g}"' if stands_alone else ""
     return (
         f'<svg{alone} class="plot" viewBox="0 0 {size[0]:g} {size[1]:g}" role="img" '
@@ -157,8 +157,8 @@ def _line(name: str, points: Sequence[tuple[float, float, str]], pitch: float) -
         before = x
     drawn = [f'<path class="{name}" d="{path}"/>'] if path else []
     drawn += [
-        f'<circle class="{name}" cx="{x:.1f}" cy="{y:.1f}" r="2"><title>{told}</title></circle>'
-        for x, y, told in points
+        f'<circle class="{name}" cx="{x:.1f}" cy="{y:.1f}" r="2"><title>{tooltip}</title></circle>'
+        for x, y, tooltip in points
     ]
     return drawn
 

@@ -36,7 +36,7 @@ class Family:
         self._width = 1
 
     def series(self, labels: tuple[str, ...]) -> list[float]:
-        """The row of these label values, a new one where there is none yet and room for one."""
+        """The row of these label values; a new one if there is none and the limit allows it."""
         if labels not in self.rows and len(self.rows) >= self._most_rows:
             labels = (OTHER,) * len(self.labels)
         return self.rows.setdefault(labels, [0.0] * self._width)
@@ -65,7 +65,7 @@ class Counter(Family):
     kind = "counter"
 
     def add(self, labels: tuple[str, ...] = (), amount: float = 1) -> None:
-        """It happened once more, or `amount` times."""
+        """Add one, or `amount`."""
         (self.rows.get(labels) or self.series(labels))[0] += amount
 
 
@@ -75,11 +75,11 @@ class Gauge(Family):
     kind = "gauge"
 
     def add(self, labels: tuple[str, ...] = (), amount: float = 1) -> None:
-        """It is `amount` more than it was."""
+        """Add `amount`."""
         (self.rows.get(labels) or self.series(labels))[0] += amount
 
     def set(self, labels: tuple[str, ...], value: float) -> None:
-        """It is `value` now."""
+        """Set it to `value`."""
         self.series(labels)[0] = value
 
 
@@ -94,7 +94,7 @@ class Histogram(Family):
         self._width = len(bounds) + 2
 
     def observe(self, labels: tuple[str, ...], value: float) -> None:
-        """Something took `value`."""
+        """Record one observation."""
         series = self.rows.get(labels) or self.series(labels)
         series[bisect_left(self._bounds, value)] += 1
         series[-1] += value

@@ -5,7 +5,7 @@ variable where a request is handled; the handler reads it when the record is mad
 
 Lines may contain text from clients and providers. Line breaks, control characters and direction marks are escaped, and every
 known secret is masked (law L10). A JSON line is always valid JSON. A line that cannot be written is counted; the next one that
-can be written says how many were lost.
+can be written reports how many were lost.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LEVELS = {
     "critical": logging.CRITICAL,
 }
 _RECORD_DEFAULTS = vars(
-    logging.makeLogRecord({"pathname": __file__, "filename": "logs.py", "module": "logs", "funcName": "tell"})
+    logging.makeLogRecord({"pathname": __file__, "filename": "logs.py", "module": "logs", "funcName": "log_request"})
 )
 _NAMES = {number: name for name, number in _LEVELS.items()}
 _STANDARD = {*_RECORD_DEFAULTS, "message", "asctime", "taskName", "color_message"}
@@ -53,7 +53,7 @@ _LONGEST_TEXT = 16_384
 _LONGEST_PLAIN = 4096
 _LOGGER_WIDTH = 18
 
-# What a terminal or a log viewer may take for an end of line or an order: C0, DEL and C1, the two separators, bidi marks.
+# What a terminal or a log viewer may take for an end of line or a command: C0, DEL and C1, the two separators, bidi marks.
 _UNSAFE = [*range(32), *range(0x7F, 0xA0), 0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A)]
 _ESCAPES = {code: f"\\u{code:04x}" for code in _UNSAFE} | {9: "\\t", 10: "\\n", 13: "\\r"}
 _encode = msgspec.json.Encoder().encode
@@ -61,13 +61,13 @@ _COLOURS = {"debug": "2", "info": "32", "warning": "33", "error": "31", "critica
 
 
 def set_request_id(request_id: str) -> None:
-    """Every line that this task logs from here on says that it belongs to this request."""
+    """Every line that this task logs from here on has this request id."""
     _request_id.set(request_id)
 
 
 @contextmanager
 def request_id_scope(request_id: str) -> Iterator[None]:
-    """Every line logged inside says that it belongs to this request."""
+    """Every line logged inside has this request id."""
     token = _request_id.set(request_id)
     try:
         yield
@@ -76,10 +76,10 @@ def request_id_scope(request_id: str) -> Iterator[None]:
 
 
 def log_request(logger: logging.Logger, level: int, message: str, extra: dict[str, Any]) -> None:
-    """Log a line that comes with every request. It is the line that `logger.log` would write, with less ado.
+    """Log a line that is written for every request. It is the line that `logger.log` would write, at a lower cost.
 
-    Where nobody but our handler listens, a plain line is written straight away; otherwise it becomes a record, of which only what
-    is known of its caller is not looked up, for it is always the same.
+    If our handler is the only one, a plain line is written directly; otherwise it becomes a record whose caller is
+    a constant instead of being looked up.
     """
     listening = _ROOT.handlers
     only = listening[0] if len(listening) == 1 and logger.propagate and not logger.handlers else None
@@ -102,10 +102,10 @@ def configure_logs(
     stream: TextIO | None = None,
     on_failure: Callable[[], None] = lambda: None,
 ) -> LogHandler:
-    """Log to `stream` (standard error by default) from here on; a handler of ours that was there before is replaced.
+    """Log to `stream` (standard error by default) from here on; an earlier handler of ours is replaced.
 
-    `level` is for Antiphon's own lines; other libraries are heard from `warning` on. `secrets` gives what is secret now, and
-    `on_failure` hears of each line that could not be written.
+    `level` is for Antiphon's own lines; other libraries log from `warning` on. `secrets` gives the present secrets, and
+    `on_failure` is called for each line that could not be written.
     """
     number = _LEVELS.get(level.lower())
     if number is None or log_format not in ("json", "console"):
@@ -147,7 +147,7 @@ class LogHandler(logging.Handler):
         self._has_colours = log_format == "console" and _is_terminal(stream) and not os.environ.get("NO_COLOR")
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one record, or count that it could not be."""
+        """Write one record, or count the failure."""
         try:
             if self._lost:
                 lost = f"{self._lost} earlier log lines could not be written"
@@ -160,7 +160,7 @@ class LogHandler(logging.Handler):
             self._on_failure()
 
     def write_plain(self, name: str, level: int, message: str, extra: dict[str, Any]) -> bool:
-        """Write the line of a record of these, if there is nothing in it to hide, to escape or to colour; whether there was not.
+        """Write the line of such a record if nothing in it needs masking, escaping or colour; returns whether it was written.
 
         `extra` holds the id of the request, then other plain values.
         """
@@ -174,8 +174,8 @@ class LogHandler(logging.Handler):
             fields = {"time": time_of_day, "level": _NAMES[level], "logger": name, "message": message, **extra}
             line = _encode(fields).decode()
         else:
-            told = [value if type(value) is str else _encode(value).decode() for value in extra.values()]
-            line = f"{_clock(second)}.{part} {_beginning(level, name)} {message}{_ending(*extra).format(*told)}"
+            values = [value if type(value) is str else _encode(value).decode() for value in extra.values()]
+            line = f"{_clock(second)}.{part} {_beginning(level, name)} {message}{_ending(*extra).format(*values)}"
         if not line.isascii() or not line.isprintable() or len(line) > _LONGEST_PLAIN:
             return False
         for secret in self._current().hidden:
@@ -195,7 +195,7 @@ class LogHandler(logging.Handler):
         self._stream.flush()
 
     def _current(self) -> _Sanitizer:
-        """What takes out the secrets of now."""
+        """The masking of the present secrets."""
         secrets = tuple(self._secrets())
         if self._plain.secrets != secrets:
             self._plain = _Sanitizer(secrets)
@@ -212,11 +212,11 @@ class LogHandler(logging.Handler):
         if request_id := _id_of(record):
             fields["request_id"] = plain.text(request_id)
         for name, value in _extras(record):
-            # An extra must not be able to say when or by whom a line was written.
+            # An extra must not override the time or the logger of a line.
             fields[f"{name}_" if name in _RESERVED_FIELDS else name] = plain.value(value)
-        if told := _exception(record):
-            fields["exception"] = plain.text(told)
-        # JSON escapes the C0 controls itself; the others stand only inside its strings, where the same escapes are legal.
+        if exception := _exception(record):
+            fields["exception"] = plain.text(exception)
+        # JSON escapes the C0 controls itself; the others occur only inside its strings, where the same escapes are legal.
         return _encode(fields).decode().translate(_ESCAPES)
 
     def _console_line(self, record: logging.LogRecord) -> str:
@@ -236,9 +236,9 @@ class LogHandler(logging.Handler):
         if request_id := _id_of(record):
             pieces.append(self._colored(f"[{_escape_controls(plain.text(request_id))}]", "2"))
         lines = [" ".join(pieces)]
-        if told := _exception(record):
-            # Set apart, so that no line of an exception's text can pass for a record.
-            lines += [f"    | {_escape_controls(line)}" for line in plain.text(told).split("\n")]
+        if exception := _exception(record):
+            # Indented, so that no line of an exception's text can pass for a record.
+            lines += [f"    | {_escape_controls(line)}" for line in plain.text(exception).split("\n")]
         return "\n".join(lines)
 
     def _colored(self, text: str, colour: str) -> str:
@@ -249,7 +249,7 @@ _AFTER_LOSS = {"name": "antiphon.gateway", "levelname": "WARNING", "levelno": lo
 
 
 class _Sanitizer:
-    """Makes of any value one that can be written down: plain data of bounded size, no secret in it."""
+    """Converts any value to one that can be logged: plain data of bounded size, without secrets."""
 
     def __init__(self, secrets: tuple[str, ...]) -> None:
         self.secrets = secrets
@@ -276,7 +276,7 @@ class _Sanitizer:
 
 
 def _escape_controls(text: str) -> str:
-    """Text on one line. Nothing that has to be escaped is printable, and that is told faster than each letter is looked up."""
+    """Text on one line. What needs escaping is not printable, and `isprintable` is faster than a lookup per letter."""
     return text if text.isprintable() else text.translate(_ESCAPES)
 
 
@@ -292,13 +292,13 @@ def _date_and_clock(second: int) -> str:
 
 @lru_cache(maxsize=64)
 def _beginning(level: int, name: str) -> str:
-    """What stands on a console before a message, behind the time."""
+    """The part of a console line between the time and the message."""
     return f"{_NAMES[level]:<8} {name.removeprefix('antiphon.'):<{_LOGGER_WIDTH}}"
 
 
 @lru_cache(maxsize=64)
 def _ending(_: str, *more: str) -> str:
-    """What stands on a console behind a message: the names of values, and where each goes. The id of the request is the first."""
+    """The part of a console line after the message: a template with the names of the values. The request id comes first."""
     return "".join([f" {name}={{{place}}}" for place, name in enumerate(more, 1)]) + " [{0}]"
 
 
@@ -317,7 +317,7 @@ def _message(record: logging.LogRecord) -> str:
         TypeError,
         ValueError,
         KeyError,
-    ):  # arguments that do not fit are a mistake of ours, and no reason to say nothing
+    ):  # arguments that do not fit are a defect of ours; the line is still written
         return f"{record.msg} {record.args!r}"
 
 
@@ -327,8 +327,8 @@ def _extras(record: logging.LogRecord) -> list[tuple[str, Any]]:
 
 def _exception(record: logging.LogRecord) -> str:
     error = record.exc_info[1] if record.exc_info else None
-    told = "".join(traceback.format_exception(error)) if error is not None else record.exc_text or ""
-    return "\n".join(filter(None, (told.rstrip(), record.stack_info)))
+    text = "".join(traceback.format_exception(error)) if error is not None else record.exc_text or ""
+    return "\n".join(filter(None, (text.rstrip(), record.stack_info)))
 
 
 def _short(value: Any) -> str:

@@ -146,7 +146,7 @@ class Metrics:
         self.use_models(models)
 
     def use_models(self, models: Iterable[str]) -> None:
-        """These are the names of the routes from now on."""
+        """Set the names of the routes."""
         routes = tuple(models)
 
         def route(model: str) -> str:
@@ -174,8 +174,8 @@ class Metrics:
     ) -> None:
         """A request was answered."""
         model = self._route(model)
-        told = "true" if streamed else "false"
-        self._requests.add((client_format, upstream_format, provider, model, str(status), told, key_name))
+        stream_label = "true" if streamed else "false"
+        self._requests.add((client_format, upstream_format, provider, model, str(status), stream_label, key_name))
         self._seconds.observe((client_format, provider, model), seconds)
         if first_token_seconds is not None:
             self._first_token.observe((provider, model), first_token_seconds)
@@ -209,7 +209,7 @@ class Metrics:
         self._connections.add(amount=-1)
 
     def reloaded(self, *, is_applied: bool) -> None:
-        """The configuration was read again, and is in force or was refused."""
+        """The configuration was reloaded or rejected."""
         self._reloads.add(("applied" if is_applied else "refused",))
 
     def log_failed(self) -> None:
@@ -217,7 +217,7 @@ class Metrics:
         self._log_failures.add()
 
     def set_credentials(self, credentials: Mapping[str, Sequence[CredentialStatus]]) -> None:
-        """These are the credentials of each provider now."""
+        """Set the states of the credentials of each provider."""
         worker = self._worker
         self._credentials.rows.clear()
         for provider, statuses in credentials.items():
@@ -225,11 +225,11 @@ class Metrics:
                 self._credentials.set((worker, provider, state), sum(_state(status) == state for status in statuses))
 
     def set_store_up(self, *, is_unavailable: bool) -> None:
-        """The shared store is away now, or is not."""
+        """Set whether the shared store is available."""
         self._shared.set((self._worker,), 0 if is_unavailable else 1)
 
     def render(self, credentials: Mapping[str, Sequence[CredentialStatus]] | None = None) -> bytes:
-        """The text of a scrape: the sum over all workers. `credentials` are their states now, by provider."""
+        """The text of a scrape: the sum over all workers. `credentials` are their present states, by provider."""
         if credentials is not None:
             self.set_credentials(credentials)
         self.share()
@@ -246,12 +246,12 @@ class Metrics:
         return "".join(text).encode("utf-8", "replace")
 
     def share(self) -> None:
-        """Tell the other workers what this one counted. Called every second by `keep_sharing`."""
+        """Publish this worker's counts to the other workers. Called every second by `publish_forever`."""
         if self._snapshots is not None:
             self._snapshots.write("metrics", msgspec.json.encode(self._snapshot()))
 
     def close(self) -> None:
-        """This worker ends: what it counted stays, what it held is gone."""
+        """This worker ends: its counters remain, its gauges are removed."""
         self._has_ended = True
         self.share()
 
@@ -295,7 +295,7 @@ class Metrics:
 
 
 def _state(status: CredentialStatus) -> KeyState:
-    """A key that is healthy but rests for some model counts as cooling: it is what an alarm wants to know."""
+    """A key that is healthy but has a cooldown for some model counts as cooling: alarms need to see that."""
     if status.state == "healthy" and any(model.state != "half_open" for model in status.models.values()):
         return "cooling"
     return status.state

@@ -47,7 +47,7 @@ class AttemptRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @classmethod
     def of(cls, attempt: Attempt) -> AttemptRecord:
-        """What of an attempt may be shown: not the provider's own object, which may repeat what was asked."""
+        """The parts of an attempt that may be shown: not the provider's own object, which may repeat the request."""
         error = attempt.error
         return cls(
             provider=attempt.provider,
@@ -60,17 +60,17 @@ class AttemptRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RequestRecord(Struct, frozen=True, kw_only=True):
-    """One request as it is shown: who asked for what, who answered, what it took, and what was repaired or lost."""
+    """One request as it is shown: client, model, target, cost, and what was repaired or lost."""
 
     id: str
     time: datetime = field(default_factory=partial(datetime.now, UTC))
-    """When it was over."""
+    """When it ended."""
     client_format: str = ""
     upstream_format: str = ""
     model: str = ""
-    """The model that was asked for."""
+    """The requested model."""
     target: str = ""
-    """Who was asked, `provider/model`."""
+    """The target, `provider/model`."""
     key: str = ""
     status: int = 200
     streamed: bool = False
@@ -88,7 +88,7 @@ class RequestRecord(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, trace: RequestTrace) -> RequestRecord:
-        """The record of a request that is over."""
+        """The record of a finished request."""
         usage = trace.usage
         error = trace.error
         return cls(
@@ -115,12 +115,12 @@ class RequestRecord(Struct, frozen=True, kw_only=True):
 
     @property
     def is_refused(self) -> bool:
-        """Whether the client asked for what it cannot have, or left. A provider's rate limit is no fault of the client."""
+        """Whether the request was invalid or the client disconnected. A provider's rate limit is not the client's fault."""
         return 400 <= self.status < 500 and not (self.status == 429 and self.attempts)
 
     @property
     def is_failed(self) -> bool:
-        """Whether there was no whole answer, and the client is not to blame. A stream may fail behind its status of 200."""
+        """Whether there was no complete answer and it was not the client's fault. A stream may fail after its status of 200."""
         return not self.is_refused and (self.status >= 400 or bool(self.error))
 
 
@@ -135,7 +135,7 @@ class Minute(Struct):
     first_token: dict[int, int] = field(default_factory=dict)
 
     def add(self, record: RequestRecord) -> None:
-        """Count one more request. Only answers are timed: a refusal is quick, and would make a slow provider look well."""
+        """Count one request. Only answers are timed: refusals are fast, and would hide a slow provider."""
         self.requests += 1
         if record.status >= 400 or record.error:
             self.refused += record.is_refused
@@ -148,7 +148,7 @@ class Minute(Struct):
             self.first_token[bucket] = self.first_token.get(bucket, 0) + 1
 
     def merge(self, other: Minute) -> None:
-        """Add what another worker saw."""
+        """Add the counts of another worker."""
         self.requests += other.requests
         self.refused += other.refused
         self.failed += other.failed
@@ -158,7 +158,7 @@ class Minute(Struct):
 
 
 class Activity(Struct):
-    """What was seen: the records, newest first, and the minutes of the last hour, oldest first, with no gaps."""
+    """The records, newest first, and the minutes of the last hour, oldest first, without gaps."""
 
     records: list[RequestRecord]
     minutes: list[Minute]
@@ -183,7 +183,7 @@ class RecentRequests:
         self._is_shared = False
 
     def add(self, record: RequestRecord) -> None:
-        """A request is over."""
+        """Add a finished request."""
         self._records.append(record)
         start = self._minute()
         minute = self._minutes.get(start)
@@ -194,7 +194,7 @@ class RecentRequests:
         self._is_shared = False
 
     def activity(self) -> Activity:
-        """What all workers saw."""
+        """The activity of all workers."""
         activities = [Activity(list(self._records), list(self._minutes.values())), *self._activity_of_others()]
         records = sorted((record for one in activities for record in one.records), key=lambda record: record.time)
         now = self._minute()
@@ -206,7 +206,7 @@ class RecentRequests:
         return Activity(records[: -self._most - 1 : -1], list(hour.values()), len(activities))
 
     def share(self) -> None:
-        """Tell the other workers what this one saw, if that is new. Called every second by `keep_sharing`."""
+        """Publish this worker's activity to the other workers, if it changed. Called every second by `publish_forever`."""
         if self._snapshots is not None and not self._is_shared:
             self._snapshots.write(
                 "recent", msgspec.json.encode(Activity(list(self._records), list(self._minutes.values())))
@@ -225,7 +225,7 @@ class RecentRequests:
 
 
 def percentile(histogram: dict[int, int], fraction: float) -> float | None:
-    """The time that `fraction` of what a digest counted did not exceed; None where it counted nothing."""
+    """The time that `fraction` of the counted requests did not exceed; None if there are none."""
     rank = fraction * sum(histogram.values())
     reached = 0
     for bucket in sorted(histogram):
@@ -242,12 +242,12 @@ def _bucket_index(seconds: float) -> int:
 
 def _truncate(text: str) -> str:
     if not text.isascii():
-        text = text.encode("utf-8", "replace").decode()  # half a surrogate pair would break whatever is made of it
+        text = text.encode("utf-8", "replace").decode()  # an unpaired surrogate would break every encoder
     return text if len(text) <= _MAX_LINE_CHARS else text[: _MAX_LINE_CHARS - 1] + "…"
 
 
 def _bounded_lines(items: Iterable[object]) -> tuple[str, ...]:
-    """Things as lines of bounded length and number; the last says how many more there were."""
+    """Items as lines of bounded length and number; the last line has the number of the omitted ones."""
     every = list(items)
     lines = [_truncate(str(one)) for one in every[:_MAX_LINES]]
     if len(every) > _MAX_LINES:

@@ -15,7 +15,7 @@ from antiphon.wire.output import ProviderError
 
 
 class RequestTrace(Struct, kw_only=True):
-    """One request. Times are of the monotonic clock; `waiting_seconds` is what was spent waiting for somebody else."""
+    """One request. Times are of the monotonic clock; `waiting_seconds` is the time spent waiting for others."""
 
     request_id: str
     client_format: str
@@ -36,20 +36,20 @@ class RequestTrace(Struct, kw_only=True):
     attempts: list[Attempt] = field(default_factory=list)
     error: ProviderError | None = None
     client_disconnected: bool = False
-    """Whether the client went away before the end."""
+    """Whether the client disconnected before the end."""
     operation: str = "chat"
-    """What the GenAI conventions of OpenTelemetry call it."""
+    """Its operation name in OpenTelemetry's GenAI conventions."""
     is_metered: bool = False
-    """Whether its tokens are charged, so that what passes is counted."""
+    """Whether its tokens are charged, so that relayed text is counted."""
     prompt_estimate: int = 0
     output_bytes: int = 0
 
     def client_waited(self, seconds: float) -> None:
-        """Note that the answer had to wait for the client to read."""
+        """Record that the response waited for the client to read."""
         self.waiting_seconds += seconds
 
     def observe(self, deltas: list[ModelOutputDelta]) -> None:
-        """Note what an answer says of itself."""
+        """Record the facts in a response."""
         for delta in deltas:
             if self.first_token is None and is_visible(delta):
                 self.first_token = time.monotonic()
@@ -61,11 +61,11 @@ class RequestTrace(Struct, kw_only=True):
                 self.error = delta.error
 
     def fail_attempt(self, error: ProviderError) -> None:
-        """The last attempt brought an answer, but one that cannot be used."""
+        """The last attempt returned a response that cannot be used."""
         self.attempts[-1:] = [structs.replace(attempt, error=error) for attempt in self.attempts[-1:]]
 
     def status_after(self, error: BaseException, deadline: float) -> int:
-        """The status of a request that `error` ended: a defect of ours, a timeout, or a client that left."""
+        """The status of a request ended by `error`: a defect of ours, a timeout, or a disconnect."""
         if isinstance(error, Exception):
             self.error = ProviderError(f"internal error: {type(error).__name__}", "server")
             return 500
@@ -77,10 +77,10 @@ class RequestTrace(Struct, kw_only=True):
 
     @property
     def seconds(self) -> float:
-        """How long it took, or takes."""
+        """Seconds it took, or has taken so far."""
         return (self.finished_at or time.monotonic()) - self.started_at
 
     @property
     def overhead_seconds(self) -> float:
-        """What of that was ours."""
+        """The gateway's own part of that time."""
         return max(0.0, self.seconds - self.waiting_seconds)

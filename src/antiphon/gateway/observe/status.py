@@ -18,7 +18,7 @@ from antiphon.providers.credentials.health import CredentialStatus
 
 
 class ReloadResult(Struct, frozen=True, kw_only=True):
-    """The last time the configuration was read again. A refused one left the old one serving; `problems` say why."""
+    """The last reload. After a rejected one the old configuration stays in use; `problems` are the reasons."""
 
     time: datetime
     is_applied: bool
@@ -26,7 +26,7 @@ class ReloadResult(Struct, frozen=True, kw_only=True):
 
 
 class ServerStatus(Struct, frozen=True, kw_only=True):
-    """The gateway itself. `workers` is how many have served, this one and those that ended included."""
+    """The gateway itself. `workers` is the number of workers so far, including those that ended."""
 
     version: str
     started: datetime
@@ -38,12 +38,12 @@ class ServerStatus(Struct, frozen=True, kw_only=True):
 
     @property
     def uptime(self) -> float:
-        """For how many seconds it has been serving."""
+        """Seconds since the start."""
         return max(0.0, (self.now - self.started).total_seconds())
 
 
 class CoolingModel(Struct, frozen=True):
-    """A model that a credential is not used for until then."""
+    """A cooldown of a credential for one model."""
 
     model: str
     state: str
@@ -51,7 +51,7 @@ class CoolingModel(Struct, frozen=True):
 
 
 class CredentialRow(Struct, frozen=True, kw_only=True):
-    """One credential: who it is, how it stands and until when, and what it has done."""
+    """One credential: its name, state, end of cooldown, and counts."""
 
     provider: str
     name: str
@@ -66,14 +66,14 @@ class CredentialRow(Struct, frozen=True, kw_only=True):
 
 
 class ModelRow(Struct, frozen=True):
-    """A route: what clients ask for, and who is asked, in that order."""
+    """A route: the name clients use, and its targets in order."""
 
     name: str
     targets: tuple[str, ...]
 
 
 class MinuteRow(Struct, frozen=True, kw_only=True):
-    """One minute of requests in numbers. Times are None where nothing was answered."""
+    """One minute of requests in numbers. Times are None if there were no answers."""
 
     time: datetime
     requests: int
@@ -98,7 +98,7 @@ class MinuteRow(Struct, frozen=True, kw_only=True):
 
 
 class Status(Struct, frozen=True, kw_only=True):
-    """Everything `/status` tells."""
+    """Everything `/status` shows."""
 
     server: ServerStatus
     credentials: tuple[CredentialRow, ...]
@@ -107,7 +107,7 @@ class Status(Struct, frozen=True, kw_only=True):
 
 
 class StatusDocument(Struct, frozen=True, kw_only=True):
-    """A status as its JSON has it."""
+    """The shape of a status as JSON."""
 
     server: ServerStatus
     uptime_seconds: float
@@ -129,7 +129,7 @@ def build_status(
     reload: ReloadResult | None = None,
     shared: SharedStatus | None = None,
 ) -> Status:
-    """The status now. `credentials` are those of each provider, `models` the targets of each route."""
+    """The present status. `credentials` are those of each provider, `models` the targets of each route."""
     return Status(
         server=ServerStatus(
             version=version,
@@ -149,7 +149,7 @@ def build_status(
 
 
 def status_json(status: Status) -> bytes:
-    """The status for programs: everything the page shows, and all the requests that are remembered."""
+    """The status for programs: everything the page shows, and all stored requests."""
     return msgspec.json.encode(
         StatusDocument(
             server=status.server,

@@ -52,7 +52,7 @@ _UNPRINTABLE = dict.fromkeys((*range(9), 11, *range(14, 32), 127), "\N{REPLACEME
 
 
 def status_answer(status: Status, headers: Mapping[str, str], query: Mapping[str, str]) -> Response:
-    """The page for a browser, JSON for everybody else and for `?format=json`. Names of headers are in lower case."""
+    """The page for a browser, JSON for other clients and for `?format=json`. Names of headers are in lower case."""
     wanted = query.get("format", "")
     if wanted == "html" or (wanted != "json" and "text/html" in headers.get("accept", "")):
         return Response(headers=dict(PAGE_HEADERS), body=status_page(status))
@@ -94,7 +94,7 @@ def _header(status: Status) -> str:
         about.append(f"Shared through <code>{_text(server.shared.address)}</code>, since {_date(server.shared.since)}.")
     alarms = _refused_reload(server.reload) if server.reload is not None and not server.reload.is_applied else ""
     if server.shared is not None and server.shared.is_unavailable:
-        alarms += _away(server.shared)
+        alarms += _store_alarm(server.shared)
     return f'<header><h1>Antiphon gateway</h1><p class="quiet">{" ".join(about)}</p>{alarms}</header>'
 
 
@@ -106,7 +106,7 @@ def _refused_reload(reload: ReloadResult) -> str:
     )
 
 
-def _away(shared: SharedStatus) -> str:
+def _store_alarm(shared: SharedStatus) -> str:
     return (
         '<div class="alarm" role="alert">'
         f'<b class="bad">Shared store <code>{_text(shared.address)}</code> unavailable</b> since {_date(shared.since)}: '
@@ -126,8 +126,8 @@ def _summary(minutes: Sequence[Minute]) -> str:
         *((f"{label} latency", _seconds(percentile(hour.seconds, share))) for label, share in PERCENTILES),
         ("p50 time to first token", _seconds(percentile(hour.first_token, 0.5))),
     ]
-    told = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in figures)
-    return f'<dl class="figures">{told}</dl>'
+    items = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in figures)
+    return f'<dl class="figures">{items}</dl>'
 
 
 def _plots(minutes: Sequence[Minute]) -> str:
@@ -184,9 +184,9 @@ def _named(row: CredentialRow) -> str:
 
 
 def _state(row: CredentialRow, now: datetime) -> str:
-    told = [_word(row.state, row.until, now)]
-    told += [f"{_word(held.state, held.until, now)} for {_text(held.model)}" for held in row.resting]
-    return "<br>".join(told)
+    states = [_word(row.state, row.until, now)]
+    states += [f"{_word(held.state, held.until, now)} for {_text(held.model)}" for held in row.resting]
+    return "<br>".join(states)
 
 
 def _word(state: str, until: datetime | None, now: datetime) -> str:
@@ -222,9 +222,9 @@ def _requests(records: Sequence[RequestRecord], server: ServerStatus) -> str:
 def _request(record: RequestRecord, now: datetime) -> str:
     tone = "bad" if record.is_failed else "warn" if record.is_refused else "good"
     when = _time(record.time) if record.time.date() == now.date() else _date(record.time)
-    asked = record.target.removesuffix(f"/{record.model}")
-    way = "to" if asked == record.target else "at"
-    target = f' <span class="quiet">{way}</span> {_text(asked)}' if asked else ""
+    provider = record.target.removesuffix(f"/{record.model}")
+    way = "to" if provider == record.target else "at"
+    target = f' <span class="quiet">{way}</span> {_text(provider)}' if provider else ""
     tags = [
         f'<span class="{colour}">{text}</span>'
         for is_so, colour, text in (
@@ -246,7 +246,7 @@ def _request(record: RequestRecord, now: datetime) -> str:
 
 
 def _request_details(record: RequestRecord) -> str:
-    """What is inside an opened request."""
+    """The details of an expanded request."""
     facts = [
         ("Request id", f'<span class="id">{_text(record.id)}</span>'),
         ("Client key", _text(record.key) or _NONE),
@@ -256,23 +256,23 @@ def _request_details(record: RequestRecord) -> str:
         ("Prompt", _tokens(record.prompt_tokens, record.cached_tokens, "cached")),
         ("Completion", _tokens(record.completion_tokens, record.reasoning_tokens, "reasoning")),
     ]
-    told = "<dl>" + "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts) + "</dl>"
+    html = "<dl>" + "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts) + "</dl>"
     if record.error:
-        told += f'<h3>Error</h3><p class="bad">{_text(record.error)}</p>'
+        html += f'<h3>Error</h3><p class="bad">{_text(record.error)}</p>'
     if record.repairs:
-        told += f"<h3>Repaired</h3>{_list(record.repairs)}"
+        html += f"<h3>Repaired</h3>{_list(record.repairs)}"
     if record.losses:
-        told += f"<h3>Not translated</h3>{_list(record.losses)}"
+        html += f"<h3>Not translated</h3>{_list(record.losses)}"
     if record.attempts:
         names = ("Target", "Credential", "Status", "Duration", "Error")
-        told += f"<h3>Attempts</h3>{_table('Attempts', names, map(_attempt, record.attempts))}"
-    return told
+        html += f"<h3>Attempts</h3>{_table('Attempts', names, map(_attempt, record.attempts))}"
+    return html
 
 
 def _attempt(attempt: AttemptRecord) -> list[tuple[str, str]]:
-    asked = "/".join(filter(None, (attempt.provider, attempt.model)))
+    target = "/".join(filter(None, (attempt.provider, attempt.model)))
     return [
-        (_text(asked), ""),
+        (_text(target), ""),
         (_text(attempt.credential) or _NONE, "" if attempt.credential else "nothing"),
         (str(attempt.status or "none"), ""),
         (_seconds(attempt.seconds), "number"),
@@ -291,7 +291,7 @@ def _tokens(count: int, part: int, word: str) -> str:
 
 
 def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[tuple[str, str]]]) -> str:
-    """A table of cells (HTML and class). The roles are written out, for cards on a narrow screen are no table to a browser."""
+    """A table of cells (HTML and class). Roles are explicit: browsers do not treat cards on a narrow screen as a table."""
     cells = list(rows)
     classes = [kind if kind == "number" else "" for _, kind in cells[0]]
     head = "".join(
@@ -322,7 +322,7 @@ def _list(lines: Iterable[str]) -> str:
 
 
 def _text(text: str) -> str:
-    """What somebody else said, so that it is text and nothing more."""
+    """Escape text from outside."""
     return f"<bdi>{escape(text.translate(_UNPRINTABLE))}</bdi>" if text else ""
 
 

@@ -120,4 +120,4 @@ footer { margin-top: 3rem; padding-top: 0.75rem; border-top: 1px solid var(--rul
 """
 
 STYLE_HASH = f"sha256-{base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()}"
-"""What a Content-Security-Policy calls this style sheet."""
+"""The hash of this style sheet for the Content-Security-Policy."""

@@ -39,11 +39,11 @@ _WELL_KNOWN = {
     "openai-responses": "openai",
     "xai": "x_ai",
 }
-"""Providers that the conventions call by another name than we do."""
+"""Providers that have another name in the conventions."""
 
 
 class RequestTracer:
-    """Writes spans, to `provider` or to whichever the process has. Does nothing where OpenTelemetry is not installed."""
+    """Writes spans to `provider`, or to the one the process has set up. Does nothing if OpenTelemetry is not installed."""
 
     def __init__(
         self, provider: TracerProvider | None = None, *, version: str = "", close: Callable[[], None] = lambda: None
@@ -51,7 +51,7 @@ class RequestTracer:
         self._close = close
         self._tracer: Tracer | None = None
         self._is_global = provider is None
-        self._nowhere_until = 0.0  # there is nowhere to send them to; looked at again then
+        self._nowhere_until = 0.0  # no exporter is set up; checked again at this time
         try:
             from opentelemetry import trace
         except ImportError:
@@ -59,7 +59,7 @@ class RequestTracer:
         self._tracer = trace.get_tracer("antiphon.gateway", version, provider)
 
     def record(self, trace: RequestTrace, headers: Mapping[str, str], operation: str = "") -> None:
-        """A request is over. `headers` are the client's, their names in lower case."""
+        """Trace a finished request. `headers` are the client's, their names in lower case."""
         operation = operation or trace.operation
         if self._tracer is None or time.monotonic() < self._nowhere_until:
             return
@@ -73,9 +73,9 @@ class RequestTracer:
 
         began, ended = _wall_times(trace)
         parent = extract({name: headers[name] for name in ("traceparent", "tracestate") if name in headers})
-        asked = trace.requested_model[:_LONGEST]
+        model = trace.requested_model[:_LONGEST]
         span = self._start_span(
-            f"{operation} {asked}".strip(), SpanKind.SERVER, began, parent, _request_fields(trace, operation)
+            f"{operation} {model}".strip(), SpanKind.SERVER, began, parent, _request_fields(trace, operation)
         )
         if not span.is_recording():
             return
@@ -94,7 +94,7 @@ class RequestTracer:
         _end(span, ended, _error_type(trace))
 
     def close(self) -> None:
-        """Send what is not sent yet."""
+        """Send the remaining spans."""
         self._close()
 
     def _start_span(self, name: str, kind: Any, began: int, parent: Context, fields: dict[str, Any]) -> Span:
@@ -105,10 +105,10 @@ class RequestTracer:
 
 
 def tracer_from_environment(version: str = "") -> RequestTracer:
-    """Spans that are sent to where the environment says (`OTEL_EXPORTER_OTLP_ENDPOINT`), if it says so.
+    """A tracer that exports to `OTEL_EXPORTER_OTLP_ENDPOINT`, if that is set.
 
-    Otherwise they go to the provider that the process has set up, as under `opentelemetry-instrument`; where there is none,
-    nowhere.
+    Otherwise spans go to the provider that the process has set up, as under `opentelemetry-instrument`; if there is none,
+    they are dropped.
     """
     if not any(os.environ.get(name) for name in _ENDPOINTS):
         return RequestTracer(version=version)
@@ -127,14 +127,14 @@ def tracer_from_environment(version: str = "") -> RequestTracer:
 
 
 def _wall_times(trace: RequestTrace) -> tuple[int, int]:
-    """When a passage began and ended, in nanoseconds of the clock on the wall."""
+    """When a request began and ended, in nanoseconds of the wall clock."""
     now, monotonic = time.time_ns(), time.monotonic()
     ended = monotonic if trace.finished_at is None else trace.finished_at
     return now - int((monotonic - trace.started_at) * _SECOND), now - int((monotonic - ended) * _SECOND)
 
 
 def _error_type(trace: RequestTrace) -> str:
-    """What went wrong on this side. A request that the client got wrong is no error of a server."""
+    """The kind of error on this side. An invalid request of the client is not a server error."""
     if trace.client_disconnected:
         return "client_left"
     if 400 <= trace.status < 500:
@@ -171,7 +171,7 @@ def _attempt_fields(attempt: Attempt, operation: str) -> dict[str, Any]:
 
 def _provider_fields(provider: str, operation: str) -> dict[str, Any]:
     name = _WELL_KNOWN.get(provider, provider)
-    # The second is what the conventions called it before version 1.37; many viewers still look there.
+    # The second is the name before version 1.37 of the conventions; many viewers still use it.
     return {"gen_ai.operation.name": operation, "gen_ai.provider.name": name, "gen_ai.system": name}
 
 
