@@ -227,7 +227,7 @@ def test_doctor_compares_clocks(
     assert found.get("clock", {}).get("state") == state
     assert found["reachable"]["state"] == ("warn" if status >= 500 else "ok")
     if date:
-        assert state is None or ("behind" if date > 0 else "ahead") in found["clock"]["said"]
+        assert state is None or ("slow" if date > 0 else "fast") in found["clock"]["said"]
 
 
 def test_doctor_says_what_is_wrong_and_what_to_do(run: Run, tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_cli_approves_call(here: Place, capsys: pytest.CaptureFixture[str]) -> N
         assert msgspec.json.decode(told(capsys, "show", run, "--json"))["pending"][0]["tool_name"] == "book_flight"
         assert "is not pending approval" in refused(capsys, "approve", run, "call_of_nobody")
         edit = told(capsys, "approve", run, "--edit", '{"to": "Bari"}', "--reason", "warmer")
-        assert edit == f"run {run} goes on\n"
+        assert edit == f"run {run} continues\n"
         assert "Your flight is booked." in told(capsys, "follow", run)
         assert "no pending calls" in refused(capsys, "approve", run)
         assert "only failed runs" in refused(capsys, "retry", run)

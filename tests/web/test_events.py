@@ -94,7 +94,7 @@ def test_the_order_holds_when_the_log_is_far_ahead_of_the_events(has_usage: bool
     for event in events:
         if has_usage or not isinstance(event, RoundUsage):
             order.event(event)
-    assert order.told == history.version
+    assert order.reported_version == history.version
     shown = [name for name in told if name not in ("ToolCallProgress", "TextDelta", "ThinkingDelta")]
     spoken = ["model_output", "RoundUsage"] if has_usage else ["model_output"]
     assert shown == [

@@ -55,7 +55,7 @@ class ChatModels:
 
 
 class ReloadableProvider(ProviderClient):
-    """Calls the models in force at the moment: a reload may replace them while conversations are open."""
+    """Calls the current models: a reload may replace them while conversations are open."""
 
     name = "chat"
 

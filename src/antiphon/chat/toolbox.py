@@ -26,7 +26,7 @@ class Toolboxes:
     """Makes the toolbox of each owner when it is first needed.
 
     Plans are kept in `data_dir` (in memory without one), documents are searched in `folder`; `tools` are offered beside these,
-    or instead of them if `with_builtin` is off. Whoever has no name shares the user's own plans.
+    or instead of them if `with_builtin` is off. Requests without an owner use the user's own plans.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Toolboxes:
         return self._made[owner]
 
     async def aclose(self) -> None:
-        """Let go of everything."""
+        """Close all toolboxes."""
         made, self._made = self._made, {}
         for toolbox in made.values():
             await toolbox.registry.aclose()

@@ -53,7 +53,7 @@ def file_part(
 ) -> Image | Document:
     """The content of a file as a part of a message. Raises `UploadError`.
 
-    `media_type` is the declared type; it only helps where the content alone does not tell.
+    `media_type` is the declared type; it is used only where the content is ambiguous.
     """
     label = name or media_type[:_NAME_LENGTH]
     if len(data) > limit:

@@ -41,19 +41,19 @@ def add_input(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", help="output file (default: standard output)")
 
 
-def add_format(parser: argparse.ArgumentParser, flag: str, told: str) -> None:
+def add_format(parser: argparse.ArgumentParser, flag: str, description: str) -> None:
     parser.add_argument(
         flag,
         required=True,
         choices=FORMATS,
         metavar="FORMAT",
         dest=flag.strip("-").replace("from", "source"),
-        help=f"{told}: {', '.join(FORMATS)}",
+        help=f"{description}: {', '.join(FORMATS)}",
     )
 
 
 def process_bodies(arguments: argparse.Namespace, work: Callable[[Body], bytes | None], format_name: str) -> int:
-    """Do `work` with every body and write what it gives, a line each; returns how many failed, each told on standard error."""
+    """Call `work` with every body and write its results, one per line; errors go to standard error. Returns how many failed."""
     failed = 0
     with _output(arguments.output) as out:
         for where, data in _inputs(arguments):
@@ -120,7 +120,7 @@ def _article(noun: str) -> str:
 
 
 def _duplicate_keys(data: bytes) -> list[str]:
-    """Keys that one object has twice. Decoders keep the last and say nothing."""
+    """Duplicate keys of one object. Decoders keep the last without an error."""
     twice: list[str] = []
 
     def note(pairs: list[tuple[str, Any]]) -> None:
@@ -139,22 +139,22 @@ class Progress:
         self._size = size
         self._clock = clock
         self._lines = self._bytes = 0
-        self._started = self._told = clock()
+        self._started = self._reported_at = clock()
         self._is_terminal = sys.stderr.isatty()
 
     def advance(self, length: int) -> None:
         self._lines += 1
         self._bytes += length
         now = self._clock()
-        if self._is_terminal and now - self._told > _PROGRESS_EVERY:
-            self._told = now
+        if self._is_terminal and now - self._reported_at > _PROGRESS_EVERY:
+            self._reported_at = now
             part = f"{self._bytes * 100 // self._size:3d}%  " if self._size else ""
             speed = self._bytes / max(now - self._started, 1e-9) / 1e6
             sys.stderr.write(f"\r{part}{self._lines:,} lines  {speed:.1f} MB/s\x1b[K")
             sys.stderr.flush()
 
     def done(self) -> None:
-        if self._is_terminal and self._told != self._started:
+        if self._is_terminal and self._reported_at != self._started:
             sys.stderr.write("\r\x1b[K")
 
 
@@ -170,9 +170,9 @@ def _output(name: str | None) -> Iterator[Callable[[bytes], object]]:
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[BinaryIO]:
-    """Write under another name, and rename when the block ends well. What the disk refuses is said by name.
+    """Write under another name, and rename when the block succeeds. Errors of the disk name the file.
 
-    A new file is its owner's alone, for it may hold a conversation; one that is replaced keeps its mode.
+    A new file is readable by its owner only, as it may hold a conversation; a replaced one keeps its mode.
     """
     is_stream = path.exists() and not path.is_file()  # a pipe or a device is written to, never replaced
     target = Path(os.path.realpath(path))  # a link stays a link
@@ -196,7 +196,7 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
 def _open_temporary(place: Path, target: Path, is_stream: bool) -> BinaryIO:
     if is_stream:
         return open(place, "wb")
-    place.unlink(missing_ok=True)  # left by a process of the same number that was killed
+    place.unlink(missing_ok=True)  # left by a killed process with the same pid
     descriptor = open_private_file(place)
     if target.exists():
         os.fchmod(descriptor, stat.S_IMODE(target.stat().st_mode))

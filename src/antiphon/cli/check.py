@@ -1,4 +1,4 @@
-"""`antiphon check`: which rules of an API its bodies break, one line a violation."""
+"""`antiphon check`: which rules of an API its bodies break, one line per violation."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`antiphon doctor`: looks at everything the gateway stands on, and says of each whether it holds and what to do if not.
+"""`antiphon doctor`: checks everything the gateway depends on, and reports what failed and how to fix it.
 
-Each check gives findings, and none ends another: what cannot be looked at is a finding too. Nothing is sent to a provider but a
-request without a key for its address; what it answers does not matter, only that it does and what time it has.
+Each check returns findings and is independent of the others; a check that cannot run is a finding too. A provider only gets one
+request without a key to its address; any answer counts, and its Date header is compared with our clock.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ _TIMEOUTS = Timeouts(connect=5.0, read=5.0, total=8.0)
 _SKEW_WARNS, _SKEW_FAILS = 30.0, 300.0
 _SHORT_KEY = 20
 _LEAST_STORE = (6, 2)
-"""From there on a sorted set keeps the greater of two scores."""
+"""The first version in which a sorted set keeps the greater of two scores."""
 
 
 class CheckResult(Struct, frozen=True):
-    """One thing that was looked at, and what was seen."""
+    """One check and its result."""
 
     state: State
     what: str
@@ -71,7 +71,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Look, tell, and say by the exit code whether something failed."""
+    """Run the checks, print the findings, and return 1 if one failed."""
     found = list(run_checks(arguments.config, is_offline=arguments.offline))
     if arguments.json:
         write_json(found)
@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def run_checks(path: Path | None, *, is_offline: bool) -> Iterator[CheckResult]:
-    """Everything, in the order in which it is told."""
+    """All findings, in the order of the report."""
     yield from _programs()
     try:
         configured = configured_by(path, {})
@@ -116,26 +116,26 @@ def _programs() -> Iterator[CheckResult]:
         installed = _version(package)
         wanted = ".".join(map(str, least))
         if installed is None or _numbers(installed) < least:
-            told = f"{installed or 'missing'}; install it with: pip install '{package}>={wanted}'"
-            yield CheckResult("fail", package, told)
+            detail = f"{installed or 'missing'}; install it with: pip install '{package}>={wanted}'"
+            yield CheckResult("fail", package, detail)
         else:
             yield CheckResult("ok", package, installed)
     for extra, package in _EXTRAS:
         installed = _version(package)
-        told = f"{package} {installed}" if installed else f"not installed; if wanted: pip install 'antiphon[{extra}]'"
-        yield CheckResult("ok", f"extra {extra}", told)
+        detail = f"{package} {installed}" if installed else f"not installed; if wanted: pip install 'antiphon[{extra}]'"
+        yield CheckResult("ok", f"extra {extra}", detail)
 
 
 def _keys(config: Config) -> Iterator[CheckResult]:
     for provider in config.providers:
         for key in provider.keys:
-            # It was read when the configuration was; if it is gone by now, that is worth saying.
+            # It was read when the configuration was; report it if the file is gone by now.
             try:
-                told = mask(Credential(secret=key).read())
+                detail = mask(Credential(secret=key).read())
             except AntiphonError as error:
                 yield CheckResult("fail", "key", f"{provider.name}: {error}")
             else:
-                yield CheckResult("ok", "key", f"{provider.name}: {key} holds {told}")
+                yield CheckResult("ok", "key", f"{provider.name}: {key} holds {detail}")
         if not provider.keys and not provider.is_offline:
             yield CheckResult("ok", "key", f"{provider.name}: has none, and is asked without")
     written = [*config.gateway.client_keys, *(key.key for key in config.keys)]
@@ -168,12 +168,12 @@ def _hosts(config: Config) -> Iterator[CheckResult]:
     if not skews:
         return
     skew = median(skews)
-    told = f"{abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the providers'"
+    detail = f"{abs(skew):.0f} s {'fast' if skew > 0 else 'slow'} compared with the providers'"
     if abs(skew) < _SKEW_WARNS:
         yield CheckResult("ok", "clock", "agrees with the providers'")
     else:
         yield CheckResult(
-            "fail" if abs(skew) >= _SKEW_FAILS else "warn", "clock", f"{told}; set it, or start a time service"
+            "fail" if abs(skew) >= _SKEW_FAILS else "warn", "clock", f"{detail}; set it, or start a time service"
         )
 
 
@@ -212,18 +212,18 @@ async def _shared(gateway: GatewaySettings) -> CheckResult:
     try:
         await store.connect()
         began = time.perf_counter()
-        [told] = await store.execute([("INFO", "server")])
+        [info] = await store.execute([("INFO", "server")])
         seconds = time.perf_counter() - began
     except AntiphonError as error:
         return CheckResult("fail", "shared", f"{error}; start it, or correct shared and shared_password")
     finally:
         await store.aclose()
-    said = f"{store.address} answers in {seconds * 1000:.1f} ms"
-    version = str(told.get("redis_version", ""))
+    latency = f"{store.address} answers in {seconds * 1000:.1f} ms"
+    version = str(info.get("redis_version", ""))
     if _numbers(version) < _LEAST_STORE:
-        return CheckResult("fail", "shared", f"{said}, but is version {version}; 6.2 or newer is needed")
+        return CheckResult("fail", "shared", f"{latency}, but is version {version}; 6.2 or newer is needed")
     return CheckResult(
-        "ok", "shared", f"{said}: {told.get('server_name', 'redis')} {told.get('valkey_version', version)}"
+        "ok", "shared", f"{latency}: {info.get('server_name', 'redis')} {info.get('valkey_version', version)}"
     )
 
 
@@ -240,14 +240,14 @@ def _ports(gateway: GatewaySettings) -> Iterator[CheckResult]:
                 if error.errno == errno.EADDRINUSE and _is_healthy(gateway.host, port):
                     yield CheckResult("ok", name, f"{gateway.host}:{port} is served by a gateway already")
                     continue
-                told = f"{gateway.host}:{port} cannot be listened on: {error.strerror or error}"
-                yield CheckResult("fail", name, f"{told}; choose another, or stop who has it")
+                detail = f"{gateway.host}:{port} cannot be listened on: {error.strerror or error}"
+                yield CheckResult("fail", name, f"{detail}; choose another, or stop who has it")
             else:
                 yield CheckResult("ok", name, f"{gateway.host}:{port} is free")
 
 
 def _is_healthy(host: str, port: int) -> bool:
-    """Whether whoever listens there says so as a gateway does."""
+    """Whether the process that listens there answers like a gateway."""
     reached = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     connection = HTTPConnection(reached, port, timeout=2.0)
     try:
@@ -260,7 +260,7 @@ def _is_healthy(host: str, port: int) -> bool:
 
 
 def _writable(what: str, file: Path) -> CheckResult:
-    """Whether a file can be written, or made where it will be; nothing is made."""
+    """Whether a file can be written or created; nothing is created."""
     place = file.absolute()
     while not place.exists() and place != place.parent:
         place = place.parent
@@ -276,7 +276,7 @@ def _writable(what: str, file: Path) -> CheckResult:
 
 
 def _store(is_offline: bool) -> CheckResult:
-    """Whether the store can be used; of a server, whether it answers and knows us."""
+    """Whether the store can be used; for a server, whether it answers and accepts our credentials."""
     place = store_location(None)
     if not is_postgres_url(place):
         return _writable("store", Path(place))
@@ -290,7 +290,7 @@ def _store(is_offline: bool) -> CheckResult:
 
 
 def _exposed(state: Path | None) -> Iterator[CheckResult]:
-    """The files and folders with conversations, plans and responses that other users of the machine can get at."""
+    """The files and folders with conversations, plans and responses that other users of the machine can access."""
     place = store_location(None)
     folder = data_folder_for(place)
     ours = [] if is_postgres_url(place) else [Path(place)]

@@ -71,7 +71,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Open the store and do what was asked."""
+    """Open the store and run the action."""
     place = store_location(arguments.store)
     if arguments.action == "copy":
         return _copy(place, arguments)
@@ -238,8 +238,8 @@ def _add_conversation(parser: argparse.ArgumentParser) -> None:
 
 def _add_store(parser: argparse.ArgumentParser, default: object = argparse.SUPPRESS) -> None:
     # Accepted before and after the action.
-    told = "the store (default: $ANTIPHON_STORE, or the one in your data folder)"
-    parser.add_argument("--store", metavar="PLACE", default=default, help=told)
+    help_text = "the store (default: $ANTIPHON_STORE, or the one in your data folder)"
+    parser.add_argument("--store", metavar="PLACE", default=default, help=help_text)
 
 
 def _add_json(parser: argparse.ArgumentParser) -> None:
@@ -264,20 +264,22 @@ def _configure_copy(parser: argparse.ArgumentParser) -> None:
 
 
 def _copy(place: str | Path, arguments: argparse.Namespace) -> int:
-    """Copy what was asked for; 1 if something could not be copied because it is another there."""
+    """Copy the conversations; returns 1 if the target has a different conversation with the same id."""
     if arguments.all == bool(arguments.conversations):
         raise StoreError("no conversations given; give their ids, or --all")
     source_place, target_place = arguments.source or place, arguments.target
     if _same(source_place, target_place):
         raise StoreError("--from and --to are the same store; there is nothing to copy")
     with open_location(source_place, create=False) as source, open_location(target_place) as target:
-        asked = _everything(source) if arguments.all else [source.info(each).id for each in arguments.conversations]
-        came = [_copied(source, target, each, number, len(asked)) for number, each in enumerate(asked, 1)]
+        wanted = _everything(source) if arguments.all else [source.info(each).id for each in arguments.conversations]
+        came = [_copied(source, target, each, number, len(wanted)) for number, each in enumerate(wanted, 1)]
     _progress("")
     counts = {state: sum(1 for each in came if each.status == state) for state in _STATUS_TEXT}
-    told = ", ".join(f"{count} {_STATUS_TEXT[state]}" for state, count in counts.items() if count)
+    summary = ", ".join(f"{count} {_STATUS_TEXT[state]}" for state, count in counts.items() if count)
     write(
-        [f"{len(came)} conversations, {sum(each.entries for each in came)} entries written: {told or 'nothing to do'}"]
+        [
+            f"{len(came)} conversations, {sum(each.entries for each in came)} entries written: {summary or 'nothing to do'}"
+        ]
     )
     return 1 if counts["differs"] else 0
 
@@ -296,7 +298,7 @@ def _copied(source: HistoryStore, target: HistoryStore, conversation: str, numbe
 
 
 def _everything(source: HistoryStore) -> Sequence[str]:
-    """Every id, the oldest first: what was forked comes before its forks, and an interrupted copy goes on where it was."""
+    """Every id, the oldest first: a conversation comes before its forks, and an interrupted copy can be resumed."""
     return sorted(info.id for info in source.list(limit=source.count() + 1000))
 
 

@@ -1,4 +1,4 @@
-"""`antiphon key`: keys for the clients of the gateway. The key is shown once and kept nowhere; the configuration has its hash."""
+"""`antiphon key`: keys for the clients of the gateway. The key is shown once and not stored; the configuration has its hash."""
 
 from __future__ import annotations
 

@@ -51,16 +51,16 @@ def explained(before: Sequence[Message], after: Sequence[Message]) -> Iterator[s
 
 def _lines(messages: Sequence[Message]) -> Iterator[str]:
     for message in messages:
-        yield f"{message.role:<10} " + " · ".join(ellipsize(_told(part), 60) for part in message.parts)
+        yield f"{message.role:<10} " + " · ".join(ellipsize(_describe(part), 60) for part in message.parts)
 
 
-def _told(part: Part) -> str:
+def _describe(part: Part) -> str:
     match part:
         case Text() | Refusal():
             return part.text
         case ToolCallRequest():
             return f"→ {part.tool_name}({part.tool_call_id}) {part.arguments}"
         case ToolCallResult():
-            return f"← ({part.tool_call_id}) " + " ".join(_told(inner) for inner in part.content)
+            return f"← ({part.tool_call_id}) " + " ".join(_describe(inner) for inner in part.content)
         case _:
             return f"({type(part).__name__.lower()})"

@@ -1,4 +1,4 @@
-"""`antiphon runs`: ask for turns that workers play, look at them, decide, cancel, try again."""
+"""`antiphon runs`: submit turns for workers, show them, decide on calls, cancel, retry."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Open the store and do what was asked."""
+    """Open the store and run the action."""
     with open_location(store_location(arguments.store), create=arguments.action == "submit") as store:
         code: int = _ACTIONS[arguments.action](Runs(store), arguments)
     return code
@@ -80,7 +80,7 @@ def _submit(runs: Runs, arguments: argparse.Namespace) -> int:
     text = sys.stdin.read() if arguments.text == "-" else arguments.text
     if not text.strip():
         raise ConversationError("empty message; give a text, or - to read standard input")
-    asked = runs.submit(
+    run = runs.submit(
         text,
         kind=arguments.kind,
         conversation=arguments.conversation,
@@ -91,20 +91,20 @@ def _submit(runs: Runs, arguments: argparse.Namespace) -> int:
         max_waiting=arguments.max_waiting,
     )
     if arguments.wait:
-        return _waited(runs, asked, as_json=arguments.json)
+        return _waited(runs, run, as_json=arguments.json)
     if arguments.json:
-        return _write_json(_facts(asked))
-    write([asked.id])
+        return _write_json(_facts(run))
+    write([run.id])
     return 0
 
 
-def _waited(runs: Runs, asked: Run, *, as_json: bool) -> int:
+def _waited(runs: Runs, run: Run, *, as_json: bool) -> int:
     if sys.stderr.isatty():
-        write_error(f"antiphon: run {asked.id} is queued for a worker")
+        write_error(f"antiphon: run {run.id} is queued for a worker")
     try:
-        known = asyncio.run(runs.wait(asked.id, until_suspended=True))
+        known = asyncio.run(runs.wait(run.id, until_suspended=True))
     except KeyboardInterrupt:
-        return _left(asked)
+        return _left(run)
     answer = runs.answer(known.id)
     if as_json:
         _write_json({**_facts(known), "answer": answer})
@@ -134,7 +134,7 @@ def _list(runs: Runs, arguments: argparse.Namespace) -> int:
         write([f"no runs{f' are {arguments.state}' if arguments.state else ''}"])
         return 0
     rows = [
-        (each.id, each.standing, each.kind, f"{each.updated.astimezone():%Y-%m-%d %H:%M}", _told(runs, each))
+        (each.id, each.standing, each.kind, f"{each.updated.astimezone():%Y-%m-%d %H:%M}", _describe(runs, each))
         for each in found
     ]
     write(table(("ID", "STATE", "KIND", "UPDATED", "ABOUT"), rows))
@@ -143,7 +143,7 @@ def _list(runs: Runs, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _told(runs: Runs, each: Run) -> str:
+def _describe(runs: Runs, each: Run) -> str:
     try:
         title = runs.store.info(each.conversation).title
     except UnknownConversation:  # deleted while we looked
@@ -242,17 +242,17 @@ def _approve(runs: Runs, arguments: argparse.Namespace) -> int:
         else:
             known = runs.approve(known.id, call, arguments.reason)
     waiting = len(runs.pending(known.id))
-    return _changed(known, arguments, f"still waits for {waiting} decisions" if waiting else "goes on")
+    return _changed(known, arguments, f"still waits for {waiting} decisions" if waiting else "continues")
 
 
 def _retry(runs: Runs, arguments: argparse.Namespace) -> int:
     return _changed(runs.retry(arguments.run), arguments, "is tried again")
 
 
-def _changed(known: Run, arguments: argparse.Namespace, said: str) -> int:
+def _changed(known: Run, arguments: argparse.Namespace, change: str) -> int:
     if arguments.json:
         return _write_json(_facts(known))
-    write([f"run {known.id} {said}"])
+    write([f"run {known.id} {change}"])
     return 0
 
 
@@ -288,6 +288,6 @@ def _write_json(value: object) -> int:
 
 
 def _add_store(parser: argparse.ArgumentParser, default: object = argparse.SUPPRESS) -> None:
-    # Taken before the action and behind it: nobody remembers which.
-    told = "a file or postgresql://… (default: $ANTIPHON_STORE, or in your data folder)"
-    parser.add_argument("--store", metavar="PLACE", default=default, help=told)
+    # Accepted before and after the action.
+    help_text = "a file or postgresql://… (default: $ANTIPHON_STORE, or in your data folder)"
+    parser.add_argument("--store", metavar="PLACE", default=default, help=help_text)

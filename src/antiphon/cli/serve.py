@@ -1,6 +1,6 @@
-"""`antiphon serve`: the gateway, from a file or from what the environment offers; and that file checked, and its schema.
+"""`antiphon serve`: runs the gateway from a file or the environment; also checks that file and prints its schema.
 
-What the command line says takes the place of what the file says in `[gateway]`, also after a reload.
+Options override `[gateway]` in the file, also after a reload.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MOST_WORKERS = 256
 
 
 class Configured(Struct, frozen=True):
-    """What is to be served, the file it comes from (None: the environment), and a line about that."""
+    """The configuration, its file (None: the environment), and a line that describes the source."""
 
     config: Config
     path: Path | None
@@ -80,7 +80,7 @@ def configured_by(path: Path | None, overrides: dict[str, Any]) -> Configured:
 
 
 def summary(configured: Configured) -> Iterator[str]:
-    """What a configuration means, in a few lines."""
+    """A summary of the configuration."""
     config = configured.config
     gateway = config.gateway
     host = f"[{gateway.host}]" if ":" in gateway.host else gateway.host

@@ -1,7 +1,7 @@
-"""`antiphon worker`: plays the runs of a store, as many workers on as many machines as there are.
+"""`antiphon worker`: executes the runs of a store. Any number of workers on any number of machines can share one.
 
-What it can play is in a `RunBook` of one's own (`--app module:book`). Without one it plays the kind `chat`: the model the
-environment offers, with plans and search, as `antiphon chat` has them.
+`--app module:book` names a `RunBook` with the kinds of runs it can execute. Without one it executes the kind `chat`: the default
+model of the environment with plans and search, as in `antiphon chat`.
 """
 
 from __future__ import annotations
@@ -95,16 +95,16 @@ async def _work(arguments: argparse.Namespace) -> None:
 
 
 async def _opened(place: str | Path, *, is_patient: bool) -> HistoryStore:
-    """The store, waited for if its server is away; whoever wants things done once is told instead."""
-    wait, told = 0.5, ""
+    """The store. If its server is down, waits for it if `is_patient`, else raises."""
+    wait, reported = 0.5, ""
     while True:
         try:
             return await asyncio.to_thread(open_location, place, create=True)
         except StoreUnreachable as error:
             if not is_patient:
                 raise
-            if str(error) != told:
-                told = str(error)
+            if str(error) != reported:
+                reported = str(error)
                 logger.warning("waiting for the store: %s", error)
         await asyncio.sleep(uniform(wait / 2, wait))
         wait = min(wait * 2, _LONGEST_WAIT)
@@ -145,7 +145,7 @@ async def _book(arguments: argparse.Namespace, place: str | Path) -> AsyncIterat
 
 
 def _secrets() -> Iterator[str]:
-    """What no line of the log may hold: the keys in the environment."""
+    """The values to redact in the log: the keys in the environment."""
     for preset in PRESETS.values():
         for variable in (*preset.key_variables, *preset.bearer_variables):
             if value := os.environ.get(variable, "").strip():

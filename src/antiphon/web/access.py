@@ -1,10 +1,10 @@
 """`AccessControl`: whose request it is, and whether a page of ours sent it.
 
 - Without keys only this machine is served, and only under a name of this machine (`gateway.origin` has the rules).
-- With keys, everything but the page itself needs one.
-- What changes something must come from our own page (CSRF): as JSON, with a header of ours, neither of which a form or a simple
-  cross-site request can send without a preflight, which is never granted; and `Origin` and `Sec-Fetch-Site` must agree. What only
-  reads is protected by the same-origin policy, and refused to other sites all the same.
+- With keys, everything except the page itself requires one.
+- A request that changes something must come from our own page (CSRF): as JSON, with our own header. A form or a simple cross-site
+  request cannot send these without a preflight, which is never granted. `Origin` and `Sec-Fetch-Site` must agree. Requests that
+  only read are protected by the same-origin policy, and are refused to other sites as well.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ANONYMOUS = ClientKey(name="")
 
 
 class AccessControl:
-    """Decides by the keys in force and the rules on origins."""
+    """Checks requests against the current keys and the origin rules."""
 
     def __init__(self, keys: Callable[[], ClientKeys], rules: Callable[[], OriginRules] = OriginRules) -> None:
         self._keys = keys
@@ -59,7 +59,7 @@ class AccessControl:
         if keys.allows_anonymous:
             return _ANONYMOUS
         headers = request.headers
-        # Not from the query: addresses are kept in too many places.
+        # Not from the query: URLs end up in logs and browser histories.
         key = keys.authenticate(headers.get("authorization"), headers.get("x-api-key"))
         if key is None:
             raise ApiError("the key is missing or not known here", 401, "invalid_api_key")

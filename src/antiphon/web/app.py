@@ -51,7 +51,7 @@ _API_HEADERS = {"cache-control": "no-store", "content-security-policy": "default
 class ChatApp:
     """The chat over a store of conversations.
 
-    `models` returns the models in force; `toolboxes` have the tools; `keys` are the client keys in force, without which only this
+    `models` returns the current models; `toolboxes` have the tools; `keys` are the current client keys, without which only this
     machine is served, under the names that `rules` allow; `limits` count what each key uses. `system` is the system instruction
     of new conversations, `token_limit` the size at which compaction is suggested. With `asks_before_changes`, every call of a
     tool that is not read-only needs approval. The caller closes what it passes, except `toolboxes`.
@@ -134,13 +134,13 @@ class ChatApp:
         return _protected(request, answer)
 
     async def aclose(self, grace: float = 0.0) -> None:
-        """Let the watchers go and end the turns, which get `grace` seconds; let go of the tools."""
+        """Disconnect the watchers, end the turns within `grace` seconds, and close the tools."""
         self._is_closing = True
         await self.conversations.aclose(grace)
         await self._toolboxes.aclose()
 
     def _serve_page(self, request: ClientRequest) -> Response:
-        """The page and its files, which are nobody's secret."""
+        """The page and its files, which are public."""
         if request.method not in READING:
             raise ApiError(f"{request.path[:200]} takes GET, not {request.method}", 405, "method", allow="GET")
         if request.path in ("/", "/chat"):
@@ -152,23 +152,23 @@ class ChatApp:
         raise ApiError(f"there is nothing at {request.path[:200]}; the chat is at /chat/", 404, "not_found")
 
     async def _call_api(self, request: ClientRequest, key: ClientKey) -> Response:
-        if self._is_closing:  # a page that was let go of comes back at once
+        if self._is_closing:  # a page that was disconnected reconnects at once
             raise ApiError("the chat is stopping; come back when it is up again", 503, "stopping")
         path = "/" + request.path.removeprefix(API)
         for pattern, handlers in self._doors:
             if found := pattern.fullmatch(path):
                 handler = handlers.get(request.method)
                 if handler is None:
-                    told = ", ".join(handlers)
+                    allowed = ", ".join(handlers)
                     raise ApiError(
-                        f"{request.path[:200]} takes {told}, not {request.method}", 405, "method", allow=told
+                        f"{request.path[:200]} takes {allowed}, not {request.method}", 405, "method", allow=allowed
                     )
                 return await handler(ChatRequest(request, key, **found.groupdict()))
         raise ApiError(f"there is nothing at {request.path[:200]}", 404, "not_found")
 
-    async def _state(self, asked: ChatRequest) -> Response:
-        """What there is: the model that is taken, the others, the tools."""
-        models, registry = self._models(), self._toolboxes.of(asked.owner).registry
+    async def _state(self, request: ChatRequest) -> Response:
+        """The default model, the other models, and the tools."""
+        models, registry = self._models(), self._toolboxes.of(request.owner).registry
         await registry.open()
         tools = [tool for name in registry.names if (tool := registry.get(name)) is not None]
         choice = models.choice
@@ -176,7 +176,7 @@ class ChatApp:
             {
                 "version": __version__,
                 "choice": {"model": choice.model, "what": choice.reason, "how": choice.hint},
-                "models": self._choice.names(asked.key),
+                "models": self._choice.names(request.key),
                 "tools": [
                     {
                         "name": tool.name,
@@ -202,14 +202,14 @@ class ChatApp:
         )
 
     def _charge(self, owner: str, tokens: int) -> None:
-        """Charge a call of a model to the key whose conversation it is, by the limits that key has now."""
+        """Charge a model call to the key that owns the conversation, by its current limits."""
         key = next((client for client in self._keys().clients if client.name == owner), None)
         if key is not None:
             self._limits.charge_tokens(key, tokens)
 
 
 def admit(admission: AccessControl, request: ClientRequest) -> ClientKey | Response:
-    """Whose request it is, or the answer that refuses it."""
+    """The owner of a request, or the response that refuses it."""
     try:
         return admission.admit(request)
     except ApiError as error:
@@ -217,7 +217,7 @@ def admit(admission: AccessControl, request: ClientRequest) -> ClientKey | Respo
 
 
 def _protected(request: ClientRequest, answer: Response) -> Response:
-    """The answer with the headers that tell a browser what not to do with it."""
+    """The response with the security headers."""
     is_api = request.path.startswith(API)
     answer.headers = {**_HEADERS, **(_API_HEADERS if is_api else {}), **answer.headers}
     return answer
@@ -245,7 +245,7 @@ class PageFiles:
         self._folder = folder or Path(__file__).with_name("page")
 
     def answer(self, request: ClientRequest, name: str) -> Response:
-        """The file of that name, or word that the browser has it already."""
+        """The file of that name, or 304 if the browser has it."""
         path = self._files().get(name)
         if path is None:
             raise ApiError(f"there is no file {name[:80]!r} of the page", 404, "not_found")
@@ -255,7 +255,7 @@ class PageFiles:
             "content-type": _TYPES[path.suffix],
             "content-security-policy": POLICY,
             "etag": tag,
-            "cache-control": "no-cache",  # asked again each time, and answered with "you have it"
+            "cache-control": "no-cache",  # revalidated each time, and answered with 304
         }
         known = [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]
         if tag in known or "*" in known:

@@ -1,4 +1,4 @@
-"""The conversations themselves: list, make, show, change, delete, fork, roll back, sum up, export."""
+"""API handlers for conversations: list, create, show, change, delete, fork, roll back, compact, export."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _MAX_PAGE_SIZE = 200
 
 
 class NewConversation(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a conversation begins with."""
+    """The settings of a new conversation."""
 
     title: str = ""
     model: str = ""
 
 
 class ConversationChange(Struct, frozen=True, forbid_unknown_fields=True):
-    """What changes about a conversation; None stays."""
+    """Changes to a conversation; None leaves a field unchanged."""
 
     title: str | None = None
     model: str | None = None
@@ -41,19 +41,19 @@ class ConversationChange(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ForkAt(Struct, frozen=True, forbid_unknown_fields=True):
-    """How many entries a fork begins with."""
+    """The number of entries a fork starts with."""
 
     at: int
 
 
 class RollbackTo(Struct, frozen=True, forbid_unknown_fields=True):
-    """The version that is to be in force again."""
+    """The version to return to."""
 
     to: int
 
 
 class ConversationApi:
-    """Answers what is asked about conversations."""
+    """Handles requests about conversations."""
 
     def __init__(self, conversations: OpenConversations, models: ModelAccess, system: str = "") -> None:
         self._conversations = conversations
@@ -61,24 +61,24 @@ class ConversationApi:
         self._models = models
         self._system = system
 
-    async def list(self, asked: ChatRequest) -> Response:
-        """A page of conversations, or those in which something was said."""
-        limit = asked.number("limit", 50, most=_MAX_PAGE_SIZE)
-        if query := asked.request.query.get("query", "").strip():
-            return Response.json(await self._search(asked, query, limit))
-        tag = owner_tag(asked.owner) if asked.owner else None
-        offset = asked.number("offset", 0)
+    async def list(self, request: ChatRequest) -> Response:
+        """A page of conversations, or the results of a search."""
+        limit = request.number("limit", 50, most=_MAX_PAGE_SIZE)
+        if query := request.request.query.get("query", "").strip():
+            return Response.json(await self._search(request, query, limit))
+        tag = owner_tag(request.owner) if request.owner else None
+        offset = request.number("offset", 0)
         listed, total = await self._conversations.ask(
             lambda: (self._store.list(limit=limit, offset=offset, tag=tag), self._store.count(tag=tag))
         )
         return Response.json({"conversations": listed, "total": total})
 
-    async def create(self, asked: ChatRequest) -> Response:
+    async def create(self, request: ChatRequest) -> Response:
         """A new conversation."""
-        wanted = asked.read(NewConversation)
+        wanted = request.read(NewConversation)
         if wanted.model:
-            self._models.check(wanted.model, asked.key)
-        live = await self._conversations.create(asked.owner, clean_title(wanted.title))
+            self._models.check(wanted.model, request.key)
+        live = await self._conversations.create(request.owner, clean_title(wanted.title))
         if self._system:
             await live.run_off_loop(lambda: live.chat.history.set_system_instruction(self._system))
         if wanted.model:
@@ -86,18 +86,18 @@ class ConversationApi:
         live.publish_entries()
         return Response.json({"id": live.chat.id}, 201)
 
-    async def show(self, asked: ChatRequest) -> Response:
-        """All of a conversation, or what is behind entry `after`, as far as the events told of it: they tell the rest."""
-        live = await self._opened(asked)
-        facts = await self._settings_json(live, asked)  # what follows is of one moment
+    async def show(self, request: ChatRequest) -> Response:
+        """A conversation, or its entries after `after`, up to the version the events have reached; the events report the rest."""
+        live = await self._opened(request)
+        facts = await self._settings_json(live, request)  # no await from here on: one consistent state
         chat, snapshot = live.chat, live.chat.history.snapshot()
-        behind = snapshot.entries[asked.number("after", 0) : live.version]
-        effective = {entry.sequence_number for entry in snapshot.effective} if behind else set()
+        later = snapshot.entries[request.number("after", 0) : live.version]
+        effective = {entry.sequence_number for entry in snapshot.effective} if later else set()
         entries = [
             msgspec.Raw(
                 entry_json(entry, live.places[entry.sequence_number], is_effective=entry.sequence_number in effective)
             )
-            for entry in behind
+            for entry in later
         ]
         return Response.json(
             {
@@ -116,52 +116,52 @@ class ConversationApi:
             }
         )
 
-    async def change(self, asked: ChatRequest) -> Response:
-        """Another title, model, system instruction or notebook."""
-        live, change = await self._opened(asked), asked.read(ConversationChange)
+    async def change(self, request: ChatRequest) -> Response:
+        """Change the title, model, system instruction or notebook."""
+        live, change = await self._opened(request), request.read(ConversationChange)
         check_texts(change.system, change.memory)
         if change.model is not None:
-            self._models.check(change.model, asked.key)
+            self._models.check(change.model, request.key)
             await live.set_model(change.model)
         if (title := change.title) is not None:
-            await self._conversations.ask(lambda: set_title(self._store, asked.id, title))
+            await self._conversations.ask(lambda: set_title(self._store, request.id, title))
         await live.run_off_loop(lambda: set_texts(live.chat.history, system=change.system, memory=change.memory))
         live.publish_entries()
-        return Response.json(await self._settings_json(live, asked))
+        return Response.json(await self._settings_json(live, request))
 
-    async def delete(self, asked: ChatRequest) -> Response:
+    async def delete(self, request: ChatRequest) -> Response:
         """Remove a conversation for good."""
-        await self._conversations.delete(asked.id, asked.owner)
+        await self._conversations.delete(request.id, request.owner)
         return Response.json({"deleted": True})
 
-    async def fork(self, asked: ChatRequest) -> Response:
-        """A new conversation that begins like this one."""
-        await self._conversations.info(asked.id, asked.owner)
-        at = asked.read(ForkAt).at
-        forked = await asyncio.to_thread(self._store.fork, asked.id, at)
+    async def fork(self, request: ChatRequest) -> Response:
+        """A new conversation that starts with entries of this one."""
+        await self._conversations.info(request.id, request.owner)
+        at = request.read(ForkAt).at
+        forked = await asyncio.to_thread(self._store.fork, request.id, at)
         return Response.json({"id": forked.id}, 201)
 
-    async def roll_back(self, asked: ChatRequest) -> Response:
-        """Let an earlier version be in force again."""
-        live = await self._require_idle(asked)
+    async def roll_back(self, request: ChatRequest) -> Response:
+        """Return to an earlier version."""
+        live = await self._require_idle(request)
         async with live.writing:
-            to = asked.read(RollbackTo).to
+            to = request.read(RollbackTo).to
             await live.run_off_loop(lambda: roll_back(live.chat.history, to))
             live.publish_entries()
         return Response.json({"version": live.version})
 
-    async def compact(self, asked: ChatRequest) -> Response:
-        """Let a summary stand for all turns but the latest."""
-        live = await self._require_idle(asked)
+    async def compact(self, request: ChatRequest) -> Response:
+        """Replace all turns but the latest by a summary."""
+        live = await self._require_idle(request)
         async with live.writing:
-            await self._models.admit(live.chat.model, asked.key)
+            await self._models.admit(live.chat.model, request.key)
             entry = await compact(live.chat, live.run_off_loop)
             live.publish_entries()
         return Response.json({"summary": entry.summary, "up_to": entry.up_to, "tokens": live.chat.tokens})
 
-    async def timeline(self, asked: ChatRequest) -> Response:
-        """The rounds, and a row for each entry."""
-        live = await self._opened(asked)
+    async def timeline(self, request: ChatRequest) -> Response:
+        """The rounds, and one row per entry."""
+        live = await self._opened(request)
         snapshot = live.chat.history.snapshot()
         effective = {entry.sequence_number for entry in snapshot.effective}
         ledger = TokenLedger()
@@ -178,29 +178,29 @@ class ConversationApi:
         ]
         return Response.json({"rounds": rounds_of(snapshot), "entries": rows})
 
-    async def rendered(self, asked: ChatRequest) -> Response:
-        """What each provider would be sent at a version."""
-        live = await self._opened(asked)
-        at = asked.number("at", live.version, most=live.version)
+    async def rendered(self, request: ChatRequest) -> Response:
+        """The request body for each provider at a version."""
+        live = await self._opened(request)
+        at = request.number("at", live.version, most=live.version)
         await live.chat.registry.open()
         entries = live.chat.history.entries[:at]
         views = await asyncio.to_thread(provider_bodies, entries, live.chat.registry.definitions, live.chat.settings)
         return Response.json({"at": at, "formats": views})
 
-    async def export(self, asked: ChatRequest) -> Response:
+    async def export(self, request: ChatRequest) -> Response:
         """The conversation as JSON Lines."""
-        await self._conversations.info(asked.id, asked.owner)
-        lines = await asyncio.to_thread(lambda: b"".join(self._store.export_lines(asked.id)))
+        await self._conversations.info(request.id, request.owner)
+        lines = await asyncio.to_thread(lambda: b"".join(self._store.export_lines(request.id)))
         headers = {
             "content-type": "application/jsonl; charset=utf-8",
-            "content-disposition": f'attachment; filename="antiphon-{asked.id}.jsonl"',
+            "content-disposition": f'attachment; filename="antiphon-{request.id}.jsonl"',
         }
         return Response(headers=headers, body=lines)
 
-    async def media(self, asked: ChatRequest) -> Response:
-        """The bytes of a large picture or document of the conversation."""
-        live = await self._opened(asked)
-        found = await asyncio.to_thread(media_in, live.chat.history.entries, asked.name)
+    async def media(self, request: ChatRequest) -> Response:
+        """The bytes of a large image or document in the conversation."""
+        live = await self._opened(request)
+        found = await asyncio.to_thread(media_in, live.chat.history.entries, request.name)
         if found is None:
             raise ApiError("there is no such media in this conversation", 404, "not_found")
         kind, data = found
@@ -209,27 +209,27 @@ class ConversationApi:
         headers = {"content-type": "application/octet-stream", "content-disposition": "attachment"}
         return Response(headers=headers, body=data)
 
-    async def _opened(self, asked: ChatRequest) -> LiveConversation:
-        return await self._conversations.open(asked.id, asked.owner)
+    async def _opened(self, request: ChatRequest) -> LiveConversation:
+        return await self._conversations.open(request.id, request.owner)
 
-    async def _require_idle(self, asked: ChatRequest) -> LiveConversation:
-        """The conversation, if no turn is being played in it."""
-        live = await self._opened(asked)
+    async def _require_idle(self, request: ChatRequest) -> LiveConversation:
+        """The conversation, if no turn is running in it."""
+        live = await self._opened(request)
         if live.is_running:
             raise ApiError("a turn is being played; stop it first, or wait for its end", 409, "running")
         return live
 
-    async def _settings_json(self, live: LiveConversation, asked: ChatRequest) -> dict[str, Any]:
+    async def _settings_json(self, live: LiveConversation, request: ChatRequest) -> dict[str, Any]:
         history = live.chat.history
         return {
-            "info": await self._conversations.info(asked.id, asked.owner),
+            "info": await self._conversations.info(request.id, request.owner),
             "model": live.chat.model or self._models.default,
             "system": history.system_instruction,
             "memory": history.memory_notebook,
         }
 
-    async def _search(self, asked: ChatRequest, query: str, limit: int) -> dict[str, Any]:
-        tag = owner_tag(asked.owner) if asked.owner else None
+    async def _search(self, request: ChatRequest, query: str, limit: int) -> dict[str, Any]:
+        tag = owner_tag(request.owner) if request.owner else None
         hits = await asyncio.to_thread(lambda: self._store.search(query, limit=_MAX_PAGE_SIZE, tag=tag))
         found: dict[str, dict[str, Any]] = {}
         for hit in hits:

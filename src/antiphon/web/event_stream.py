@@ -1,12 +1,11 @@
-"""`EventBuffer`: what happened in a conversation lately, numbered, so that whoever lost the connection goes on where it was.
+"""`EventBuffer`: the recent events of a conversation, numbered, so that a client that lost the connection can resume.
 
-All watchers of a conversation read from the one buffer, each at its own pace, with nothing but a number of its own: a slow one
-costs no memory, and two of them see the same. What no longer fits is let go of in this order: events that the log tells too
-(everything up to `settled`), then words of the open round are joined to longer pieces. Somebody who asks for what is gone, or
-from the middle of what was joined, is told so (`after` gives None) and reads the conversation again: the log, and then the
-events behind `settled`, say everything.
+All watchers of a conversation read from one buffer, each at its own pace, and keep only a cursor: a slow watcher costs no memory,
+and all of them see the same events. When the buffer is full, events that are also in the log (everything up to `settled`) are
+dropped first; then the text chunks of the open round are merged. A watcher that requests dropped events, or starts inside a
+merged one, gets None from `after` and reads the conversation again: the log and the events after `settled` are complete.
 
-Ids grow over restarts too: a buffer begins to count at the microseconds of the time it was made.
+Ids grow across restarts: a buffer starts to count at its creation time in microseconds.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ CAPACITY = 4096
 
 
 class TurnStarted(Struct, frozen=True, tag=True):
-    """A turn begins, or goes on."""
+    """A turn starts or continues."""
 
     turn: int
 
@@ -64,7 +63,7 @@ class EntryAppended(Struct, frozen=True, tag=True):
 
 
 class Reset(Struct, frozen=True, tag=True):
-    """What was asked for is not kept any more: read the conversation again."""
+    """The requested events are no longer in the buffer: read the conversation again."""
 
 
 class Gone(Struct, frozen=True, tag=True):
@@ -75,7 +74,7 @@ ChatEvent: TypeAlias = LoopEvent | TurnStarted | EntryAppended
 
 
 class NumberedEvent(Struct, frozen=True):
-    """An event and its id. One that was joined from several also stands for those since `first`."""
+    """An event and its id. A merged event also covers the ids since `first`."""
 
     id: int
     first: int
@@ -103,19 +102,19 @@ class EventBuffer:
         self._wake()
 
     def close(self) -> None:
-        """Let all watchers go: nothing more will be told."""
+        """Disconnect all watchers: no more events will come."""
         self.is_closed = True
         self._wake()
 
     def after(self, event_id: int) -> Sequence[NumberedEvent] | None:
-        """The events behind that id; None if they are not all here, or never were."""
+        """The events after that id; None if some are not in the buffer."""
         if not self._gone <= event_id <= self.last:
             return None
         found = self._kept[bisect_right(self._kept, event_id, key=attrgetter("id")) :]
         return None if found and found[0].first <= event_id else found
 
     async def news(self, seconds: float) -> bool:
-        """Wait for the next event, at most so long; False if there was none."""
+        """Wait for the next event until the timeout; False if there was none."""
         try:
             async with asyncio.timeout(seconds):
                 await self._news.wait()
@@ -128,7 +127,7 @@ class EventBuffer:
         self._news = asyncio.Event()
 
     def _make_room(self) -> None:
-        """Bring the buffer down to half of its capacity."""
+        """Reduce the buffer to half of its capacity."""
         half = self._capacity // 2
         told_by_the_log = bisect_right(self._kept, self.settled, key=attrgetter("id"))
         kept = self._kept[min(told_by_the_log, len(self._kept) - half) :]
@@ -141,20 +140,20 @@ class EventBuffer:
 
 
 def _is_final(event: ChatEvent) -> bool:
-    """Whether the log tells all that happened up to here. While tools run, their events say more than the log does."""
+    """Whether the log has everything up to this event. While tools run, their events have more than the log."""
     if isinstance(event, EntryAppended):
         return not isinstance(event.entry, ToolCallStartedEntry | ToolCallFinishedEntry)
     return isinstance(event, LoopFinished)
 
 
 def frame(numbered: NumberedEvent) -> bytes:
-    """An event as a browser's event stream has it."""
+    """An event in the format of a server-sent event."""
     event = numbered.event
     return b"id: %d\n" % numbered.id + frame_without_id(event)
 
 
 def frame_without_id(event: Any) -> bytes:
-    """An event without an id: nobody goes on from here."""
+    """An event without an id: no client resumes from it."""
     if isinstance(event, EntryAppended):
         is_effective = not isinstance(event.entry, RollbackEntry)
         entry = entry_json(event.entry, event.place, is_effective=is_effective)
@@ -165,7 +164,7 @@ def frame_without_id(event: Any) -> bytes:
 
 
 def _merge_deltas(kept: Sequence[NumberedEvent]) -> Iterator[NumberedEvent]:
-    """The same with fewer events: neighbouring words are one, and of a call's progress the latest is left."""
+    """The same in fewer events: adjacent text is merged, and only the latest progress of a call is kept."""
     latest = {one.event.call.tool_call_id: one.id for one in kept if isinstance(one.event, ToolCallProgress)}
     open_one: NumberedEvent | None = None
     for one in kept:
@@ -192,7 +191,7 @@ _BEFORE_OUTPUT = (RoundStarted, ModelSwitched, TextDelta, ThinkingDelta, Compact
 
 
 class EventOrder:
-    """Tells the entries of `history` and the events it is given. `told` is the version up to which entries were told."""
+    """Reports the entries of `history` and the given events. Entries up to `reported_version` were reported."""
 
     def __init__(
         self,
@@ -200,19 +199,19 @@ class EventOrder:
         tell_entry: Callable[[HistoryEntry], None],
         tell_event: Callable[[LoopEvent], None],
     ) -> None:
-        self.told = 0
+        self.reported_version = 0
         self._history = history
         self._tell_entry = tell_entry
         self._tell_event = tell_event
         self._rounds = self._outputs = 0
 
     def begin(self) -> None:
-        """Another stream of events begins."""
+        """Start another stream of events."""
         self.rest()
         self._rounds = self._outputs = 0
 
     def event(self, event: LoopEvent) -> None:
-        """Tell an event, and before it what happened before it."""
+        """Report an event, after the entries that precede it."""
         if isinstance(event, LoopFinished):
             self.rest()
         else:
@@ -221,14 +220,14 @@ class EventOrder:
         self._tell_event(event)
 
     def rest(self) -> None:
-        """Tell all entries that were not told yet."""
-        for entry in self._history.entries.since(self.told):
+        """Report all entries that were not reported yet."""
+        for entry in self._history.entries.since(self.reported_version):
             self._told(entry)
 
     def _before(self, event: LoopEvent) -> None:
-        # The outputs that are told before this event: one for each round, but for that whose words are still coming.
+        # The outputs to report before this event: one per round, except the round that is still streaming.
         outputs = self._rounds - isinstance(event, _BEFORE_OUTPUT)
-        news = self._history.entries.since(self.told)
+        news = self._history.entries.since(self.reported_version)
         if isinstance(event, _BEFORE_OUTPUT):
             last = len(news)
         else:
@@ -240,12 +239,12 @@ class EventOrder:
 
     def _told(self, entry: HistoryEntry) -> None:
         self._outputs += isinstance(entry, ModelOutputEntry)
-        self.told = entry.sequence_number
+        self.reported_version = entry.sequence_number
         self._tell_entry(entry)
 
 
 def _precedes(entry: HistoryEntry, event: LoopEvent) -> bool:
-    """Whether an event is the one that comes right behind an entry."""
+    """Whether an event directly follows an entry."""
     match event:
         case ToolCallStarted():
             return isinstance(entry, ToolCallStartedEntry) and entry.tool_call_id == event.call.tool_call_id

@@ -1,7 +1,7 @@
-"""`GatewayChat`: the chat of a gateway: its models, its keys and its limits, and a store that is opened when somebody first asks.
+"""`GatewayChat`: the chat of a gateway, with its models, keys and limits, and a store that is opened on first use.
 
-A gateway must not fail to serve because the chat cannot: where there is no store to be had, the chat says why, and the rest goes
-on. After a reload the next answer comes from the models then in force; the credentials and connections are the gateway's own.
+The gateway keeps serving if the chat cannot: without a store, the chat reports the reason and everything else works. After a
+reload, the next answer comes from the reloaded models. Credentials and connections are those of the gateway.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from antiphon.web.app import STREAM_SECONDS, ChatApp, admit
 from antiphon.web.request import ApiError, error_response
 
 _STREAM_FRACTION = 0.8
-"""A stream of events ends by itself before the gateway's limit for a request ends it."""
+"""The fraction of the gateway's request timeout after which an event stream ends by itself."""
 
 
 def chat_factory(store: str | Path) -> Callable[[Gateway], GatewayChat]:
-    """What `serve` takes as its chat: one that keeps its conversations there."""
+    """The chat for `serve`, with its conversations in the store at `place`."""
     return lambda gateway: GatewayChat(gateway, store)
 
 
@@ -68,7 +68,7 @@ class GatewayChat:
         return await app.handle(request, admission)
 
     async def aclose(self, grace: float) -> None:
-        """End what is under way, and let go of the store."""
+        """End the running turns and close the store."""
         async with self._opening:
             self._is_closed = True
             if self._app is not None:
@@ -98,7 +98,7 @@ class GatewayChat:
         return min(STREAM_SECONDS, self._gateway.loaded.config.gateway.request_seconds * _STREAM_FRACTION)
 
     def _models(self) -> ChatModels:
-        """The models in force."""
+        """The current models."""
         running = self._gateway.loaded
         if self._built is None or self._built[0] is not running:
             self._built = (running, gateway_models(running))
@@ -122,11 +122,11 @@ def gateway_models(running: LoadedConfig) -> ChatModels:
 
 
 def _named(running: LoadedConfig) -> Iterator[str]:
-    """Names that lead somewhere, the one to take by default first."""
-    asked = running.environ.get(MODEL_VARIABLE, "").strip()
+    """Names that can be routed, the default first."""
+    preferred = running.environ.get(MODEL_VARIABLE, "").strip()
     listed = [model.name for model in visible_models(running.routes)]
     offers = [f"{provider}/{model}" for provider, model in PREFERRED if provider in running.providers]
-    for name in (asked, *listed, *offers):
+    for name in (preferred, *listed, *offers):
         try:
             if name and running.resolve(name):
                 yield name

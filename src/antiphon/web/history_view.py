@@ -1,4 +1,4 @@
-"""An entry as the page gets it: the stored JSON, with its place, and large media by reference as they are stored."""
+"""Entries for the page: the stored JSON with its position; large media by reference, as they are stored."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def entry_json(entry: HistoryEntry, place: EntryPosition, *, is_effective: bool 
 def entry_row(entry: HistoryEntry, place: EntryPosition, *, is_effective: bool, tokens: int | None) -> dict[str, Any]:
     """The entry as a row of the timeline."""
     metadata = entry.metadata
-    said = " ".join(" ".join(entry_lines(entry))[: _EXCERPT * 4].split())
+    text = " ".join(" ".join(entry_lines(entry))[: _EXCERPT * 4].split())
     return {
         "sequence_number": entry.sequence_number,
         "kind": entry.kind,
@@ -56,7 +56,7 @@ def entry_row(entry: HistoryEntry, place: EntryPosition, *, is_effective: bool, 
         "effective": is_effective,
         "seconds": metadata.duration if metadata else None,
         "tokens": tokens,
-        "excerpt": said if len(said) <= _EXCERPT else said[: _EXCERPT - 1] + "…",
+        "excerpt": text if len(text) <= _EXCERPT else text[: _EXCERPT - 1] + "…",
     }
 
 
@@ -95,13 +95,13 @@ _TARGETS = {
     "anthropic": Origin("anthropic", "anthropic", _MODELS["anthropic"]),
     "gemini": Origin("gemini", "gemini", _MODELS["gemini"]),
 }
-"""Whom we would ask in each format."""
+"""The model used for each format."""
 
 
 def provider_bodies(
     entries: Sequence[HistoryEntry], tools: tuple[ToolDefinition, ...], settings: ModelRequest
 ) -> dict[str, Any]:
-    """What each provider would be sent after these entries, by format. For a thread: a long conversation takes a while."""
+    """The request body for each provider after these entries, by format. Run it in a thread: a long conversation is slow."""
     snapshot = AgentHistory(entries).snapshot()
 
     async def views() -> dict[str, Any]:
@@ -111,7 +111,7 @@ def provider_bodies(
 
 
 def target_of(snapshot: AgentHistorySnapshot, format_name: str) -> Origin:
-    """Who answered in that format last, or whom we would ask."""
+    """The model that answered last in that format, or the default for it."""
     for entry in reversed(snapshot.effective):
         if isinstance(entry, ModelOutputEntry) and entry.origin and entry.origin.format == format_name:
             return entry.origin
@@ -142,15 +142,15 @@ async def _view(
 
 
 class _CapturingTransport:
-    """A transport that notes the body of a request down and sends it nowhere."""
+    """A transport that records the body of a request and sends nothing."""
 
     def __init__(self) -> None:
         self._body: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     async def send(self, request: HttpRequest) -> HttpResponse:
         self._body.set_result(b"".join(request.body))
-        await asyncio.Event().wait()  # until the call is given up
-        raise AssertionError("nobody answers here")
+        await asyncio.Event().wait()  # until the call is cancelled
+        raise AssertionError("this transport never answers")
 
     async def aclose(self) -> None:
         pass

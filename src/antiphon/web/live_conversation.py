@@ -1,13 +1,13 @@
-"""`LiveConversation`: a conversation that is open here: its log, the turn that is played, and the events of both.
+"""`LiveConversation`: an open conversation: its log, the running turn, and the events of both.
 
-A turn is a task of the server and of no request: whoever asked for it may go away, come back and find it running. Everything
-that writes does so in this process's one event loop and, where it takes more than a moment, behind `writing`; another process
-that writes the same log meets the store's own lock, and one of the two hears of a conflict.
+A turn is a task of the server, not of a request: the client may disconnect, come back and find it running. All writes happen in
+the event loop of this process and, if they take longer, under the lock `writing`. If another process writes the same log, the
+lock of the store decides, and one of the two gets a conflict.
 
 A log in a remote store is read and written in a thread (`run_off_loop`), one at a time and never while a turn runs: the turn
 appends in the event loop, and a log has one writer.
 
-The model that was chosen for a conversation is a note in its log, so that it is the same after a restart.
+The model chosen for a conversation is recorded in its log, so it is the same after a restart.
 """
 
 from __future__ import annotations
@@ -68,18 +68,18 @@ class LiveConversation:
         self._task: asyncio.Task[None] | None = None
         self._has_finished = True
         self.places.update(chat.history.snapshot())
-        self._order.told = chat.history.version
+        self._order.reported_version = chat.history.version
 
-    # How it stands.
+    # State.
 
     @property
     def is_running(self) -> bool:
-        """Whether a turn is being played."""
+        """Whether a turn is running."""
         return not self._has_finished and self._task is not None and not self._task.done()
 
     @property
     def is_noop(self) -> bool:
-        """Whether nobody would miss it."""
+        """Whether it can be closed: no turn, watcher or write is active."""
         return not (self.is_running or self.watchers or self.writing.locked() or self._store_lock.locked())
 
     @property
@@ -95,14 +95,14 @@ class LiveConversation:
 
     @property
     def version(self) -> int:
-        """The version up to which the events were told; the log may be a moment ahead."""
-        return self._order.told
+        """The version up to which events were reported; the log may be slightly ahead."""
+        return self._order.reported_version
 
     async def run_off_loop(self, work: Callable[[], T]) -> T:
-        """Do what reads or writes the log, where it keeps nobody else waiting."""
+        """Read or write the log without blocking other requests."""
         if self._is_local or self.is_running:
             return work()
-        # Whoever asked may go away: the log is not free before this is done.
+        # The caller may be cancelled: the log is not free before this is done.
         return await asyncio.shield(self._in_a_thread(work))
 
     async def _in_a_thread(self, work: Callable[[], T]) -> T:
@@ -110,7 +110,7 @@ class LiveConversation:
             return work() if self.is_running else await asyncio.to_thread(work)
 
     async def refresh(self) -> None:
-        """Take in what others appended to the stored conversation, unless a turn is being played here."""
+        """Take in what others appended to the stored conversation, unless a turn is running here."""
         self.last_used = time.monotonic()
         if not self.is_running:
             await self.run_off_loop(
@@ -119,12 +119,12 @@ class LiveConversation:
             self.publish_entries()
 
     def publish_entries(self) -> None:
-        """Tell what was appended outside of a turn; within one, the turn's next event does."""
+        """Report entries appended outside a turn; during one, its next event does that."""
         if not self.is_running:
             self._order.rest()
 
     async def set_model(self, model: str) -> None:
-        """Let another model answer from the next round on."""
+        """Use another model from the next round on."""
         if model != self.chat.model:
             await self.run_off_loop(lambda: record_model(self.chat.history, model))
             self.chat.model = model
@@ -133,7 +133,7 @@ class LiveConversation:
     # Turns.
 
     async def start_turn(self, *content: InputPart) -> int:
-        """Say something, or go on with the turn if nothing is said. Back when that is on the disk; returns the turn's number."""
+        """Send a message, or resume the turn without one. Returns the number of the turn once the message is stored."""
         if self._task is not None and not self.is_running:
             await asyncio.wait([self._task])
         self.last_used = time.monotonic()
@@ -147,7 +147,7 @@ class LiveConversation:
         return number
 
     async def interrupt(self) -> bool:
-        """End the turn that is played, keeping what was said; False if there is none."""
+        """Stop the running turn and keep the partial answer; False if there is none."""
         if not self.is_running:
             return False
         assert self._task is not None
@@ -180,7 +180,7 @@ class LiveConversation:
         self._order.event(event)
 
     def _on_error(self, error: Exception) -> None:
-        """The turn ended with an error that is not the provider's: the disk is full, somebody else writes, or a fault of ours."""
+        """The turn ended with an error that is not the provider's: a full disk, a second writer, or a bug."""
         message = str(error)
         if not isinstance(error, AntiphonError):
             logger.exception("[%s] a turn failed inside the chat", self.chat.id)
@@ -196,7 +196,7 @@ class LiveConversation:
     # Watchers.
 
     async def watch(self, after: int | None, seconds: float, ping: float = PING_SECONDS) -> AsyncIterator[bytes]:
-        """The events behind id `after` (by default, those the log does not tell), as an event stream of at most `seconds`."""
+        """The events after id `after` (default: those not in the log), as an event stream of at most `seconds`."""
         self.watchers += 1
         try:
             cursor = self.events.settled if after is None else after
@@ -221,7 +221,7 @@ class LiveConversation:
             self.last_used = time.monotonic()
 
     async def close(self, grace: float = 0.0) -> None:
-        """Let the watchers go and end the turn, which gets `grace` seconds to end by itself."""
+        """Disconnect the watchers and end the turn, which gets `grace` seconds to finish."""
         self.events.close()
         if self._task is not None and not self._task.done():
             if grace:
@@ -231,7 +231,7 @@ class LiveConversation:
 
 
 def _pieces(found: Sequence[NumberedEvent]) -> Iterator[bytes]:
-    """The events in pieces that are worth writing."""
+    """The events in chunks large enough to write."""
     gathered: list[bytes] = []
     for one in found:
         gathered.append(frame(one))

@@ -1,10 +1,10 @@
-"""`OpenConversations`: which conversations are open here, each once, and not more of them than are needed.
+"""`OpenConversations`: the conversations that are open in this process, each at most once.
 
-A conversation is opened when somebody asks for it and let go of when nobody has for a while: nothing of it is lost, for all of
-it is in the store. One that is watched or plays a turn stays. Whoever has a key sees the conversations of that key and no others:
-the store keeps the owner as a tag.
+A conversation is opened on request and closed when it was idle for a while; nothing is lost, because all of it is in the store.
+One that is watched or runs a turn stays open. A key gives access to its own conversations only: the store keeps the owner as a
+tag.
 
-A store on another machine may keep us waiting, so it is asked in a thread: whoever wants something else is served meanwhile.
+A remote store may be slow, so it is called in a thread, and other requests are served meanwhile.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OWNER = "owner:"
 
 
 class OpenConversations:
-    """The open conversations of a store. `make` puts a history of an owner to work."""
+    """The open conversations of a store. `make` builds the conversation of an owner's history."""
 
     def __init__(
         self,
@@ -52,11 +52,11 @@ class OpenConversations:
 
     @property
     def running(self) -> int:
-        """How many turns are being played."""
+        """The number of running turns."""
         return sum(live.is_running for live in self._open.values())
 
     async def ask(self, question: Callable[[], T]) -> T:
-        """What the store says to a question."""
+        """Call the store in a thread if it is remote."""
         return question() if self.store.is_local else await asyncio.to_thread(question)
 
     async def create(self, owner: str, title: str = "") -> LiveConversation:
@@ -67,16 +67,16 @@ class OpenConversations:
 
     async def info(self, conversation: str, owner: str) -> ConversationInfo:
         """The facts about a conversation, if it is this owner's. Raises `UnknownConversation`."""
-        # Only whole ids: the abbreviations that a person may type would find what is not theirs.
+        # Only whole ids: an abbreviation could match a conversation of another owner.
         info = await self.ask(lambda: self.store.info(conversation)) if is_id(conversation) else None
         if info is None or (owner and owner_tag(owner) not in info.tags):
             raise UnknownConversation(f"there is no conversation {conversation[:40]!r} here; it may have been deleted")
         return info
 
     async def open(self, conversation: str, owner: str) -> LiveConversation:
-        """The conversation, opened if it is not yet, with what others appended since."""
+        """The conversation, opened if necessary, with entries that others appended since."""
         await self.info(conversation, owner)
-        # Two who want the same wait for each other, and for nobody else.
+        # Two requests for the same conversation wait for each other, and for no others.
         async with self._opening.setdefault(conversation, asyncio.Lock()):
             self._evict_idle()
             live = self._open.get(conversation)
@@ -87,7 +87,7 @@ class OpenConversations:
         return live
 
     async def delete(self, conversation: str, owner: str) -> None:
-        """Delete a conversation; whoever watches it is told."""
+        """Delete a conversation and notify its watchers."""
         await self.info(conversation, owner)
         live = self._open.pop(conversation, None)
         if live is not None:
@@ -109,7 +109,7 @@ class OpenConversations:
         return live
 
     def _evict_idle(self) -> None:
-        """Forget those nobody used for a while; of too many, those that were not used for the longest time."""
+        """Close idle conversations; over the limit, the least recently used ones."""
         now = time.monotonic()
         idle = sorted((live for live in self._open.values() if live.is_noop), key=lambda live: live.last_used)
         spare = len(self._open) - self._most_open
@@ -121,5 +121,5 @@ class OpenConversations:
 
 
 def owner_tag(owner: str) -> str:
-    """How the store says whose a conversation is."""
+    """The tag that marks the owner of a conversation."""
     return f"{_OWNER}{owner}"

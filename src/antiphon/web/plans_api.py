@@ -1,4 +1,4 @@
-"""The plans that the plan tools keep: listed, shown, ticked off and changed by hand."""
+"""API handlers for the plans of the plan tools: list, show, change, delete."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from antiphon.web.request import ChatRequest
 
 
 class PlanChangeRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """What changes about a plan. With `version`, only if it is still at that version."""
+    """Changes to a plan; with `version`, only if the plan is still at that version."""
 
     title: str | None = None
     goal: str | None = None
@@ -24,22 +24,22 @@ class PlanChangeRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PlanApi:
-    """Answers what is asked about plans."""
+    """Handles requests about plans."""
 
     def __init__(self, toolboxes: Toolboxes) -> None:
         self._toolboxes = toolboxes
 
-    async def list(self, asked: ChatRequest) -> Response:
+    async def list(self, request: ChatRequest) -> Response:
         """All plans, the oldest first."""
-        return Response.json({"plans": self._plans(asked).list()})
+        return Response.json({"plans": self._plans(request).list()})
 
-    async def show(self, asked: ChatRequest) -> Response:
+    async def show(self, request: ChatRequest) -> Response:
         """One plan."""
-        return Response.json({"plan": self._plans(asked).get(asked.id)})
+        return Response.json({"plan": self._plans(request).get(request.id)})
 
-    async def change(self, asked: ChatRequest) -> Response:
+    async def change(self, request: ChatRequest) -> Response:
         """Change a plan."""
-        wanted = asked.read(PlanChangeRequest)
+        wanted = request.read(PlanChangeRequest)
         change = PlanChange(
             title=wanted.title,
             goal=wanted.goal,
@@ -48,12 +48,12 @@ class PlanApi:
             add_tasks=tuple(wanted.add_tasks),
             remove_tasks=tuple(wanted.remove_tasks),
         )
-        return Response.json({"plan": self._plans(asked).update(asked.id, change, expected_version=wanted.version)})
+        return Response.json({"plan": self._plans(request).update(request.id, change, expected_version=wanted.version)})
 
-    async def delete(self, asked: ChatRequest) -> Response:
-        """Forget a plan."""
-        self._plans(asked).delete(asked.id)
+    async def delete(self, request: ChatRequest) -> Response:
+        """Delete a plan."""
+        self._plans(request).delete(request.id)
         return Response.json({"deleted": True})
 
-    def _plans(self, asked: ChatRequest) -> PlanStore:
-        return self._toolboxes.of(asked.owner).plans
+    def _plans(self, request: ChatRequest) -> PlanStore:
+        return self._toolboxes.of(request.owner).plans

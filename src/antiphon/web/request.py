@@ -1,4 +1,4 @@
-"""`ChatRequest`: a request to the chat's API with who asks, and its body read as what it should be."""
+"""`ChatRequest`: a request to the chat's API with its owner and its decoded body."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ class ChatRequest(Struct, frozen=True):
 
     @property
     def owner(self) -> str:
-        """Whose conversations are meant."""
+        """The owner of the conversations."""
         return self.key.name
 
     def read(self, kind: type[T]) -> T:
-        """The body. Raises `ApiError`, saying what is wrong with it and where."""
+        """The decoded body. Raises `ApiError` with the problem and its location."""
         try:
             return msgspec.json.decode(self.request.body or b"{}", type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ApiError(f"the body cannot be read: {error}") from error
 
     def number(self, name: str, default: Any = None, *, most: int = _LARGEST) -> Any:
-        """A number in the query."""
+        """A number from the query."""
         written = self.request.query.get(name)
         return default if written is None else parse_int(written, name, most)
 
 
 def parse_int(written: str, name: str, most: int = _LARGEST) -> int:
-    """A number that was written down, from 0 to `most`."""
+    """A number from text, from 0 to `most`."""
     if not (written.isascii() and written.isdigit() and len(written) <= 16) or int(written) > most:
         raise ApiError(f"{name} is a number from 0 to {most}, not {written[:40]!r}")
     return int(written)
@@ -71,11 +71,11 @@ _STATUSES: tuple[tuple[type[AntiphonError], int, str], ...] = (
     (UnsupportedFile, 415, "unsupported_media"),
     (AntiphonError, 400, "invalid"),
 )
-"""The first that fits decides."""
+"""The first match decides."""
 
 
 class ApiError(AntiphonError):
-    """A request that is not done, with its HTTP status and a word for programs."""
+    """A refused request, with its HTTP status and an error code."""
 
     def __init__(self, message: str, status: int = 400, code: str = "invalid", **headers: str) -> None:
         super().__init__(message)
@@ -85,7 +85,7 @@ class ApiError(AntiphonError):
 
 
 def error_response(error: AntiphonError) -> Response:
-    """The answer for what was refused."""
+    """The response for an error."""
     if isinstance(error, ApiError):
         return _answer(str(error), error.status, error.code, error.headers)
     status, code = next((status, code) for kind, status, code in _STATUSES if isinstance(error, kind))

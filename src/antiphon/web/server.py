@@ -45,7 +45,7 @@ def serve_chat(
 ) -> int:
     """Serve the chat until Ctrl-C or SIGTERM; returns the exit code. Prints the default model and the address of the page.
 
-    Only this machine is served, because there are no keys here: `antiphon serve` has them. Plans and documents are in the folder
+    Only this machine is served, because there are no keys; `antiphon serve` has keys. Plans and documents are in the folder
     of the store. With `asks_before_changes`, tools that are not read-only need approval. With `resume` the page opens that
     conversation, with `model` and `system` if they are given.
     """

@@ -1,8 +1,8 @@
-"""`SharedChat`: the chat of a gateway with several workers. One of them has it, the others hand on what they are asked.
+"""`SharedChat`: the chat of a gateway with several workers. One worker runs it, the others forward requests to it.
 
-A turn that is being played, and everybody who watches it, live in one process. Which one is decided by a lock on a file in the
-workers' folder: the first that is asked takes it, and listens on a socket beside it. When that worker dies the lock is free, and
-the next that is asked takes it; what was being played stands in the log, unfinished, as after any crash, and is gone on with.
+A running turn and all its watchers are in one process. A lock on a file in the workers' folder decides which: the first worker
+that gets a request takes the lock and listens on a socket next to it. When that worker dies, the lock is released and the next
+worker that gets a request takes it. Its running turns are in the log, unfinished, as after any crash, and can be resumed.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from antiphon.web.request import ApiError, error_response
 
 _MAX_ATTEMPTS = 40
 _PAUSE = 0.05
-"""Between a worker's death, or its taking of the lock, and its successor's listening there is a moment without anybody."""
+"""How often and how long to wait while no worker listens: after one died, or while one starts."""
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(ClientRequest)
 
 
 def shared_chat_factory(store: str | Path, folder: Path) -> Callable[[Gateway], SharedChat]:
-    """What each worker's `serve` takes as its chat. `folder` is the workers' own."""
+    """The chat for each worker's `serve`. `folder` is the workers' folder."""
     return lambda gateway: SharedChat(GatewayChat(gateway, store), folder)
 
 
 class SharedChat:
-    """One worker's way to the chat: its own, or another's."""
+    """Serves the chat in this worker, or forwards to the worker that runs it."""
 
     def __init__(self, chat: MountedApp, folder: Path) -> None:
         self._chat = chat
@@ -54,7 +54,7 @@ class SharedChat:
         return self._chat.admit(request)
 
     async def handle(self, request: ClientRequest, admission: Any = None) -> Response:
-        """Answer a request, or have it answered by the worker that has the chat, which admits it again."""
+        """Answer a request, or forward it to the worker that runs the chat, which checks access again."""
         from aiohttp import ClientConnectorError, ClientError
 
         for _ in range(_MAX_ATTEMPTS):
@@ -64,12 +64,12 @@ class SharedChat:
                 return await self._forward(request)
             except ClientConnectorError:
                 await asyncio.sleep(_PAUSE)
-            except ClientError as error:  # it may have been done: it must not be done twice
+            except ClientError as error:  # it may have been executed, and must not run twice
                 return _unavailable(f"the worker that has the chat broke off ({error}); look, and try again")
         return _unavailable("no worker has the chat just now; try again")
 
     async def aclose(self, grace: float) -> None:
-        """End what is under way here, and let another worker have the chat."""
+        """End the running turns and release the chat for another worker."""
         self._is_closed = True
         if self._server is not None:
             self._server.close()
@@ -80,7 +80,7 @@ class SharedChat:
             os.close(self._held)
 
     async def _is_owner(self) -> bool:
-        """Whether this worker has the chat; it takes it if nobody has."""
+        """Whether this worker runs the chat; it takes the lock if it is free."""
         if self._held is None and not self._is_closed:
             async with self._taking:
                 await self._become_owner()
@@ -105,12 +105,12 @@ class SharedChat:
         from aiohttp import web
 
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._place)  # of one that died
+            os.unlink(self._place)  # left by a worker that died
         server = web.Server(self._handle_forwarded, handler_cancellation=True)
         return await asyncio.get_running_loop().create_unix_server(server, self._place)
 
     async def _handle_forwarded(self, request: Any) -> Any:
-        """Answer what another worker was asked."""
+        """Answer a request that another worker forwarded."""
         from aiohttp import web
 
         answer = await self._chat.handle(_decoder.decode(await request.content.read()))
@@ -147,7 +147,7 @@ _OF_THE_CONNECTION = frozenset({"content-length", "transfer-encoding", "connecti
 
 
 async def _pieces(response: Any) -> AsyncIterator[bytes]:
-    """What comes, for as long as somebody reads it. If its worker dies the stream ends, and the page asks again."""
+    """The chunks of a forwarded response. If its worker dies the stream ends, and the page reconnects."""
     from aiohttp import ClientError
 
     try:

@@ -1,4 +1,4 @@
-"""Turns: said, stopped, gone on with, decided about, and watched."""
+"""API handlers for turns: start, resume, interrupt, decide on calls, and stream events."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from antiphon.web.open_conversations import OpenConversations
 from antiphon.web.request import ApiError, ChatRequest, parse_int
 
 MAX_RUNNING_TURNS = 64
-"""How many turns are played at once."""
+"""How many turns run at once."""
 
 _RUNNING = "a turn is being played; wait for its end, stop it, or send interrupt: true to speak over it"
 
 
 class ModelAccess:
-    """Which models a client may name, and whether its limits let it ask now."""
+    """Which models a client may use, and whether its limits allow a request now."""
 
     def __init__(self, models: Callable[[], ChatModels], limits: RateLimits) -> None:
         self._models = models
@@ -33,7 +33,7 @@ class ModelAccess:
 
     @property
     def default(self) -> str:
-        """The model that is asked when nobody chose one."""
+        """The model for conversations without a chosen one."""
         return self._models().choice.model
 
     def names(self, key: ClientKey) -> tuple[str, ...]:
@@ -41,13 +41,13 @@ class ModelAccess:
         return tuple(name for name in self._models().names if key.may_use(name))
 
     def check(self, model: str, key: ClientKey) -> None:
-        """Raise if this client cannot have that model."""
+        """Raise if this client cannot use that model."""
         self._models().check(model)
         if not key.may_use(model):
             raise ApiError(f"this key may not use {model}", 403, "forbidden")
 
     async def admit(self, model: str, key: ClientKey) -> None:
-        """Count a request to a model; raise if this client cannot have the model, or has to wait."""
+        """Count a request to a model; raise if this client cannot use the model, or has to wait."""
         self.check(model, key)
         wait = await self._limits.admit_async(key)
         if wait is not None:
@@ -57,7 +57,7 @@ class ModelAccess:
 
 
 class TurnRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """What somebody says."""
+    """A message, as the page sends it."""
 
     content: list[Upload]
     model: str = ""
@@ -69,7 +69,7 @@ class DecisionRequest(Decision, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class TurnApi:
-    """Answers what is asked about turns. `stream_seconds` is how long a stream of events is kept open."""
+    """Handles requests about turns. `stream_seconds` is how long a stream of events is kept open."""
 
     def __init__(
         self,
@@ -83,44 +83,44 @@ class TurnApi:
         self._stream_seconds = stream_seconds
         self._most_running = max_running
 
-    async def say(self, asked: ChatRequest) -> Response:
-        """Begin a turn."""
-        said = asked.read(TurnRequest)
-        live = await self._opened(asked)
-        if live.is_running and not said.interrupt:
+    async def say(self, request: ChatRequest) -> Response:
+        """Start a turn."""
+        turn = request.read(TurnRequest)
+        live = await self._opened(request)
+        if live.is_running and not turn.interrupt:
             raise ApiError(_RUNNING, 409, "running")
-        parts = message_parts(said.content, await self._resolve_parts(said.content, asked))
+        parts = message_parts(turn.content, await self._resolve_parts(turn.content, request))
         self._check_capacity(live)
-        await self._models.admit(said.model or live.chat.model or self._models.default, asked.key)
+        await self._models.admit(turn.model or live.chat.model or self._models.default, request.key)
         async with live.writing:
             await live.interrupt()
-            if said.model:
-                await live.set_model(said.model)
+            if turn.model:
+                await live.set_model(turn.model)
             return Response.json({"turn": await live.start_turn(*parts)}, 202)
 
-    async def resume(self, asked: ChatRequest) -> Response:
-        """Go on with a turn that stopped."""
-        live = await self._opened(asked)
+    async def resume(self, request: ChatRequest) -> Response:
+        """Resume a turn that stopped."""
+        live = await self._opened(request)
         self._check_capacity(live)
-        await self._models.admit(live.chat.model or self._models.default, asked.key)
+        await self._models.admit(live.chat.model or self._models.default, request.key)
         async with live.writing:
             if live.is_running:
                 raise ApiError(_RUNNING, 409, "running")
             return Response.json({"turn": await live.start_turn()}, 202)
 
-    async def interrupt(self, asked: ChatRequest) -> Response:
+    async def interrupt(self, request: ChatRequest) -> Response:
         """Stop the turn."""
-        live = await self._opened(asked)
+        live = await self._opened(request)
         return Response.json({"interrupted": await live.interrupt()})
 
-    async def decide(self, asked: ChatRequest) -> Response:
-        """Allow a call, deny it, or change its arguments. Once all are decided, the turn goes on."""
-        live, decision = await self._opened(asked), asked.read(DecisionRequest)
+    async def decide(self, request: ChatRequest) -> Response:
+        """Allow a call, deny it, or change its arguments. Once all are decided, the turn continues."""
+        live, decision = await self._opened(request), request.read(DecisionRequest)
         async with live.writing:
             if live.is_running:
                 raise ApiError("no call waits for a decision: a turn is being played", 409, "running")
             if [call.tool_call_id for call in live.pending] == [decision.tool_call_id]:  # the turn continues after it
-                await self._models.admit(live.chat.model or self._models.default, asked.key)
+                await self._models.admit(live.chat.model or self._models.default, request.key)
             await live.run_off_loop(lambda: live.loop.decide(decision))
             live.publish_entries()
             pending = live.pending
@@ -128,27 +128,27 @@ class TurnApi:
                 await live.start_turn()
         return Response.json({"pending": pending, "running": live.is_running})
 
-    async def events(self, asked: ChatRequest) -> Response:
-        """What happens, as it happens."""
-        live = await self._opened(asked)
-        after: int | None = asked.number("after")
-        if (last := asked.request.headers.get("last-event-id", "").strip()) and after is None:
+    async def events(self, request: ChatRequest) -> Response:
+        """The events of a conversation, as they happen."""
+        live = await self._opened(request)
+        after: int | None = request.number("after")
+        if (last := request.request.headers.get("last-event-id", "").strip()) and after is None:
             after = parse_int(last, "Last-Event-ID")
         headers = {
             "content-type": "text/event-stream; charset=utf-8",
-            "x-accel-buffering": "no",  # a proxy in between must not collect them
+            "x-accel-buffering": "no",  # a proxy must not buffer them
         }
         return Response(headers=headers, body=live.watch(after, self._stream_seconds()))
 
-    async def _opened(self, asked: ChatRequest) -> LiveConversation:
-        return await self._conversations.open(asked.id, asked.owner)
+    async def _opened(self, request: ChatRequest) -> LiveConversation:
+        return await self._conversations.open(request.id, request.owner)
 
-    async def _resolve_parts(self, content: Sequence[Upload], asked: ChatRequest) -> dict[ExistingPart, InputPart]:
-        """The parts that were sent before, from conversations that are this client's own."""
+    async def _resolve_parts(self, content: Sequence[Upload], request: ChatRequest) -> dict[ExistingPart, InputPart]:
+        """The parts that were sent before, from this client's own conversations."""
         known: dict[ExistingPart, InputPart] = {}
         for given in content:
             if isinstance(given, ExistingPart):
-                live = await self._conversations.open(given.conversation, asked.owner)
+                live = await self._conversations.open(given.conversation, request.owner)
                 known[given] = given.find(live.chat.history.entries)
         return known
 

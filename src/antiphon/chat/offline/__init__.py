@@ -1,4 +1,4 @@
-"""The embedded default: a deterministic model that needs no key and no network, and says that it is not a language model."""
+"""The built-in default model: rules that need no key and no network. Its first answer states that it is not a language model."""
 
 from antiphon.chat.offline.model import OfflineModel
 

@@ -1,4 +1,4 @@
-"""The words at the end of a turn: what was called, what came of it, and what could not be done."""
+"""The final answer of a turn: the calls, their results, and what could not be done."""
 
 from __future__ import annotations
 
@@ -25,38 +25,38 @@ class Outcome(Struct, frozen=True):
     done: Done
     was_corrected: bool = False
     title: str = ""
-    """What the plan it is about is called."""
+    """The title of the plan the call is about."""
 
 
 def answer_of(turn: Turn, outcomes: Sequence[Outcome], stuck: str, notes: Sequence[str], offers: Offers) -> str:
     """The whole answer."""
-    told = [_told(outcome, turn.language) for outcome in outcomes]
-    told += filter(None, (stuck, *notes))
-    return "\n\n".join(told) if told else _plain(turn, offers)
+    parts = [_describe(outcome, turn.language) for outcome in outcomes]
+    parts += filter(None, (stuck, *notes))
+    return "\n\n".join(parts) if parts else _plain(turn, offers)
 
 
 def first_line(text: str) -> str:
-    """A text in a line, for errors."""
+    """The first line of a text, for errors."""
     return short(next((line for line in text.splitlines() if line.strip()), ""))
 
 
-def _told(outcome: Outcome, language: Language) -> str:
+def _describe(outcome: Outcome, language: Language) -> str:
     done = outcome.done
     tool = done.call.tool_name
     if done.has_failed:
         sentence = "failed_twice" if outcome.was_corrected else "failed"
-        return say(language, sentence, tool=tool, error=first_line(done.said))
+        return say(language, sentence, tool=tool, error=first_line(done.text))
     try:
         arguments = done.call.parse_arguments()
     except ValueError:
         arguments = {}
     match part_of(tool):
         case "search":
-            return _searched(arguments, done.said, language)
+            return _searched(arguments, done.text, language)
         case "create" if _argument(arguments, {"title", "name"}):
-            return _created(arguments, done.said, language)
+            return _created(arguments, done.text, language)
         case "list":
-            return _listed(records_in(done.said), done.said, language)
+            return _listed(records_in(done.text), done.text, language)
         case "update":
             changes = ", ".join(
                 _change(name, value) for name, value in arguments.items() if "id" not in name_words(name)
@@ -64,23 +64,23 @@ def _told(outcome: Outcome, language: Language) -> str:
             return say(language, "updated", title=outcome.title, changes=changes)
         case "delete":
             return say(language, "deleted", title=outcome.title)
-    said = without_data(done.said)
-    if not said:
+    text = without_data(done.text)
+    if not text:
         return say(language, "returned_nothing", tool=tool)
-    return f"{say(language, 'returned', tool=tool)}\n{_cut(said)}"
+    return f"{say(language, 'returned', tool=tool)}\n{_cut(text)}"
 
 
-def _searched(arguments: dict[str, Any], said: str, language: Language) -> str:
+def _searched(arguments: dict[str, Any], text: str, language: Language) -> str:
     query = next((value for value in arguments.values() if isinstance(value, str)), "")
-    points = points_in(said)
+    points = points_in(text)
     if not points:
         return say(language, "found_nothing", query=query)
     lines = [f"- {point.title}{f' ({point.source})' if point.source else ''}" for point in points[:5]]
     return "\n".join([say(language, "searched", query=query), *lines, *_more(points, 5, language)])
 
 
-def _created(arguments: dict[str, Any], said: str, language: Language) -> str:
-    records = records_in(said)
+def _created(arguments: dict[str, Any], text: str, language: Language) -> str:
+    records = records_in(text)
     identity = f" (`{records[0].id}`)" if records else ""
     title = _argument(arguments, {"title", "name"})
     goal = _argument(arguments, {"goal", "objective", "description"})
@@ -97,10 +97,10 @@ def _task_line(task: Any) -> str:
     return f"{title}{due}"
 
 
-def _listed(records: Sequence[Record], said: str, language: Language) -> str:
+def _listed(records: Sequence[Record], text: str, language: Language) -> str:
     if not records:
-        nothing = re.search(r"\bno\b|没有|\[\]", said) or not said.strip()
-        return say(language, "no_plans") if nothing else _cut(said.strip())
+        nothing = re.search(r"\bno\b|没有|\[\]", text) or not text.strip()
+        return say(language, "no_plans") if nothing else _cut(text.strip())
     lines = []
     for place, record in enumerate(records[:_MOST_LINES], 1):
         goal = record.fields.get("goal")
@@ -115,8 +115,8 @@ def _listed(records: Sequence[Record], said: str, language: Language) -> str:
 
 
 def _change(name: str, value: Any) -> str:
-    told = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    return f"{name} = {short(told)}"
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return f"{name} = {short(text)}"
 
 
 def _argument(arguments: dict[str, Any], names: set[str]) -> str:
@@ -132,7 +132,7 @@ def _cut(text: str) -> str:
 
 
 def _plain(turn: Turn, offers: Offers) -> str:
-    """What can be said without calling anything."""
+    """The answer when no tool was called."""
     language = turn.language
     words = len(re.findall(r"[\u3400-\u9fff]|[^\W\u3400-\u9fff]+", turn.message))
     names = ", ".join(offer.name for offer in offers.all[:12])
@@ -141,9 +141,9 @@ def _plain(turn: Turn, offers: Offers) -> str:
         *([say(language, "earlier", count=turn.earlier_messages)] if turn.earlier_messages else []),
         *([say(language, "attached", count=turn.attached)] if turn.attached else []),
     ]
-    told = [say(language, "plain", words=words, message=short(plain(turn.message)), given="; ".join(given))]
-    told.append(say(language, "can", example=_example(offers, language)) if offers.all else say(language, "cannot"))
-    return "\n\n".join(told)
+    parts = [say(language, "plain", words=words, message=short(plain(turn.message)), given="; ".join(given))]
+    parts.append(say(language, "can", example=_example(offers, language)) if offers.all else say(language, "cannot"))
+    return "\n\n".join(parts)
 
 
 def _example(offers: Offers, language: Language) -> str:

@@ -1,8 +1,8 @@
-"""The arguments of a call, filled from what was said, as far as a rule can: the rest is asked for.
+"""Fills the arguments of a call from the message by rules, and asks for those that are missing.
 
-A value is looked for in this order: said by name (`city=Oslo`, or an object in JSON); one of the schema's own values; something
-that looks like what the schema wants (a date, an address, a number, a place, a sum); what stands in quotation marks; the schema's
-default; and, for a single text, what is left of the clause when the words that chose the tool are taken out. Nothing is made up.
+A value is searched for in this order: given by name (`city=Oslo`, or a JSON object); a value from the schema's enum; text in the
+form the schema expects (a date, an address, a number, a place, an expression); quoted text; the schema's default; and, for a
+single text argument, the rest of the clause without the words that selected the tool. Values are never invented.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Filled:
 
 
 def filled(offer: Offer, text: str, today: date, answer: str = "") -> Filled:
-    """Arguments for a tool from a clause. `answer` is what was said when the first missing one was asked for."""
+    """Arguments for a tool from a clause. `answer` is the user's reply to the question for the first missing one."""
     given = _object_in(text, offer)
     missing: list[str] = []
     unused = _Unused(text)
@@ -72,7 +72,7 @@ def filled(offer: Offer, text: str, today: date, answer: str = "") -> Filled:
 
 
 class _Unused:
-    """What is in a text and was not taken for an argument yet: numbers and quotations, in their order."""
+    """The numbers and quoted texts that are not used for an argument yet, in order."""
 
     def __init__(self, text: str) -> None:
         self.numbers = _NUMBER.findall(text)
@@ -150,7 +150,7 @@ def _text(name: str, schema: dict[str, Any], text: str, today: date, unused: _Un
 
 
 def _is_particular(name: str, schema: dict[str, Any]) -> bool:
-    """Whether a text of this name is of a kind of its own, for which the rest of a clause will not do."""
+    """Whether an argument of this name needs a specific form, so that the rest of a clause cannot fill it."""
     return bool(
         schema.get("format")
         or schema.get("enum")
@@ -159,17 +159,17 @@ def _is_particular(name: str, schema: dict[str, Any]) -> bool:
 
 
 def _rest(offer: Offer, text: str) -> str:
-    """What a clause says beside naming the tool."""
-    said = re.sub(rf"(?:\b(?:use|call|run)\b|使用|调用)?\s*`?{re.escape(offer.name)}`?", " ", text, flags=re.IGNORECASE)
+    """The clause without the name of the tool."""
+    rest = re.sub(rf"(?:\b(?:use|call|run)\b|使用|调用)?\s*`?{re.escape(offer.name)}`?", " ", text, flags=re.IGNORECASE)
     if not set(offer.required) - _WHOLE:
-        return tidy(said)
+        return tidy(rest)
     chosen = words_of(" ".join(name_words(offer.name)))
-    kept = [word for word in _FILLERS.sub(" ", said).split() if not words_of(word) & chosen]
+    kept = [word for word in _FILLERS.sub(" ", rest).split() if not words_of(word) & chosen]
     return tidy(" ".join(kept))
 
 
 def coerced(value: Any, schema: dict[str, Any]) -> Any:
-    """A value in the type a schema wants, or None where it cannot be."""
+    """A value converted to the type in the schema, or None if it cannot be."""
     kind = type_of(schema)
     try:
         if kind == "integer":

@@ -1,8 +1,8 @@
-"""What a message asks for, read with rules: English and Chinese sentences as clauses, each with what it wants done.
+"""Splits a message into clauses by rules, in English and Chinese, and finds the intent of each.
 
-A message is cut where one wish ends and the next may begin (stops, commas, "then", "然后"); a piece that wants nothing by itself
-belongs to the wish before it, so cutting too often does no harm. What is in quotation marks is never cut. A clause wants what
-its first verb says: "find out how to delete a plan" is a search.
+A message is split where a new request may start (full stops, commas, "then", "然后"); a piece without an intent is joined to the
+clause before it, so splitting too often does no harm. Quoted text is never split. The first verb decides the intent: "find out
+how to delete a plan" is a search.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from msgspec import Struct, structs
 Language: TypeAlias = Literal["en", "zh"]
 
 Intent: TypeAlias = Literal["search", "create", "list", "get", "update", "delete", "tick", "question", ""]
-"""What a clause wants; all but search and question are about plans. Empty: something else, or nothing."""
+"""The intent of a clause; all but search and question are about plans. Empty: another intent, or none."""
 
 _CHINESE = re.compile(r"[\u3400-\u9fff]")
 
@@ -112,7 +112,7 @@ _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday",
 
 
 class Duration(Struct, frozen=True):
-    """A length of time: in days, as a noun (`3 months`) and as it stands before a noun (`3-month`)."""
+    """A time span: in days, as a noun (`3 months`) and before a noun (`3-month`)."""
 
     days: int
     noun: str
@@ -120,7 +120,7 @@ class Duration(Struct, frozen=True):
 
 
 class Clause(Struct, frozen=True):
-    """One wish: its words, and what it wants."""
+    """One request of a message: its text and its intent."""
 
     text: str
     intent: Intent = ""
@@ -133,12 +133,12 @@ class Clause(Struct, frozen=True):
 
 
 def language_of(text: str) -> Language:
-    """Chinese if there is any in it."""
+    """Chinese if the text has Chinese characters."""
     return "zh" if _CHINESE.search(text) else "en"
 
 
 def clauses_of(message: str) -> list[Clause]:
-    """The wishes of a message, in their order."""
+    """The clauses of a message, in order."""
     clauses: list[Clause] = []
     for piece in _pieces(message):
         text = _LEADING.sub("", piece).strip()
@@ -176,17 +176,17 @@ def _intent_of(text: str) -> Intent:
 
 
 def tidy(text: str) -> str:
-    """The words without the marks around them."""
+    """The text without punctuation around it."""
     return text.strip(" \t\r\n.,;:!?，。；：！？、")
 
 
 def quoted_in(text: str) -> list[str]:
-    """What stands in quotation marks."""
+    """The quoted texts."""
     return [next(group for group in found.groups() if group) for found in _QUOTED.finditer(text)]
 
 
 def duration_in(text: str) -> Duration | None:
-    """The first length of time in a text."""
+    """The first time span in a text."""
     found = _DURATION.search(text)
     if found is None:
         return None
@@ -199,14 +199,14 @@ def duration_in(text: str) -> Duration | None:
 
 
 def without_duration(text: str) -> str:
-    """The text with its length of time, and the preposition before it, taken out."""
+    """The text without its time span and the preposition before it."""
     return re.sub(
         rf"(?:\b(?:in|for|within|over|of)\s+)?(?:{_DURATION.pattern})(?:内|的)?", " ", text, flags=re.IGNORECASE
     )
 
 
 def ordinal_in(text: str) -> int | None:
-    """Which one: 1 is the first, -1 the last."""
+    """The ordinal in a text: 1 is the first, -1 the last."""
     found = _ORDINAL.search(text)
     if found is None:
         return None
@@ -226,7 +226,7 @@ def _number(word: str) -> float:
 
 
 def date_in(text: str, today: date) -> date | None:
-    """The first date a text names, in figures or in words such as tomorrow."""
+    """The first date in a text, in digits or in words such as tomorrow."""
     if found := re.search(r"(\d{4})[-/.年](\d{1,2})[-/.月](\d{1,2})", text):
         try:
             return date(*map(int, found.groups()))

@@ -1,7 +1,7 @@
-"""A call that failed, corrected once by what its error says.
+"""Corrects a failed call once, from its error message.
 
-What is read from an error: that it may pass (the same call again), which argument is missing, of the wrong type or not known, and
-which ids there are. A call that destroys something is never aimed at something else.
+An error shows that it is temporary (the same call again), which argument is missing, unknown or of the wrong type, and which ids
+exist. A destructive call is never redirected to another target.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _STAND_INS: dict[str, Any] = {"integer": 1, "number": 1, "boolean": True, "array
 
 
 def corrected(offer: Offer, arguments: dict[str, Any], error: str, text: str, today: date) -> dict[str, Any] | None:
-    """Better arguments for a call that failed, or None if nobody knows any."""
+    """Better arguments for a failed call, or None if the error does not suggest any."""
     if _MAY_PASS.search(error):
         return arguments
     if offer.part == "delete":
@@ -45,9 +45,9 @@ def corrected(offer: Offer, arguments: dict[str, Any], error: str, text: str, to
 
 
 def _other_id(name: str, value: Any, error: str) -> Any:
-    """The id an error proposes instead of the one that was given."""
-    told = [one for one in re.findall(r"[`'\"“]([\w-]+)[`'\"”]", error) if one not in (str(value), name)]
-    near = get_close_matches(str(value), told, n=1)
+    """The id that an error suggests instead of the given one."""
+    suggested = [one for one in re.findall(r"[`'\"“]([\w-]+)[`'\"”]", error) if one not in (str(value), name)]
+    near = get_close_matches(str(value), suggested, n=1)
     return near[0] if near else None
 
 

@@ -1,8 +1,8 @@
-"""A plan, drafted from a wish and from what searches found.
+"""Drafts a plan from a request and from search results.
 
-The topic is what the wish names, or what was searched for. The tasks are what was found, between a first task (where do I
-stand) and a last one (looking back), spread over the time that was asked for. The names of the arguments come from the
-schema of the tool that is on offer.
+The topic comes from the request or from the search query. The tasks are the search results, between a first task (assess the
+starting point) and a last one (review), spread over the requested time. The names of the arguments come from the schema of
+the tool.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Task(Struct, frozen=True):
 
 
 class Draft(Struct, frozen=True):
-    """A plan before it is made."""
+    """A plan before it is created."""
 
     title: str
     goal: str
@@ -63,7 +63,7 @@ class Draft(Struct, frozen=True):
 def drafted(
     clause: Clause, message: str, queries: Sequence[str], points: Sequence[Point], language: Language, today: date
 ) -> Draft:
-    """A plan for the wish of `clause`."""
+    """A plan for the request in `clause`."""
     duration = duration_in(clause.text) or duration_in(message) or _USUAL[language]
     topic = short(_topic(clause, queries, message, language))
     kind = _kind(clause.text, language)
@@ -110,7 +110,7 @@ def _tasks(points: Sequence[Point], days: int, language: Language, today: date) 
 
 
 def plan_arguments(offer: Offer, draft: Draft) -> dict[str, Any]:
-    """The draft in the arguments that the tool on offer takes."""
+    """The draft as arguments of the tool."""
     arguments: dict[str, Any] = {}
     for name, schema in offer.properties.items():
         words = name_words(name)

@@ -1,13 +1,11 @@
-"""`OfflineModel`: rules that read the last message and the tools on offer, and drive real rounds of real tools.
+"""`OfflineModel`: rules that read the last message and the available tools, and make real tool calls.
 
-It is not a language model, and says so in the first line of its first answer. What it is good for: everything around a model (the
-loop, the tools, the store, the stream on the screen) works in the first minute, with no key and no network, and the same each
-time.
+It is not a language model, and its first answer starts with that notice. With it, everything around a model (the loop, the tools,
+the store, streaming) works without a key or a network, and is deterministic.
 
-Each call looks at the whole turn anew: the message is read into steps, the calls that were made since are matched with the steps
-in order, and the first step without a call is called next. A failed call is corrected once, if its error says how. So every
-step is called at most twice, there are at most four of them, and a turn ends; when no tools are on offer any more, it tells what
-was found.
+Each call reads the whole turn again: the message is parsed into steps, the calls made so far are matched with the steps in order,
+and the first step without a call is next. A failed call is corrected once, if its error shows how. Every step is called at most
+twice and there are at most four steps, so a turn ends; when no tools are offered any more, it summarizes the results.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ MODEL = "plain"
 
 
 class Decision(Struct, frozen=True):
-    """What to do next: words, and the tool to call with its arguments, if any."""
+    """The next action: text, and the tool call with its arguments, if any."""
 
     words: str
     offer: Offer | None = None
@@ -49,7 +47,7 @@ class Decision(Struct, frozen=True):
 
 
 class OfflineModel(ProviderClient):
-    """The provider `offline`. `pace` is how many seconds pass between pieces of text; `today` says which day it is."""
+    """The provider `offline`. `pace` is the number of seconds between chunks of text; `today` returns the current date."""
 
     description = "Deterministic rules over the tools on offer. Not a language model; no key, no network."
 
@@ -86,13 +84,13 @@ class OfflineModel(ProviderClient):
         if decision.offer is not None:
             parts.append(_call(decision.offer, f"{place}_1", decision.arguments))
         estimate = CharacterEstimate()
-        said = sum(len(part.arguments if isinstance(part, ToolCallRequest) else words) for part in parts)
+        characters = sum(len(part.arguments if isinstance(part, ToolCallRequest) else words) for part in parts)
         return ModelOutput(
             parts=tuple(parts),
             stop_reason="end" if decision.offer is None else "tool_calls",
             id=place,
             model=model,
-            usage=TokenUsage(sum(map(estimate.count, context)), -int(-said // CHARACTERS_PER_TOKEN)),
+            usage=TokenUsage(sum(map(estimate.count, context)), -int(-characters // CHARACTERS_PER_TOKEN)),
         )
 
 
@@ -103,7 +101,7 @@ def _call(offer: Offer, call_id: str, arguments: dict[str, Any]) -> ToolCallRequ
 
 
 def _place(context: Sequence[ContextEntry]) -> int:
-    """A number no other call of the history has: that of the entry it answers."""
+    """A number unique in the history: that of the entry it answers."""
     if not context:
         return 0
     last = context[-1].entry if isinstance(context[-1], DecoratedContextEntry) else context[-1]
@@ -111,7 +109,7 @@ def _place(context: Sequence[ContextEntry]) -> int:
 
 
 def decide(turn: Turn, offers: Offers, today: date) -> Decision:
-    """The next call of a turn, or its last words."""
+    """The next call of a turn, or its final answer."""
     steps, notes = steps_of(turn.message, offers, turn.language)
     if not steps and turn.asked_for:
         steps, notes = steps_of(turn.asked_for, offers, turn.language)
@@ -133,16 +131,16 @@ def decide(turn: Turn, offers: Offers, today: date) -> Decision:
             return Decision(_announced(step, ready, turn.language), step.offer, ready.arguments)
         again = None
         if done.can_be_corrected and not step.offer.tool.freeform:
-            better = corrected(step.offer, _arguments(done), done.said, step.clause.text, today)
+            better = corrected(step.offer, _arguments(done), done.text, step.clause.text, today)
             again = _taken(step, waiting) if better is not None else None
             if better is not None and again is None:
-                words = say(turn.language, "correcting", tool=step.offer.name, error=first_line(done.said))
+                words = say(turn.language, "correcting", tool=step.offer.name, error=first_line(done.text))
                 return Decision(words, step.offer, better)
         last = again or done
         if last.has_failed or step.is_asked_for:
             outcomes.append(Outcome(last, again is not None, title))
         if not last.has_failed:
-            found.take(step.part, _arguments(last), last.said)
+            found.take(step.part, _arguments(last), last.text)
     outcomes += (Outcome(done) for done in waiting)
     return Decision(answer_of(turn, outcomes, "", notes if not waiting else [], offers))
 
@@ -169,7 +167,7 @@ def _arguments(done: Done) -> dict[str, Any]:
 
 
 def _title(ready: Ready, found: Found) -> str:
-    """What the record that a call is about is called."""
+    """The title of the record a call is about."""
     ids = {str(value) for value in ready.arguments.values() if isinstance(value, str | int)}
     return next((record.title or record.id for record in found.records if record.id in ids), "")
 

@@ -1,9 +1,9 @@
-"""The tools on offer, read by their names, descriptions and schemas.
+"""The available tools, matched by their names, descriptions and schemas.
 
-Some tools play a part we know, whoever wrote them: a search, and the five things one does with plans. They are found by the words
-of their names (`create_plan`, `planCreate`), so another program's tools do as well. Any other tool is found by comparing the
-words of its name and description with those of the message; a small lexicon lets Chinese words find English names. One
-matching word of a description alone is chance, so it does not count.
+Some tools have a known role: search, and the five operations on plans. They are recognized by the words in their names
+(`create_plan`, `planCreate`), so tools of other programs work too. Any other tool is found by comparing the words of its name
+and description with those of the message; a small lexicon maps Chinese words to English names. One matching word of a
+description alone is chance, so it does not count.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 class Offer(Struct, frozen=True):
-    """A tool, the part it plays if it is one we know, and its arguments."""
+    """A tool, its role if it has a known one, and its arguments."""
 
     tool: ToolDefinition
     part: Part | None
@@ -77,7 +77,7 @@ class Offer(Struct, frozen=True):
 
 
 class Offers:
-    """Every tool that may be called now."""
+    """The tools that may be called now."""
 
     def __init__(self, tools: Sequence[ToolDefinition], choice: ToolChoice | None = None) -> None:
         if choice is not None and choice.mode == "none":
@@ -88,17 +88,17 @@ class Offers:
         self.must_call = choice is not None and (choice.mode in ("tool", "required") or choice.must_call)
 
     def playing(self, part: str) -> Offer | None:
-        """The tool that plays a part."""
+        """The tool with a role."""
         return next((offer for offer in self.all if offer.part == part), None)
 
     def named_in(self, text: str) -> Offer | None:
-        """The tool whose name a text has in it, as it is written."""
+        """The tool whose exact name is in a text."""
         lowered = text.lower()
         named = (offer for offer in self.all if re.search(rf"(?<!\w){re.escape(offer.name.lower())}(?!\w)", lowered))
         return max(named, key=lambda offer: len(offer.name), default=None)
 
     def best_for(self, text: str, *, by_name: bool = False) -> Offer | None:
-        """The tool, other than those with a part, that the words of a text speak of; `by_name`, of its name alone."""
+        """The tool without a known role that best matches the words of a text; with `by_name`, by its name alone."""
         words = words_of(text)
         best, most = None, 2
         for offer in self.all:
@@ -108,7 +108,7 @@ class Offers:
 
 
 def offer_of(tool: ToolDefinition) -> Offer:
-    """A tool with its schema taken apart. A schema that is no such thing has no arguments."""
+    """A tool with its parsed schema. An invalid schema has no arguments."""
     schema = tool.parameters if isinstance(tool.parameters, dict) else {}
     properties = schema.get("properties")
     known = {
@@ -124,7 +124,7 @@ def offer_of(tool: ToolDefinition) -> Offer:
 
 
 def resolved(schema: Any, root: dict[str, Any]) -> dict[str, Any]:
-    """A schema with its reference followed and its alternatives narrowed to one: the one that says most, and never null."""
+    """A schema with its reference followed and its alternatives narrowed to one: the most specific, and never null."""
     for _ in range(4):
         if not isinstance(schema, dict):
             return {}
@@ -144,7 +144,7 @@ def resolved(schema: Any, root: dict[str, Any]) -> dict[str, Any]:
 
 
 def type_of(schema: dict[str, Any]) -> str:
-    """The type a value must have; string where nothing is said."""
+    """The type of a value; string by default."""
     kind = schema.get("type", "string")
     if isinstance(kind, list):
         kind = next((one for one in kind if one != "null"), "string")
@@ -152,7 +152,7 @@ def type_of(schema: dict[str, Any]) -> str:
 
 
 def part_of(name: str) -> Part | None:
-    """The part a tool plays, by its name."""
+    """The role of a tool, by its name."""
     words = name_words(name)
     if words & _SEARCHES:
         return "search"
@@ -164,12 +164,12 @@ def part_of(name: str) -> Part | None:
 
 
 def name_words(name: str) -> set[str]:
-    """The words a name is made of."""
+    """The words in a name."""
     return set(_WORD.findall(_CAMEL.sub("_", name).lower()))
 
 
 def words_of(text: str) -> set[str]:
-    """The words of a text that mean something, in their plainest form."""
+    """The significant words of a text, normalized."""
     lowered = text.lower()
     words = {_stem(word) for word in _WORD.findall(lowered) if word not in _COMMON}
     for pattern, english in _LEXICON:

@@ -1,7 +1,7 @@
-"""What tools answered, read without knowing the tool: records (things with an id), points (what a search found), sources.
+"""Reads tool results without knowing the tool: records (objects with an id), points (search results), sources.
 
-A result is text: JSON as a whole, JSON in a fenced block behind Markdown, or Markdown alone. Each reader takes the best it
-finds and gives an empty list where there is nothing; none of them can fail.
+A result is text: JSON as a whole, JSON in a fenced block after Markdown, or Markdown alone. Each reader returns the best
+match, or an empty list; none of them can fail.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _MOST = 50
 
 
 class Point(Struct, frozen=True):
-    """One thing a search found."""
+    """One search result."""
 
     title: str
     source: str = ""
 
 
 class Record(Struct, frozen=True):
-    """A thing a tool keeps. `fields` is all that was said of it."""
+    """A stored object of a tool. `fields` has all of its values."""
 
     id: str
     title: str = ""
@@ -60,7 +60,7 @@ def values_in(text: str) -> list[Any]:
 
 
 def _parted(text: str) -> tuple[str, list[str]]:
-    """The words of a result, and what its fences hold."""
+    """The text of a result, and the content of its fenced blocks."""
     words: list[str] = []
     blocks: list[list[str]] = []
     is_fenced = False
@@ -74,7 +74,7 @@ def _parted(text: str) -> tuple[str, list[str]]:
 
 
 def records_in(text: str) -> list[Record]:
-    """The records of a result, in their order, each once."""
+    """The records of a result, in order, without duplicates."""
     found = [record for value in values_in(text) for record in _records(value, 0)]
     if not found:
         found = list(_written_records(text))
@@ -103,7 +103,7 @@ def _records(value: Any, depth: int) -> Iterator[Record]:
 
 
 def _written_records(text: str) -> Iterator[Record]:
-    """Lines that name an id, with what stands before it as the title."""
+    """Lines that name an id, with the text before it as the title."""
     for line in text.splitlines():
         if (found := _ID.search(line, 0, _LONGEST_LINE)) is None:
             continue
@@ -112,7 +112,7 @@ def _written_records(text: str) -> Iterator[Record]:
 
 
 def points_in(text: str) -> list[Point]:
-    """What a search found: the titles of its results, or failing that its sentences."""
+    """The points of a search: the titles of its results, or else its sentences."""
     points = [point for value in values_in(text) for point in _listed_points(value)]
     if not points:
         points = _written_points(text)
@@ -153,17 +153,17 @@ def _written_point(line: str) -> Point | None:
 
 
 def plain(text: str) -> str:
-    """A line without Markdown's marks."""
+    """A line without Markdown markup."""
     without_links = _LINK.sub(r"\1", text)
     return _MARKS.sub("", re.sub(r"^\s*(?:[-+•]|\d{1,3}[.)、])\s+", "", without_links)).strip(" -—:：|")
 
 
 def without_data(text: str) -> str:
-    """A result without the data that is fenced behind its words; a result that is nothing but data as it is."""
+    """A result without the fenced data after its text; a result with only data is unchanged."""
     return _parted(text)[0].strip() or text.strip()
 
 
 def short(text: str) -> str:
-    """A text that fits into a line."""
+    """A text shortened to one line."""
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST_POINT else f"{line[: _LONGEST_POINT - 1].rstrip()}…"

@@ -1,8 +1,8 @@
-"""From wishes to calls: which tool each clause of a message wants, and with which arguments, given what was done before it.
+"""Turns clauses into calls: which tool a clause needs, and with which arguments, given the results so far.
 
-A step is one call. Steps about a plan that exists need to know which, so listing the plans comes before them. A step is prepared
-when its turn has come, from the results of those before it: a plan from what the searches found, a change from the plan that
-was listed. One that cannot be prepared is stuck, and says what it needs. There are never more than four.
+A step is one call. A step on an existing plan needs its id, so the plans are listed first. A step is prepared just before it
+runs, from the results of earlier steps: a new plan from the search results, a change from the listed plan. A step that cannot be
+prepared is stuck, with a message about what it needs. There are at most four steps.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ _STATES = {
 
 
 class Step(Struct, frozen=True):
-    """A call to be made: the part it plays (`tool` for any tool), the wish behind it, and whom to call.
+    """A planned call: its role (`tool` for any tool), its clause, and the tool to call.
 
-    One that is not asked for only serves the next; nobody wants to read of it.
+    A step that was not requested only prepares the next, and is left out of the answer.
     """
 
     part: str
@@ -76,13 +76,13 @@ class Ready(Struct, frozen=True):
 
 
 class Stuck(Struct, frozen=True):
-    """Why a step cannot be made, in words for the person who asked."""
+    """Why a step cannot run, as a message for the user."""
 
     why: str
 
 
 class Found:
-    """What the calls of a turn brought to light so far."""
+    """The results of the calls of a turn so far."""
 
     def __init__(self, earlier: tuple[Done, ...] = ()) -> None:
         self.queries: list[str] = []
@@ -90,27 +90,27 @@ class Found:
         self.records: list[Record] = []
         for done in earlier:
             if part_of(done.call.tool_name) in ("list", "get") and not done.has_failed:
-                self.records = records_in(done.said)
+                self.records = records_in(done.text)
 
-    def take(self, part: str, arguments: dict[str, Any], said: str) -> None:
+    def take(self, part: str, arguments: dict[str, Any], text: str) -> None:
         """Read the result of a step."""
         if part == "search":
             query = next((value for value in arguments.values() if isinstance(value, str)), "")
             self.queries.append(query)
-            self.points = _woven(self.points, _on_topic(points_in(said), query))
+            self.points = _woven(self.points, _on_topic(points_in(text), query))
         elif part in ("list", "get"):
-            self.records = records_in(said)
+            self.records = records_in(text)
 
 
 def _on_topic(points: list[Point], query: str) -> list[Point]:
-    """The points that share a word with what was searched for, if there are at least two."""
+    """The points that share a word with the query, if there are at least two."""
     words = words_of(query)
     close = [point for point in points if words_of(point.title) & words or shared_pairs(point.title, query)]
     return close if len(close) > 1 else points
 
 
 def _woven(first: list[Point], second: list[Point]) -> list[Point]:
-    """What two searches found, in turns, so that a plan has something of both."""
+    """The results of two searches, interleaved, so that a plan has some of both."""
     pairs = zip(first, second, strict=False)
     both = min(len(first), len(second))
     woven = [*(point for pair in pairs for point in pair), *first[both:], *second[both:]]
@@ -118,7 +118,7 @@ def _woven(first: list[Point], second: list[Point]) -> list[Point]:
 
 
 def steps_of(message: str, offers: Offers, language: Language) -> tuple[list[Step], list[str]]:
-    """The steps a message asks for, and word of the wishes that will not be met."""
+    """The steps for a message, and notes about requests that cannot be met."""
     steps: list[Step] = []
     unmet: list[str] = []
     for clause in clauses_of(message):
@@ -130,10 +130,10 @@ def steps_of(message: str, offers: Offers, language: Language) -> tuple[list[Ste
         if step.part in _ABOUT_PLANS and lister and not any(known.part == "list" for known in steps):
             steps.append(Step("list", clause, lister, is_asked_for=False))
         steps.append(step)
-    told = [say(language, "no_tool", wishes="; ".join(map(short, unmet)))] if unmet else []
+    notes = [say(language, "no_tool", wishes="; ".join(map(short, unmet)))] if unmet else []
     if left := [step.clause.text for step in steps[_MOST_STEPS:]]:
-        told.append(say(language, "left", most=_MOST_STEPS, wishes="; ".join(map(short, left))))
-    return steps[:_MOST_STEPS], told
+        notes.append(say(language, "left", most=_MOST_STEPS, wishes="; ".join(map(short, left))))
+    return steps[:_MOST_STEPS], notes
 
 
 def _step_of(clause: Clause, offers: Offers) -> Step | None:
@@ -152,7 +152,7 @@ def _step_of(clause: Clause, offers: Offers) -> Step | None:
 
 
 def prepared(step: Step, turn: Turn, found: Found, today: date) -> Ready | Stuck:
-    """The arguments of a step, or why there are none."""
+    """The arguments of a step, or the reason it is stuck."""
     match step.part:
         case "search":
             return _search(step, turn)
@@ -173,7 +173,7 @@ def _search(step: Step, turn: Turn) -> Ready | Stuck:
 
 
 def _complete(step: Step, arguments: dict[str, Any], turn: Turn, today: date) -> Ready | Stuck:
-    """The arguments with what else is required."""
+    """The arguments, with the remaining required ones filled in."""
     answer = turn.message if turn.asked_for else ""
     more = filled(step.offer, step.clause.text, today, answer)
     missing = [name for name in more.missing if name not in arguments]
@@ -181,15 +181,15 @@ def _complete(step: Step, arguments: dict[str, Any], turn: Turn, today: date) ->
 
 
 def _asking(step: Step, missing: list[str], language: Language) -> str:
-    told = []
+    questions = []
     for name in missing:
         schema = step.offer.properties.get(name, {})
         choices = schema.get("enum")
         about = (
             "/".join(map(str, choices)) if isinstance(choices, list) else schema.get("description") or type_of(schema)
         )
-        told.append(f"`{name}` ({about})")
-    return ASKS[language].format(tool=step.offer.name, missing=", ".join(told))
+        questions.append(f"`{name}` ({about})")
+    return ASKS[language].format(tool=step.offer.name, missing=", ".join(questions))
 
 
 def _about_a_plan(step: Step, turn: Turn, found: Found) -> Ready | Stuck:
@@ -218,7 +218,7 @@ def _about_a_plan(step: Step, turn: Turn, found: Found) -> Ready | Stuck:
 
 
 def _meant(text: str, records: list[Record]) -> Record | None:
-    """The record a text speaks of: by its id, its title, its place, or because there is no other."""
+    """The record a text refers to: by its id, title or position, or because it is the only one."""
     lowered = text.lower()
     quoted = [tidy(one).lower() for one in quoted_in(text)]
     for record in records:
@@ -248,7 +248,7 @@ def _changes(offer: Offer, text: str) -> dict[str, Any]:
 
 
 def _in_words_of(schema: dict[str, Any], value: str) -> Any:
-    """A value as one of those the schema allows, where it means one of them."""
+    """A value mapped to one that the schema allows, if it matches."""
     allowed = schema.get("enum")
     if not isinstance(allowed, list):
         return value

@@ -1,7 +1,7 @@
-"""The turn that is to be answered, read from the context: the last message of a person, and what was done since.
+"""The current turn, read from the context: the last user message, and the calls since.
 
-Nothing is remembered between calls. What was called and what came of it stands in the context, so a conversation can move to
-this model from another one, or to another process, in the middle of a turn.
+The model keeps no state between calls. The calls and their results are in the context, so a conversation can switch to this model
+from another one, or to another process, in the middle of a turn.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from antiphon.history import ContextEntry, ContextEntryRole, DecoratedContextEnt
 from antiphon.parts import Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus, text_of
 
 _LONGEST_MESSAGE = 4_000
-"""A wish stands at the beginning of a message; what comes behind so many characters is material, and not read."""
+"""The request is at the start of a message; text after this many characters is material, and is not parsed."""
 
 
 class Done(Struct, frozen=True):
-    """A call and what came of it."""
+    """A call and its result."""
 
     call: ToolCallRequest
     result: ToolCallResult
@@ -31,19 +31,19 @@ class Done(Struct, frozen=True):
 
     @property
     def can_be_corrected(self) -> bool:
-        """Whether it failed for something a better call might mend; one that was not run (a person said no) did not."""
+        """Whether it failed in a way that other arguments might fix; a call that was denied did not run, and does not count."""
         return self.result.status is ToolExecutionStatus.FAILED
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         return self.result.result_markdown
 
 
 class Turn(Struct, frozen=True):
-    """What is to be answered.
+    """The turn to answer.
 
-    `asked_for` is the message to which this one is the answer, if an argument was asked for. `is_first` says that this model
-    has not spoken yet.
+    `asked_for` is the earlier message, if this one answers a question for an argument. `is_first`: this model has not answered
+    yet.
     """
 
     message: str
@@ -58,7 +58,7 @@ class Turn(Struct, frozen=True):
 
 def turn_of(context: Sequence[ContextEntry]) -> Turn:
     """The turn a context ends with."""
-    place = next((place for place in range(len(context) - 1, -1, -1) if _is_said(context[place])), len(context))
+    place = next((place for place in range(len(context) - 1, -1, -1) if _is_user_input(context[place])), len(context))
     before, since = context[:place], context[place + 1 :]
     message = text_of(context[place].content)[:_LONGEST_MESSAGE] if place < len(context) else ""
     spoken = [text_of(entry.content) for entry in context if entry.role is ContextEntryRole.MODEL_OUTPUT]
@@ -69,13 +69,13 @@ def turn_of(context: Sequence[ContextEntry]) -> Turn:
         _done(before),
         asked_for=_asked_for(before),
         is_first=not any(notice in text for text in spoken for notice in NOTICE.values()),
-        earlier_messages=sum(_is_said(entry) for entry in before),
+        earlier_messages=sum(_is_user_input(entry) for entry in before),
         attached=sum(not isinstance(part, Text) for part in context[place].content) if place < len(context) else 0,
     )
 
 
-def _is_said(entry: ContextEntry) -> bool:
-    """Whether a person said it: not an operator, and not a screen that is shown alone."""
+def _is_user_input(entry: ContextEntry) -> bool:
+    """Whether the input is from the user: not from an operator, and with content of its own."""
     logged = entry.entry if isinstance(entry, DecoratedContextEntry) else entry
     if isinstance(logged, ModelInputEntry) and logged.channel in ("system", "developer"):
         return False
@@ -95,10 +95,10 @@ def _done(entries: Sequence[ContextEntry]) -> tuple[Done, ...]:
 
 
 def _asked_for(before: Sequence[ContextEntry]) -> str:
-    """The message behind the last output, if that output asked for an argument."""
+    """The message that the last output answered, if that output asked for an argument."""
     if not before or before[-1].role is not ContextEntryRole.MODEL_OUTPUT:
         return ""
-    said = text_of(before[-1].content)
-    if not any(asks.partition("{")[0] in said for asks in ASKS.values()):
+    output = text_of(before[-1].content)
+    if not any(asks.partition("{")[0] in output for asks in ASKS.values()):
         return ""
-    return next((text_of(entry.content)[:_LONGEST_MESSAGE] for entry in reversed(before) if _is_said(entry)), "")
+    return next((text_of(entry.content)[:_LONGEST_MESSAGE] for entry in reversed(before) if _is_user_input(entry)), "")

@@ -1,4 +1,4 @@
-"""Everything the offline model says of its own, in English and in Chinese."""
+"""The texts of the offline model, in English and in Chinese."""
 
 from __future__ import annotations
 
@@ -103,6 +103,6 @@ _SENTENCES: Mapping[str, tuple[str, str]] = MappingProxyType(
 
 
 def say(language: Language, sentence: str, **values: object) -> str:
-    """A sentence with its blanks filled."""
+    """A sentence with its placeholders filled."""
     english, chinese = _SENTENCES[sentence]
     return (chinese if language == "zh" else english).format(**values)

@@ -1,6 +1,6 @@
 """`antiphon chat`: chat with a model in the terminal, a pipe or the browser.
 
-It needs no setup: without a key the offline model answers, and the first line tells how to choose another model. Conversations
+It needs no setup: without a key the offline model answers, and the first line explains how to choose another model. Conversations
 are stored, and `--resume` continues one.
 """
 
@@ -39,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Chat, in the way that fits where we are."""
+    """Chat in the terminal, through a pipe or in the browser."""
     settings = ChatSettings(
         store=store_location(arguments.store),
         model=arguments.model,
@@ -54,9 +54,9 @@ def run(arguments: argparse.Namespace) -> int:
             raise ConversationError("-p and --json are for the terminal; leave them out with --web")
         return _served(settings, arguments)
     if arguments.prompt is not None or not sys.stdin.isatty():
-        from antiphon.cli.chat.one_shot import one_shot, said
+        from antiphon.cli.chat.one_shot import one_shot, read_message
 
-        content = said(arguments.prompt)
+        content = read_message(arguments.prompt)
         return asyncio.run(_closing(settings, lambda session: one_shot(session, content, as_json=arguments.json)))
     if arguments.json or not sys.stdout.isatty():
         raise ConversationError('stdin is not a terminal; use -p "…" or pipe the message in')

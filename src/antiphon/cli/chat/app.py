@@ -1,11 +1,10 @@
 """`TerminalChat`: a chat at a terminal.
 
-Two things run side by side. The composer reads lines, always; a worker takes them one after the other and does what they say, a
-command or a turn. So what is typed while a turn runs is queued and said when the turn is over. Ctrl-C interrupts what the worker
-does, and gives the queued lines back to be edited; a question of the chat's own (approve this call?) takes the next line that
-is sent.
+Two tasks run concurrently. The line editor always reads lines; a worker executes them one by one, as a command or a turn.
+So a message sent while a turn runs is queued until the turn ends. Ctrl-C interrupts the worker and returns the queued lines to
+the input. A question of the chat itself (approve this call?) takes the next line.
 
-On a terminal that can only print, the lines are read when the worker is free.
+On a terminal that can only print, lines are read while the worker is idle.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _APPROVE = "a approve · l approve all · d deny [reason] · e edit › "
 
 
 class DecisionSkipped(Exception):
-    """A question of the chat was left without an answer."""
+    """The user did not answer a question of the chat."""
 
 
 class TerminalChat:
@@ -60,7 +59,7 @@ class TerminalChat:
             self.editor.live = self._turn_view.live
 
     async def run(self) -> int:
-        """Talk until the user leaves."""
+        """Run the chat until the user quits."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self.interrupt)
         self._print_greeting()
         working = asyncio.create_task(self._process_queue())
@@ -79,11 +78,11 @@ class TerminalChat:
     # What commands use.
 
     def say(self, text: str, style: str = "") -> None:
-        """Show words of the chat's own."""
+        """Show a message of the chat itself."""
         self.show(self.renderer.line(text, style))
 
     def show(self, drawn: str) -> None:
-        """Show what is drawn already."""
+        """Show rendered text."""
         self._turn_view.commit(drawn, "said")
 
     def leave(self) -> None:
@@ -92,7 +91,7 @@ class TerminalChat:
         self.editor.stop()
 
     async def ask(self, prompt: str, default: str = "") -> str:
-        """Have the next line as an answer. Raises `DecisionSkipped` if the user interrupts."""
+        """Wait for the next line as an answer. Raises `DecisionSkipped` if the user interrupts."""
         kept = self.editor.take()
         self.editor.prompt = prompt
         if default:
@@ -110,7 +109,7 @@ class TerminalChat:
                 self.editor.prefill(kept)
 
     async def play(self, content: Sequence[InputPart] = ()) -> None:
-        """Play a turn, asking for approval where it is needed."""
+        """Run a turn, asking for approval where needed."""
         finished = await self._played(content)
         while finished.reason == "approval":
             try:
@@ -133,7 +132,7 @@ class TerminalChat:
         self.show(self.renderer.markdown(collapsed.body))
 
     def show_last(self) -> None:
-        """The last question and the last answer, so that one knows where one is."""
+        """Show the last message and the last answer, as a reminder."""
         effective = list(self.session.history.effective)
         question = next((each for each in reversed(effective) if isinstance(each, ModelInputEntry)), None)
         answer = next((each for each in reversed(effective) if isinstance(each, ModelOutputEntry)), None)
@@ -152,7 +151,7 @@ class TerminalChat:
     # Ctrl-C, and the lines.
 
     def interrupt(self) -> None:
-        """Ctrl-C: interrupt what is going on; if nothing is, clear the line."""
+        """Ctrl-C: interrupt the running turn or command; if there is none, clear the line."""
         if self._answer is not None:
             if not self._answer.done():  # a second Ctrl-C, or one right after Enter, comes before the answer is read
                 self._answer.set_exception(DecisionSkipped())
@@ -167,7 +166,7 @@ class TerminalChat:
             self._in_background(self.editor.flush())
 
     def _restore_queue(self) -> None:
-        """What was queued goes back into the line: it was meant for another moment."""
+        """Return queued messages to the input."""
         if self._lines:
             self.editor.prefill("\n".join(self._lines))
             self._lines.clear()
@@ -233,7 +232,7 @@ class TerminalChat:
             self.say(f"internal error: {type(error).__name__}: {error}; please report it", "red")
 
     def _restore_input(self, text: str, asked_before: ModelInputEntry | None) -> None:
-        """Give a message back that did not get into the log: it is nowhere else."""
+        """Return a message that is not in the log to the input, as it is stored nowhere else."""
         asked = self.session.chat.turn.input
         is_kept = asked is not None and asked is not asked_before and text_of(asked.content) == text
         if not is_kept and not text.startswith("/"):
@@ -279,7 +278,7 @@ class TerminalChat:
                 case _:
                     self.say("Enter a, l, d or e; Ctrl-C to decide later.", "dim")
 
-    # Words of its own.
+    # Messages of the chat itself.
 
     def _echo(self, text: str) -> None:
         if isinstance(self.editor, LineEditor):
@@ -297,7 +296,7 @@ class TerminalChat:
             self.show_last()
 
     def _print_resume_hint(self) -> None:
-        with suppress(StoreError):  # a busy store must not keep anybody from leaving
+        with suppress(StoreError):  # a busy store must not prevent quitting
             if not self.session.is_unused:
                 self.say(f"Saved as {self.session.chat.id}. Resume with `antiphon chat --resume`.", "dim")
 

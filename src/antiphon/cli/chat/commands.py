@@ -69,7 +69,7 @@ class Commands:
         self._chat = chat
 
     async def run(self, line: str) -> None:
-        """Do what a line that begins with a slash says."""
+        """Run a line that starts with a slash."""
         name, _, argument = line[1:].partition(" ")
         if name not in COMMANDS:
             near = difflib.get_close_matches(name, COMMANDS, n=3)
@@ -252,7 +252,7 @@ class Commands:
         self._chat.leave()
 
     async def _edited(self, text: str, prompt: str) -> str:
-        """The text as the user changed it: in their editor if they have one, else here."""
+        """The text as edited by the user: in their editor if one is set, else in the input line."""
         editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
         if not editor:
             return (await self._chat.ask(prompt, text)).strip()

@@ -1,11 +1,10 @@
-"""`LineEditor`: the line one types in, always there, with what is live above it (prompt_toolkit does the typing).
+"""`LineEditor`: the input line, always visible, with live output above it (built on prompt_toolkit).
 
-The composer is also the `Screen` of a terminal chat. It stands below everything: committed text is written above it, what is
-live is drawn between that and the input, and typing goes on while a turn runs. What was typed and sent is erased here; the
-chat writes it down when its turn comes.
+It is also the `Screen` of a terminal chat. Committed text is written above it, live output is drawn between that and the input,
+and the user can type while a turn runs. A sent message is erased here; the chat prints it when its turn starts.
 
-Enter sends. Alt-Enter, or Enter behind a backslash, begins a new line; pasted text keeps its lines. A long paste is shown as a
-word in brackets and sent whole, since no one reads two megabytes in an input line.
+Enter sends. Alt-Enter, or Enter after a backslash, starts a new line; pasted text keeps its lines. A long paste is shown as a
+short mark in brackets and sent whole.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ class LineEditor:
         self._pastes: dict[str, str] = {}
         self._is_suspended = False
         output = Vt100_Output.from_pty(sys.stdout, term=os.environ.get("TERM"))
-        output.enable_cpr = False  # where the cursor is would have to be asked each time something is committed
+        output.enable_cpr = False  # otherwise each commit would query the cursor position
         self._session: Any = PromptSession(
             self._message,
             multiline=True,
@@ -90,7 +89,7 @@ class LineEditor:
         self._print()
 
     def stop(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         if self._session.app.is_running:
             self._session.app.exit(exception=EOFError)
 
@@ -101,7 +100,7 @@ class LineEditor:
         buffer.cursor_position = len(buffer.text)
 
     def take(self) -> str:
-        """What is being typed, taken away."""
+        """Take the unsent text out of the input."""
         text: str = self._session.default_buffer.text
         self._session.default_buffer.reset()
         return text
@@ -125,9 +124,9 @@ class LineEditor:
             self._is_suspended = False
 
     def _print(self) -> None:
-        """Write what was committed above the input, which is erased before and drawn again behind it.
+        """Write committed text above the input, which is erased before and redrawn after it.
 
-        The terminal stays as it is meanwhile: were it given back for each line, what is typed in that moment would be echoed.
+        The terminal stays in raw mode meanwhile: otherwise keys typed in that moment would be echoed.
         """
         if not self._committed:
             return
@@ -196,7 +195,7 @@ class LineEditor:
 
 
 class PlainInput:
-    """Reads lines on a terminal that can only print. It draws nothing, and reads while `is_free` is set: no turn runs then."""
+    """Reads lines on a terminal that can only print. It draws nothing, and reads only while `is_free` is set (no turn runs)."""
 
     def __init__(self, is_free: asyncio.Event) -> None:
         self.live: Callable[[], str] = str
@@ -212,7 +211,7 @@ class PlainInput:
             await self._is_free.wait()
 
     def stop(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._is_stopped = True
 
     def _read(self) -> str | None:
@@ -244,7 +243,7 @@ class PlainInput:
 
 
 def require_extra() -> None:
-    """Say what to install if the packages of the extra `chat` are missing."""
+    """Raise an error with the install command if packages of the extra `chat` are missing."""
     try:
         import prompt_toolkit  # noqa: F401
         import rich  # noqa: F401
@@ -271,7 +270,7 @@ def _history(path: Path | None) -> Any:
         return InMemoryHistory()
 
     class LenientHistory(FileHistory):
-        """A disk that is full must not keep anybody from talking."""
+        """A full disk must not end the chat."""
 
         def store_string(self, string: str) -> None:
             with suppress(OSError):
@@ -296,7 +295,7 @@ _MOST_FILES = 50
 
 
 class Completion(Struct, frozen=True):
-    """A text that may take the place of the last `length` characters, with a word about it."""
+    """A completion that replaces the last `length` characters, with a short description."""
 
     text: str
     length: int
@@ -304,7 +303,7 @@ class Completion(Struct, frozen=True):
 
 
 def completions(typed: str, commands: Mapping[str, str], words: Mapping[str, Sequence[str]]) -> Iterator[Completion]:
-    """What fits behind `typed`. `words` are the arguments a command takes, by its name."""
+    """The completions of `typed`. `words` are the arguments of each command, by name."""
     if typed.startswith("/") and "\n" not in typed:
         name, space, argument = typed.partition(" ")
         if not space:

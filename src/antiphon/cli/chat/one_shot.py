@@ -1,6 +1,6 @@
-"""One question, one answer, and out: `-p`, and what is piped in.
+"""One message, one answer: `-p`, and piped input.
 
-On a terminal the answer is drawn as in a chat; into a pipe go its words and nothing else, or with `--json` every event as a line.
+On a terminal the answer is drawn as in a chat; into a pipe goes only its text, or with `--json` every event as a line.
 Exit codes: 0 answered, 1 not answered (the reason on standard error), 130 interrupted.
 """
 
@@ -22,8 +22,8 @@ from antiphon.errors import ConversationError
 from antiphon.parts import Document, InputPart, Text
 
 
-def said(prompt: str | None) -> list[InputPart]:
-    """What is to be said: the prompt with the files it mentions, and what is piped in."""
+def read_message(prompt: str | None) -> list[InputPart]:
+    """The message: the prompt with the files it mentions, and the piped input."""
     content = parse_message(prompt) if prompt and prompt.strip() else []
     if not sys.stdin.isatty():
         piped = sys.stdin.buffer.read()
@@ -37,7 +37,7 @@ def said(prompt: str | None) -> list[InputPart]:
 
 
 async def one_shot(session: ChatSession, content: list[InputPart], *, as_json: bool) -> int:
-    """Ask once, show the answer, and return the exit code."""
+    """Send one message, show the answer, and return the exit code."""
     if sys.stderr.isatty() and session.settings.model is None and not as_json:
         write_error(f"antiphon: {session.choice}")
     running = asyncio.get_running_loop()

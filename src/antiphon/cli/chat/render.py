@@ -1,10 +1,10 @@
 """`Renderer`: Markdown, code, tables and lines as text for this terminal, at the width it has now.
 
-rich draws the Markdown, and is loaded when there is some: a prompt should be there at once.
+rich draws the Markdown, and is loaded on first use so that the prompt appears at once.
 
-What a model or a tool wrote is escaped: it may be bold, it may not move the cursor. Markdown is escaped before it is parsed and
-again in the parsed tokens, where an entity (`&#27;`) has become the character it stands for. Links and images are shown with
-their address, because nobody can see where a clickable word leads. HTML is shown as it is written. Without colours (NO_COLOR, a
+Text from a model or a tool is escaped: it may be bold, but may not move the cursor. Markdown is escaped before it is parsed and
+again in the parsed tokens, where an entity (`&#27;`) has become its character. Links and images are shown with
+their address, because a terminal does not show the target of a link. HTML is shown as it is written. Without colours (NO_COLOR, a
 dumb terminal) no escape sequence is written at all.
 """
 
@@ -34,7 +34,7 @@ _WORD = re.compile(r"\s+|[\u2e80-\uffef]|[^\s\u2e80-\uffef]+")
 
 
 class Renderer:
-    """Draws. `use_color` is asked once; the width each time, for windows are resized."""
+    """Draws text. `use_color` is read once; the width each time, because windows are resized."""
 
     def __init__(self) -> None:
         self.use_color = use_color()
@@ -48,20 +48,20 @@ class Renderer:
         return max(6, shutil.get_terminal_size((80, 24)).lines)
 
     def markdown(self, text: str) -> str:
-        """Markdown, drawn; without the empty lines around it. What is far too long, or cannot be drawn, comes as it is."""
+        """Rendered Markdown without empty lines around it. Text that is too long, or cannot be drawn, is returned unchanged."""
         if len(text) <= _MAX_RENDERED_CHARS:
             try:
                 return self._drawn(escape_control_chars(text))
-            except Exception:  # whatever a model writes, it is shown
+            except Exception:  # any text of a model must be shown
                 logger.warning("a text of %d characters could not be drawn as Markdown", len(text), exc_info=True)
         return self.line(text.strip("\n"))
 
     def line(self, text: str, style: str = "") -> str:
-        """Words in a style, wrapped to the width."""
+        """Text in a style, wrapped to the width."""
         return "\n".join(self.styled(line, style) for line in wrapped(escape_control_chars(text), self.columns))
 
     def one_line(self, text: str, style: str = "", *, indent: str = "") -> str:
-        """Words in a style, cut to one line."""
+        """Text in a style, cut to one line."""
         return self.styled(indent + ellipsize(escape_control_chars(text), self.columns - len(indent) - 1), style)
 
     def styled(self, text: str, style: str) -> str:
@@ -145,7 +145,7 @@ def _plain_markdown() -> Any:
     from rich.markdown import Heading, Markdown
 
     class LeftHeading(Heading):
-        """Left, like everything else: what is centred jumps when the window does."""
+        """Left-aligned like everything else: centred text moves when the window is resized."""
 
         LEVEL_ALIGN = dict.fromkeys(Heading.LEVEL_ALIGN, "left")
 
@@ -182,7 +182,7 @@ _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})([^\n]*)\n")
 
 
 class MarkdownBlocks:
-    """Takes text as it comes; `finished` gives the blocks that were closed since it was last asked."""
+    """Splits streamed text into blocks; `finished` returns the blocks completed since the last call."""
 
     def __init__(self) -> None:
         from markdown_it import MarkdownIt
@@ -201,7 +201,7 @@ class MarkdownBlocks:
         return self._pieces[0] if self._pieces else ""
 
     def finished(self) -> list[str]:
-        """The blocks that cannot change any more; they are given once."""
+        """The blocks that cannot change any more, each returned once."""
         text = self.open
         whole = text.rfind("\n") + 1
         starts = self._starts(text[:whole])
@@ -213,14 +213,14 @@ class MarkdownBlocks:
         return ["".join(lines[start:end]) for start, end in pairwise(edges)]
 
     def rest(self) -> str:
-        """The text has come to its end: all that is left, which is finished now."""
+        """End the text and return the remaining block."""
         text = self.open
         self._pieces = []
         return text
 
     def _starts(self, text: str) -> list[int]:
         """The line with which each block at the top level begins."""
-        counted = text.replace("\r", " ")  # the parser would take it for the end of a line
+        counted = text.replace("\r", " ")  # the parser would read it as a line end
         return [token.map[0] for token in self._parser.parse(counted) if token.level == 0 and token.map is not None]
 
 
@@ -264,11 +264,11 @@ def rounds_table(renderer: Renderer, snapshot: AgentHistorySnapshot) -> str:
 
 
 def usage_line(usage: TokenUsage) -> str:
-    """What was spent, in words."""
-    told = [f"{usage.prompt_tokens:,} in", f"{usage.completion_tokens:,} out"]
-    told += [f"{usage.cached_tokens:,} of those in from a cache"] if usage.cached_tokens else []
-    told += [f"{usage.reasoning_tokens:,} of those out for reasoning"] if usage.reasoning_tokens else []
-    return ", ".join(told)
+    """The token usage as text."""
+    parts = [f"{usage.prompt_tokens:,} in", f"{usage.completion_tokens:,} out"]
+    parts += [f"{usage.cached_tokens:,} of those in from a cache"] if usage.cached_tokens else []
+    parts += [f"{usage.reasoning_tokens:,} of those out for reasoning"] if usage.reasoning_tokens else []
+    return ", ".join(parts)
 
 
 def _row(entry: HistoryEntry, place: Round | None, is_effective: bool) -> tuple[str, ...]:

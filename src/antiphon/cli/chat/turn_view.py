@@ -1,8 +1,8 @@
 """`TurnView`: a turn on a terminal that can move its cursor.
 
-Finished blocks of the answer are committed to the surface, in order with the calls; what is still moving (the open block, a
-thought, running calls with their spinner and time) is `live`. Thoughts and results are committed folded, a line each, and kept in
-`collapsed`, from where they can be opened.
+Finished blocks of the answer are committed to the surface, in order with the calls; what still changes (the open block, a
+thought, running calls with their spinner and time) is `live`. Thoughts and results are committed collapsed, one line each, and
+kept in `collapsed`, to be expanded later.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _INPUT_ROWS = 6
 
 
 class CollapsedBlock(Struct, frozen=True):
-    """Something that is shown in a line and can be opened."""
+    """A block that is shown as one line and can be expanded."""
 
     title: str
     body: str
@@ -77,7 +77,7 @@ class TurnView:
     def __init__(self, renderer: Renderer, screen: Screen, collapsed: list[CollapsedBlock] | None = None) -> None:
         self.collapsed: list[CollapsedBlock] = [] if collapsed is None else collapsed
         self.queued: Sequence[str] = ()
-        """What is to be said next, shown below."""
+        """The queued messages, shown below."""
         self._renderer = renderer
         self._screen = screen
         self._blocks: MarkdownBlocks | None = None
@@ -137,7 +137,7 @@ class TurnView:
         await self._screen.flush()
 
     def live(self) -> str:
-        """What is still moving."""
+        """The lines that still change."""
         lines: list[str] = []
         if self._blocks is not None and (text := self._blocks.open).strip():
             lines += self._open_lines(text)
@@ -146,7 +146,7 @@ class TurnView:
         return "\n".join(lines)
 
     def commit(self, text: str, kind: str = "") -> None:
-        """Text that stays; an empty line stands between things of different kinds, and between blocks of an answer."""
+        """Commit text, with an empty line between different kinds of output and between blocks of an answer."""
         if self._last_kind and (kind != self._last_kind or kind == "text"):
             self._screen.commit("")
         self._screen.commit(text)
@@ -167,8 +167,8 @@ class TurnView:
         if self._thinking_since:
             yield line(f"{frame} thinking {now - self._thinking_since:.0f} s  {''.join(self._thoughts)[-200:]}", "dim")
         for running in self._running.values():
-            told = running.message or running.call.arguments
-            yield line(f"{frame} {running.call.tool_name} {now - running.since:.1f} s  {told}", "yellow")
+            detail = running.message or running.call.arguments
+            yield line(f"{frame} {running.call.tool_name} {now - running.since:.1f} s  {detail}", "yellow")
         if self._waiting_since:
             yield line(f"{frame} {self._model} {now - self._waiting_since:.0f} s  (Ctrl-C: stop)", "dim")
 
@@ -200,15 +200,15 @@ class TurnView:
     ) -> None:
         self._end_output()
         self._running.pop(call.tool_call_id, None)
-        said = without_data(result.result_markdown) if plans_of(result) else result.result_markdown
+        text = without_data(result.result_markdown) if plans_of(result) else result.result_markdown
         title = f"{call.tool_name} {call.arguments}"
         self._fold(
-            CollapsedBlock(title, said), f"{mark} {call.tool_name} {seconds:.1f} s{note} {call.arguments}", style
+            CollapsedBlock(title, text), f"{mark} {call.tool_name} {seconds:.1f} s{note} {call.arguments}", style
         )
         if plan := plan_of(result):
             self.commit(self._renderer.plan(plan), "call")
-        elif said.strip():
-            lines = said.strip().splitlines()
+        elif text.strip():
+            lines = text.strip().splitlines()
             more = f" [{len(lines)} lines, Ctrl-O]" if len(lines) > 1 else ""
             first = ellipsize(escape_control_chars(lines[0]), self._renderer.columns - len(more) - 4)
             self.commit(self._renderer.styled(f"→ {first}{more}", "dim"), "call")
@@ -237,19 +237,19 @@ class TurnView:
 
 
 class View(Protocol):
-    """Somebody who sees the events of a turn."""
+    """Receives the events of a turn."""
 
     def handle(self, event: LoopEvent) -> None:
-        """Take an event in."""
+        """Receive an event."""
 
     async def flush(self) -> None:
-        """Show what was taken in. Called now and then, and at the end."""
+        """Show what was received. Called at intervals, and at the end."""
 
 
 class PlainView:
-    """The words of the answer and nothing else on standard output; what went wrong on standard error.
+    """Writes only the text of the answer to standard output, and errors to standard error.
 
-    With `tells_calls`, tool calls are told too, a line each: for a person at a terminal that can only print.
+    With `tells_calls`, tool calls are printed too, one line each, for a terminal that can only print.
     """
 
     def __init__(self, *, tells_calls: bool = False) -> None:
@@ -261,7 +261,7 @@ class PlainView:
     def handle(self, event: LoopEvent) -> None:
         match event:
             case TextDelta():
-                # A pipe gets the words as they are; a terminal must not be steered by them.
+                # A pipe gets the text unchanged; for a terminal, control characters are escaped.
                 self._write(escape_control_chars(event.text) if sys.stdout.isatty() else event.text)
             case RoundStarted():
                 self._model = event.model
@@ -313,7 +313,7 @@ class JsonView:
 
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
-_BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"  # one frame, for terminals that know how; the others pass over it
+_BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"  # synchronized update: terminals without it ignore the sequence
 
 
 class Screen(Protocol):
@@ -329,7 +329,7 @@ class Screen(Protocol):
 
 
 class TerminalScreen:
-    """A surface on a bare terminal: what is live stands in the last lines, below what was written."""
+    """A screen on a plain terminal: live lines are at the bottom, below the committed text."""
 
     def __init__(self, output: TextIO | None = None) -> None:
         self.live: Callable[[], str] = str
@@ -354,7 +354,7 @@ class TerminalScreen:
         self._drawn = lines
 
     def _erase_live(self, columns: int) -> str:
-        """What takes the live lines away."""
+        """The escape sequences that erase the live lines."""
         rows = sum(_rows_of(_ESCAPE.sub("", line), columns) for line in self._drawn)
         if not rows:
             return ""

@@ -1,5 +1,5 @@
-/* The page as a whole: the address says what is shown (`#/c/<id>`, `#/c/<id>/history`, `#/plans`, else a new conversation),
- * and the parts are told of each other here and nowhere else. */
+/* The page as a whole: the address decides what is shown (`#/c/<id>`, `#/c/<id>/history`, `#/plans`, else a new conversation),
+ * and the components are connected here only. */
 
 import { Api } from "./ui/api.js";
 import { switchAppearance } from "./ui/appearance.js";
@@ -50,7 +50,7 @@ class Page {
     sayStanding();
     this.listen();
     this.sidebar.load();
-    // First of all what the address says, so that the box is the right one before anybody types into it.
+    // Follow the address first, so that the right draft is in the box before the user types.
     const routed = this.route();
     try {
       const state = await this.api.get("state");
@@ -73,7 +73,7 @@ class Page {
     document.addEventListener("language", () => this.redraw());
     document.addEventListener("keydown", (event) => this.key(event));
     document.querySelector(".skip").addEventListener("click", (event) => {
-      event.preventDefault(); // the address says what is shown, and not where the focus is
+      event.preventDefault(); // the address selects the view, not the focus
       this.composer.focus();
     });
     at("new-chat").addEventListener("click", () => this.newChat());
@@ -98,7 +98,7 @@ class Page {
     });
   }
 
-  /** Show what the address says. */
+  /** Show the view in the address. */
   async route() {
     const [, kind, id, view] = /^#\/(c|plans)(?:\/([^/]+))?(?:\/(history))?$/.exec(location.hash) ?? [];
     this.openSidebar(false);
@@ -183,7 +183,7 @@ class Page {
         .catch((error) => this.composer.giveBack(left.id, content, error));
     };
     this.sendingLater.set(left.id, left);
-    left.hearBy({
+    left.setHandlers({
       loaded: sendIfFree,
       event: sendIfFree,
       changed() {},
@@ -307,12 +307,12 @@ class Page {
     return id;
   }
 
-  /** Say another thing in the place of an old message, in a fork from just before it. */
+  /** Replace an old message, in a fork from just before it. */
   editInFork(entry, text) {
     return this.tried(async () => {
       const conversation = this.conversation.id;
       const { id } = await this.api.post(`${this.conversation.path}/fork`, { at: entry.sequence_number - 1 });
-      // What was attached is there already: it is told by its place, however large it is.
+      // Attachments are already stored: they are sent by reference, whatever their size.
       const attached = entry.content.flatMap((part, index) =>
         part.type === "text" ? [] : [{ type: "part", conversation, entry: entry.sequence_number, part: index }],
       );

@@ -1,5 +1,5 @@
-/* A call that waits for a person: approve it, deny it with a reason, or approve it with other arguments. The card goes when a
- * decision is in the log, whoever took it and in whichever tab. */
+/* A call that waits for a person: approve it, deny it with a reason, or approve it with other arguments. The card is removed when a
+ * decision is in the log, from any user and any tab. */
 
 import { button, element, fill } from "../ui/dom.js";
 import { highlighted } from "../markdown/highlight.js";

@@ -1,20 +1,20 @@
-/* The events of one conversation, from a number on, for as long as anyone wants them.
+/* The events of one conversation, from an id on, until it is closed.
  *
  * The stream is fetched, not an EventSource, so that it can carry the key. Every event has an id; after a break the next
- * request asks for what comes after the last id that was heard, so nothing is heard twice or missed. A stream that says
- * nothing, not even a ping, for QUIET is taken for dead: a laptop that slept has such connections. Breaks are retried with
- * growing pauses, at once when the network comes back. */
+ * request resumes after the last id received, so no event is missed or repeated. A stream that sends nothing, not even a
+ * ping, for QUIET is treated as dead: a laptop that slept has such connections. Reconnects use backoff, and happen at once
+ * when the network comes back. */
 
 const PAUSES = [300, 700, 1500, 3000, 6000, 12000];
 const QUIET = 45_000;
 
-/** Follows `path`. `hears.event(name, data)`, `hears.broken()`, `hears.restored()` are called as it goes. */
+/** Follows `path`. `handlers.event(name, data)`, `handlers.broken()`, `handlers.restored()` are called as it goes. */
 export class EventFeed {
-  constructor(api, path, after, hears) {
+  constructor(api, path, after, handlers) {
     this._api = api;
     this._path = path;
     this._after = after;
-    this._hears = hears;
+    this._handlers = handlers;
     this._stopped = new AbortController();
     this._failures = 0;
     this._follow();
@@ -30,9 +30,9 @@ export class EventFeed {
         await this._read();
       } catch (error) {
         if (this._stopped.signal.aborted) return;
-        if (error.status === 404) return this._hears.gone();
+        if (error.status === 404) return this._handlers.gone();
         this._failures += 1;
-        if (this._failures > 1) this._hears.broken();
+        if (this._failures > 1) this._handlers.broken();
       }
       if (!this._stopped.signal.aborted) await this._pause();
     }
@@ -47,7 +47,7 @@ export class EventFeed {
     });
     if (this._failures) {
       this._failures = 0;
-      this._hears.restored();
+      this._handlers.restored();
     }
     const lines = new Lines();
     const decoder = new TextDecoder();
@@ -62,7 +62,7 @@ export class EventFeed {
         for (const event of lines.feed(decoder.decode(value, { stream: true }))) {
           if (this._stopped.signal.aborted) return;
           if (event.id !== null) this._after = event.id;
-          this._hears.event(event.name, event.data);
+          this._handlers.event(event.name, event.data);
         }
       }
     } finally {

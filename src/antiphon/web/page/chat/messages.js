@@ -1,5 +1,5 @@
-/* One message of the thread: what a person put in, or what a model said in one inference. The thread decides where they stand;
- * what they look like and what can be done with them is here. */
+/* One message of the thread: the input of a user, or the output of one inference. The thread decides their position; their
+ * rendering and actions are here. */
 
 import { button, element, fill, iconButton } from "../ui/dom.js";
 import { markdown, MarkdownView } from "../markdown/markdown.js";
@@ -15,7 +15,7 @@ export function textOf(content) {
     .join("");
 }
 
-/** What a person said. Their words are shown as they were typed, not as Markdown. */
+/** A message of the user. It is shown as typed, not as Markdown. */
 export function inputMessage(entry, { api, path, edit, rollBack }) {
   const words = textOf(entry.content);
   const body = element(
@@ -76,7 +76,7 @@ async function copy(text) {
   notice(say("copied"));
 }
 
-/** What a model thought, folded. */
+/** The thinking of a model, collapsed. */
 export class Thought {
   constructor(isLive) {
     this._words = new MarkdownView();
@@ -104,7 +104,7 @@ export class Thought {
   }
 }
 
-/** What a model said, from the log. `chipOf(call)` makes the chip of a call. */
+/** The output of a model, from the log. `chipOf(call)` makes the chip of a call. */
 export function outputMessage(entry, { api, path, fork, chipOf }) {
   const body = element("div", { class: "body" });
   let chips = null;

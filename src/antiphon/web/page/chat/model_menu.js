@@ -37,7 +37,7 @@ export class ModelMenu {
     });
   }
 
-  /** The models there are, and what the server says of its own choice. */
+  /** The available models, and the default of the server. */
   offer(models, about) {
     this._models = models;
     fill(this._about, about);

@@ -1,20 +1,19 @@
 /* The conversation the page has open: what the server knows of it, followed event by event.
  *
- * It is loaded once, and from there on the events say what happens, in every tab that has it open. `last_event` is the event
- * up to which the loaded entries tell everything, so the words of an answer in mid-stream come again after a reload. Where the
- * server has no memory of the events in between (`Reset`), or a rollback changed what counts, the conversation is loaded
- * again. */
+ * It is loaded once and then updated by events, in every tab that has it open. `last_event` is the last event that the loaded
+ * entries cover, so the text of a streaming answer is sent again after a reload. If the server no longer has the events in
+ * between (`Reset`), or a rollback changed the effective entries, the conversation is loaded again. */
 
 import { EventFeed } from "./event_feed.js";
 
-/** `hears` has: loaded(state), event(name, data), changed(state), broken(), restored(), gone(). */
+/** `handlers` has: loaded(state), event(name, data), changed(state), broken(), restored(), gone(). */
 export class OpenConversation {
-  constructor(api, id, hears) {
+  constructor(api, id, handlers) {
     this.id = id;
     this.state = null;
     this.isRunning = false;
     this._api = api;
-    this._hears = hears;
+    this._handlers = handlers;
     this._feed = null;
     this._isClosed = false;
   }
@@ -29,18 +28,18 @@ export class OpenConversation {
     if (this._isClosed) return;
     this.state = state;
     this.isRunning = state.running;
-    this._hears.loaded(state);
+    this._handlers.loaded(state);
     this._feed = new EventFeed(this._api, `${this.path}/events`, state.last_event, {
       event: (name, data) => this._event(name, data),
-      broken: () => this._hears.broken(),
+      broken: () => this._handlers.broken(),
       restored: () => this._restored(),
-      gone: () => this._hears.gone(),
+      gone: () => this._handlers.gone(),
     });
   }
 
-  /** Tell others from here on. */
-  hearBy(hears) {
-    this._hears = hears;
+  /** Replace the handlers. */
+  setHandlers(handlers) {
+    this._handlers = handlers;
   }
 
   close() {
@@ -48,24 +47,24 @@ export class OpenConversation {
     this._feed?.stop();
   }
 
-  /** Ask again for what is not in the events: tokens, usage, what is pending, the title. */
+  /** Load again what is not in the events: tokens, usage, pending calls, the title. */
   async refresh() {
     const known = this.state.entries.at(-1)?.sequence_number ?? 0;
     const state = await this._api.get(`${this.path}?after=${known}`).catch(() => null);
     if (state === null || this._isClosed) return;
     this.state = { ...state, entries: this.state.entries };
-    this._hears.changed(this.state);
+    this._handlers.changed(this.state);
   }
 
   async _restored() {
-    this._hears.restored();
+    this._handlers.restored();
     await this.refresh();
   }
 
   _event(name, data) {
-    if (name === "Gone") return this._hears.gone();
+    if (name === "Gone") return this._handlers.gone();
     if (name === "Reset" || (name === "EntryAppended" && data.entry.kind === "rollback")) {
-      return this.load().catch(() => this._hears.broken());
+      return this.load().catch(() => this._handlers.broken());
     }
     if (name === "TurnStarted" || name === "RoundStarted") this.isRunning = true;
     if (name === "EntryAppended") {
@@ -73,7 +72,7 @@ export class OpenConversation {
       if (data.entry.sequence_number > last) this.state.entries.push(data.entry);
     }
     if (name === "LoopFinished") this.isRunning = false;
-    this._hears.event(name, data);
+    this._handlers.event(name, data);
     if (name === "LoopFinished") this.refresh();
     return null;
   }

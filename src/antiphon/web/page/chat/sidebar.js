@@ -1,4 +1,4 @@
-/* The list of conversations, newest first, and the search through everything that was said in them. */
+/* The list of conversations, newest first, and the full-text search. */
 
 import { button, element, fill } from "../ui/dom.js";
 import { failure } from "../ui/notifications.js";
@@ -16,7 +16,7 @@ export class Sidebar {
     this._rows = [];
     this._total = 0;
     this._current = "";
-    this._asked = 0;
+    this._request = 0;
     this._timer = 0;
     this._field.addEventListener("input", () => {
       clearTimeout(this._timer);
@@ -35,12 +35,12 @@ export class Sidebar {
   }
 
   async load(offset = 0) {
-    const asked = ++this._asked;
+    const request = ++this._request;
     const query = this._field.value.trim();
     const words = new URLSearchParams({ limit: String(PAGE), offset: String(offset), ...(query && { query }) });
     try {
       const found = await this._api.get(`conversations?${words}`);
-      if (asked !== this._asked) return;
+      if (request !== this._request) return;
       this._rows = offset ? [...this._rows, ...found.conversations] : found.conversations;
       this._total = found.total ?? this._rows.length;
       this._draw();

@@ -1,6 +1,6 @@
 /* The thread: the entries of the log as a conversation, and the answer that is being made at the end of it.
  *
- * Two sources feed it and may tell the same thing twice. Entries are the truth: each is drawn once, by its number. Events draw
+ * Two sources feed it and may overlap. Entries are authoritative: each is drawn once, by its number. Events draw
  * a draft of what is not in the log yet (words, thoughts, running calls); the entry of the output takes the draft's place. So
  * a reload in mid-stream, a second tab and a resumed turn all end in the same picture. */
 
@@ -60,7 +60,7 @@ export class Thread {
     else this._toEnd(true);
   }
 
-  /** What the server says of the conversation beside its entries, after a turn. */
+  /** Update everything but the entries, after a turn. */
   changed(state) {
     if (!state.running) {
       this._wait(state.pending);
@@ -135,7 +135,7 @@ export class Thread {
 
   _onEntryAppended({ entry }) {
     if (entry.kind === "model_output") {
-      // Words that came in pieces were spoken as they did.
+      // Streamed text was already announced to the screen reader.
       if (!this._draft?.words && !this._known.has(entry.sequence_number)) speak(textOf(entry.content));
       this._drop();
     }
@@ -228,7 +228,7 @@ export class Thread {
     this._planned(chip);
   }
 
-  /** Cards for the plans a result tells of, below the message; older cards of the same plan fold. */
+  /** Cards for the plans in a result, below the message; older cards of the same plan collapse. */
   _planned(chip) {
     const place = chip.node.closest(".message")?.querySelector(".plans-here");
     for (const plan of place ? plansOf(chip.call.tool_name, chip.text) : []) {
@@ -329,7 +329,7 @@ export class Thread {
     this._draft = null;
   }
 
-  /** Say which model speaks from here on, where that changes. */
+  /** Show the model name where it changes. */
   _marked(model) {
     if (!model || model === this._model) return;
     const isFirst = this._model === "";

@@ -3,7 +3,7 @@
 import { element, fill } from "../ui/dom.js";
 import { figure, say } from "../ui/i18n.js";
 
-/** Show what `state` says of tokens in `node`; nothing for a conversation that has none. */
+/** Show the tokens in `state` in `node`; nothing for a conversation without any. */
 export function showTokens(node, state) {
   node.hidden = !state?.tokens;
   if (!state?.tokens) return;
@@ -11,12 +11,12 @@ export function showTokens(node, state) {
   const words = limit
     ? say("tokensOf", { tokens: figure(tokens), limit: figure(limit) })
     : say("tokensUsed", { tokens: figure(tokens) });
-  const told = say("usage", {
+  const tooltip = say("usage", {
     prompt: figure(usage?.prompt_tokens ?? 0),
     completion: figure(usage?.completion_tokens ?? 0),
     cached: figure(usage?.cached_tokens ?? 0),
   });
-  node.title = `${words}; ${told}`;
+  node.title = `${words}; ${tooltip}`;
   const share = limit ? Math.min(1, tokens / limit) : 0;
   const gauge = limit ? element("meter", { min: 0, max: 1, high: 0.8, value: share, "aria-label": words }) : null;
   fill(node, gauge, element("span", { class: "number" }, words));

@@ -1,6 +1,6 @@
-/* A tool call as a chip that opens: its name and how it stands on the outside; arguments, result and time inside.
+/* A tool call as a chip that expands: its name and state outside; arguments, result and time inside.
  *
- * A chip is told what is known, in any order and as often as it comes: from the log after a reload, from the events while it
+ * A chip accepts updates in any order and more than once: from the log after a reload, from the events while it
  * runs. The inside is drawn when it is first opened, because a long conversation has hundreds. */
 
 import { button, element, fill, icon } from "../ui/dom.js";
@@ -21,7 +21,7 @@ export class ToolChip {
     this._started = null;
     this._note = "";
     this._state = element("span", { class: "state" });
-    this._line = element("span", { class: "told" });
+    this._line = element("span", { class: "detail" });
     this._inside = element("div", { class: "inside" });
     this.node = element(
       "details",
@@ -128,7 +128,7 @@ function codeBlock(text, language) {
   );
 }
 
-/** JSON with its indentation; whatever else the model wrote, as it is. */
+/** JSON, indented; other text unchanged. */
 export function pretty(text) {
   try {
     return JSON.stringify(JSON.parse(text || "{}"), null, 2);
@@ -137,7 +137,7 @@ export function pretty(text) {
   }
 }
 
-/** The first thing the arguments say, for the outside of the chip. */
+/** The first argument, for the outside of the chip. */
 function brief(text) {
   try {
     const values = Object.values(JSON.parse(text || "{}"));

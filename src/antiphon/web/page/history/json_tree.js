@@ -1,4 +1,4 @@
-/* JSON to read: one line a value, nested values fold, long texts are cut with the rest behind a button. No braces: the columns
+/* A readable view of JSON: one line per value, nested values collapse, long texts are cut and a button shows the rest. No braces: the columns
  * are narrow, and depth is seen by the indent. */
 
 import { button, element } from "../ui/dom.js";
@@ -39,7 +39,7 @@ function scalar(value) {
   ];
 }
 
-/** An item of a list: its fields stand under the list itself, a line between one item and the next. */
+/** An item of a list: its fields are shown under the list itself, a line between one item and the next. */
 function listed(item, depth) {
   const isObject = item !== null && typeof item === "object" && !Array.isArray(item);
   const fields = isObject

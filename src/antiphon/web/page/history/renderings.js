@@ -1,9 +1,8 @@
 /* "What each provider would be sent here": one moment of the history, written for each API, side by side.
  *
- * The columns show the bodies themselves. Their turns stand apart as cards, and those that were not in the body of the version
- * before are marked as new: one sees the log grow in four vocabularies, and that nothing above ever changes. What an API
- * cannot say (losses) and what had to be put right (repairs) stands at the head of its column, in words. On a phone the
- * columns are tabs. */
+ * The columns show the bodies themselves. Each turn is a card, and those that were not in the body of the previous
+ * version are marked as new: the reader sees the log grow in four formats, and that earlier parts never change. Losses and
+ * repairs are listed at the top of each column. On a phone the columns are tabs. */
 
 import { element, fill, icon } from "../ui/dom.js";
 import { jsonTree } from "./json_tree.js";
@@ -129,9 +128,9 @@ function fine(words) {
   return element("span", { class: "mark fine" }, icon("check"), words);
 }
 
-function mark(many, one, found, kind, told) {
+function mark(many, one, found, kind, describe) {
   const rows = found.map((item) => {
-    const [what, where, why] = told(item);
+    const [what, where, why] = describe(item);
     return element("li", {}, element("b", {}, what), " ", element("code", {}, where), element("p", {}, why));
   });
   return element(

@@ -27,8 +27,8 @@ export class Timeline {
       if (turn?.number !== entry.turn) turns.push((turn = { number: entry.turn, rounds: [] }));
       let round = turn.rounds.at(-1);
       if (round?.number !== entry.round) {
-        const told = rounds.find((one) => one.turn === entry.turn && one.number === entry.round);
-        turn.rounds.push((round = { number: entry.round, told, entries: [] }));
+        const summary = rounds.find((one) => one.turn === entry.turn && one.number === entry.round);
+        turn.rounds.push((round = { number: entry.round, summary, entries: [] }));
       }
       round.entries.push(entry);
     }
@@ -94,7 +94,7 @@ export class Timeline {
       element("span", { class: "dot", "aria-hidden": "true" }),
       element(
         "span",
-        { class: "told" },
+        { class: "detail" },
         element(
           "span",
           { class: "kind" },
@@ -136,15 +136,15 @@ export class Timeline {
   }
 }
 
-function heading({ number, told }) {
-  const facts = told
+function heading({ number, summary }) {
+  const facts = summary
     ? [
-        told.model,
-        told.agent,
-        told.calls.length && say(told.calls.length === 1 ? "call" : "calls", { count: figure(told.calls.length) }),
-        told.failed_calls && say("failedCalls", { count: figure(told.failed_calls) }),
-        told.seconds && span(told.seconds),
-        told.ended,
+        summary.model,
+        summary.agent,
+        summary.calls.length && say(summary.calls.length === 1 ? "call" : "calls", { count: figure(summary.calls.length) }),
+        summary.failed_calls && say("failedCalls", { count: figure(summary.failed_calls) }),
+        summary.seconds && span(summary.seconds),
+        summary.ended,
       ]
     : [];
   return element(
@@ -155,7 +155,7 @@ function heading({ number, told }) {
   );
 }
 
-/** What an entry says, without what the row beside it tells already. */
+/** The content of an entry, without what its row already shows. */
 function shown(entry) {
   const { kind, sequence_number: number, turn, round, effective, ...rest } = entry;
   return rest;

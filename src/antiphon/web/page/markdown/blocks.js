@@ -1,7 +1,7 @@
 /* Markdown into blocks: lines in, plain values out, nothing of the page in it.
  *
- * The same function reads a whole text and the tail of one that still grows: `from` and `to` of a block are lines, so whoever
- * streams knows which lines are settled. What is no block is a paragraph; nesting deeper than DEPTH is read as paragraphs. */
+ * The same function reads a whole text and the tail of one that still grows: `from` and `to` of a block are lines, so the
+ * streaming view knows which lines are settled. Everything else is a paragraph; nesting deeper than DEPTH is read as paragraphs. */
 
 const DEPTH = 8;
 const FENCE = /^ {0,3}(`{3,}|~{3,})\s*([^`]*)$/;

@@ -42,7 +42,7 @@ class Scanner {
     return this.found;
   }
 
-  /** Read what begins at `at` and give the place behind it; `null` if nothing does. */
+  /** Parse the element at `at` and return the position after it; `null` if there is none. */
   take(at) {
     const character = this.text[at];
     if (character === "\\") return this.escaped(at);
@@ -107,7 +107,7 @@ class Scanner {
     return found && this.put(at, at + found[0].length, outwardLink(found[1], found[1]));
   }
 
-  /** A link, or a picture: pictures of other hosts are not loaded (they would tell who reads), so they are links. */
+  /** A link, or a picture: pictures of other hosts are not loaded (that would reveal the reader), so they are links. */
   link(at, bracket) {
     if (this.missing.has("]")) return null;
     let open = 0;

@@ -1,9 +1,8 @@
 /* Markdown on the page: blocks become nodes, and a text that streams in is drawn without touching what is settled.
  *
  * `MarkdownView` keeps the source of the block that is still open. Each time words came (at most once a frame) it reads the
- * blocks of that source: all but the last are settled as soon as a whole line stands behind them, are drawn once and left
- * alone; the last is drawn anew. The cost of an answer is its length and not its square, and a selection in what was said
- * holds. */
+ * blocks of that source: all but the last are settled as soon as a whole line follows them, and are drawn once; the last is
+ * redrawn. The cost of an answer is linear in its length, and a selection in settled text is kept. */
 
 import { readBlocks } from "./blocks.js";
 import { button, element, fill } from "../ui/dom.js";
@@ -19,7 +18,7 @@ export function markdown(text) {
 function drawn(block) {
   switch (block.type) {
     case "heading":
-      // The first level is the page's own; what a model writes stands below it.
+      // The first level is the page's own; headings of a model are below it.
       return element(`h${Math.min(block.level + 1, 6)}`, { class: `level-${block.level}` }, inline(block.text));
     case "rule":
       return element("hr");
@@ -102,7 +101,7 @@ function table(block) {
   );
 }
 
-/** A text that grows. `node` is where it is shown; `settled(text)` is told each block that is complete, once. */
+/** A text that grows. `node` is where it is shown; `settled(text)` is called once for each complete block. */
 export class MarkdownView {
   constructor(settled = () => {}) {
     this.node = element("div", { class: "prose" });

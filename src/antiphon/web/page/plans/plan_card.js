@@ -1,6 +1,6 @@
-/* PlanCard: a plan to tick and edit in place. Every change is one PATCH and the answer is what is drawn; what the server
- * refuses is said and the card stays as it was. The log tells how a plan was when a tool spoke of it, the store how it is: a
- * card is drawn from the log at once and from the store as soon as it answers. */
+/* PlanCard: a plan to tick and edit in place. Every change is one PATCH and the response is drawn; if the server
+ * refuses, an error is shown and the card is unchanged. The log has the plan as it was at the time of a call, the store has
+ * the current one: a card is drawn from the log at once and from the store as soon as it answers. */
 
 import { button, element, fill, iconButton } from "../ui/dom.js";
 import { failure } from "../ui/notifications.js";
@@ -32,7 +32,7 @@ export class PlanCard {
     }
   }
 
-  /** Say that the plan is shown further down, newer. */
+  /** Mark the card as replaced by a newer one further down. */
   fold() {
     fill(this.node, element("p", { class: "below" }, say("planBelow", { title: this.plan.title })));
     this.node.classList.add("folded");
@@ -173,7 +173,7 @@ export class PlanCard {
       else this.draw();
     }
     this.node.removeAttribute("aria-busy");
-    // The card was drawn anew; who works by keyboard goes on where they were.
+    // The card was redrawn; keyboard users keep their focus.
     if (focus) this.node.querySelector(focus)?.focus();
   }
 

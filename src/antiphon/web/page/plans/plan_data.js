@@ -1,10 +1,10 @@
-/* Plans as the plan tools write them: Markdown for the model, and behind it the same plans as one line of JSON in a fence. The
- * line is found from the end, so nothing a title says can stand in its place. */
+/* Plans as the plan tools write them: Markdown for the model, and after it the same plans as one line of JSON in a fence. The
+ * line is searched from the end, so the text of a title cannot be mistaken for it. */
 
 const TOOLS = new Set(["create_plan", "list_plans", "get_plan", "update_plan", "delete_plan"]);
 const DATA = /(?:^|\n)```json\n(\{[^\n]*\})\n```\s*$/;
 
-/** The plans a call's result tells of. */
+/** The plans in a call's result. */
 export function plansOf(toolName, text) {
   const found = TOOLS.has(toolName) ? DATA.exec(text) : null;
   if (found === null) return [];

@@ -1,12 +1,12 @@
 /* The server's API: JSON over same-origin requests. The key, where the server wants one, lives in this tab's storage and is
- * sent in a header, never in an address. Whatever goes wrong is an `ApiError` whose message can be shown as it is. */
+ * sent in a header, never in an address. Every failure is an `ApiError` whose message can be shown unchanged. */
 
 import { say } from "./i18n.js";
 
 const KEPT = "antiphon.key";
 const ROOT = "/chat/api/";
 
-/** Something the server refused, or could not be asked (`status` 0). */
+/** A request that the server refused, or that did not reach it (`status` 0). */
 export class ApiError extends Error {
   constructor(message, status, code = "") {
     super(message);
@@ -59,7 +59,7 @@ export class Api {
     }
     if (response.ok) return response;
     if (response.status === 401) {
-      // Many requests may be refused at once, and a person is asked once.
+      // Many requests may be refused at once; the user is prompted once.
       this._asking ??= this._askForKey(Boolean(key)).finally(() => {
         this._asking = null;
       });
@@ -77,11 +77,11 @@ export class Api {
 }
 
 async function refusal(response) {
-  const told = await response.json().catch(() => null);
-  const what = told?.error?.message ?? response.statusText ?? "";
+  const payload = await response.json().catch(() => null);
+  const what = payload?.error?.message ?? response.statusText ?? "";
   return new ApiError(
     what || say("serverSaid", { what: "", status: response.status }),
     response.status,
-    told?.error?.code ?? "",
+    payload?.error?.code ?? "",
   );
 }

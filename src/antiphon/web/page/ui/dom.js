@@ -58,7 +58,7 @@ export function outwardLink(address, ...children) {
   return element("a", { href, target: "_blank", rel: "noopener noreferrer nofollow" }, children);
 }
 
-/** A picture of inline data, or `null` if it is none this page shows. */
+/** An image from inline data, or `null` if the page does not show its type. */
 export function picture(mediaType, data, alternative) {
   const source = `data:${mediaType};base64,${data}`;
   if (!PICTURES.test(source)) return null;
@@ -87,7 +87,7 @@ const ICONS = {
   file: "M4 2.5h5L12 5.5v8H4zM9 2.5v3h3",
 };
 
-/** A small drawn sign. It is never alone: what it stands for is said by the label of its button. */
+/** A small icon. It is never alone: the label of its button describes it. */
 export function icon(name) {
   const space = "http://www.w3.org/2000/svg";
   const drawing = document.createElementNS(space, "svg");

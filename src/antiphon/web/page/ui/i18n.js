@@ -1,5 +1,5 @@
-/* What the page says, in the reader's language. A word is a key in both dictionaries; `{name}` in it is filled in as text. The
- * language is what the reader chose here before, else the browser's. Whoever shows words draws them anew on `language`. */
+/* The texts of the page in the reader's language. A text is a key in both dictionaries; `{name}` in it is filled in as text. The
+ * language is what the reader chose here before, else the browser's. Components redraw their texts on `language`. */
 
 import { CHINESE } from "./locales/zh.js";
 import { ENGLISH } from "./locales/en.js";
@@ -21,7 +21,7 @@ export function currentLanguage() {
   return language;
 }
 
-/** Speak the other language from now on. */
+/** Switch to the other language. */
 export function switchLanguage() {
   language = language === "en" ? "zh" : "en";
   localStorage.setItem(KEPT, language);
@@ -30,7 +30,7 @@ export function switchLanguage() {
   document.dispatchEvent(new CustomEvent("language"));
 }
 
-/** Put the words into what stands in the page from the start: `data-say` is its text, the others attributes. */
+/** Fill in the texts of the static page: `data-say` is its text, the others attributes. */
 export function sayStanding() {
   for (const node of document.querySelectorAll("[data-say]")) node.textContent = say(node.dataset.say);
   for (const node of document.querySelectorAll("[data-say-label]")) {
@@ -43,12 +43,12 @@ export function sayStanding() {
 
 const locale = () => (language === "zh" ? "zh-CN" : "en-GB");
 
-/** A number with its thousands apart. */
+/** A number with thousands separators. */
 export function figure(number) {
   return new Intl.NumberFormat(locale(), { maximumFractionDigits: 1 }).format(number);
 }
 
-/** A time span, as short as it can be said. */
+/** A time span, in its shortest form. */
 export function span(seconds) {
   if (seconds < 0.0995) return `${Math.max(1, Math.round(seconds * 1000))} ms`;
   if (seconds < 99.5) return `${seconds.toFixed(1)} s`;

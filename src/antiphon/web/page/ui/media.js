@@ -1,5 +1,5 @@
-/* Pictures and files of a conversation. Small ones are in the entries; large ones are told by their digest and fetched when
- * shown, with the key, as blobs of this page. Pictures that stand at other hosts are links: loading them would tell who reads. */
+/* Pictures and files of a conversation. Small ones are in the entries; large ones are referenced by digest and fetched when
+ * shown, with the key, as blobs of this page. Images on other hosts are links: loading them would reveal the reader. */
 
 import { element, icon, outwardLink, picture } from "./dom.js";
 
@@ -25,6 +25,6 @@ function fetched(part, api, path, name) {
       image.addEventListener("load", () => URL.revokeObjectURL(image.src), { once: true });
       place.replaceWith(image);
     })
-    .catch(() => {}); // the name of the file is there already, and that is what can be said of it
+    .catch(() => {}); // the file name is shown already
   return place;
 }

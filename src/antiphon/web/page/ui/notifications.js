@@ -1,5 +1,5 @@
-/* What the page says beside the conversation: a quiet line that goes by itself, a line that stays while something is wrong,
- * and the words for a screen reader, which hears whole sentences of an answer and never its single letters. */
+/* Messages of the page outside the conversation: a notice that disappears, a banner that stays while something is wrong,
+ * and the text for a screen reader, which gets whole sentences of an answer, not single chunks. */
 
 import { element, iconButton } from "./dom.js";
 import { say } from "./i18n.js";
@@ -9,7 +9,7 @@ const place = document.getElementById("notices");
 const spoken = document.getElementById("spoken");
 const standing = new Map();
 
-/** A line that goes by itself; a wrong thing (`isWrong`) stays until it is closed. */
+/** A notice that disappears; an error (`isWrong`) stays until it is closed. */
 export function notice(text, isWrong = false) {
   const line = element(
     "div",
@@ -22,7 +22,7 @@ export function notice(text, isWrong = false) {
   if (!isWrong) setTimeout(() => line.remove(), SHOWN);
 }
 
-/** A line that stays for as long as `key` holds; `null` takes it away. */
+/** A banner that stays while `key` is set; `null` removes it. */
 export function state(key, text) {
   if (text === null) {
     standing.get(key)?.remove();
@@ -34,13 +34,13 @@ export function state(key, text) {
   }
 }
 
-/** Words for a screen reader. */
+/** Text for a screen reader. */
 export function speak(text) {
   spoken.append(element("p", {}, text));
   while (spoken.children.length > 6) spoken.firstChild.remove();
 }
 
-/** What went wrong, said where it can be seen. */
+/** Show an error. */
 export function failure(error) {
   notice(error.message || String(error), true);
 }
