@@ -302,7 +302,7 @@ def test_somebody_else_holds_the_row(postgres_server: PostgresServer, postgres: 
     with PostgresStore(postgres, timeout=0.2) as store, psycopg.connect(postgres_server.address()) as other:
         history = store.create()
         other.execute(f"SELECT 1 FROM {store._connections.address.schema}.conversations FOR UPDATE")
-        with pytest.raises(StoreLocked, match="somebody else held what was needed"):
+        with pytest.raises(StoreLocked, match="another session held the lock"):
             history.append(ModelInputEntry.of("x"))
         assert history.version == 0
         other.rollback()

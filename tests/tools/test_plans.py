@@ -165,15 +165,19 @@ REFUSED: list[tuple[str, dict[str, Any], list[str]]] = [
         {"title": "p", "tasks": [{"title": "t", "due": "next Monday"}]},
         ["tasks[0].due", "'next Monday' is"],
     ),
-    ("create_plan", {"title": "p", "tasks": [{"title": "t", "due": "2026-02-30"}]}, ["is no date; write it like 2026"]),
+    (
+        "create_plan",
+        {"title": "p", "tasks": [{"title": "t", "due": "2026-02-30"}]},
+        ["is not a date; write it like 2026"],
+    ),
     ("create_plan", {"title": "p", "tasks": [{"titel": "t"}]}, ["tasks[0].titel", "did you mean 'title'"]),
     ("create_plan", {"tasks": []}, ["title", "missing"]),
-    ("update_plan", {"plan_id": "plan-1"}, ["nothing was said to change", "task_updates"]),
+    ("update_plan", {"plan_id": "plan-1"}, ["nothing to change in", "task_updates"]),
     ("update_plan", {"plan_id": "plan-9", "goal": "g"}, ["no plan 'plan-9'; the plans are plan-1 (first)"]),
     ("update_plan", {"plan_id": "first", "goal": "g"}, ["no plan 'first'; the plans are plan-1 (first)"]),
     ("update_plan", {"plan_id": "plan-1", "status": "finished"}, ["status", "active", "done", "archived"]),
     ("update_plan", {"plan_id": "plan-1", "remove_tasks": ["t7"]}, ["no task 't7'; the tasks are t1, t2"]),
-    ("update_plan", {"plan_id": "plan-1", "task_updates": [{"id": "t1"}]}, ["says nothing about t1"]),
+    ("update_plan", {"plan_id": "plan-1", "task_updates": [{"id": "t1"}]}, ["changes nothing of t1"]),
     ("update_plan", {"plan_id": "plan-1", "task_updates": [{"id": "t1", "completed": True}]}, ["completed"]),
     ("update_plan", {"plan_id": "plan-1", "tasks": []}, ["an empty list", "leave it out to keep them"]),
     ("update_plan", {"plan_id": "plan-1", "tasks": ["a", "new", " "]}, ["tasks[2].title is empty"]),
@@ -181,7 +185,7 @@ REFUSED: list[tuple[str, dict[str, Any], list[str]]] = [
     (
         "update_plan",
         {"plan_id": "plan-1", "tasks": [{"id": "t1", "title": "x"}, {"id": "1", "title": "y"}]},
-        ["tasks[1]: t1 stands in the list twice"],
+        ["tasks[1]: t1 is in the list twice"],
     ),
     ("update_plan", {"plan_id": "plan-1", "title": "", "remove_tasks": ["t7"]}, ["title is empty", "no task 't7'"]),
     ("update_plan", {"plan_id": "plan-1", "goal": "g", "version": 7}, ["version 1 by now, not 7", "get_plan"]),
@@ -432,7 +436,7 @@ def test_a_file_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(StoreDamaged, match="of another program"):
         PlanStore(tmp_path / "chats.db")
     (tmp_path / "notes.db").write_text("Dear diary, this is no database at all, and it is long enough to tell." * 20)
-    with pytest.raises(StoreDamaged, match="no SQLite database"):
+    with pytest.raises(StoreDamaged, match="is not an SQLite database"):
         PlanStore(tmp_path / "notes.db")
 
 

@@ -1,13 +1,13 @@
 """`Agent`: a name, instructions, a model and tools; several of them over one history.
 
-Who is on stage follows from the log: taking over appends the agent's instructions as the system instruction (the
-conversation's own if the agent has none), with `agent:<name>` as its source, and the last such entry says whose turn it is. So a
+The active agent follows from the log: taking over appends the agent's instructions as the system instruction (the
+conversation's own if the agent has none), with `agent:<name>` as its source, and the last such entry names the active agent. So a
 resumed turn continues with the right one. The calls of an agent run under the settings of the conversation's executor.
 
 Three ways from one agent to another, all of them in the log:
 
 - hand-off: an agent with `hand_offs` is offered a tool for each, and calls it when another is better suited;
-- a route: a plain function that says, after an answer, who is next and with what words;
+- a route: a plain function that returns, after an answer, the next agent and its input;
 - an agent as a tool (`as_tool`): it works on a request in a thread of its own, and its answer is the result of the call.
 """
 
@@ -64,7 +64,7 @@ class Agent:
     def as_tool(self, name: str = "", *, provider: ProviderClient | None = None, **bounds: Any) -> Tool:
         """A tool that gives a request to this agent and returns its answer.
 
-        An agent without a model asks that of the conversation in which the tool is called; `provider` defaults to its provider.
+        An agent without a model uses that of the conversation in which the tool is called; `provider` defaults to its provider.
         """
 
         async def ask(request: Annotated[str, "Everything it needs to know."], context: ToolContext) -> str:

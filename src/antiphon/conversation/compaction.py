@@ -1,7 +1,7 @@
-"""A conversation so far in a few words, to stand for it once it has grown too long (`CompactionEntry`).
+"""Compaction: a summary that replaces the earlier turns of a conversation that has grown too long (`CompactionEntry`).
 
-The model is asked in a thread of its own, so that neither question nor answer is part of the conversation. The offline model
-is not asked: it gets an extract, and so does a conversation whose model does not answer.
+The model is called in a thread of its own, so that neither prompt nor answer is part of the conversation. The offline model is
+not called: the summary is then an extract, as it is for a conversation whose model does not answer.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SPEAKERS = {ModelInputEntry: "Person", ModelOutputEntry: "Model", ToolCallResul
 
 
 async def compact(chat: Conversation) -> CompactionEntry:
-    """Let a summary stand for all turns but the latest. Raises `ConversationError` if there is nothing to sum up."""
+    """Replace all turns but the latest by a summary. Raises `ConversationError` if there is nothing to summarise."""
     snapshot = chat.history.snapshot()
     up_to = compaction_end(snapshot)
     summary = await summarize(snapshot, up_to, chat.client, chat.model)
@@ -45,7 +45,7 @@ async def compact(chat: Conversation) -> CompactionEntry:
 
 
 def compaction_end(snapshot: AgentHistorySnapshot) -> int:
-    """The last entry a summary should stand for: all but the latest turn. Raises `ConversationError` if that is nothing."""
+    """The last entry that a summary replaces: the one before the latest turn. Raises `ConversationError` if there is none."""
     done = snapshot.compaction.up_to if snapshot.compaction else 0
     questions = [entry.sequence_number for entry in snapshot.effective if starts_turn(entry)]
     up_to = questions[-1] - 1 if questions else 0

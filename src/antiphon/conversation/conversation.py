@@ -68,9 +68,9 @@ class Conversation:
     `model` is a name (`anthropic/claude-…`, a route or role of the `provider`) or a `ProviderClient`; by default the first
     provider whose API key is set, else the offline provider. `store` is a file, an address
     (`postgresql://…`) or a `HistoryStore`, and `resume` the conversation in it to continue (an id, or `last`); without a store
-    the history lives in memory. `settings` is what every request asks for (`ModelRequest(temperature=0)`); `token_limit` is
-    where compaction is asked for; `live_screen` is what the model is shown at the end of the context, now and not later.
-    `approval` says which calls wait for a person: by default those whose tool says so.
+    the history lives in memory. `settings` are the defaults of every request (`ModelRequest(temperature=0)`); `token_limit` is
+    where compaction is requested; `live_screen` is shown to the model at the end of the context and is not kept.
+    `approval` decides which calls wait for a person: by default those whose tool requires it.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class Conversation:
 
     @property
     def model(self) -> str:
-        """The model that is asked next. Set it between any two turns; the history stays the same."""
+        """The model that is called next. Set it between any two turns; the history stays the same."""
         return self._model if isinstance(self._model, str) else self._model.name
 
     @model.setter
@@ -285,7 +285,7 @@ class Conversation:
     # The tools.
 
     async def execute_tool_call(self, call: ToolCallRequest) -> ToolCallResult:
-        """Run one call and append its result. A failing tool is a result that says so."""
+        """Run one call and append its result. A failing tool gives a failed result."""
         return (await self.execute_tool_calls([call]))[0]
 
     async def execute_tool_calls(self, calls: Sequence[ToolCallRequest] | None = None) -> list[ToolCallResult]:

@@ -99,7 +99,7 @@ class ToolCallFinished(Struct, frozen=True, tag=True, gc=False):
 
 
 class ToolCallFailed(Struct, frozen=True, tag=True, gc=False):
-    """A call failed; its result says why, also to the model."""
+    """A call failed; its result has the reason, which the model sees too."""
 
     call: ToolCallRequest
     result: ToolCallResult

@@ -52,8 +52,8 @@ class LoopResult(Struct, frozen=True):
 class ToolLoop:
     """Runs the turns of a conversation.
 
-    `bounds`, or its fields (`max_rounds=10`, `seconds=60`), limit a turn. `on_interrupt` says whether
-    running tools are cancelled or awaited. `agents` share the conversation (the first begins); `route` says who is next after
+    `bounds`, or its fields (`max_rounds=10`, `seconds=60`), limit a turn. `on_interrupt` decides whether
+    running tools are cancelled or awaited. `agents` share the conversation (the first begins); `route` decides who is next after
     an answer.
     """
 

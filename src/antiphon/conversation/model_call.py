@@ -103,7 +103,7 @@ class ModelCall(Struct, eq=False):
         """The deltas of the provider; pass each to `feed`."""
         self.seconds = -perf_counter()
         deltas: Any = self.client.call_model(self.context, self.options)
-        return deltas  # type: ignore[no-any-return]  # clients are async generators, though their type does not say so
+        return deltas  # type: ignore[no-any-return]  # clients are async generators, though their type does not show it
 
     async def run(self, listener: Callable[[ModelOutputDelta], None] | None) -> None:
         """Make the whole call; `listener` is called with each delta."""
@@ -176,7 +176,7 @@ class CallRecorder:
         tracker, report, stop_reason = model_call.tracker, model_call.options.report, model_call.stop_reason
         error = str(tracker.error.message) if tracker.error else model_call.error_text
         extra = self._report_notes(report)
-        # An answer that failed does not end the turn: it can be asked for again.
+        # An answer that failed does not end the turn: it can be requested again.
         if model_call.ended and stop_reason != FAILED:
             extra["ended"] = model_call.ended
         metadata = EntryMetadata(

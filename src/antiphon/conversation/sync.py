@@ -1,4 +1,4 @@
-"""The sync faces: a coroutine run to its end from code that does not await.
+"""The synchronous API: runs a coroutine to its end from code that does not await.
 
 Inside a running event loop (a notebook, an async framework) the coroutine gets a thread and a loop of its own; the caller waits
 for it there as it would have here.

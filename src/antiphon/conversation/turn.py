@@ -260,7 +260,7 @@ class Bounds(Struct, frozen=True, kw_only=True):
 
 
 class Round(Struct, frozen=True, kw_only=True):
-    """One round of one turn. `entries` are sequence numbers; `ended` says why the turn ended here, if not by an answer."""
+    """One round of one turn. `entries` are sequence numbers; `ended` is why the turn ended here, if not by an answer."""
 
     turn: int
     number: int

@@ -148,7 +148,7 @@ class TurnRunner:
         self._steps_left: float = math.inf if steps is None else steps
 
     def start(self, question: ModelInputEntry) -> None:
-        """Append what is asked. Calls that still wait for something are closed first."""
+        """Append the input. Calls that still wait for something are closed first."""
         self.close_calls("the conversation went on without it")
         self._chat.history.append(question)
 
@@ -181,7 +181,7 @@ class TurnRunner:
         return self._call_runner(turn).plan(turn.open_calls.values(), self._over_budget(turn))
 
     def close_calls(self, reason: str, ended: str = "") -> None:
-        """Give every call without a result one that says why it has none."""
+        """Give every call without a result one that states the reason."""
         open_calls = self._chat.turn.open_calls
         if open_calls:
             close_calls(self._chat.history, list(open_calls.values()), reason, self._participants.source, ended)
@@ -193,12 +193,12 @@ class TurnRunner:
             self.record_end(INTERRUPTED)
 
     def record_end(self, reason: str) -> None:
-        """Write down that the turn is over, and why, where no other entry says so."""
+        """Record that the turn is over, and why, unless another entry does."""
         metadata = EntryMetadata(source=self._participants.source, extra={"ended": reason})
         self._chat.history.append(DebugLogEntry("turn", f"The turn ended: {reason}.", metadata=metadata))
 
     def _discard_failed_output(self) -> None:
-        """An answer that the provider cut off is asked for again; the log keeps it, the model does not see it.
+        """Request an answer that the provider cut off again; the log keeps it, the model does not see it.
 
         Only the answer is taken back. Instructions, notes and inputs that were appended after it still count.
         """
@@ -231,8 +231,8 @@ class TurnRunner:
             notice = "Your last tool call could not be read. Write it again, or answer without it."
         model = participants.model
         if self._has_listener:
-            asked = chat.model_or_client if model is None else model
-            self._emit(RoundStarted(turn.rounds + 1, asked if isinstance(asked, str) else asked.name, bool(bound)))
+            called = chat.model_or_client if model is None else model
+            self._emit(RoundStarted(turn.rounds + 1, called if isinstance(called, str) else called.name, bool(bound)))
         if chat.token_limit is not None:
             await chat.check_tokens()
         model_call = chat.start_model_call(
@@ -354,7 +354,7 @@ class _DeltaEvents:
             if self._before is not None and self._before != self._chat.report.origin:
                 self._emit(ModelSwitched(_name(self._before), _name(self._chat.report.origin)))
             self._before = None
-            # Of several candidates the log keeps the first, and that is the one to tell of.
+            # Of several candidates the log keeps the first, so only that one has events.
             event = None if delta.candidate else _EVENT_TYPES.get(type(delta.part))
             self._events[delta.index] = event
             if event is not None and delta.part.text:

@@ -4,11 +4,11 @@ There is one way in, `append`. It gives the entry its sequence number and time, 
 the entry is durable), and only then adds it to the log in memory: a failed write leaves the history as it was. Nothing is
 ever changed or removed (law L1): a rollback and a compaction are entries, a fork is a new history.
 
-One writer at a time. A second thread that appends while the first is at it is refused, as is a second process by the
+One writer at a time. A second thread that appends at the same time is refused, as is a second process by the
 journal; both get a `WriterConflict` and lose nothing. Readers never wait: each append publishes a snapshot, in one assignment,
 and reading is reading the last one.
 
-The fast path: an entry that only adds to the log is looked at no further, and both views of the next snapshot are one.
+The fast path: an entry that only adds to the log needs no further checks, and both views of the next snapshot are one.
 """
 
 from __future__ import annotations
@@ -124,18 +124,18 @@ class AgentHistory:
 
     @property
     def memory_notebook(self) -> str:
-        """What the memory notebook says, or an empty string."""
+        """The text of the memory notebook, or an empty string."""
         return self._current.memory_notebook
 
     def snapshot(self) -> AgentHistorySnapshot:
-        """The history as it is now, to hold and read while it goes on. Copies nothing."""
+        """The history as it is now, to hold and read while it grows. Copies nothing."""
         return self._current
 
     def append(self, entry: E) -> E:
         """Append an entry and return it as it was stored, with its sequence number and time.
 
-        Raises `InvalidEntry` for what is no entry, `SequenceError` for an entry that has another place in a log already,
-        and `WriterConflict` if somebody else is writing.
+        Raises `InvalidEntry` for what is not an entry, `SequenceError` for an entry that has another place in a log already,
+        and `WriterConflict` if another writer is active.
         """
         if not self._writing.acquire(False):
             raise self._conflict()
@@ -158,11 +158,11 @@ class AgentHistory:
         return self.append(SetSystemInstructionEntry(text))
 
     def set_memory_notebook(self, content: str) -> SetMemoryNotebookEntry:
-        """Append what the memory notebook says from here on."""
+        """Append the text of the memory notebook from here on."""
         return self.append(SetMemoryNotebookEntry(content))
 
     def compact(self, summary: str, up_to: int) -> CompactionEntry:
-        """Append a summary that stands for the entries up to `up_to` from here on."""
+        """Append a summary that replaces the entries up to `up_to` from here on."""
         return self.append(CompactionEntry(summary, up_to))
 
     def rollback(self, to: int, reason: str = "", *, kept: Iterable[int] = ()) -> RollbackEntry:
@@ -236,7 +236,7 @@ class AgentHistory:
             raise SequenceError(f"cannot compact {self._name} up to {entry.up_to}: it has {self.version} entries")
 
     def _check_kept(self, entry: RollbackEntry) -> None:
-        """Refuse to keep what does not count now, or is out of order: a rollback takes back and brings nothing back."""
+        """Reject kept entries that are not effective now, or out of order: a rollback cannot restore entries."""
         effective = {known.sequence_number for known in self.effective}
         for before, number in zip((entry.to, *entry.kept), entry.kept, strict=False):
             if number <= before or number not in effective:
@@ -249,7 +249,7 @@ class AgentHistory:
         if entry.sequence_number != len(self._log) + 1:
             raise SequenceError(
                 f"entry {entry.sequence_number} ({entry.kind}) cannot follow entry {len(self._log)} of {self._name}; "
-                "an entry that is appended anew has no sequence number yet"
+                "an entry that is appended again has no sequence number yet"
             )
 
     def _load(self, entries: Iterable[HistoryEntry]) -> None:

@@ -1,14 +1,14 @@
 """Entries to bytes and back.
 
-An entry is stored as one JSON object, its `kind` first. Reading is strict, because a field that is read past is a field that
-is lost when the entry is written again: whatever this version does not fully understand (an unknown kind, an unknown field,
+An entry is stored as one JSON object, its `kind` first. Reading is strict, because a field that is skipped is lost when
+the entry is written again: whatever this version does not fully understand (an unknown kind, an unknown field,
 a value of another type) becomes an `OpaqueEntry`, which keeps its bytes and gives them back when it is encoded.
 
 `SCHEMA` is the version of the stored form, in the head of every database and export. It grows only when old
 readers would misread new files; new kinds and fields do not need it, thanks to the rule above.
 
-A store keeps a checksum of each row beside it, so a bit that flipped on the disk is an error and never another text. In SQLite a
-body of `PACK_FROM` bytes or more is stored as a zlib stream where that is smaller. The first byte tells the two apart: JSON
+A store keeps a checksum of each row beside it, so a bit flipped on the disk is an error and never a different text. In SQLite a
+body of `PACK_FROM` bytes or more is stored as a zlib stream where that is smaller. The first byte distinguishes the two: JSON
 begins with a brace or white space, a stream with `PACKED_MARK`. The checksum covers the body as it is stored.
 """
 
@@ -98,7 +98,7 @@ def _decode_opaque(stored: bytes, problem: Exception) -> OpaqueEntry:
 
 
 def to_microseconds(at: datetime | None) -> int:
-    """A time in microseconds since 1970; one without a zone is UTC, and 0 stands for none."""
+    """A time in microseconds since 1970; one without a zone is UTC, and 0 means none."""
     return 0 if at is None else ((at if at.tzinfo else at.replace(tzinfo=UTC)) - EPOCH) // MICROSECOND
 
 

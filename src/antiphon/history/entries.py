@@ -6,7 +6,7 @@ Two families, and the type checker keeps them apart:
 - those a model may see are also `ContextEntry`s (they have a role and content). Set-entries, debug logs, rollbacks, marks of
   started tools are not, so they cannot reach a provider.
 
-`DecoratedContextEntry` is the mirror image: a `ContextEntry` that is no `HistoryEntry`. It carries what is true only now
+`DecoratedContextEntry` is the mirror image: a `ContextEntry` that is not a `HistoryEntry`. It carries what is true only now
 (the LiveScreen), so it is shown to the model and never written down.
 
 An entry is made without a sequence number or a time; the history gives both when it is appended.
@@ -89,7 +89,7 @@ class HistoryEntryKind(StrEnum):
 
 
 class ContextEntryRole(StrEnum):
-    """Who speaks, in nobody's vocabulary but ours."""
+    """Who speaks, in our own vocabulary and no provider's."""
 
     SYSTEM = "system"
     MODEL_INPUT = "model_input"
@@ -115,7 +115,7 @@ class _Stored(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tru
 
 
 class EntryMetadata(_Stored, frozen=True, kw_only=True):
-    """What is known about an entry beside what it says."""
+    """What is known about an entry besides its content."""
 
     source: str = ""
     duration: float | None = None
@@ -153,20 +153,20 @@ class SetSystemInstructionEntry(HistoryEntry, frozen=True, tag="set_system_instr
 
 
 class SetMemoryNotebookEntry(HistoryEntry, frozen=True, tag="set_memory_notebook"):
-    """From here on, this is what the memory notebook says."""
+    """From here on, this is the text of the memory notebook."""
 
     content: str
 
 
 class DebugLogEntry(HistoryEntry, frozen=True, tag="debug_log"):
-    """A note for whoever looks into the history. No model sees it."""
+    """A note for people who inspect the history. No model sees it."""
 
     category: str
     message: str
 
 
 class ModelInputEntry(HistoryEntry, frozen=True, tag="model_input"):
-    """What was put before the model. `channel`: by whom (`user`, or an operator's `system`); `raw_input`: as it was typed."""
+    """The input of the model. `channel`: who sent it (`user`, or an operator's `system`); `raw_input`: as it was typed."""
 
     content: tuple[InputPart, ...]
     channel: str = "user"
@@ -225,12 +225,12 @@ class ModelOutputEntry(HistoryEntry, frozen=True, tag="model_output"):
 
     @property
     def response_markdown(self) -> str:
-        """What the model said."""
+        """The text of the answer."""
         return text_of(self.content)
 
 
 class ToolCallResultsEntry(HistoryEntry, frozen=True, tag="tool_call_results"):
-    """What came of the calls of one output, in the order of its calls."""
+    """The results of the calls of one output, in the order of its calls."""
 
     results: tuple[ToolCallResult, ...]
     overall_result: str = ""
@@ -258,7 +258,7 @@ class ToolCallResultsEntry(HistoryEntry, frozen=True, tag="tool_call_results"):
 
 
 class ToolCallStartedEntry(HistoryEntry, frozen=True, tag="tool_call_started"):
-    """A tool is about to run. Without a result behind it, the call may have half-run when everything stopped."""
+    """A tool is about to run. If no result follows, the call may have half-run when the process stopped."""
 
     tool_name: str
     tool_call_id: str
@@ -266,7 +266,7 @@ class ToolCallStartedEntry(HistoryEntry, frozen=True, tag="tool_call_started"):
 
 
 class ToolCallFinishedEntry(HistoryEntry, frozen=True, tag="tool_call_finished"):
-    """One of several calls came to its end while others still run or wait. The results of all follow as one entry."""
+    """One of several calls ended while others still run or wait. The results of all follow as one entry."""
 
     result: ToolCallResult
 
@@ -310,7 +310,7 @@ class RollbackEntry(HistoryEntry, frozen=True, tag="rollback"):
 
 
 class CompactionEntry(HistoryEntry, frozen=True, tag="compaction"):
-    """A summary stands for the entries up to `up_to`. They stay in the log."""
+    """A summary replaces the entries up to `up_to` for the model. They stay in the log."""
 
     summary: str
     up_to: int

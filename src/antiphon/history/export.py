@@ -1,7 +1,7 @@
-"""A conversation as JSON Lines: something to keep, to mail, to diff, to grep.
+"""Export, import and copy a conversation as JSON Lines, a form to keep, mail, diff and grep.
 
-The first line says what it is and how many entries follow, then come the attachments by hash, then the entries, each as the
-exact bytes it is stored in. Because nothing is written anew, an export that is imported and exported again is the same file,
+The first line has the format and the number of entries, then come the attachments by hash, then the entries, each as the
+exact bytes it is stored in. Because nothing is encoded again, an export that is imported and exported again is the same file,
 including entries this version does not understand. Reading checks everything before anything is stored, and errors name the line.
 
 `copy_conversation` copies a conversation between stores in this form, under its own id, and appends what is new if the copy
@@ -41,7 +41,7 @@ class ExportHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @classmethod
     def new(cls, title: str, tags: Iterable[str] = ()) -> ExportHead:
-        """That of a conversation that begins now. Raises `StoreError` for a title or tag that is no text."""
+        """The head of a conversation that begins now. Raises `StoreError` for a title or tag that is not text."""
         tags = tuple(tags)
         check_text("title", title)
         check_text("tag", *tags)
@@ -49,7 +49,7 @@ class ExportHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @classmethod
     def of(cls, info: ConversationInfo) -> ExportHead:
-        """That of a conversation as it stands."""
+        """The head of a stored conversation."""
         return cls(
             schema=SCHEMA,
             id=info.id,
@@ -109,7 +109,7 @@ ExportLine: TypeAlias = ExportHead | AttachmentLine | EntryLine
 
 def head_line(head: ExportHead) -> bytes:
     """The first line of an export."""
-    # The two constants that say what the file is come first and are always there, whatever omit_defaults would do.
+    # The two constants that identify the file come first and are always there, whatever omit_defaults would do.
     return b'{"antiphon":"conversation",' + msgspec.json.encode(head)[1:] + b"\n"
 
 
@@ -207,7 +207,7 @@ def copy_conversation(source: HistoryStore, target: HistoryStore, conversation: 
         try:
             taken = target.import_lines(source.export_lines(info.id), source=f"conversation {info.id}")
             return CopyResult(info.id, "copied", taken.version)
-        except ConversationExists:  # somebody else copies it at the same time
+        except ConversationExists:  # another process copies it at the same time
             there = target.info(info.id)
     return _append_missing(source, target, info.id, there.version)
 

@@ -21,7 +21,7 @@ _last = 0
 
 def new_id() -> str:
     """A new id, greater than every id this process made before."""
-    global _last  # the clock may stand still or go back; the ids must not
+    global _last  # the clock may stop or go back; the ids must not
     with _lock:
         value = time.time_ns() // 1_000_000 << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS)
         _last = value = max(value, _last + 1)

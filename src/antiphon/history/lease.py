@@ -57,7 +57,7 @@ class LeaseKeeper:
 
     A thread of its own, so that a tool that blocks the event loop for a while does not cost the process its leases. But a loop
     that never moves again must not keep its conversations from others: after `watch`, leases are no longer renewed once the loop
-    was stuck for `stuck_after` seconds. An unreachable store is no reason to stop; it reports a lost lease when it is back.
+    was stuck for `stuck_after` seconds. An unreachable store does not stop it; the store reports a lost lease when it is back.
 
     Callbacks run in the thread. `on_tick` runs at least every `tick` seconds while there are leases.
     """

@@ -1,4 +1,4 @@
-"""Files and folders for the eyes of their owner: conversations, plans, kept responses, what was typed.
+"""Files and folders that only their owner can read: conversations, plans, kept responses, typed lines.
 
 They are created with mode 0600 and 0700 in the first place, whatever the umask is: there is no moment at which another user could
 open them. SQLite gives its `-wal`, `-shm` and `-journal` files the mode of the database, so those follow.

@@ -104,7 +104,7 @@ def _quoted(words: list[str]) -> str:
 
 
 def terms(query: str) -> list[str]:
-    """The words and phrases of a query, as they would stand in a text."""
+    """The words and phrases of a query, as they would appear in a text."""
     return [found for quoted, bare in _TERM.findall(normalize(query)) if (found := (quoted or bare).strip())]
 
 

@@ -43,7 +43,7 @@ class ActiveSettings(Struct, frozen=True):
 
 
 class EntriesView(Sequence[HistoryEntry]):
-    """The first entries of a log, unchangeable, whatever is appended behind them."""
+    """The first entries of a log, immutable, whatever is appended after them."""
 
     __slots__ = ("_length", "_log")
 
@@ -69,7 +69,7 @@ class EntriesView(Sequence[HistoryEntry]):
         return self._log[index if index >= 0 else index + self._length]
 
     def since(self, start: int) -> list[HistoryEntry]:
-        """The entries behind the first `start`, at the cost of those alone."""
+        """The entries after the first `start`, at the cost of those alone."""
         return self._log[start : self._length]
 
     def __eq__(self, other: object) -> bool:
@@ -101,7 +101,7 @@ class AgentHistorySnapshot(Struct, frozen=True, eq=False):
         return EntriesView(self._effective, self._effective_length)
 
     def since(self, version: int) -> list[HistoryEntry]:
-        """What was appended behind `version`, at the cost of that alone."""
+        """The entries appended after `version`, at the cost of those alone."""
         return self._log[version : self.version]
 
     def effective_since(self, earlier: AgentHistorySnapshot) -> list[HistoryEntry] | None:
@@ -122,7 +122,7 @@ class AgentHistorySnapshot(Struct, frozen=True, eq=False):
 
     @property
     def memory_notebook(self) -> str:
-        """What the memory notebook says, or an empty string."""
+        """The text of the memory notebook, or an empty string."""
         return self.in_force.memory_notebook
 
     @property
@@ -145,7 +145,7 @@ class AgentHistorySnapshot(Struct, frozen=True, eq=False):
 
 
 class Span(Struct, frozen=True, gc=False):
-    """Effective entries `start` to `end` (sequence numbers, `end` open for the current one), behind those of `before`."""
+    """Effective entries `start` to `end` (sequence numbers, `end` open for the current one), after those of `before`."""
 
     start: int
     end: int | None = None

@@ -36,7 +36,7 @@ from antiphon.parts import (
 
 
 def entry_lines(entry: HistoryEntry) -> Iterator[str]:
-    """What an entry says. A line may hold line breaks of its own."""
+    """The text of an entry. A line may hold line breaks of its own."""
     match entry:
         case ModelInputEntry() | ModelOutputEntry() | ToolCallResultsEntry():
             for part in entry.content:
@@ -79,8 +79,8 @@ def _part(part: Part) -> str:
         case ToolCallRequest():
             return f"→ {part.tool_name} {part.arguments}  ({part.tool_call_id})"
         case ToolCallResult():
-            said = "\n".join(_part(inner) for inner in part.content)
-            return f"← {part.tool_name} {part.status}  ({part.tool_call_id})  {said}"
+            content = "\n".join(_part(inner) for inner in part.content)
+            return f"← {part.tool_name} {part.status}  ({part.tool_call_id})  {content}"
         case Native():
             return f"({part.origin} block)"
         case Image() | Audio() | Document():

@@ -1,4 +1,4 @@
-"""The model to use if none is named: the best one that the environment has a key for, and one line that says why.
+"""The model to use if none is named: the best one that the environment has a key for, and one line with the reason.
 
 In this order: `ANTIPHON_MODEL`; the first provider of `PREFERRED` whose key is set; a local server whose variable is set; else
 the offline model, which needs nothing. Only names of variables are shown, never their values (law L10).

@@ -1,7 +1,7 @@
 """`ProviderRouter`: one `ProviderClient` for all providers; it picks the target of a call and falls back to the next one.
 
 `routes` resolves names to targets. Deltas are held back until the first visible one. Until then a stream that fails, is cut or
-ends empty is discarded, and `retry.fallback_targets` says which target is next; after that a failure is passed on, so nothing is
+ends empty is discarded, and `retry.fallback_targets` picks the next target; after that a failure is passed on, so nothing is
 shown twice. If every target fails, the last failure is passed on.
 
 All attempts are in the call's report; its origin, losses and repairs are those of the target that answered. A provider is built

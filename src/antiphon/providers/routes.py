@@ -1,10 +1,10 @@
 """From a model name to targets: roles, routes, `provider/model` names, and families of names.
 
-The first step that knows a name decides: 1. a role (`planner`) stands for another name; 2. a route whose pattern matches gives
+The first step that knows a name decides: 1. a role (`planner`) is an alias of a name; 2. a route whose pattern matches gives
 its targets in order; 3. `provider/model`, split at the first slash; 4. the name of a provider, which picks the model itself;
 5. a plain name belongs to the provider whose globs match it (`claude-*`), as in the presets.
 
-Fallbacks come last, for every name. Targets are names of kind 3 to 5, so resolving ends. A `*` in a target stands for the
+Fallbacks come last, for every name. Targets are names of kind 3 to 5, so resolving ends. A `*` in a target is replaced by the
 requested name: `Route("*", ["openrouter/*"])` sends everything to one provider.
 """
 

@@ -1,12 +1,11 @@
-"""What is wrong with a value, in words for the model that wrote it.
+"""Error messages for invalid arguments, written for the model that sent them.
 
-`describe_errors` walks a JSON Schema beside a value that was refused, and says of every problem where it is, what was expected,
-what was given, and which name was probably meant. It only finds words: each keyword is judged by the same validator that
-refused the value (`CompiledSchema`), so the two cannot disagree. What it does not walk (`unevaluatedProperties`, say) is left
-to that validator's own words.
+`describe_errors` walks a JSON Schema beside a rejected value and reports for every problem where it is, what was expected,
+what was given, and which name was probably meant. It only words them: each keyword is judged by the same validator that
+rejected the value (`CompiledSchema`), so the two cannot disagree. For what it does not walk (such as `unevaluatedProperties`)
+it uses that validator's message.
 
-The work and the report are bounded, whatever the value is: so many places are looked at, so many problems are worded, and each
-line has an end.
+The work and the report are bounded for any value: there are limits for places, for problems and for the length of a line.
 """
 
 from __future__ import annotations
@@ -55,14 +54,14 @@ _LENGTHS = {
     "maxProperties": ("at most", "properties"),
 }
 _LAX_TYPES: dict[str, Any] = {"integer": int, "number": float, "boolean": bool, "null": None}
-# Keywords that say more with others, and mean nothing or something else alone.
+# Keywords that depend on others, and mean nothing or something else alone.
 _COMPANIONS = {
     "minimum": ("exclusiveMinimum",),
     "maximum": ("exclusiveMaximum",),
     "contains": ("minContains", "maxContains"),
     "if": ("then", "else"),
 }
-# Judged where they stand, each alone; those after the second line in the validator's words.
+# Judged in place, each alone; those after the second line with the validator's message.
 _JUDGED = (
     *_BOUNDS,
     *_LENGTHS,
@@ -161,7 +160,7 @@ class _SchemaWalker:
         return compiled is not None and not compiled.is_valid(value)
 
     def _alone(self, schema: dict[str, Any], keyword: str) -> CompiledSchema | None:
-        """One keyword of a schema as a schema, or None if nothing can be said about it."""
+        """One keyword of a schema as a schema, or None if it cannot be judged alone."""
         key = (id(schema), keyword)
         if key not in self._compiled:
             words = (keyword, *_COMPANIONS.get(keyword, ()))
@@ -364,15 +363,15 @@ def _parses_as(text: str, kind: str) -> bool:
 
 
 def validator_message(words: str, value: Any) -> str:
-    """The words of msgspec about a value, with the place first, as everywhere here, and what is there."""
-    said, _, place = words.partition(" - at `$")
+    """The message of msgspec about a value, with the path first, as everywhere here, and the value."""
+    message, _, place = words.partition(" - at `$")
     path = place.rstrip("`").removeprefix(".")
     for step in re.findall(r"[^.\[\]]+", path):
         try:
             value = value[int(step) if isinstance(value, list) else step]
         except (LookupError, ValueError, TypeError):
-            return f"{path}: {said}"
-    return f"{path}: {said}, got {preview(value)}" if path else said
+            return f"{path}: {message}"
+    return f"{path}: {message}, got {preview(value)}" if path else message
 
 
 def join_path(path: str, more: Iterable[Any]) -> str:

@@ -1,8 +1,8 @@
-"""`ResultCache`: answers of tools that may be remembered.
+"""`ResultCache`: results of tools that may be reused.
 
-Only tools that ask for it (`cache_seconds`) are remembered, and only their successes. Two calls are the same if they name the
+Only tools with `cache_seconds` are cached, and only their successes. Two calls are the same if they name the
 same tool and their arguments mean the same JSON: order of keys and spaces do not count. The cache is bounded in entries and in
-characters; what was not asked for longest goes first.
+characters; the least recently used result is removed first.
 
 An executor has a cache of its own unless it is given one. Share one only among executors whose `state` leads to the same
 answers: the state is not part of the key.

@@ -1,17 +1,17 @@
 """`CallRunner`: the only code that starts a model's call. Loop, graph, durable runs and `execute_tool_calls` all use it.
 
-It reads from the log how each call stands and decides from that alone, so a process that resumes a turn does what the first
+It reads the state of each call from the log and decides from that alone, so a process that resumes a turn does what the first
 one would have done:
 
     has a result                    nothing to do
-    denied by a person              a result that says so
+    denied by a person              a result with the denial
     started, and no result          `read` and `idempotent` tools run again, under the same key;
-                                    for the others the model is told that the outcome is unknown
-    refused by the caller           a result that says why (a budget is used)
+                                    the others get a result: the outcome is unknown
+    refused by the caller           a result with the reason (a budget is used)
     needs approval, undecided       it waits, once everything else has run
     anything else                   it runs
 
-A call needs approval if the log has an `ApprovalRequestedEntry` for it, or else if the executor's policy says so; then the
+A call needs approval if the log has an `ApprovalRequestedEntry` for it, or else if the executor's policy requires it; then the
 request is written before anything runs. Once it is in the log it holds in every process, whatever tools that one has (law L11).
 
 Before a tool runs, a `ToolCallStartedEntry` is in the log: if nothing follows it, the call may have half-run. When one of
@@ -57,7 +57,7 @@ _NO_REFUSALS: Mapping[str, str] = {}
 
 
 class CallState(Struct, eq=False):
-    """A call, and what the log says of it."""
+    """A call and its state in the log."""
 
     call: ToolCallRequest
     approval_requested: bool = False
@@ -69,7 +69,7 @@ class CallState(Struct, eq=False):
 
     @property
     def needs_approval(self) -> bool:
-        """Whether the log says that the call waits for a person."""
+        """Whether the call waits for a person, according to the log."""
         return self.approval_requested and self.decision is None and self.result is None
 
 
@@ -91,14 +91,14 @@ class CallRunObserver(CallObserver, Protocol):
     """A `CallObserver` that also gets the calls which were answered without running."""
 
     def settled(self, call: ToolCallRequest, result: ToolCallResult) -> None:
-        """The call has a result that says why it was not run."""
+        """The call was not run; its result has the reason."""
 
 
 class CallRunner(Struct, eq=False):
     """Runs the calls of one output of a conversation.
 
     `conversation_key` keeps its idempotency keys apart from those of all other conversations; `source` is the agent that made the
-    calls. `on_interrupt` says whether a cancellation cancels running tools or waits for them.
+    calls. `on_interrupt` decides whether a cancellation cancels running tools or waits for them.
     """
 
     history: AgentHistory
@@ -229,14 +229,14 @@ def append_results(history: AgentHistory, calls: Collection[CallState], source: 
 def close_calls(
     history: AgentHistory, calls: Collection[CallState], reason: str, source: str = "", ended: str = ""
 ) -> None:
-    """Give calls that will not run a result that says why."""
+    """Give calls that will not run a result with the reason."""
     for state in calls:
         state.result = closing_result(state, reason, CANCELLED if ended else UNKNOWN_OUTCOME)
     append_results(history, calls, source, ended)
 
 
 def final_result(state: CallState, tool: Tool | None) -> ToolCallResult | None:
-    """The result of a call that is not to be run (again), if that is how it stands."""
+    """The result of a call that must not run (again), or None if it may run."""
     if state.result is not None:
         return state.result
     if state.decision is not None and state.decision.decision == "deny":

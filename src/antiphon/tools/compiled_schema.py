@@ -4,7 +4,7 @@
   that it is valid in: many MCP servers write draft-7 tuples (`"items": [...]`) and no `$schema`.
 - **Nothing is fetched.** A reference that leads out of the schema makes it invalid.
 - **Patterns** run in linear time. Those with look-around or back-references need backtracking, which ends after
-  `BACKTRACK_LIMIT` steps (about 2 ms); the value is refused then, because nobody knows whether it matches.
+  `BACKTRACK_LIMIT` steps (about 2 ms); the value is rejected then, because it is unknown whether it matches.
 - **A pattern the engine cannot read** (another dialect, or too large) is not checked, with a warning; the rest of the schema is.
 - **Formats** are not checked: they are annotations, and the tool knows best what it can read.
 """
@@ -27,7 +27,7 @@ MAX_DEPTH = 500
 """How deep values may be nested that a schema with references judges; it follows them by recursion."""
 MAX_UNREADABLE_PATTERNS = 20
 
-# Where a pattern under one of these is left out, more could be refused than the schema says.
+# Where a pattern under one of these is left out, more could be rejected than by the schema.
 _NOT_MONOTONE = frozenset(
     {"not", "if", "oneOf", "contains", "maxContains", "unevaluatedProperties", "unevaluatedItems", "patternProperties"}
 )
@@ -35,7 +35,7 @@ _REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
 
 
 class InvalidSchema(ValueError):
-    """A schema that cannot be compiled. The message says where and why."""
+    """A schema that cannot be compiled. The message has the place and the reason."""
 
 
 class SchemaError(Struct, frozen=True):
@@ -45,11 +45,11 @@ class SchemaError(Struct, frozen=True):
     keyword: str
     message: str
     is_undecided: bool = False
-    """Whether a pattern took too many steps, so that nobody knows whether the value matches."""
+    """Whether a pattern took too many steps, so that it is unknown whether the value matches."""
 
 
 class CompiledSchema:
-    """A schema that says whether a value is valid, in time linear in the value. Raises `InvalidSchema` if it cannot be compiled.
+    """Decides whether a value is valid, in time linear in the value. Raises `InvalidSchema` if it cannot be compiled.
 
     `draft` selects the draft of a part of a schema; a whole schema names it itself.
     """

@@ -1,8 +1,8 @@
-"""`ToolContext`: what a running tool is told about the call it answers.
+"""`ToolContext`: what a running tool can know about its call.
 
-A tool asks for it by annotating a parameter with `ToolContext`; the model never sees that parameter. It is a value of one
-attempt: a retry gets another one, with the same idempotency key and the next `attempt`. Made without anything,
-`ToolContext()`, it serves to call a tool by hand and in tests.
+A tool gets it by annotating a parameter with `ToolContext`; the model never sees that parameter. It belongs to one
+attempt: a retry gets another one, with the same idempotency key and the next `attempt`. Use an empty
+`ToolContext()` to call a tool directly, as in tests.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ToolContext(Struct, frozen=True, kw_only=True, eq=False):
     """Where `progress` goes; it may be called from any thread."""
 
     def progress(self, message: str, fraction: float | None = None) -> None:
-        """Tell whoever watches how far the work is; `fraction` runs from 0 to 1. Callable from any thread, and never fails."""
+        """Report progress to the observer of the call; `fraction` runs from 0 to 1. Callable from any thread, and never fails."""
         if self.reporter is not None:
             self.reporter(message, fraction)
 

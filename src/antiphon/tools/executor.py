@@ -70,17 +70,17 @@ class CallOutcome(Struct, frozen=True, gc=False):
 
 
 class CallObserver(Protocol):
-    """Who is told about calls as they happen, on the event loop.
+    """Observes calls as they happen, on the event loop.
 
     Each call is `started` once, before anything of its tool runs, and `finished` once, unless it was cancelled. An error
-    raised by `started` or `finished` (a history that cannot be written) ends the execution and reaches whoever asked for it.
+    raised by `started` or `finished` (a history that cannot be written) ends the execution and reaches the caller.
     """
 
     def started(self, call: ToolCallRequest, tool: Tool | None, idempotency_key: str) -> None:
         """A call is about to run. `tool` is None if there is no tool of that name."""
 
     def progress(self, call: ToolCallRequest, message: str, fraction: float | None) -> None:
-        """A running tool tells how far it is."""
+        """A running tool reports its progress."""
 
     def finished(self, call: ToolCallRequest, result: ToolCallResult, outcome: CallOutcome) -> None:
         """The call has its result, good or bad."""
@@ -96,11 +96,11 @@ class TaskOutcome(Struct, frozen=True):
     value: Any = None
     error: BaseException | None = None
     is_late: bool = False
-    """Whether it gave its value only after it had been told to stop."""
+    """Whether it returned its value only after it was cancelled."""
 
 
 class Work(Errand, eq=False, weakref=True):
-    """A coroutine at work."""
+    """The eager task that runs one attempt of a tool."""
 
     def begin(self) -> TaskOutcome | None:
         """Take the first step, within the task that calls this; how the work ended, if that was all of it."""
@@ -121,7 +121,7 @@ class Work(Errand, eq=False, weakref=True):
         return TaskOutcome("done", self.value) if self.error is None else TaskOutcome("raised", error=self.error)
 
     def close(self) -> None:
-        """End work that did not end when it was told to: it is never woken again."""
+        """End work that ignored its cancellation: it is never resumed."""
         if self.is_over:
             return
         waiter, self._fut_waiter = self._fut_waiter, None
@@ -167,7 +167,7 @@ async def run_with_timeout(work: Work, timeout: float | None, grace: float) -> T
     ending = work.ending
     if len(timers) < 2:
         return ending
-    # The second timer is there because the first has fired: what was raised then was the answer to being stopped.
+    # The second timer is there because the first has fired: what was raised then came from the cancellation.
     return TaskOutcome("stopped") if ending.kind == "raised" else TaskOutcome("done", ending.value, is_late=True)
 
 
@@ -179,7 +179,7 @@ NAMES_LISTED = 50
 class ToolExecutor:
     """Runs the calls of a model. `state` reaches tools as `ToolContext.state`; `on_call` gets the measures of each call.
 
-    `grace` is how long an async tool may take to clean up after it was stopped. `approval` says which calls need a person.
+    `grace` is how long an async tool may take to clean up after it was stopped. `approval` decides which calls need a person.
     """
 
     def __init__(
@@ -482,7 +482,7 @@ class _CallExecution(Struct, eq=False):
 
 
 def _can_retry(tool: Tool, ending: TaskOutcome) -> bool:
-    """Whether another try is safe and sensible: nothing of the last one goes on, and it did not say that it is in vain."""
+    """Whether another try is safe and sensible: nothing of the last one still runs, and its error allows a retry."""
     if ending.kind == "stopped" and tool.runs_in_thread:
         return False
     error = ending.error

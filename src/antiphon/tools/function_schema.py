@@ -172,7 +172,7 @@ class Signature(Struct, frozen=True, eq=False):
     """The type of each of `**kwargs`, or None where there are none."""
     context_name: str | None
     needs_schema: bool
-    """Whether the schema says things that msgspec is not asked about: patterns and multiples."""
+    """Whether the schema has keywords that msgspec does not check here: patterns and multiples."""
 
 
 def signature_of(
@@ -181,7 +181,7 @@ def signature_of(
     """Read the signature of `function`. Raises `InvalidTool` naming the parameter that cannot be offered to a model."""
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise InvalidTool(
-            f"tool {tool_name!r} is a generator; a tool returns its result whole, and tells how far it is by ToolContext.progress"
+            f"tool {tool_name!r} is a generator; a tool returns its whole result, and reports progress with ToolContext.progress"
         )
     reader = _SignatureReader(tool_name, documented)
     annotations = _annotations(function, tool_name, local_names)
@@ -282,7 +282,7 @@ class _SignatureReader:
         return self._inline_definitions(_simplify(schema, schema.get("title", "")), definitions)
 
     def _inline_definitions(self, schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
-        """Put the definitions beside the others, under another name where theirs is taken, and give the schema that uses them."""
+        """Add the definitions to the others, renamed where a name is in use, and return the schema that uses them."""
         definitions = {key: _simplify(value, key) for key, value in definitions.items()}
         renamed: dict[str, str] = {}
         for key, value in definitions.items():
@@ -330,7 +330,7 @@ def _schema_of_path(kind: Any) -> dict[str, Any]:
 
 
 def _with_formats(annotation: Any) -> Any:
-    """The annotation with the formats of times said, which msgspec leaves open because they may lack a time zone."""
+    """The annotation with the formats of times added, which msgspec leaves open because they may lack a time zone."""
     if isinstance(annotation, type) and annotation in _TIME_FORMATS:
         return Annotated[annotation, msgspec.Meta(extra_json_schema={"format": _TIME_FORMATS[annotation]})]
     origin = typing.get_origin(annotation)
@@ -388,7 +388,7 @@ def _is_context(annotation: Any) -> bool:
 
 def _is_optional(annotation: Any) -> bool:
     if _mentions_pydantic(annotation):
-        return True  # pydantic's own rules say
+        return True  # pydantic's own rules decide
     try:
         msgspec.convert(None, annotation)
     except (msgspec.ValidationError, TypeError, NotImplementedError):
@@ -445,7 +445,7 @@ def _replaced(schema: Any, references: dict[str, str]) -> Any:
 
 
 def _simplify(schema: Any, name: str = "") -> Any:
-    """The schema without titles that only repeat a name (they cost tokens and tell nothing), and with the type of enums said."""
+    """The schema without titles that only repeat a name (they cost tokens and add nothing), and with the type of enums added."""
     if isinstance(schema, list):
         return [_simplify(item) for item in schema]
     if not isinstance(schema, dict):

@@ -1,6 +1,6 @@
 """`ToolRegistry`: the tools on offer, by name.
 
-Tools come as they are, as plain functions, or from sources (an MCP server) that are asked once the registry is opened. They
+Tools come as they are, as plain functions, or from sources (an MCP server) that are listed when the registry is opened. They
 keep the order in which they came, and `definitions` is the same tuple until something changes, so that what a provider is
 sent stays the same and its prompt cache keeps hitting (law L9). Two tools of one name are refused, never shadowed.
 """
@@ -19,14 +19,14 @@ from antiphon.wire.request import ToolDefinition
 
 @runtime_checkable
 class ToolSource(Protocol):
-    """Somebody who has tools to offer, and must be asked for them."""
+    """A source of tools that must be listed, such as an MCP server."""
 
     async def tools(self) -> Sequence[Tool]:
         """The tools there are now."""
         ...
 
     async def aclose(self) -> None:
-        """Let go of whatever the tools need."""
+        """Release whatever the tools need."""
         ...
 
 
@@ -39,7 +39,7 @@ class ToolRegistry:
     def __init__(self, offered: Iterable[ToolLike] = ()) -> None:
         self._tools: dict[str, Tool] = {}
         self.sources: list[ToolSource] = []
-        """Whom `open` asks for tools; while there is nobody, it need not be called."""
+        """The sources that `open` lists; without any, it need not be called."""
         self._names_of: dict[int, list[str]] = {}
         self._definitions: tuple[ToolDefinition, ...] | None = None
         for one in offered:
@@ -51,7 +51,7 @@ class ToolRegistry:
 
     @property
     def definitions(self) -> tuple[ToolDefinition, ...]:
-        """What a provider is told about the tools."""
+        """The definitions of the tools, as sent to a provider."""
         if self._definitions is None:
             self._definitions = tuple(tool.definition for tool in self._tools.values())
         return self._definitions
@@ -60,7 +60,7 @@ class ToolRegistry:
         return self._tools.get(name)
 
     def near_misses(self, name: str) -> list[str]:
-        """The tools that were probably meant by a name that is none."""
+        """The tools that were probably meant by an unknown name."""
         return near_misses(name, self._tools)
 
     def add(self, offered: ToolLike) -> None:
@@ -75,7 +75,7 @@ class ToolRegistry:
             raise InvalidTool(f"not a tool: expected a Tool, function or ToolSource, got {type(offered).__name__}")
 
     def remove(self, name: str) -> None:
-        """Offer this tool no more. A name nobody has is an error."""
+        """Remove this tool. An unknown name is an error."""
         if name not in self._tools:
             raise InvalidTool(
                 f"unknown tool {name!r}: cannot remove it; the tools are {', '.join(self._tools) or 'none'}"
@@ -84,7 +84,7 @@ class ToolRegistry:
         self._definitions = None
 
     async def open(self) -> None:
-        """Ask the sources that were not asked yet, and those whose tools have changed since (`has_changed`, if they say so).
+        """List the sources that were not listed yet, and those whose tools have changed since (`has_changed`, if they have it).
 
         If one fails, nothing of it is offered, and the error is raised.
         """
@@ -93,12 +93,12 @@ class ToolRegistry:
                 await self._load(source)
 
     async def refresh(self) -> None:
-        """Ask all sources again: tools that are gone are offered no more, new ones are."""
+        """List all sources again: removes tools that are gone and adds new ones."""
         for source in self.sources:
             await self._load(source)
 
     async def aclose(self) -> None:
-        """Close the sources; their tools are offered no more. All are closed, even if one fails."""
+        """Close the sources and remove their tools. All are closed, even if one fails."""
         errors: list[Exception] = []
         for source in reversed(self.sources):
             for name in self._names_of.pop(id(source), ()):

@@ -1,11 +1,11 @@
-"""What a tool returned, as what a model can be shown.
+"""Converts the return value of a tool to the parts that a model sees.
 
-Whatever comes back becomes parts, and always the same parts for the same value: text as it is, parts as they are, pictures and
+Every value becomes parts, and always the same parts for the same value: text as it is, parts as they are, pictures and
 PDFs among bytes as what they are, everything else as JSON. In that JSON the order of mappings and fields is kept, sets are
-sorted (their own order changes from process to process), numbers JSON does not have (NaN) are strings. A result that says
-nothing says so, because an empty text is not legal everywhere.
+sorted (their own order changes from process to process), numbers JSON does not have (NaN) are strings. An empty
+result has a text of its own, because an empty text is not legal everywhere.
 
-What is too long is cut in the middle, and the cut says how much is missing: the head tells what it is, the tail how it ended.
+Text that is too long is cut in the middle, with a note of how much is missing: the head shows what it is, the tail how it ended.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ def as_content(value: Any) -> tuple[ResultPart, ...]:
 
 
 def as_text(value: Any) -> str:
-    """A value that is no text, as text: JSON where it can be, its own words where it cannot."""
+    """A value that is not text, as text: JSON if possible, else its `repr`."""
     if isinstance(value, BaseException):
         return exception_text(value)
     try:
         return _encoder.encode(value)
     except (TypeError, ValueError):
-        # Keys that are no strings, numbers JSON does not have, or something that contains itself.
+        # Keys that are not strings, numbers JSON does not have, or something that contains itself.
         pass
     except Exception as error:
         return _repr_fallback(value, error)
@@ -99,7 +99,7 @@ def exception_text(error: BaseException) -> str:
         return f"{type(error).__name__}: {error.message}: " + "; ".join([*members, *more])
     try:
         words = str(error)
-    except Exception:  # an exception that cannot even say what it is
+    except Exception:  # an exception whose own `str` fails
         words = ""
     return f"{type(error).__name__}: {words}" if words else type(error).__name__
 
@@ -245,11 +245,11 @@ def _custom_str(value: Any) -> str:
 
 
 def _repr_fallback(value: Any, error: Exception) -> str:
-    said = f"({type(value).__name__} that cannot be written as JSON: {type(error).__name__})"
+    note = f"({type(value).__name__} that cannot be written as JSON: {type(error).__name__})"
     try:
-        return f"{said} {reprlib.repr(value)}"
+        return f"{note} {reprlib.repr(value)}"
     except Exception:
-        return said
+        return note
 
 
 def _valid_unicode(text: str) -> str:

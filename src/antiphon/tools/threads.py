@@ -1,10 +1,10 @@
-"""Plain functions in threads, so that they do not stop the event loop.
+"""Runs plain functions in threads, so that they do not block the event loop.
 
 A thread cannot be killed. So these are daemon threads of our own and not asyncio's: a call that hangs keeps its thread to
 itself, while closing the loop waits for nothing (asyncio joins the threads of its executor), and the end of the interpreter
 only for a moment. A thread that is done waits a while for the next call, then ends.
 
-There is no bound here; the executor bounds how many calls run at once. What is left behind after a timeout counts no more:
+There is no bound here; the executor bounds how many calls run at once. A call that is abandoned after a timeout does not count:
 if it ever ends, its result is dropped.
 """
 
@@ -91,13 +91,13 @@ class _Worker(threading.Thread):
                 if self in _idle:
                     _idle.remove(self)
                     return None
-            # Somebody took this thread for a call in the instant it stopped waiting.
+            # Another caller took this thread in the instant it stopped waiting.
             return self.inbox.get()
 
 
 def _wait_for_busy_workers() -> None:
-    """Give calls that are under way a moment when the interpreter ends: a thread in the middle of a library's own code, taken
-    away from under it, may bring the whole process down."""
+    """Wait a moment for running calls when the interpreter ends: a thread that is stopped inside a library's native code may
+    crash the process."""
     deadline = time.monotonic() + EXIT_SECONDS
     for worker in list(_busy):
         worker.join_call(max(0.0, deadline - time.monotonic()))

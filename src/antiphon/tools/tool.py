@@ -300,7 +300,7 @@ ApprovalPolicy: TypeAlias = Callable[[Tool | None, ToolCallRequest], bool]
 
 
 def tool_policy(tool: Tool | None, call: ToolCallRequest) -> bool:
-    """Ask if the tool's `needs_approval` says so. Arguments that cannot be judged (not JSON, nested too deeply) need a person."""
+    """Ask if the tool's `needs_approval` is or returns true. Arguments that cannot be read need a person."""
     if tool is None or tool.needs_approval is False:
         return False
     if not callable(tool.needs_approval):
@@ -312,7 +312,7 @@ def tool_policy(tool: Tool | None, call: ToolCallRequest) -> bool:
 
 
 def ask_before_changes(tool: Tool | None, call: ToolCallRequest) -> bool:
-    """Ask for every tool that changes something, whatever its own `needs_approval` says (`antiphon chat --ask`)."""
+    """Ask for every tool that changes something, whatever its own `needs_approval` is (`antiphon chat --ask`)."""
     return tool is not None and (tool.effect != "read" or tool_policy(tool, call))
 
 

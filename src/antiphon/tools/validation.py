@@ -1,4 +1,4 @@
-"""Accept or reject the arguments of a call; a rejection tells the model what is wrong.
+"""Accept or reject the arguments of a call; a rejection has an error message for the model.
 
 Raw schemas are checked by `CompiledSchema`. Functions are checked by msgspec or pydantic, which also convert, and by the compiled
 schema of their signature where msgspec differs: patterns (unbounded in msgspec), multiples (0.3 of 0.1) and whole numbers (5.0).
@@ -38,7 +38,7 @@ logger = logging.getLogger("antiphon.tools")
 
 
 class SignatureValidator:
-    """Checks the arguments of a function, and converts them to what its annotations say."""
+    """Checks the arguments of a function, and converts them to the annotated types."""
 
     def __init__(self, tool_name: str, signature: Signature, *, lax: bool) -> None:
         self.tool_name = tool_name
@@ -200,7 +200,7 @@ def invalid_json_error(tool_name: str, arguments: str, why: str, schema: dict[st
     why = why.removeprefix(f"the arguments of {tool_name} ")
     problem = f"The arguments of {tool_name} {why}. It was not run."
     return InvalidArguments(
-        # What was sent stands on a line of its own: the first one also goes into measures and logs.
+        # What was sent is on a line of its own: the first one also goes into measures and logs.
         f"{problem}\nYou sent: {preview_text(arguments)}\n{advice} It takes: {usage(tool_name, schema)}.",
         (problem,),
     )

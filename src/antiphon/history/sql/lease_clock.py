@@ -1,4 +1,4 @@
-"""`LeaseClock`: the time that leases in a file go by. It never steps, whatever happens to the clock of the machine.
+"""`LeaseClock`: the clock for leases in a file. It never steps, even if the wall clock of the machine is set.
 
 A wall clock may be set: forward, and every lease would be over at once while its holder works; back, and the lease of a dead
 holder would last for hours. The clock of the kernel since boot does not step, and every process of the machine reads the same
@@ -6,8 +6,7 @@ holder would last for hours. The clock of the kernel since boot does not step, a
 ahead of it when the first process of this boot wrote with the file. The constant is kept in the file with the id of the boot.
 
 With another boot id the machine was started again, or the file was copied to another one: every holder is gone, and so are their
-leases. Epochs stay, so an append under such a lease is fenced off as soon as somebody claims.
-
+leases. Epochs stay, so an append under such a lease is fenced off by the next claim.
 Where the kernel gives no boot id (not Linux), lease time is the wall clock.
 """
 
@@ -30,7 +29,7 @@ def wall_time() -> int:
 
 
 def boot_id() -> str:
-    """What distinguishes this boot of the machine from every other; empty where the kernel does not say."""
+    """What distinguishes this boot of the machine from every other; empty where the kernel has no boot id."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip() if hasattr(time, "CLOCK_BOOTTIME") else ""

@@ -183,7 +183,7 @@ class Log:
         """The conversations that were changed last, in that order."""
         condition, since = self.tag_condition(tag), None
         if self._dialect.has_touched:
-            # The plan of the page depends on this time, so it is asked for by itself.
+            # The plan of the page depends on this time, so it is read by itself.
             recent = self._dialect.recent_since.format(condition=condition)
             ((since,),) = self._dialect.rows(recent, tag=tag, last=max(0, limit + offset - 1))
             condition += f" AND {self._dialect.touched_since}"

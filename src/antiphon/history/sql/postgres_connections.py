@@ -38,7 +38,7 @@ _LONGEST_NAME = 63  # bytes; PostgreSQL cuts what is longer
 
 
 class Address(Struct, frozen=True):
-    """Where a store is. `parameters` are what the driver is told; they never leave this package."""
+    """Where a store is. `parameters` are passed to the driver; they never leave this package."""
 
     parameters: dict[str, str]
     schema: str
@@ -61,7 +61,7 @@ class Address(Struct, frozen=True):
         return _parameter(self.parameters, "user", "PGUSER", "the user of this process")
 
     def hidden(self, text: str) -> str:
-        """A text of the driver's or the server's, in which no password stands."""
+        """A text of the driver or the server without the password."""
         for name in ("password", "sslpassword"):
             if secret := self.parameters.get(name):
                 text = text.replace(secret, "***")
@@ -75,7 +75,7 @@ class Address(Struct, frozen=True):
 
 
 def psycopg() -> ModuleType:
-    """The driver, or an error that says how to get it."""
+    """The driver, or an error that names the package to install."""
     try:
         import psycopg
         import psycopg.conninfo
@@ -87,7 +87,7 @@ def psycopg() -> ModuleType:
 
 
 def _parse(given: str) -> dict[str, str]:
-    """The parts of an address. One whose password was not %-coded may still seem to have some: its pieces stand elsewhere."""
+    """The parts of an address. One whose password was not %-coded may still seem to have some: its pieces are in other fields."""
     driver = psycopg()
     authority, _, database = given.partition("?")[0].partition("://")[2].partition("/")
     try:
@@ -96,7 +96,7 @@ def _parse(given: str) -> dict[str, str]:
         read = {"port": "unreadable"}
     if authority.count("@") > 1 or "@" in database or not re.fullmatch(r"[\d,]*", read.get("port", "")):
         raise StoreError(
-            "this is no address of a PostgreSQL store; it is written postgresql://user:password@host:port/database, with "
+            "this is not an address of a PostgreSQL store; it is written postgresql://user:password@host:port/database, with "
             "%-codes for characters such as @ : / ? # in a name or password. It is not repeated here, for it may hold one"
         )
     return read
@@ -130,7 +130,7 @@ SELECT set_config('search_path', quote_ident(%(schema)s), false), set_config('Ti
     set_config('idle_in_transaction_session_timeout', %(statement)s, false),
     set_config('default_transaction_read_only', CASE WHEN %(read_only)s THEN 'on'
         ELSE current_setting('default_transaction_read_only') END, false),
-    -- An append is acknowledged when it is on the disk, whatever somebody set for other programs.
+    -- An append is acknowledged when it is on the disk, whatever is set for other programs.
     set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on'
         ELSE current_setting('synchronous_commit') END, false),
     current_setting('server_encoding')
@@ -167,7 +167,7 @@ class Connections:
         self._process = os.getpid()
         self._free = threading.BoundedSemaphore(self._most)
         self._idle: list[Database] = []
-        # A store nobody closed is closed when nobody holds it.
+        # A store that was never closed is closed when it is collected.
         weakref.finalize(self, _close_all, self._idle, self._process)
 
     @contextmanager
@@ -200,7 +200,7 @@ class Connections:
     def rows(
         self, query: str, given: Sequence[object] | dict[str, object] = (), *, replan: bool = False
     ) -> list[tuple[Any, ...]]:
-        """What a question to the database gives. It changes nothing, so it is asked again if the connection breaks.
+        """The result of a query. It changes nothing, so it is repeated if the connection breaks.
 
         `replan`: the way to the answer depends on the values, so the server is not to keep the one it found before.
         """
@@ -237,32 +237,34 @@ class Connections:
 
     def translate_error(self, error: Error, db: Database | AsyncConnection[tuple[Any, ...]]) -> StoreError:
         """An error of the driver as one of ours."""
-        said = self._said(error)
+        message = self._message(error)
         if db.closed:
-            return ConnectionBroken(f"{self.place} broke the connection off ({said}); try again when it is back")
+            return ConnectionBroken(f"{self.place} broke the connection off ({message}); try again when it is back")
         match error.sqlstate or "":
             case "25006":
                 return StoreReadOnly(
                     f"{self.place} is read-only, a replica perhaps: nothing was written. Use the primary server for that"
                 )
             case "42501":
-                return StoreReadOnly(f"{self.place}: the user {self.address.user} may not do this ({said})")
+                return StoreReadOnly(f"{self.place}: the user {self.address.user} may not do this ({message})")
             case "57014" | "55P03" | "40P01" | "40001":
                 return StoreLocked(
-                    f"{self.place} took too long, or somebody else held what was needed ({said}); try again"
+                    f"{self.place} took too long, or another session held the lock ({message}); try again"
                 )
             case "53100" | "53200":
-                return StoreFull(f"{self.place} has no room left ({said}); nothing was written")
+                return StoreFull(f"{self.place} has no room left ({message}); nothing was written")
             case "XX001" | "XX002":
                 return StoreDamaged(
-                    f"{self.place} is corrupt ({said}); restore a backup, or export the readable conversations"
+                    f"{self.place} is corrupt ({message}); restore a backup, or export the readable conversations"
                 )
             case "3F000" | "42P01" | "42703":
-                return StoreDamaged(f"{self.place} lacks tables of ours ({said}); was the schema dropped or changed?")
+                return StoreDamaged(
+                    f"{self.place} lacks tables of ours ({message}); was the schema dropped or changed?"
+                )
             case state if state.startswith(("08", "57P")):
-                return ConnectionBroken(f"{self.place} broke the connection off ({said}); try again when it is back")
+                return ConnectionBroken(f"{self.place} broke the connection off ({message}); try again when it is back")
             case _:
-                return StoreError(f"{self.place}: {said}")
+                return StoreError(f"{self.place}: {message}")
 
     def close(self) -> None:
         self._is_closed = True
@@ -327,22 +329,24 @@ class Connections:
         }
 
     def _refusal(self, error: Error) -> StoreError:
-        """Why there is no connection. Nothing was sent, so nothing was written."""
-        said = self._said(error)
-        if "authentication" in said or "pg_hba" in said or "no password" in said:
-            return StoreError(f"{self.place} does not let the user {self.address.user} in ({said})")
-        if "database" in said and "does not exist" in said:
-            return StoreError(f"{self.place}: {said}. Make it first: createdb")
-        return StoreUnreachable(f"{self.place} does not answer ({said}); nothing was written. Is the server running?")
+        """The error for a failed connection. Nothing was sent, so nothing was written."""
+        message = self._message(error)
+        if "authentication" in message or "pg_hba" in message or "no password" in message:
+            return StoreError(f"{self.place} does not let the user {self.address.user} in ({message})")
+        if "database" in message and "does not exist" in message:
+            return StoreError(f"{self.place}: {message}. Make it first: createdb")
+        return StoreUnreachable(
+            f"{self.place} does not answer ({message}); nothing was written. Is the server running?"
+        )
 
-    def _said(self, error: Error) -> str:
-        """The driver's words in one line, without the password."""
-        said = error.diag.message_primary or str(error)
-        return self.address.hidden(" ".join(said.split()).removeprefix("connection failed: "))
+    def _message(self, error: Error) -> str:
+        """The driver's message on one line, without the password."""
+        message = error.diag.message_primary or str(error)
+        return self.address.hidden(" ".join(message.split()).removeprefix("connection failed: "))
 
 
 def _has_news(db: Database) -> bool:
-    """Whether something waits on the socket of a connection nobody asked anything: its end, mostly."""
+    """Whether an idle connection has something to read: usually its end."""
     if db.closed:
         return True
     looking = select.poll()

@@ -2,7 +2,7 @@
 
 NOTIFY makes the commits of a whole database queue up, so an append notifies only while there is a listener: a listener writes
 into the conversation's row until when it listens, and renews that. Nothing is lost between reading and listening: it listens
-first, then marks the row, which waits for appends in progress, then reads; later appends see the mark. A notification says only
+first, then marks the row, which waits for appends in progress, then reads; later appends see the mark. A notification means only
 that there is something new: entries are read from the log after the last number, also those missed during an outage.
 """
 
@@ -40,7 +40,7 @@ UPDATE conversations SET watched_until = clock_timestamp() + %s * interval '1 se
 async def tail(connections: Connections, log: Log, conversation: str, after: int) -> AsyncIterator[HistoryEntry]:
     """The entries after number `after`, and then each new one. Raises `UnknownConversation` when it is deleted."""
     row = await asyncio.to_thread(log.find, conversation)
-    wait, heard = 0.05, time.monotonic()
+    wait, connected = 0.05, time.monotonic()
     while True:
         try:
             async with contextlib.aclosing(_Listener(connections, row)) as listener:
@@ -49,10 +49,10 @@ async def tail(connections: Connections, log: Log, conversation: str, after: int
                     for entry in await asyncio.to_thread(log.read, row.number, row.id, after):
                         yield entry
                         after = entry.sequence_number
-                    wait, heard = 0.05, time.monotonic()
+                    wait, connected = 0.05, time.monotonic()
                     await listener.news()
         except StoreUnreachable as error:
-            if time.monotonic() - heard > GIVES_UP:
+            if time.monotonic() - connected > GIVES_UP:
                 raise
             logger.warning("%s; listening again in %g s, from entry %d of %s on", error, wait, after, row.id)
             await asyncio.sleep(wait)
@@ -70,7 +70,7 @@ class _Listener:
         self._is_deaf = False
 
     async def open(self) -> None:
-        """Listen, and see to it that appends tell of themselves."""
+        """Listen, and mark the conversation so that appends notify."""
         if self._is_deaf or (self._db is not None and time.monotonic() - self._marked < MARKS_AGAIN):
             return
         if self._db is None:

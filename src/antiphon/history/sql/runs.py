@@ -1,6 +1,6 @@
 """`RunTable`: the turns that workers execute; the part of a store that workers look at.
 
-A run is one turn that was submitted and that some worker brings to its end. What happened in it is in the log; its row says only
+A run is one turn that was submitted and that a worker completes. What happened in it is in the log; its row has only
 whether it still needs a worker. "Running" is not a state of its own: it is a waiting run whose conversation is leased. A worker
 that dies changes nothing: its lease expires, and the run can be claimed again.
 

@@ -24,7 +24,7 @@ _MEMORY = ":memory:"
 
 
 class SqliteFile:
-    """An open SQLite file whose header says it is ours. A new one gets `tables`, an older one what `migrations` says.
+    """An open SQLite file with our header. A new one gets `tables`, an older one the `migrations` it lacks.
 
     A migration, by the version it starts from, only adds: programs that have the file open can still read what they know.
     """
@@ -136,7 +136,7 @@ class SqliteFile:
         uri = Path(self.path).absolute().as_uri()
         if not self.read_only:
             return f"{uri}?mode=rwc"
-        # A WAL file in a folder we cannot write is readable only if nobody else writes it; without a -wal, nobody does.
+        # A WAL file in a folder we cannot write is readable only if no other process writes it; without a -wal, none does.
         still = not os.access(Path(self.path).absolute().parent, os.W_OK) and not os.path.exists(f"{self.path}-wal")
         return f"{uri}?immutable=1" if still else f"{uri}?mode=ro"
 
@@ -154,7 +154,7 @@ class SqliteFile:
             if not os.access(folder, os.W_OK | os.X_OK):
                 raise StoreReadOnly(f"cannot create {self.path}: the folder {folder} is not writable")
             try:
-                create_private_file(self.path)  # SQLite would go by the umask
+                create_private_file(self.path)  # SQLite would apply the umask
             except OSError as error:
                 refused = StoreFull if error.errno == errno.ENOSPC else StoreReadOnly
                 raise refused(f"cannot create {self.path}: {error.strerror or error}") from error
@@ -188,7 +188,7 @@ class SqliteFile:
 
     def _migrate(self) -> None:
         with self.transaction() as db:
-            self._check_header()  # asked again: another process may have been faster
+            self._check_header()  # checked again: another process may have been faster
             self._apply_migrations(db)
 
     def _apply_migrations(self, db: sqlite3.Connection) -> None:

@@ -138,7 +138,7 @@ class SqlStore(HistoryStore):
         used = "SELECT name FROM attachment_uses WHERE number = :number ORDER BY name"
         for (name,) in self._dialect.rows(used, number=row.number):
             yield attachment_line(name, self._log.attachments([name])[name])
-        # As many entries as the head says, even if more were appended since.
+        # As many entries as the head states, even if more were appended since.
         for first in range(1, row.version + 1, _BATCH):
             last = min(first + _BATCH - 1, row.version)
             stored = self._dialect.read_entries(row.number, first, last)

@@ -2,7 +2,7 @@
 
 A key has a state for the whole key (healthy, exhausted, rejected) and one per model (healthy, cooling, rejected). Each has a
 deadline that only moves forward; after it the state is half-open, and one call at a time probes it. A failure for one model
-says nothing about another, but a second rejected model rejects the key. A cooldown is what the provider asks for, or a default;
+does not affect another, but a second rejected model rejects the key. A cooldown is what the provider asks for, or a default;
 a call that began after it and failed again doubles it. Of calls that fail together only the first counts. A reload waives the
 deadline of a rejection without changing it, so that another process cannot bring it back.
 

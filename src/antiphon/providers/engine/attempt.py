@@ -1,7 +1,7 @@
 """`UpstreamAttempt`: one request to a provider, how its response is judged, and what that means for the key.
 
 The library reads it as deltas (`batches`): the last delta is always terminal, and an error status, a broken connection and an
-HTML page are each a `Failed` that says which. The gateway takes the open response (`open`) and passes its bytes on. Closing early
+HTML page are each a `Failed` event. The gateway takes the open response (`open`) and passes its bytes on. Closing early
 closes the connection; after a complete response the last bytes are read too, so that the connection can be reused.
 """
 

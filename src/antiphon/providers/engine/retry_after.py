@@ -1,7 +1,7 @@
 """How long a provider asks to wait, in any of the forms that providers use.
 
 In order of trust: `retry-after-ms`; `retry-after` as seconds, a fraction or a date; a delay in the error body (Google's
-`RetryInfo`, and fields of others); text such as "try again in 20s"; last, the reset times of rate limits, which tell when a limit
+`RetryInfo`, and fields of others); text such as "try again in 20s"; last, the reset times of rate limits, which are when a limit
 is full again and not when the next call succeeds. A wait of 0 is ignored.
 """
 

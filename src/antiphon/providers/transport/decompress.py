@@ -14,7 +14,7 @@ _GZIP_OR_ZLIB, _GZIP = 47, 31  # zlib's codes for the header of a member
 
 
 class MalformedBody(Exception):
-    """The bytes do not match their content encoding, or are too many. The message says which."""
+    """The bytes do not match their content encoding, or are too many. The message has the reason."""
 
 
 class Decompressor:

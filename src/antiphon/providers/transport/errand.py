@@ -77,14 +77,14 @@ class Errand(Struct, eq=False, weakref=True):
         """A future for its end; cancelling the future does not cancel the errand."""
         future: asyncio.Future[None] = self._loop.create_future()
 
-        def tell(_: object = None) -> None:
+        def set_ended(_: object = None) -> None:
             if not future.done():
                 future.set_result(None)
 
         if self.is_over:
-            tell()
+            set_ended()
         else:
-            self._callbacks.append(tell)
+            self._callbacks.append(set_ended)
         return future
 
     def cancel(self, msg: Any = None) -> bool:

@@ -22,7 +22,7 @@ _chunk = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r\n").match
 
 
 class MalformedResponse(Exception):
-    """The bytes are not a valid response. The message says why, without quoting them."""
+    """The bytes are not a valid response. The message has the reason, without quoting them."""
 
 
 class Head(Struct, frozen=True):

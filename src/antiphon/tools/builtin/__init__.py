@@ -1,4 +1,4 @@
-"""Tools that come along: plans, kept in SQLite, and a search over the web, a folder or a short guide."""
+"""The built-in tools: plans, kept in SQLite, and a search over the web, a folder or a short guide."""
 
 from __future__ import annotations
 

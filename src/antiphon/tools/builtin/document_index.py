@@ -24,10 +24,10 @@ _MARKUP = re.compile(r"^[ \t]*(?:#{1,6}|>|[-+*](?= )|\|)[ \t]*|\*\*|__|`+", re.M
 _ENDING = re.compile(r"(?:ing|ed|es|s)$")
 
 
-def marked_excerpt(text: str, asked: Iterable[str]) -> str:
+def marked_excerpt(text: str, terms: Iterable[str]) -> str:
     """The best place of the text for the words; its beginning if none of them is found letter by letter."""
     line = " ".join(_MARKUP.sub("", text).split())
-    spans = list(islice(_spans(line, asked), _LOOKED_AT))
+    spans = list(islice(_spans(line, terms), _LOOKED_AT))
     begin = _word_edge(line, max(0, min(_best_start(spans) - _BEFORE, len(line) - _WIDTH)))
     end = min(len(line), begin + _WIDTH)
     if end < len(line):
@@ -42,9 +42,9 @@ def marked_excerpt(text: str, asked: Iterable[str]) -> str:
     return ("…" if begin else "") + "".join(pieces) + ("…" if end < len(line) else "")
 
 
-def _spans(line: str, asked: Iterable[str]) -> Iterable[tuple[int, int]]:
-    """Where the words stand, overlapping ones too."""
-    patterns = [_pattern(word) for word in asked]
+def _spans(line: str, terms: Iterable[str]) -> Iterable[tuple[int, int]]:
+    """The positions of the words, overlapping ones too."""
+    patterns = [_pattern(word) for word in terms]
     if patterns:
         for found in re.finditer(f"(?=({'|'.join(patterns)}))", line, re.IGNORECASE):
             yield found.start(1), found.end(1)
@@ -71,7 +71,7 @@ def _best_start(spans: list[tuple[int, int]]) -> int:
 
 
 def _word_edge(line: str, place: int) -> int:
-    """The beginning of a word at `place` or soon behind it."""
+    """The beginning of a word at `place` or soon after it."""
     edge = line.find(" ", place - 1, place + 20) if place else -1
     return edge + 1 if edge >= 0 else place
 
@@ -114,7 +114,7 @@ class FoundFile(Struct, frozen=True):
 
 
 class DocumentText(Struct, frozen=True):
-    """What a document says."""
+    """The text of a document."""
 
     title: str
     text: str
@@ -299,16 +299,16 @@ class DocumentIndex:
         self._file.close()
 
     def search(self, query: str, limit: int = 5) -> FoundDocuments:
-        """The documents that say what is asked for, the best first. Raises `DocumentsUnreadable`."""
-        asked = query_terms(query)
+        """The documents that match the query, the best first. Raises `DocumentsUnreadable`."""
+        terms = query_terms(query)
         self._catch_up()
         with self._file.writing() as db:
             (searched,) = db.execute("SELECT count(*) FROM documents WHERE text <> ''").fetchone()
             whole = _ranked(db, search_text.match_expression(query), limit)
-            partly = _ranked(db, " OR ".join(map(_matching, asked)), limit + len(whole))
+            partly = _ranked(db, " OR ".join(map(_matching, terms)), limit + len(whole))
             numbers = [*whole, *(number for number in partly if number not in whole)][:limit]
             return FoundDocuments(
-                tuple(_shown(db, number, asked, is_whole=number in whole) for number in numbers), searched
+                tuple(_shown(db, number, terms, is_whole=number in whole) for number in numbers), searched
             )
 
     def _catch_up(self) -> None:
@@ -318,7 +318,7 @@ class DocumentIndex:
             if _stamps(db) == files:
                 return
         with self._file.transaction() as db:
-            known = _stamps(db)  # asked again: another process may have been here meanwhile
+            known = _stamps(db)  # read again: another process may have updated it meanwhile
             for path in known.keys() - files.keys():
                 _remove_document(db, path)
             for path, stamp in files.items():
@@ -328,16 +328,16 @@ class DocumentIndex:
 
 
 def query_terms(query: str) -> list[str]:
-    """The words of a query, Chinese in pairs, without those that say little (unless there are no others)."""
+    """The words of a query, Chinese in pairs, without stop words (unless there are no others)."""
     found = _WORD.findall(search_text.index_text(query).casefold())
     # A run of Chinese ends with its last character alone, which its last pair has already.
-    told = [word for before, word in pairwise(["", *found]) if len(word) > 1 or word.isascii() or before[1:] != word]
-    telling = [word for word in dict.fromkeys(told) if word not in _STOP_WORDS]
-    return telling or list(dict.fromkeys(told))
+    words = [word for before, word in pairwise(["", *found]) if len(word) > 1 or word.isascii() or before[1:] != word]
+    significant = [word for word in dict.fromkeys(words) if word not in _STOP_WORDS]
+    return significant or list(dict.fromkeys(words))
 
 
 def _matching(word: str) -> str:
-    """The word in the index's own language. A single character of Chinese stands at the beginning of a pair."""
+    """The word in the index's own language. A single character of Chinese matches the beginning of a pair."""
     return f'"{word}"*' if len(word) == 1 and not word.isascii() else f'"{word}"'
 
 
@@ -345,9 +345,9 @@ def _ranked(db: sqlite3.Connection, expression: str, limit: int) -> list[int]:
     return [number for (number,) in db.execute(_RANKED, (expression, limit))] if expression else []
 
 
-def _shown(db: sqlite3.Connection, number: int, asked: Iterable[str], *, is_whole: bool) -> FoundDocument:
+def _shown(db: sqlite3.Connection, number: int, terms: Iterable[str], *, is_whole: bool) -> FoundDocument:
     path, title, text = db.execute("SELECT path, title, text FROM documents WHERE number = ?", (number,)).fetchone()
-    return FoundDocument(path, title, marked_excerpt(text, asked), is_whole)
+    return FoundDocument(path, title, marked_excerpt(text, terms), is_whole)
 
 
 def _stamps(db: sqlite3.Connection) -> dict[str, str]:

@@ -1,15 +1,15 @@
 """`PlanStore`: plans in an SQLite file, for any number of threads and processes.
 
 A change is read, made and written in one transaction that holds SQLite's write lock from its first statement. So changes of
-one plan come one after the other and none is lost, whoever makes them; a caller who decided by what it read before may say
-which `version` that was, and is refused (`PlanChanged`) when the plan has moved on. A process killed in a write leaves the
+one plan are serialised and none is lost. A caller may pass the `version` that it read before, and is refused (`PlanChanged`) if
+the plan has changed since. A process killed in a write leaves the
 file as it was before.
 
-A call that comes with a `key` happens once. What it answered is kept beside the plans, under a digest of the key and of all
-that was asked; the same call again gets the same answer and changes nothing. After a week the answer is forgotten.
+A call with a `key` happens once. Its result is kept beside the plans, under a digest of the key and the arguments; the same call
+again gets the same result and changes nothing. Results are deleted after a week.
 
-Everything goes through one connection behind the file's lock: tools run in threads that come and go, and a connection for
-each would outlive its thread.
+All access uses one connection under the file's lock: tools run in short-lived threads, and a connection for each would outlive
+its thread.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class PlanStore:
             if expected_version not in (None, plan.version):
                 raise PlanChanged(
                     f"nothing was changed: {plan.id} has version {plan.version} by now, not {expected_version}; "
-                    "read it again with get_plan and decide anew"
+                    "read it again with get_plan and decide again"
                 )
             after = apply_change(plan, change, now_in_seconds())
             db.execute("UPDATE plans SET body = ? WHERE number = ?", (_encoded(after), number))
@@ -122,11 +122,11 @@ class PlanStore:
 
         return self._run_once(key, ("delete", plan_id), deleted)
 
-    def _run_once(self, key: str, asked: tuple[Any, ...], work: Callable[[sqlite3.Connection], Plan]) -> Plan:
+    def _run_once(self, key: str, arguments: tuple[Any, ...], work: Callable[[sqlite3.Connection], Plan]) -> Plan:
         with self._file.transaction() as db:
             if not key:
                 return work(db)
-            digest = hashlib.sha256(msgspec.json.encode((key, asked))).digest()
+            digest = hashlib.sha256(msgspec.json.encode((key, arguments))).digest()
             known = db.execute("SELECT body FROM answered WHERE digest = ?", (digest,)).fetchone()
             if known:
                 return _decoded(known[0])

@@ -117,7 +117,7 @@ def apply_change(plan: Plan, change: PlanChange, now: datetime) -> Plan:
     """The plan after the change; the same plan if nothing is different. Raises `PlanRefused`."""
     if change == PlanChange():
         raise PlanRefused(
-            f"nothing was said to change about {plan.id}; give at least one of "
+            f"nothing to change in {plan.id}; give at least one of "
             f"{', '.join(structs.asdict(change))}, with what it shall be"
         )
     desk = _PlanEditor(now, plan)
@@ -163,7 +163,7 @@ class _PlanEditor:
             raise PlanRefused("nothing was changed: " + "; ".join(self._problems))
 
     def add(self, drafts: Iterable[str | TaskDraft], where: str) -> None:
-        """Put tasks behind those that are there. Numbers they bring along are not theirs to give."""
+        """Append tasks. Ids in the drafts are ignored: the plan assigns them."""
         for position, draft in enumerate(drafts):
             self._write(self._numbered_task(), _as_draft(draft), f"{where}[{position}]")
 
@@ -188,7 +188,7 @@ class _PlanEditor:
                     self._problems.append(f"{where}: {_unknown_task(draft.id, before)}, or leave out id for a new task")
                     continue
                 if known.id in self.tasks:
-                    self._problems.append(f"{where}: {known.id} stands in the list twice")
+                    self._problems.append(f"{where}: {known.id} is in the list twice")
                     continue
                 kept = known
             self._write(kept, draft, where)
@@ -203,7 +203,7 @@ class _PlanEditor:
         if task is None:
             self._problems.append(f"{where}: {_unknown_task(update.id, self.tasks)}")
         elif (update.title, update.notes, update.due, update.done) == (None, None, None, None):
-            self._problems.append(f"{where}: says nothing about {task.id}; give done, title, notes or due")
+            self._problems.append(f"{where}: changes nothing of {task.id}; give done, title, notes or due")
         else:
             self._write(task, update, where)
 
@@ -211,14 +211,14 @@ class _PlanEditor:
         self.numbered += 1
         return PlanTask(f"t{self.numbered}", "")
 
-    def _write(self, task: PlanTask, said: TaskDraft | TaskUpdate, where: str) -> None:
-        """The task with what is said about it, in the place it has."""
+    def _write(self, task: PlanTask, change: TaskDraft | TaskUpdate, where: str) -> None:
+        """Apply a draft or an update to a task, which keeps its place."""
         self.tasks[task.id] = structs.replace(
             task,
-            title=task.title if said.title is None else self.line(said.title, f"{where}.title", TITLE_LENGTH),
-            notes=task.notes if said.notes is None else self.text(said.notes, f"{where}.notes", NOTES_LENGTH),
-            due=task.due if said.due is None else self.day(said.due, f"{where}.due"),
-            done=task.done if said.done is None else said.done,
+            title=task.title if change.title is None else self.line(change.title, f"{where}.title", TITLE_LENGTH),
+            notes=task.notes if change.notes is None else self.text(change.notes, f"{where}.notes", NOTES_LENGTH),
+            due=task.due if change.due is None else self.day(change.due, f"{where}.due"),
+            done=task.done if change.done is None else change.done,
         )
 
     def line(self, given: str, where: str, limit: int) -> str:
@@ -244,7 +244,7 @@ class _PlanEditor:
             return datetime.fromisoformat(text).isoformat(timespec="minutes")
         except ValueError:
             self._problems.append(
-                f"{where}: {given[:40]!r} is no date; write it like 2026-03-01 (today is {self._now.date().isoformat()})"
+                f"{where}: {given[:40]!r} is not a date; write it like 2026-03-01 (today is {self._now.date().isoformat()})"
             )
             return ""
 
@@ -284,7 +284,7 @@ class _Data(Struct, omit_defaults=True):
 
 
 def one_plan(words: str, plan: Plan) -> str:
-    """The result that tells of one plan."""
+    """The result for one plan."""
     return f"{words}\n\n{markdown(plan)}\n\n{_fenced(_Data(plan=plan))}"
 
 
@@ -300,13 +300,13 @@ def several_plans(plans: Sequence[Plan]) -> str:
         if shown and size > _LISTED_SIZE:
             break
         shown.append(f"{len(shown) + 1}. {text}")
-    told = f"{len(plans)} plans:" if len(plans) > 1 else "1 plan:"
+    heading = f"{len(plans)} plans:" if len(plans) > 1 else "1 plan:"
     rest = plans[len(shown) :]
     if rest:
         shown.append(
             "Too long to show here (get_plan shows one): " + "; ".join(f"{p.id} {p.title}" for p in rest[:200])
         )
-    return "\n\n".join([told, *shown, _fenced(_Data(plans=tuple(plans[: len(plans) - len(rest)])))])
+    return "\n\n".join([heading, *shown, _fenced(_Data(plans=tuple(plans[: len(plans) - len(rest)])))])
 
 
 def markdown(plan: Plan) -> str:
@@ -329,7 +329,7 @@ def _fenced(data: _Data) -> str:
 
 
 def plan_of(result: ToolCallResult) -> Plan | None:
-    """The plan a plan tool's result tells of; `None` if it tells of none, or of a list."""
+    """The plan in a plan tool's result; `None` if it has none, or a list."""
     data = _data_of(result)
     return data.plan if data else None
 

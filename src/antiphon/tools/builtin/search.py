@@ -81,7 +81,7 @@ class Tavily:
         try:
             return msgspec.json.decode(body, type=_Answer).results
         except msgspec.DecodeError:
-            raise ToolError(f"{request.host} answered with something that is no search result; try again") from None
+            raise ToolError(f"{request.host} answered with something that is not a search result; try again") from None
 
 
 async def _read(response: HttpResponse) -> bytes:
@@ -97,21 +97,21 @@ async def _read(response: HttpResponse) -> bytes:
 
 def _refusal(response: HttpResponse, body: bytes, key: str) -> ToolError:
     status = response.status
-    told = _STATUS_MESSAGES.get(status, f"the search service answered with status {status}; try again later")
+    reason = _STATUS_MESSAGES.get(status, f"the search service answered with status {status}; try again later")
     wait = response.headers.get("retry-after", "")
     if status == 429 and wait.isdecimal():
-        told += f", at least {wait} s"
-    said = _detail(body).replace(key, mask(key))
-    return ToolError(f"{told} ({said})" if said else told, retry=status == 429 or status >= 500)
+        reason += f", at least {wait} s"
+    detail = _detail(body).replace(key, mask(key))
+    return ToolError(f"{reason} ({detail})" if detail else reason, retry=status == 429 or status >= 500)
 
 
 def _detail(body: bytes) -> str:
-    """The service's own words: `{"detail": {"error": "…"}}`, or plain `detail`."""
+    """The service's own message: `{"detail": {"error": "…"}}`, or plain `detail`."""
     try:
-        said = msgspec.json.decode(body)
+        decoded = msgspec.json.decode(body)
     except msgspec.DecodeError:
         return ""
-    detail = said.get("detail") if isinstance(said, dict) else None
+    detail = decoded.get("detail") if isinstance(decoded, dict) else None
     words = detail.get("error") if isinstance(detail, dict) else detail
     return " ".join(words.split())[:200] if isinstance(words, str) else ""
 
@@ -142,7 +142,7 @@ def search_tool(
 ) -> Tool:
     """The tool `search_web` over the web (with a Tavily `key`), a `folder` of documents, or the guide that comes along.
 
-    `index` is a file to keep the folder's index in. A `transport` that is given stays open; it is closed by whoever made it.
+    `index` is a file to keep the folder's index in. A `transport` that is given stays open; the caller closes it.
     """
     if key is None and folder is None:
         key = os.environ.get("TAVILY_API_KEY")
@@ -168,10 +168,10 @@ def _web_search(tavily: Tavily) -> Tool:
     @tool(effect="read", lax=True, retries=1, cache_seconds=_REMEMBERED, timeout=45.0)
     async def search_web(query: _Query, max_results: _MaxResults = 5) -> str:
         """Search the web. Returns titles, addresses and excerpts of the pages found; name the addresses you rely on."""
-        asked = _checked(query)
-        pages = await tavily.search(asked, max_results)
-        return _told(
-            f'The web (searched by Tavily) for "{asked}".',
+        checked = _check_query(query)
+        pages = await tavily.search(checked, max_results)
+        return _format_results(
+            f'The web (searched by Tavily) for "{checked}".',
             [SearchResult(page.title or page.url, page.url, page.content or "") for page in pages[:max_results]],
         )
 
@@ -181,11 +181,11 @@ def _web_search(tavily: Tavily) -> Tool:
 def _document_search(index: DocumentIndex, description: str, place: str, source: str, hint: str = "") -> Tool:
     @tool(description=description, effect="read", lax=True)
     def search_web(query: _Query, max_results: _MaxResults = 5) -> str:
-        asked = _checked(query)
-        found = _search_index(index, asked, max_results)
+        checked = _check_query(query)
+        found = _search_index(index, checked, max_results)
         documents = "1 document" if found.searched == 1 else f"{found.searched} documents"
-        return _told(
-            f'{place.format(documents=documents)}, searched for "{asked}".{hint}',
+        return _format_results(
+            f'{place.format(documents=documents)}, searched for "{checked}".{hint}',
             [SearchResult(hit.title, source + hit.path, hit.excerpt) for hit in found.found],
             has_all_words=any(hit.has_all_words for hit in found.found),
         )
@@ -193,20 +193,20 @@ def _document_search(index: DocumentIndex, description: str, place: str, source:
     return search_web
 
 
-def _checked(query: str) -> str:
+def _check_query(query: str) -> str:
     """The query on one line. Refuses what cannot be looked for, in words for the model."""
-    asked = " ".join(query.split())
-    if not asked:
+    line = " ".join(query.split())
+    if not line:
         raise ToolError("query is empty; say what to look for", retry=False)
-    if len(asked) > _QUERY_LENGTH:
+    if len(line) > _QUERY_LENGTH:
         raise ToolError(
-            f"query has {len(asked)} characters, and at most {_QUERY_LENGTH} are searched for; "
+            f"query has {len(line)} characters, and at most {_QUERY_LENGTH} are searched for; "
             "give the few words that matter",
             retry=False,
         )
-    if not query_terms(asked):
-        raise ToolError(f"query {asked[:60]!r} has no word in it to look for", retry=False)
-    return asked
+    if not query_terms(line):
+        raise ToolError(f"query {line[:60]!r} has no word in it to look for", retry=False)
+    return line
 
 
 def _search_index(index: DocumentIndex, query: str, limit: int) -> FoundDocuments:
@@ -216,7 +216,7 @@ def _search_index(index: DocumentIndex, query: str, limit: int) -> FoundDocument
         raise ToolError(str(error), retry=isinstance(error, StoreLocked)) from error
 
 
-def _told(opening: str, results: list[SearchResult], *, has_all_words: bool = True) -> str:
+def _format_results(opening: str, results: list[SearchResult], *, has_all_words: bool = True) -> str:
     """The results as Markdown."""
     if not results:
         return f"{opening}\n\nNothing was found. Try other words, or fewer."

@@ -1,12 +1,12 @@
 """`MarkdownContext`: where in a Markdown text we are, and whether a call may begin there or would only be quoted.
 
-Text that is no call is noted piece by piece; what is kept of it is a handful of values, however long it gets. Nothing is a call
+Text that is not a call is added piece by piece; only a few values are kept, however long it gets. Nothing is a call
 
-- in a fenced code block or in its opening line (a block that *is* a call was read as one by `grammar` and never comes here),
+- in a fenced code block or in its opening line (a block that *is* a call was read as one by `parser` and is not added here),
 - in a code span. A span ends with as many backticks as it began with, or with its paragraph,
 - in a quoted line (`> …`), or indented by four columns and more, which is code too,
 - in the middle of a sentence. Before a call its line has nothing, another call, or a sentence that has ended. The control tokens
-  of a model's template are no prose, and may follow any.
+  of a model's template are not prose, and a call may follow any of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _CODE_INDENT = 4
 _SENTENCE_ENDS = ".!?…。！？"
 _LONGEST_TAIL = 8
 
-# How far a line has come: only blanks; a run of backticks or tildes behind them; what follows such a run; anything else.
+# How far a line has come: only blanks; a run of backticks or tildes after them; what follows such a run; anything else.
 _START, _RUN, _BEHIND_RUN, _WORDS = range(4)
 
 
@@ -48,7 +48,7 @@ class MarkdownContext:
 
     @property
     def is_own_line(self) -> bool:
-        """Whether a line that is a call, with no mark to say so, may begin here."""
+        """Whether a line that is an unmarked call may begin here."""
         return self.is_line_start and not self._span
 
     def allows_call(self, *, is_token: bool) -> bool:
@@ -61,7 +61,7 @@ class MarkdownContext:
         return is_prose and not is_in_span and (is_token or _is_sentence(self._tail))
 
     def note_call(self) -> None:
-        """A call stood here: what follows it stands as at the start of a line."""
+        """A call was here: the text after it is treated as the start of a line."""
         self._start_line()
 
     def note(self, text: str) -> None:
@@ -147,7 +147,7 @@ class MarkdownContext:
 
 
 def _is_sentence(tail: str) -> bool:
-    """Whether what ends with `tail` has ended a sentence, and is no number of a list."""
+    """Whether what ends with `tail` has ended a sentence, and is not a list number."""
     if tail.endswith("</think>") or (tail and unicodedata.category(tail[-1]) == "So"):
         return True
     return len(tail) > 1 and tail[-1] in _SENTENCE_ENDS and not tail[-2].isdigit()

@@ -43,7 +43,7 @@ FENCE_LANGUAGES = frozenset({"json", "tool_call", "tool_calls"})
 """The languages of a fenced block that may be a call."""
 
 STEP_BEGIN, STEP_NAME_END, STEP_END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
-"""How the calls of a `steps` body are told apart."""
+"""The markers that separate the calls of a `steps` body."""
 
 
 KnownTools: TypeAlias = Mapping[str, Mapping[str, Any]]
@@ -52,7 +52,7 @@ KnownTools: TypeAlias = Mapping[str, Mapping[str, Any]]
 NAME_KEYS = ("tool", "name")
 ARGUMENT_KEYS = ("arguments", "parameters", "args")
 ENVELOPE_KEYS = frozenset({"id", "type", "index"})
-"""What may stand beside name and arguments, and is part of neither."""
+"""Keys that may be beside name and arguments, and are part of neither."""
 
 _NAMED = re.compile(r'\s*\{\s*"(?:tool|name)"\s*:\s*"([^"\\]*)"\s*,?')
 _ARGUMENTS = re.compile(r'\s*"(?:arguments|parameters|args)"\s*:\s*')
@@ -110,7 +110,7 @@ def _object_text(value: Raw, is_marked: bool) -> str | None:
         return "{}"
     if text.startswith('"'):
         inner: str = msgspec.json.decode(text)
-        # In a marked call the string is meant as arguments whatever is in it; the model hears of it when they are parsed.
+        # In a marked call the string is meant as arguments whatever is in it; parsing them reports errors to the model.
         return inner if is_marked or inner.lstrip().startswith("{") else None
     return text if text.startswith("{") else None
 
@@ -122,7 +122,7 @@ def is_named(text: str, offer: KnownTools) -> bool:
 
 
 def read_broken(text: str) -> ParsedCall:
-    """The call in a text that `is_named` and is no JSON. Its arguments do not parse either, so the model will hear of it."""
+    """The call in a text that `is_named` and is not JSON. Its arguments do not parse either, so the model gets an error."""
     named = _NAMED.match(text)
     assert named is not None, "only what is named is read"
     rest = text[named.end() :]
@@ -141,8 +141,8 @@ def _is_object(text: str) -> bool:
 
 
 def tagged_arguments(values: Mapping[str, str], schemas: Mapping[str, Any]) -> str:
-    """Arguments that were written one a tag, as JSON. A value is a string if its schema says so; else it is the JSON it looks
-    like, and a string if it looks like none."""
+    """Arguments written one per tag, as JSON. A value is a string if its schema has that type or if it is not valid JSON;
+    else it is that JSON."""
     return "{" + ",".join(f"{_quoted(key)}:{_tagged(text, schemas.get(key))}" for key, text in values.items()) + "}"
 
 

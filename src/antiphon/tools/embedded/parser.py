@@ -80,13 +80,13 @@ class InputBuffer:
         return "".join(self._taken[mark:])
 
     def commit(self) -> str:
-        """All that was taken; from here on it counts as used."""
+        """All text taken so far; it counts as consumed from here on."""
         text = self.since(0)
         self._taken.clear()
         return text
 
     def rest(self) -> str:
-        """What is there and not taken; it is used up by asking."""
+        """The text that is available and not taken; this call consumes it."""
         text = self.text[self.position :]
         self.text, self.position = "", 0
         return text
@@ -107,7 +107,7 @@ def peek(source: InputBuffer) -> Parser[str]:
 
 
 def ahead(source: InputBuffer, words: Sequence[str]) -> Parser[str]:
-    """The one of `words` that stands next, not taken, or nothing. It waits only while one of them may still come of it."""
+    """The one of `words` that comes next, not consumed, or nothing. It waits only while the text may still become one of them."""
     longest = max(map(len, words))
     while True:
         here = source.text[source.position : source.position + longest]
@@ -120,7 +120,7 @@ def ahead(source: InputBuffer, words: Sequence[str]) -> Parser[str]:
 
 
 def one_of(source: InputBuffer, *words: str) -> Parser[str]:
-    """Take the one of `words` that must stand next."""
+    """Take the one of `words` that must come next."""
     word = yield from ahead(source, words)
     if not word:
         raise NotACall
@@ -146,7 +146,7 @@ def _any_of(words: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def until(source: InputBuffer, *words: str, longest: int | None = None) -> Parser[str]:
-    """Take what stands before the first of `words`, which is left. More than `longest` characters of it are `NotACall`."""
+    """Take the text before the first of `words`, which is left. More than `longest` characters of it are `NotACall`."""
     search = _any_of(words).search
     margin = max(map(len, words)) - 1  # a word may have begun there
     mark, length = source.mark, 0
@@ -200,8 +200,8 @@ _KEY, _FIRST_KEY, _COLON, _VALUE, _FIRST_ITEM, NEXT = range(6)
 
 
 def json_rest(source: InputBuffer, closing: list[str], state: int) -> Parser[None]:
-    """Take what is left of a JSON text of which the brackets in `closing` are open. Whether numbers and words in it are well
-    written is not looked at: whoever decodes it will tell."""
+    """Take the rest of a JSON text in which the brackets in `closing` are open. Numbers and words are not checked: decoding
+    does that."""
     while closing:
         yield from blanks(source)
         front = source.front
@@ -263,7 +263,7 @@ _LONGEST_NAME = 200
 
 
 def parse_call(source: InputBuffer, offer: KnownTools, place: MarkdownContext) -> Parser[list[ParsedCall]]:
-    """The calls that stand at the front of `source`; `NotACall` if it is text."""
+    """The calls at the front of `source`; `NotACall` if it is text."""
     front = source.front
     if front == "{":
         return (yield from _own_line(source, offer))
@@ -305,7 +305,7 @@ def _end_of_call(source: InputBuffer, *, is_token: bool) -> Parser[None]:
 
 
 def _tag(source: InputBuffer, offer: KnownTools, dialect: Dialect) -> Parser[list[ParsedCall]]:
-    """What stands between opener and closer."""
+    """The text between opener and closer."""
     yield from blanks(source)
     if dialect.body == "objects or functions" and (yield from ahead(source, (_FUNCTION,))):
         calls = []
@@ -336,7 +336,7 @@ def _closer(source: InputBuffer, closer: str) -> Parser[None]:
 
 
 def _objects(source: InputBuffer, offer: KnownTools) -> Parser[list[ParsedCall]]:
-    """JSON objects, one a call, one behind the other or in an array."""
+    """JSON objects, one per call, one after the other or in an array."""
     calls: list[ParsedCall] = []
     while True:
         calls += read_calls((yield from json_text(source, "{[")), offer, is_marked=True)
@@ -382,7 +382,7 @@ def _is_name_next(source: InputBuffer) -> Parser[bool]:
 
 
 def _name_and_arguments(source: InputBuffer, offer: KnownTools) -> Parser[ParsedCall]:
-    """`NAME`, then its arguments behind a mark or at once; an id may be between them."""
+    """`NAME`, then its arguments after a mark or at once; an id may be between them."""
     name = _known((yield from until(source, "[ARGS]", "[CALL_ID]", "{", longest=_LONGEST_NAME)), offer)
     if (yield from ahead(source, ("[CALL_ID]",))):
         yield from until(source, "[ARGS]", longest=_LONGEST_NAME)
@@ -423,7 +423,7 @@ def _step_end(source: InputBuffer, closer: str) -> Parser[None]:
 
 
 def _looks_like_call(source: InputBuffer, offer: KnownTools) -> Parser[list[ParsedCall]]:
-    """An object that tells with its first keys that it is a call."""
+    """An object whose first keys show that it is a call."""
     mark = source.mark
     yield from one_of(source, "{")
     while True:

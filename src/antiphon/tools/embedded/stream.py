@@ -46,21 +46,21 @@ class Scanner:
     def feed(self, text: str) -> list[Chunk]:
         self._source.add(text)
         self._scan()
-        return self._said()
+        return self._take_chunks()
 
     def close(self) -> list[Chunk]:
         """The text is over: a call that only lacks its closer counts."""
         self._source.is_ended = True
         self._scan()
         self._release_white()
-        return self._said()
+        return self._take_chunks()
 
     def abandon(self) -> list[Chunk]:
         """The text was cut: what was held back is text, whatever it might have become."""
         self._candidate = None
         self._emit(self._source.commit() + self._source.rest())
         self._release_white()
-        return self._said()
+        return self._take_chunks()
 
     def _scan(self) -> None:
         source = self._source
@@ -88,7 +88,7 @@ class Scanner:
             self._candidate = None
 
     def _pass_prose(self) -> bool:
-        """Let text go by up to where a call may begin; whether there is such a place."""
+        """Pass text on up to where a call may begin; returns whether there is such a place."""
         source = self._source
         while found := _MAY_BEGIN.search(source.text, source.position):
             self._pass(source.text[source.position : found.start()])
@@ -115,19 +115,19 @@ class Scanner:
         if self._is_after_call:
             text = text.lstrip()
             self._is_after_call = not text
-        said = text.rstrip()
-        if said:
+        visible = text.rstrip()
+        if visible:
             self._release_white()
-            self._pieces.append(said)
-        if len(said) < len(text):
-            self._white.append(text[len(said) :])
+            self._pieces.append(visible)
+        if len(visible) < len(text):
+            self._white.append(text[len(visible) :])
 
     def _release_white(self) -> None:
         if self._white:
             self._pieces.append("".join(self._white))
             self._white.clear()
 
-    def _said(self) -> list[Chunk]:
+    def _take_chunks(self) -> list[Chunk]:
         """The pieces, text next to text as one."""
         pieces: list[Chunk] = []
         words: list[str] = []
@@ -175,9 +175,9 @@ class _CallIds:
         self._count = 0
 
     def request(self, call: ParsedCall) -> ToolCallRequest:
-        said = "\0".join((self.seed, self.answer_id, str(self._count), call.tool_name, call.arguments))
+        source = "\0".join((self.seed, self.answer_id, str(self._count), call.tool_name, call.arguments))
         self._count += 1
-        digest = hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()
+        digest = hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()
         return ToolCallRequest(call.tool_name, f"call_{digest[:20]}", call.arguments)
 
 
@@ -207,7 +207,7 @@ class EmbeddedCalls:
         self._out: list[ModelOutputDelta] = []
 
     def feed(self, delta: ModelOutputDelta) -> list[ModelOutputDelta]:
-        """What the stream says once `delta` is known."""
+        """The deltas to pass on after `delta`."""
         if isinstance(delta, PartDelta):
             self._more(delta)
         elif isinstance(delta, PartStarted):

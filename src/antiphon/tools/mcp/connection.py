@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def to_result(answer: CallToolResult) -> ToolCallResult:
-    """The answer, failed if the server says so. It names no call: whoever made the call knows it."""
+    """The answer, failed if the server marked it as an error. It has no call id: the caller adds it."""
     parts = [part for block in answer.content for part in _parts(block)]
     structured = answer.structured_content
     if structured is not None and not any(_says(part, structured) for part in parts):
@@ -43,10 +43,10 @@ def _says(part: ResultPart, structured: Any) -> bool:
     if part.text == alone:
         return True
     try:
-        said = msgspec.json.decode(part.text)
+        decoded = msgspec.json.decode(part.text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return False
-    return bool(said in (structured, alone))
+    return bool(decoded in (structured, alone))
 
 
 def _parts(block: Any) -> list[ResultPart]:
@@ -170,7 +170,7 @@ class Connection:
             raise TimeoutError(f"no answer within {timeout:g} s")
 
     async def close(self) -> None:
-        """End it and let go of everything. The server is asked first, and then not asked."""
+        """Close the connection: first by a clean shutdown, after a timeout by cancelling the task."""
         if self._loop is not asyncio.get_running_loop():
             return  # its loop is gone, and has taken the task with it
         self._over.set()
@@ -218,7 +218,7 @@ class Connection:
             self._on_change()
 
     async def _listen(self, client: Client) -> None:
-        """Ask to be told of changes, where the protocol wants to be asked; older servers just tell."""
+        """Subscribe to changes, where the protocol requires it; older servers notify without a subscription."""
         from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
         from mcp.shared.exceptions import MCPError
 
@@ -232,7 +232,7 @@ class Connection:
         except ListenNotSupportedError:
             pass
         except (MCPError, SubscriptionLost, TimeoutError) as error:
-            logger.debug("an MCP server tells no more of changes: %s", type(error).__name__)
+            logger.debug("an MCP server stopped reporting changes: %s", type(error).__name__)
 
     async def list_tools(self) -> list[Tool]:
         """All tools the server has, page by page."""
@@ -269,8 +269,8 @@ class Connection:
             self._in_flight -= 1
 
     async def _loss(self, error: Any) -> ConnectionLost | None:
-        """What an error says about the connection, if it is about that. Servers use the SDK's code for it too, for anything
-        they like, so its words count."""
+        """The lost connection that an error means, if any. Servers use the SDK's code for other errors too, so the message
+        decides."""
         from mcp.types import CONNECTION_CLOSED, INVALID_REQUEST
 
         if error.code == INVALID_REQUEST and error.message == "Session terminated":
@@ -279,13 +279,13 @@ class Connection:
         if error.code != CONNECTION_CLOSED:
             return None
         if error.message.startswith("SSE stream"):
-            return ConnectionLost(was_sent=True)  # over HTTP each call has its own stream: the others may go on
+            return ConnectionLost(was_sent=True)  # over HTTP each call has its own stream: the others may continue
         if error.message != "Connection closed" and not self._over.is_set():
             return None
         others = self._in_flight - 1
         self._over.set()
         await asyncio.wait({self._task}, timeout=_LONGEST_GOODBYE)
-        # With others under way we cannot know whose request could not be sent.
+        # With other calls in flight we cannot know whose request could not be sent.
         return ConnectionLost(was_sent=bool(others) or not self._was_refused())
 
     def _was_refused(self) -> bool:
@@ -304,7 +304,7 @@ def first_cause(error: BaseException | None) -> BaseException | None:
 
 
 class _WatchedStream:
-    """A stream of messages that tells when it ends."""
+    """A stream of messages that calls `on_end` when it ends."""
 
     def __init__(self, stream: Any, on_end: Callable[[], None]) -> None:
         self._stream = stream

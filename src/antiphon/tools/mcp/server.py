@@ -2,13 +2,13 @@
 
     registry = ToolRegistry([weather, McpServer.stdio("npx", ["-y", "some-server"], name="files")])
 
-It is started, or reached, when its tools are first asked for, and again when it has died and one of its tools is called. Rules:
+It is started or connected to when its tools are first requested, and again if it has died and one of its tools is called. Rules:
 
 - A tool is offered as `name__tool`. Server names have no double underscore and no underscore at their end, so two tools
-  never share a name; what is too long for a provider, or has letters it does not take, gets a stand-in that is as unique.
-- What a tool does to the world is what its annotations say: read-only is `read`, idempotent is `idempotent`, everything else
-  `once`. They are the server's own words. For a server you do not trust, say `effect="once"`, which overrules them.
-- A call that was under way when the server died is an error result that says whether it may have been done. A call that
+  never share a name; what is too long for a provider, or has letters it does not accept, gets another name that is as unique.
+- The effect of a tool comes from its annotations: read-only is `read`, idempotent is `idempotent`, everything else
+  `once`. They are the server's own claims. For a server you do not trust, set `effect="once"`, which overrides them.
+- A call that was running when the server died is an error result that states whether it may have been done. A call that
   cannot have been done, or may be done twice, is made once more over a new connection.
 - A started server gets its own small environment: what you give it and the few variables a program needs (PATH, HOME, …). What
   you give it, and the headers of a server that is reached, appear in no log, error or repr.
@@ -46,14 +46,14 @@ LONGEST_NAME = 64
 _SERVER_NAME = re.compile(r"[A-Za-z](?:_?[A-Za-z0-9-])*")
 _LEGAL = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _SHORTEST_SECRET = 4
-# What the SDK's errors say in place of the response's status.
+# The messages of the SDK that replace the response's status.
 _SDK_FILLERS = frozenset({"Server returned an error response", "Not Found"})
 
 
 class McpServer:
     """An MCP server whose tools are offered. Make one with `stdio` or `http`; it is a `ToolSource`.
 
-    `on_change` is called when the server says that its tools have changed; `has_changed` says so until they are asked for again.
+    `on_change` is called when the server reports that its tools have changed; `has_changed` is true until they are listed again.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class McpServer:
             import httpx2
             from mcp.client.streamable_http import streamable_http_client
 
-            # How long an answer may take is the tool's timeout to say.
+            # The tool's timeout limits how long an answer may take.
             timeout = httpx2.Timeout(connect_timeout, read=None)
             hooks = {"response": [note_failure]}
             async with (
@@ -220,7 +220,7 @@ class McpServer:
         if effect == "once":  # such a tool is neither tried again nor remembered, whatever holds for the others
             settings.pop("retries", None)
             settings.pop("cache_seconds", None)
-        # The protocol: what does not say that it destroys nothing, destroys.
+        # The protocol: a tool is destructive unless it is marked as not.
         is_destructive = not is_read_only and not (hints and hints.destructive_hint is False)
         if self._approve_destructive and is_destructive:
             settings.setdefault("needs_approval", True)
@@ -273,7 +273,7 @@ class McpServer:
 
     async def _connect(self) -> Connection:
         try:
-            # It takes a second or two the first time, which the event loop should not.
+            # The first import takes a second or two and must not block the event loop.
             await asyncio.to_thread(import_module, "mcp")
         except ImportError:
             raise McpUnavailable(
@@ -284,10 +284,10 @@ class McpServer:
         try:
             await connection.open(self._connect_timeout)
         except Exception as error:  # from no such program to no such protocol
-            said = self._last_words() if self._last_words is not None else ""
+            stderr = self._last_words() if self._last_words is not None else ""
             raise McpUnavailable(
                 f"MCP server {self.name!r} ({self._where}) cannot be used: {self._words(error)}"
-                + (f"\nIt said: {said}" if said else "")
+                + (f"\nIt said: {stderr}" if stderr else "")
             ) from None
         return connection
 
