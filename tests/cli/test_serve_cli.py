@@ -241,7 +241,7 @@ def test_doctor_says_what_is_wrong_and_what_to_do(run: Run, tmp_path: Path) -> N
     assert "reachable" not in out
     code, out, _ = run("doctor", "--offline", "--config", "antiphon.toml")
     assert code == 1
-    assert "fail  config        antiphon.toml:8: providers[0].keys[0] not usable: the environment variable MINE" in out
+    assert "fail  config        antiphon.toml:8: providers[0].keys[0] not usable: environment variable MINE" in out
     (tmp_path / "file").write_text("")
     code, out, _ = run("doctor", "--offline", ANTIPHON_STORE=str(tmp_path / "file" / "own.db"))
     assert code == 1
