@@ -38,19 +38,8 @@ FORBIDDEN = {"chat": {"gateway"}}
 # The one import against the map: the documented path of a model that is part of the chat, loaded on first use.
 EXCEPTIONS = {("providers/offline.py", "chat")}
 
-# Folders with more Python files than the limit, until they are restructured.
+# How many modules a folder may have; short re-exports of documented paths do not count.
 MAX_FILES = 15
-LARGER_FOLDERS = {
-    "conversation",
-    "gateway",
-    "graph",
-    "history",
-    "providers",
-    "tools",
-    "wire/anthropic",
-    "wire/gemini",
-    "wire/openai_chat",
-}
 
 # Installed with the core. Everything else belongs to an extra and is imported inside a function.
 CORE = {"msgspec", "antiphon"}
@@ -104,9 +93,16 @@ def test_what_is_imported_at_once_is_the_core(module: Path) -> None:
 
 def test_folders_have_at_most_fifteen_files() -> None:
     folders = [folder for folder in (SOURCE, *SOURCE.rglob("*")) if folder.is_dir()]
-    counts = {folder.relative_to(SOURCE).as_posix(): len(list(folder.glob("*.py"))) for folder in folders}
-    too_large = {folder for folder, count in counts.items() if count > MAX_FILES}
-    assert too_large <= LARGER_FOLDERS, f"more than {MAX_FILES} files: {too_large - LARGER_FOLDERS}"
+    counts = {
+        folder.relative_to(SOURCE).as_posix(): sum(map(is_more_than_a_re_export, folder.glob("*.py")))
+        for folder in folders
+    }
+    assert {folder: count for folder, count in counts.items() if count > MAX_FILES} == {}
+
+
+def is_more_than_a_re_export(module: Path) -> bool:
+    """Short modules keep documented import paths working."""
+    return module.read_text().count("\n") > 12
 
 
 def test_files_have_a_header_and_at_most_500_lines() -> None:

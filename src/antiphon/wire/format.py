@@ -24,7 +24,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.errors import WireError
-from antiphon.history.usage import TokenUsage
+from antiphon.history.entries import TokenUsage
 from antiphon.wire.delta import ModelOutputDelta
 from antiphon.wire.loss import Loss, LossyTranslation
 from antiphon.wire.output import ModelOutput, ProviderError

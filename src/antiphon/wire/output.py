@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from antiphon.history.usage import TokenUsage
+from antiphon.history.entries import TokenUsage
 from antiphon.parts import NativeExtras, OutputPart
 
 StopReason: TypeAlias = Literal[

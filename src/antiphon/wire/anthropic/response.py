@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import Any
 
 from antiphon.errors import WireError
+from antiphon.history.entries import TokenUsage
 from antiphon.history.ids import new_id
-from antiphon.history.usage import TokenUsage
 from antiphon.parts import Native, OutputPart, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire.anthropic.content import (
     build_block,

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from antiphon.history.usage import TokenUsage
+from antiphon.history.entries import TokenUsage
 from antiphon.parts import Native, OutputPart, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire.anthropic.content import EMPTY_ARGUMENTS, build_block, report_raw_arguments, report_unsupported
 from antiphon.wire.anthropic.errors import write_error

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from antiphon.history.usage import TokenUsage
+from antiphon.history.entries import TokenUsage
 from antiphon.wire.delta import Failed, ModelOutputDelta, PartDelta, Started, UsageReported
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.choice_reader import ChoiceReader

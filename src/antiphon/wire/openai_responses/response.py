@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from antiphon.errors import WireError
+from antiphon.history.entries import TokenUsage
 from antiphon.history.ids import new_id
-from antiphon.history.usage import TokenUsage
 from antiphon.parts import NativeExtras, OutputPart, Refusal, ToolCallRequest
 from antiphon.wire.format import json_type_name
 from antiphon.wire.loss import Loss

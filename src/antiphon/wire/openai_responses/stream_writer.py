@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from antiphon.history.usage import TokenUsage
+from antiphon.history.entries import TokenUsage
 from antiphon.parts import NativeExtras, OutputPart, Refusal, Text, Thinking, ToolCallRequest
 from antiphon.wire.delta import (
     Finished,
