@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
@@ -415,3 +416,30 @@ def test_ctrl_c_in_run_sync(tmp_path: Path) -> None:
         assert refusals(history.snapshot()) == []
         with Conversation(ScriptedModel("Yes?"), store=store, resume="last") as chat:
             assert ToolLoop(chat).run_sync("And now?").text == "Yes?"
+
+
+def test_leaving_a_turn_of_a_sealed_history_reports_nothing_to_the_event_loop(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A worker seals the history before it cancels the turn; the turn's failure to write is not reported."""
+    started = asyncio.Event()
+
+    @tool
+    async def wait() -> str:
+        "Wait."
+        started.set()
+        await asyncio.sleep(60)
+        return "done"
+
+    async def leave() -> None:
+        chat = Conversation(ScriptedModel(call("wait"), "over"), tools=[wait], store=str(tmp_path / "chats.db"))
+        turn = asyncio.ensure_future(ToolLoop(chat).run("Go."))
+        await started.wait()
+        chat.history.seal("the lease was released")
+        turn.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await turn
+
+    asyncio.run(leave())
+    gc.collect()
+    assert "never retrieved" not in caplog.text

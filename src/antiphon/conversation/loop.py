@@ -214,6 +214,8 @@ class ToolLoop:
             if not task.done():
                 task.cancel()
                 await asyncio.wait([task])
+                if not task.cancelled():
+                    task.exception()  # retrieved: the caller left for a reason of its own (a lease that was lost, say)
             if self.chat.active_turn is active_turn:
                 self.chat.active_turn = None
 
