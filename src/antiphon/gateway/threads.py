@@ -1,9 +1,9 @@
 """`run_in_thread`: blocking work of a request, done in a thread, whose error does not keep the request in memory.
 
-An error refers to its traceback, that to the frames it passed, and these to all their variables. Where the error is kept by
-something those frames refer to (an asyncio future keeps the error it carried, a context manager the one that it converted) there is
-a cycle, and the request's body stays until the next garbage collection. So the error does not travel in the future, and the variables of
-the frames in the thread are cleared; the traceback still shows their lines.
+An error refers to its traceback, that to the frames it passed, and these to all their variables. Where one of those variables
+leads back to the error (an asyncio future keeps the error it carried, a context manager the one that it converted) there is a
+cycle, and the request's body stays until the next garbage collection. So the error does not travel in the future, and the
+variables of the frames in the thread are cleared; the traceback still shows their lines.
 """
 
 from __future__ import annotations
