@@ -164,9 +164,6 @@ def _listen(starts: queue.Queue[Path | None], server: _Server) -> None:
         elif command == "stop":
             server.stop()
         elif command == "held":
-            # A cycle of unknown cause keeps bodies until a collection on 3.13: cycles are not checked there.
-            if sys.version_info >= (3, 13):
-                gc.collect()
             by = list(_holders(rest))
             _say({"held": len(by), "by": by})
     server.stop()
