@@ -321,3 +321,15 @@ def test_scanned_usage_equals_that_of_the_whole_response(name: str, body: dict[s
 def test_usage_of_an_invalid_response_is_an_error(name: str, body: bytes) -> None:
     with pytest.raises(WireError):
         formats[name].scan_usage(body)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_body_encodes_the_same_whether_read_as_bytes_or_values(name: str) -> None:
+    unknown = {"zulu": 1, "alpha": 2}
+    for body in ({**PLAIN[name], "safety_settings": []}, {**unknown, **PLAIN[name]}, {**PLAIN[name], **unknown}):
+        in_reverse = dict(reversed(body.items()))
+        encoded = {
+            formats[name].encode_request(formats[name].read_request(given)).data
+            for given in (body, in_reverse, msgspec.json.encode(body), msgspec.json.encode(in_reverse))
+        }
+        assert len(encoded) == 1
