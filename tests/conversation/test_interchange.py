@@ -14,7 +14,7 @@ from antiphon.history.export import lines_of
 from antiphon.repair import Action
 from antiphon.wire import formats
 from antiphon.wire.loss import Loss
-from corpus import FILES, accepted_requests
+from support.corpus import FILES, accepted_requests
 
 CALLS = [
     {"id": "a", "type": "function", "function": {"name": "search", "arguments": '{"q":1}'}},

@@ -31,7 +31,7 @@ from antiphon.history import (
     SqliteStore,
 )
 from antiphon.history.location import open_store
-from generated import append_any, entries, said
+from support.history_strategies import append_any, entries, said
 
 
 class AppendOnly(RuleBasedStateMachine):
