@@ -157,7 +157,7 @@ def test_waiting_for_what_cannot_be_waited_for_is_an_error_and_no_hang() -> None
         assert isinstance(ending.error, RuntimeError)
 
 
-def test_whoever_is_cancelled_ends_the_work_first() -> None:
+def test_a_cancelled_caller_ends_the_work_first() -> None:
     steps: list[str] = []
 
     async def work() -> None:
@@ -179,7 +179,7 @@ def test_whoever_is_cancelled_ends_the_work_first() -> None:
     assert steps == ["cleaned up", "cancelled"]
 
 
-def test_who_asks_to_be_told_of_the_end_of_the_current_task_is() -> None:
+def test_done_callbacks_of_the_current_task_are_called() -> None:
     told: list[object] = []
 
     async def work() -> str:
@@ -200,7 +200,7 @@ def test_who_asks_to_be_told_of_the_end_of_the_current_task_is() -> None:
 
 
 @pytest.mark.parametrize("is_stubborn", [False, True])
-def test_work_that_waits_for_a_moment_is_stopped_too(is_stubborn: bool) -> None:
+def test_work_that_awaits_a_wakeup_is_stopped_too(is_stubborn: bool) -> None:
     """As a tool does that asks a provider of its own."""
     waited: list[Moment] = []
 
