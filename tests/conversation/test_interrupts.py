@@ -386,7 +386,7 @@ from antiphon.tools import tool
 @tool
 def hang() -> str:
     "Hangs in a thread."
-    print("hanging", flush=True)
+    print("hanging\\n", end="", flush=True)  # one write: two threads print
     time.sleep(60)
     return "never"
 
