@@ -26,7 +26,7 @@ from antiphon.providers.credentials.pool import CredentialPool
 from antiphon.providers.credentials.secret import Credential
 from antiphon.providers.http_provider import HttpProviderClient
 from antiphon.providers.retry import RetryPolicy
-from antiphon.providers.transport.aiohttp_transport import AiohttpTransport
+from antiphon.providers.transport.client import HttpClient
 from antiphon.providers.transport.request import HttpRequest, HttpResponse, Timeouts
 from antiphon.wire import formats
 from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, PartDelta, PartStarted, Started
@@ -74,7 +74,7 @@ def client_of(server: ScriptedServer | str, format_name: str = "openai-chat", **
         sleep=pace.sleep,
         clock=pace,
         fraction=lambda: 1.0,
-        transport=given.pop("transport", None) or AiohttpTransport(EMPTY),
+        transport=given.pop("transport", None) or HttpClient(EMPTY),
         **given,
     )
 
@@ -236,7 +236,7 @@ def test_one_client_serves_one_event_loop_after_the_other() -> None:
         for _ in range(3):
             assert text_of(ask(client)) == "Rain."
         assert server.connections == 3
-        assert repr(client._provider.transport) == "<AiohttpTransport with 0 sessions>"
+        assert repr(client._provider.transport) == "<HttpClient with 0 connections>"
 
 
 def test_a_loop_that_was_closed_without_ceremony_is_let_go_of() -> None:
@@ -248,7 +248,7 @@ def test_a_loop_that_was_closed_without_ceremony_is_let_go_of() -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             assert text_of(ask(client)) == "Rain."
-        assert repr(client._provider.transport) == "<AiohttpTransport with 0 sessions>"
+        assert repr(client._provider.transport) == "<HttpClient with 0 connections>"
 
 
 # What goes wrong.
@@ -626,7 +626,7 @@ def test_a_redirect_to_another_port_gets_no_key() -> None:
 def test_the_proxy_of_the_environment_is_used(environ: dict[str, str], is_used: bool) -> None:
     with ScriptedServer(Reply(body=CHAT)) as server:
         filled = {name: value.format(url=server.url) for name, value in environ.items()}
-        client = client_of("http://model.test/v1", transport=AiohttpTransport(filled), retry=ONCE)
+        client = client_of("http://model.test/v1", transport=HttpClient(filled), retry=ONCE)
         deltas = ask(client)
         targets = [received.target for received in server.received]
     if is_used:
@@ -639,7 +639,7 @@ def test_the_proxy_of_the_environment_is_used(environ: dict[str, str], is_used: 
 
 def test_a_proxy_that_cannot_be_used_is_named_without_its_password() -> None:
     for proxy in (f"socks5://me:{KEY}@127.0.0.1:1", f"http://me:{KEY}@127.0.0.1:1"):
-        client = client_of("http://model.test/v1", transport=AiohttpTransport({"ALL_PROXY": proxy}), retry=ONCE)
+        client = client_of("http://model.test/v1", transport=HttpClient({"ALL_PROXY": proxy}), retry=ONCE)
         error = error_of(ask(client))
         assert error.code == "proxy_failed"
         assert KEY not in error.message
@@ -685,7 +685,7 @@ def test_a_certificate_of_ones_own(certificate: tuple[Path, Path], variable: str
     tls.load_cert_chain(chain, key)
     environ = {variable: str(chain)} if variable else {}
     with ScriptedServer(Reply(body=CHAT), tls=tls) as server:
-        client = client_of(server, transport=AiohttpTransport(environ))
+        client = client_of(server, transport=HttpClient(environ))
         deltas, again = ask(client), ask(client)
     if variable:
         assert (text_of(deltas), text_of(again)) == ("Rain.", "Rain.")

@@ -21,7 +21,7 @@ from antiphon.gateway.http.errors import error_response, provider_error_response
 from antiphon.providers.credentials.pool import CredentialPool
 from antiphon.providers.presets import PRESETS
 from antiphon.providers.retry import RetryPolicy
-from antiphon.providers.transport.aiohttp_transport import AiohttpTransport
+from antiphon.providers.transport.client import HttpClient
 from antiphon.providers.transport.request import Timeouts
 from gateway.rig import FAST, Rig, rig, serving
 from providers.scripted_server import Reply, ScriptedServer
@@ -92,7 +92,7 @@ def upstream(url: str) -> Upstream:
         PRESETS["openai"],
         f"{url}/v1",
         pool=CredentialPool([SECRET]),
-        transport=AiohttpTransport({}),
+        transport=HttpClient({}),
         headers={},
         timeouts=Timeouts(),
         retry=RetryPolicy(retries=0, rotations=0),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -14,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.errors import MediaFetchError
-from antiphon.gateway.generate.address_guard import AddressGuard, IpAddress, is_public
 from antiphon.gateway.generate.media import FetchedMedia, MediaFetcher, MediaLimits
 from antiphon.parts import Audio, Document, Image, Native, Part, Text, ToolCallResult
+from antiphon.providers.transport.address_guard import AddressGuard, IpAddress, is_public
 from antiphon.wire.loss import Loss
 from antiphon.wire.media import sniff_bytes
 from antiphon.wire.request import Message, ModelRequest
@@ -216,11 +215,10 @@ def test_a_name_is_looked_up_once_and_what_was_checked_is_dialled() -> None:
 def test_the_socket_has_the_last_word() -> None:
     """Whatever was resolved and by whom: no socket is made for an address or a port that is not allowed."""
     guard = AddressGuard()
-    for address in (("127.0.0.1", 80), ("::1", 80, 0, 0), ("fe80::1%eth0", 80, 0, 2), ("8.8.8.8", 22)):
-        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    for address in (("127.0.0.1", 80), ("::1", 80), ("fe80::1%eth0", 80), ("8.8.8.8", 22)):
         with pytest.raises(OSError):
-            guard._socket((family, socket.SOCK_STREAM, 0, "", address))
-    guard._socket((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("8.8.8.8", 443))).close()
+            guard.check(*address)
+    guard.check("8.8.8.8", 443)
 
 
 def redirect(location: str, status: int = 302) -> Reply:

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.errors import TransportError
-from antiphon.providers.transport.aiohttp_transport import AiohttpTransport
 from antiphon.providers.transport.client import HttpClient
 from antiphon.providers.transport.request import HttpRequest, Timeouts
 
@@ -63,7 +62,7 @@ class Host:
 @asynccontextmanager
 async def running(host: Host) -> AsyncIterator[tuple[HttpClient, str]]:
     server = await asyncio.start_server(host.serve, "127.0.0.1", 0)
-    transport = HttpClient(AiohttpTransport({}))
+    transport = HttpClient({})
     try:
         yield transport, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1/chat"
     finally:
@@ -216,7 +215,7 @@ def test_letting_go_of_an_answer_closes_its_connection() -> None:
 
 def test_nobody_there_and_no_such_name() -> None:
     async def run() -> None:
-        transport = HttpClient(AiohttpTransport({}))
+        transport = HttpClient({})
         for url, code in {
             "http://127.0.0.1:1/v1": "connection_failed",
             "http://nobody.invalid/v1": "dns_failed",
