@@ -16,11 +16,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from msgspec import structs
 
 from antiphon.context import LiveContext, LiveContextOptions, LiveContextRenderer, TokenCounter, TokenLedger
+from antiphon.context.model_windows import compaction_limit
+from antiphon.conversation.embedded import EmbeddedCallPolicy
 from antiphon.conversation.events import CompactionNeeded
 from antiphon.conversation.message import MessageCount, Role, make_entry, messages_to_entries, parse_role
 from antiphon.conversation.model_call import CallRecorder, ModelCall
@@ -39,9 +41,9 @@ from antiphon.history import (
     TokenUsage,
 )
 from antiphon.history.ids import new_id
-from antiphon.history.location import open_store
+from antiphon.history.location import open_history
 from antiphon.parts import Part, ToolCallRequest, ToolCallResult
-from antiphon.providers.call import CallReport, ProviderCallOptions
+from antiphon.providers.call import CallReport, ModelCallFailed, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.tools.call_runner import CallRunner, note_edit, request_approval
 from antiphon.tools.executor import ToolExecutor
@@ -52,7 +54,7 @@ from antiphon.wire.request import ModelRequest, ToolDefinition
 
 if TYPE_CHECKING:
     from antiphon.conversation.loop import ActiveTurn
-    from antiphon.tools.embedded import EmbeddedCalls
+    from antiphon.tools.embedded import EmbeddedSetting
 
 logger = logging.getLogger(__name__)
 
@@ -69,8 +71,11 @@ class Conversation:
     provider whose API key is set, else the offline provider. `store` is a file, an address
     (`postgresql://…`) or a `HistoryStore`, and `resume` the conversation in it to continue (an id, or `last`); without a store
     the history lives in memory. `settings` are the defaults of every request (`ModelRequest(temperature=0)`); `token_limit` is
-    where compaction is requested; `live_screen` is shown to the model at the end of the context and is not kept.
-    `approval` decides which calls wait for a person: by default those whose tool requires it.
+    where compaction is requested (`"auto"`: 80 % of the model's context window); `live_screen` is shown to the model at the end of
+    the context and is not kept.
+    `approval` decides which calls wait for a person: by default those whose tool requires it. `embedded_calls` is about calls
+    that a model writes into its text: read them (`True`), describe the tools in the prompt (`"prompt"`), do that for models whose
+    provider answers that they have no tools (`"auto"`), or never (`False`); or one of these by globs of model names.
     """
 
     def __init__(
@@ -85,31 +90,28 @@ class Conversation:
         title: str = "",
         provider: ProviderClient | None = None,
         settings: ModelRequest | None = None,
-        token_limit: int | None = None,
+        token_limit: int | Literal["auto"] | None = None,
         counter: TokenCounter | None = None,
         live_screen: LiveScreenSource = None,
         context_options: LiveContextOptions | None = None,
-        embedded_calls: bool = False,
+        embedded_calls: EmbeddedSetting = "auto",
         executor: ToolExecutor | None = None,
         state: Any = None,
         approval: ApprovalPolicy | None = None,
     ) -> None:
-        if token_limit is not None and token_limit <= 0:
-            raise ConversationError(f"token_limit={token_limit}: must be above 0; leave it out for no limit")
         if executor is not None and approval is not None:
             raise ConversationError("give approval= to the ToolExecutor, not to the conversation")
-        self._own_store: HistoryStore | None = None
         self._extra_sources = ToolRegistry()
         self._own_client: ProviderClient | None = None
         self._provider = provider
         self._model = _checked_model(model)
         self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
-        self.history = self._open_history(history, store, resume, title)
+        self.history, self._own_store = open_history(history, store, resume, title)
         self.executor = executor or ToolExecutor(self.registry, state=state, approval=approval or tool_policy)
         self.settings = settings or _SETTINGS
         self.token_limit = token_limit
         self.live_screen = live_screen
-        self.embedded_calls = embedded_calls
+        self._embedded = EmbeddedCallPolicy(embedded_calls)
         self.report = CallReport()
         """The report of the last model call: origin, attempts, losses and repairs."""
         self.active_turn: ActiveTurn | None = None
@@ -224,7 +226,12 @@ class Conversation:
     async def call_model(self, **options: Any) -> ModelOutputEntry:
         """Call the model once and append its answer. Raises `ModelCallFailed` if it is not finished; the log keeps it."""
         await self._prepare()
-        await self.start_model_call(**options).run(None)
+        try:
+            await self.start_model_call(**options).run(None)
+        except ModelCallFailed as failure:
+            if not self.can_retry_in_text(failure, options.get("model")):
+                raise
+            await self.start_model_call(**options).run(None)
         output = self.turn.output
         assert output is not None, "a call that finished was appended"
         return output
@@ -271,8 +278,25 @@ class Conversation:
         self.report = options.report
         if context.screen is not None and (injected := context.injected()):
             self.history.append(injected)
-        embedded = self._embedded_reader(options.tools) if self.embedded_calls else None
-        return ModelCall(client, context, options, self._record_call, embedded, source, ended, executor)
+        embedded = self._embedded
+        if embedded.is_idle:
+            return ModelCall(client, context, options, self._record_call, None, source, ended, executor)
+        context, options, reader = embedded.prepare(context, options, self.history.version)
+        return ModelCall(client, context, options, self._record_call, reader, source, ended, executor)
+
+    @property
+    def embedded_calls(self) -> EmbeddedSetting:
+        """Whether calls that models write into their text are read; see `antiphon.tools.embedded`."""
+        return self._embedded.setting
+
+    @embedded_calls.setter
+    def embedded_calls(self, setting: EmbeddedSetting) -> None:
+        self._embedded = EmbeddedCallPolicy(setting)
+
+    def can_retry_in_text(self, failure: ModelCallFailed, model: str | ProviderClient | None = None) -> bool:
+        """Whether a call that failed can be made again with its tools in text: the provider answered that there are none."""
+        name = self._resolve_model(self._model if model is None else _checked_model(model))[1]
+        return self._embedded.can_retry(failure.error, name)
 
     def _record_call(self, model_call: ModelCall) -> None:
         self.refresh_turn()
@@ -351,6 +375,17 @@ class Conversation:
         """The size of the conversation in tokens."""
         return self._ledger.context_tokens(self.history.snapshot())
 
+    @property
+    def token_limit(self) -> int | None:
+        """The size at which compaction is requested. `"auto"` stands for 80 % of the model's context window, if it is known."""
+        return compaction_limit(self.model) if self._token_limit == "auto" else self._token_limit
+
+    @token_limit.setter
+    def token_limit(self, limit: int | Literal["auto"] | None) -> None:
+        if isinstance(limit, int) and limit <= 0:
+            raise ConversationError(f"token_limit={limit}: must be above 0; leave it out for no limit")
+        self._token_limit = limit
+
     def on_compaction(self, callback: CompactionCallback) -> Callable[[], None]:
         """Call `callback` when the conversation outgrows `token_limit`; call the returned function to unsubscribe."""
         self._compaction_callbacks.append(callback)
@@ -363,9 +398,10 @@ class Conversation:
 
     async def check_tokens(self) -> CompactionNeeded | None:
         """Compare the tokens with the limit and call the subscribers if they exceed it."""
-        if self.token_limit is None or (tokens := self.tokens) <= self.token_limit:
+        limit = self.token_limit
+        if limit is None or (tokens := self.tokens) <= limit:
             return None
-        event = CompactionNeeded(tokens, self.token_limit)
+        event = CompactionNeeded(tokens, limit)
         for callback in tuple(self._compaction_callbacks):
             try:
                 pending = callback(self, event)
@@ -437,13 +473,6 @@ class Conversation:
     def _rendered(self, options: LiveContextOptions | None = None) -> LiveContext:
         return self._renderer.render(self.history.snapshot(), options)
 
-    def _embedded_reader(self, tools: Sequence[ToolDefinition]) -> EmbeddedCalls | None:
-        if not tools:
-            return None
-        from antiphon.tools.embedded import EmbeddedCalls
-
-        return EmbeddedCalls(tools, id_seed=str(self.history.version))
-
     def _resolve_model(self, model_or_client: str | ProviderClient) -> tuple[ProviderClient, str]:
         """The client to call, and the model name to pass to it."""
         if not isinstance(model_or_client, str):
@@ -459,26 +488,6 @@ class Conversation:
 
             model_or_client = self._model = default_model(os.environ).model
         return self._own_client, model_or_client
-
-    def _open_history(
-        self, history: AgentHistory | None, store: str | Path | HistoryStore | None, resume: str | None, title: str
-    ) -> AgentHistory:
-        if history is not None:
-            if store is not None or resume is not None:
-                raise ConversationError("give a history, or a store with a conversation to resume, not both")
-            return history
-        if store is None:
-            if resume is not None:
-                raise ConversationError(f"resume={resume!r} needs a store: Conversation(store=…, resume=…)")
-            return AgentHistory()
-        if not isinstance(store, HistoryStore):
-            store = self._own_store = open_store(store)
-        try:
-            return store.open(resume) if resume is not None else store.create(title)
-        except BaseException:
-            if self._own_store is not None:
-                self._own_store.close()
-            raise
 
 
 def _checked_model(model: str | ProviderClient | None) -> str | ProviderClient:

@@ -52,6 +52,7 @@ from antiphon.history import (
     ToolCallStartedEntry,
 )
 from antiphon.parts import Refusal, Text, Thinking, ToolCallRequest, ToolCallResult, ToolExecutionStatus
+from antiphon.providers.call import ModelCallFailed
 from antiphon.providers.client import ProviderClient
 from antiphon.tools.call_runner import CallPlan, CallRunner, OnInterrupt, close_calls
 from antiphon.tools.executor import CallOutcome, ToolExecutor
@@ -166,7 +167,11 @@ class TurnRunner:
                 return "stepped"
             self._steps_left -= 1
             if not turn.open_calls:
-                await self._call_model(turn)
+                try:
+                    await self._call_model(turn)
+                except ModelCallFailed as failure:
+                    if not self._chat.can_retry_in_text(failure, self._participants.model):
+                        raise
             elif not await self._run_calls(turn):
                 return "approval"
             elif self._has_listener or monotonic() - self._last_yield > _MAX_BLOCKING_SECONDS:

@@ -91,7 +91,7 @@ CALLS: list[tuple[str, list[Said]]] = [
     (f"{CALL} is how it is written.", [WEATHER, "is how it is written."]),
     (f"- {CALL}", ["-", WEATHER]),
     (f"1. {CALL}", ["1.", WEATHER]),
-    (f"搜索“雅思”和 \"7分\" {CALL}", ["搜索“雅思”和 \"7分\"", WEATHER]),
+    (f'搜索“雅思”和 "7分" {CALL}', ['搜索“雅思”和 "7分"', WEATHER]),
     (f"First {CALL}, then {CALL}.", ["First", WEATHER, ", then", WEATHER, "."]),
     ('好的 {"tool": "weather", "city": "Oslo"} 请稍等', ["好的", ("weather", '{"city":"Oslo"}'), "请稍等"]),
     ('{"city": "Oslo", "tool": "weather"}', [("weather", '{"city":"Oslo"}')]),
