@@ -84,6 +84,8 @@ class MessageListReader:
         self._messages = [Message("system", (Text(instructions),))] if type(instructions) is str else []
         self._turn: list[Any] = []  # the parts of the open assistant turn
         self._freeform: set[str] = set()  # the ids of freeform calls
+        self.has_tools = False
+        """Whether an item has tools."""
 
     def add_typed(self, items: Sequence[TypedItem]) -> bool:
         """Add typed items; False at the first that must be read generically."""
@@ -135,12 +137,14 @@ class MessageListReader:
             elif kind == "function_call_output" or kind == "custom_tool_call_output":
                 message = _read_result(item, kind, self._freeform)
             elif kind == "function_call" or kind == "reasoning" or not _is_client_item(item, kind):
+                self.has_tools = self.has_tools or "tools" in item
                 read_model_item(self._turn, item)
                 if kind == "custom_tool_call":
                     self._freeform.add(str(item.get("call_id")))
                 return
             if message is None:
                 message = _read_client_item(item)
+                self.has_tools = self.has_tools or "tools" in item
         else:
             message = Message("unknown", (Native(FORMAT, item),))
         self._add(message)
