@@ -89,7 +89,7 @@ def test_imports_go_up_the_map(module: Path) -> None:
 
 
 @pytest.mark.parametrize("module", modules(), ids=lambda module: str(module.relative_to(SOURCE)))
-def test_what_is_imported_at_once_is_the_core(module: Path) -> None:
+def test_eager_imports_are_the_core(module: Path) -> None:
     if module.name == "temporal_workflow.py":  # a workflow must be a class of a module; its header says so
         return
     tree = parsed(module)
@@ -126,7 +126,7 @@ def test_files_have_a_header_and_at_most_500_lines() -> None:
         )
 
 
-def test_importing_antiphon_loads_nothing_but_the_standard_library_and_msgspec() -> None:
+def test_importing_antiphon_loads_only_the_standard_library_and_msgspec() -> None:
     code = (
         "import sys; before = set(sys.modules); import antiphon; door = set(sys.modules) - before;"
         "antiphon.AgentHistory, antiphon.SqliteStore, antiphon.render_live_context, antiphon.Text;"

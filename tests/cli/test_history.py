@@ -102,7 +102,7 @@ def test_long_lists_come_in_pages(path: Path) -> None:
     assert (code, out) == (0, f"no conversations on page 9 of 5 in {path}\n")
 
 
-def test_show_speaks_of_model_input_and_model_output(path: Path, history: AgentHistory) -> None:
+def test_show_prints_model_input_and_model_output(path: Path, history: AgentHistory) -> None:
     code, out, _ = antiphon("history", "show", history.id[-6:], "--store", path)
     assert code == 0
     for said in (
@@ -250,7 +250,7 @@ def test_a_foreign_file_is_left_alone(tmp_path: Path) -> None:
     assert "is not an SQLite database" in err
 
 
-def test_words_that_are_no_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_commands(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["histroy"], ["history"], ["history", "list", "--colour"]):
         with pytest.raises(SystemExit) as stop:
             main(arguments)
@@ -263,7 +263,7 @@ def test_words_that_are_no_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "antiphon 0.1.0\n"
 
 
-def test_a_reader_that_leaves_is_no_error(path: Path, history: AgentHistory) -> None:
+def test_a_closed_pipe_is_not_an_error(path: Path, history: AgentHistory) -> None:
     with SqliteStore(path) as store:
         long = store.create()
         for _ in range(40):
