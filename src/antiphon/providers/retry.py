@@ -116,6 +116,10 @@ class RetrySettings(Struct, frozen=True, kw_only=True):
     fraction: Callable[[], float] = random_fraction
 
 
+ONE_ATTEMPT = RetrySettings(policy=RetryPolicy(retries=0, rotations=0))
+"""For a target that is called once."""
+
+
 class NextTarget(Struct, frozen=True):
     """Prepare the request for this target, then call `RetryPlan.begin`."""
 
@@ -190,6 +194,10 @@ class RetryPlan:
                 self._rotations += 1
                 return Send(lease)
         return self._wait_or_next(error, requested_delay, should_retry)
+
+    def has_next(self, error: ProviderError) -> bool:
+        """Whether another target could be tried after this error."""
+        return bool(fallback_targets(error, self.target, self._others))
 
     def time_left(self) -> float | None:
         """Seconds left of the target's total timeout; None if there is none."""

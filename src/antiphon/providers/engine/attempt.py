@@ -36,7 +36,15 @@ from antiphon.wire.tool_calls import CallRestorer
 _MAX_ERROR_BYTES = 1024 * 1024
 _MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 _FIRST_EVENTS_BYTES = 1024
-_REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id", "x-ms-request-id", "x-goog-request-id", "x-tt-logid")
+_REQUEST_ID_ORDER = (
+    "x-request-id",
+    "request-id",
+    "apim-request-id",
+    "x-ms-request-id",
+    "x-goog-request-id",
+    "x-tt-logid",
+)
+_REQUEST_IDS = frozenset(_REQUEST_ID_ORDER)
 
 
 class UpstreamRequest(Struct):
@@ -71,19 +79,7 @@ class UpstreamRequest(Struct):
 
     def judge(self, reply: Reply) -> ProviderError | None:
         """Why a reply is not an answer; None if it is one."""
-        if isinstance(reply, StreamReply):
-            return reply.problem
-        assert isinstance(reply, WholeReply), "nothing else comes over HTTP"
-        if self.read is None:
-            return None
-        try:
-            reply.content = self.read(reply.body)
-        except UpstreamFailed as failure:
-            return failure.error
-        except WireError as error:
-            message = f"invalid response from provider {self.provider.name}: {error}"
-            return ProviderError(message, "server", code=NOT_AN_ANSWER)
-        return None
+        return judge(reply, self.read, self.provider.name)
 
 
 class UpstreamAttempt:
@@ -108,11 +104,6 @@ class UpstreamAttempt:
         """The provider's own advice (`x-should-retry`)."""
         return self.headers.get("x-should-retry")
 
-    @property
-    def provider_request_id(self) -> str:
-        """The provider's id of the request, for its support."""
-        return next((self.headers[name] for name in _REQUEST_IDS if self.headers.get(name)), "")
-
     async def run(self) -> WholeReply | StreamReply:
         """Send it, and read the response as far as it has to be judged. Raises `UpstreamFailed`."""
         response = await self._open()
@@ -130,9 +121,8 @@ class UpstreamAttempt:
 
     def succeeded(self, reply: Reply) -> None:
         """The provider answered. A stream may have failed in the bytes that brought its first visible delta."""
-        last = reply.deltas[-1] if isinstance(reply, StreamReply) and reply.deltas else None
-        if isinstance(last, Failed):
-            self.failed(last.error)
+        if isinstance(reply, StreamReply) and reply.deltas and isinstance(reply.deltas[-1], Failed):
+            self.failed(reply.deltas[-1].error)
             return
         if self._lease is not None:
             self._lease.succeeded()
@@ -158,21 +148,22 @@ class UpstreamAttempt:
 
     def _record(self) -> None:
         """Write the attempt into the report, or renew its record."""
+        provider, lease, attempts = self._provider, self._lease, self._report.attempts
         record = Attempt(
-            provider=self._provider.name,
+            provider=provider.name,
             model=self._prepared.model,
-            credential=self._lease.name if self._lease is not None else "",
+            credential="" if lease is None else lease.name,
             status=self.status,
-            seconds=self._provider.clock() - self._started_at,
+            seconds=provider.clock() - self._started_at,
             error=self.error,
         )
-        report = self._report
-        report.provider_request_id = self.provider_request_id or report.provider_request_id
-        if self._index is None:
-            self._index = len(report.attempts)
-            report.attempts.append(record)
-        else:
-            report.attempts[self._index] = record
+        if self._index is not None:
+            attempts[self._index] = record
+            return
+        self._index = len(attempts)
+        attempts.append(record)
+        if found := _REQUEST_IDS.intersection(self.headers):
+            self._report.provider_request_id = self.headers[min(found, key=_REQUEST_ID_ORDER.index)]
 
     async def _open(self) -> HttpResponse:
         """Send the request; the response if its status is a success."""
@@ -213,8 +204,25 @@ class UpstreamAttempt:
         return WholeReply(data, response.headers)
 
 
+def judge(reply: Reply, read: Callable[[bytes], Any] | None, provider: str) -> ProviderError | None:
+    """Why a reply is not an answer; None if it is one. A whole body is read by `read`."""
+    if isinstance(reply, StreamReply):
+        return reply.problem
+    assert isinstance(reply, WholeReply), "nothing else comes as bytes"
+    if read is None:
+        return None
+    try:
+        reply.content = read(reply.body)
+    except UpstreamFailed as failure:
+        return failure.error
+    except WireError as error:
+        message = f"invalid response from provider {provider}: {error}"
+        return ProviderError(message, "server", code=NOT_AN_ANSWER)
+    return None
+
+
 async def _read_until_visible(reply: StreamReply) -> None:
-    reader, body = reply.reader, reply.response.body
+    reader, body = reply.reader, reply.pieces
     has_visible = False
     while not reader.is_finished and not has_visible:
         try:

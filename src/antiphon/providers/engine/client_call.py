@@ -17,19 +17,18 @@ from antiphon.providers.call import Attempt, CallReport, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.credentials.pool import Lease
 from antiphon.providers.engine.reply import EMPTY_RESPONSE, Reply
-from antiphon.providers.retry import RetryPolicy, RetrySettings
+from antiphon.providers.retry import ONE_ATTEMPT
 from antiphon.providers.routes import Target
 from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, is_visible
 from antiphon.wire.output import ProviderError
 
-_ONE_ATTEMPT = RetrySettings(policy=RetryPolicy(retries=0, rotations=0))
 _CUT = ProviderError("the stream ended without a terminal event", "stream_cut")
 
 
 class ClientCall:
     """A call of `client`, prepared. `client` may be an error: it could not be set up."""
 
-    settings = _ONE_ATTEMPT
+    settings = ONE_ATTEMPT
     sleep: Callable[[float], Awaitable[object]] = staticmethod(asyncio.sleep)
 
     def __init__(

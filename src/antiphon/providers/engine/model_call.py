@@ -83,33 +83,31 @@ class ModelCall:
             if isinstance(step, NextTarget):
                 prepared = await self._prepare(step.target)
                 step = plan.begin(prepared.settings)
-            elif isinstance(step, Wait):
-                await self._wait(prepared, step.seconds)
-                step = plan.resume()
-            elif isinstance(step, GiveUp):
-                raise UpstreamFailed(step.error)
-            else:
+            if isinstance(step, Send):
                 attempt = prepared.attempt(step.lease, plan.time_left(), self._report)
                 reply, error = await self._run(prepared, attempt)
-                target = plan.target
-                if error is EMPTY_RESPONSE and reply is not None and self._accepts_empty:
-                    step = plan.after(error, should_retry="false")
-                    error = None if isinstance(step, GiveUp) else error
-                if error is None and reply is not None:
+                if reply is not None and (error is None or self._is_accepted(error)):
                     attempt.succeeded(reply)
                     return reply
                 assert error is not None, "no reply without an error"
+                is_empty = error is EMPTY_RESPONSE
                 error = attempt.failed(error)
                 if reply is not None:
                     await reply.aclose()
+                target = plan.target
                 rewritten = await self._rewrite(target, error) if self._rewrite is not None else None
                 if rewritten is not None:
                     prepared = rewritten
                     step = plan.begin(prepared.settings)
                     continue
-                if isinstance(step, Send):
-                    step = plan.after(error, should_retry=attempt.should_retry)
+                should_retry = "false" if is_empty and self._accepts_empty else attempt.should_retry
+                step = plan.after(error, should_retry=should_retry)
                 self._log(target, error, step)
+            elif isinstance(step, Wait):
+                await self._wait(prepared, step.seconds)
+                step = plan.resume()
+            elif isinstance(step, GiveUp):
+                raise UpstreamFailed(step.error)
 
     async def batches(self) -> AsyncGenerator[list[ModelOutputDelta], None]:
         """The deltas of the answer, as the library reads them; the last is terminal, and `Failed` if no target answered."""
@@ -119,6 +117,10 @@ class ModelCall:
             return _failed(failure.error)
         assert not isinstance(reply, WholeReply), "a stream was requested"
         return reply.batches()
+
+    def _is_accepted(self, error: ProviderError) -> bool:
+        """Whether an empty answer is taken as it came, because no target is left."""
+        return error is EMPTY_RESPONSE and self._accepts_empty and not self._plan.has_next(error)
 
     async def _run(self, prepared: TargetCall, attempt: CallAttempt) -> tuple[Reply | None, ProviderError | None]:
         """The reply to one attempt, and why it is not an answer."""

@@ -71,6 +71,11 @@ class StreamReply(Struct):
     unread: bytes = b""
     restorer: CallRestorer | None = None
     """Restores the tool names of the caller, in `batches`."""
+    pieces: AsyncIterator[bytes] = None  # type: ignore[assignment]  # set below
+    """The bytes after `held` and `unread`. Cancelling a read loses nothing."""
+
+    def __post_init__(self) -> None:
+        self.pieces = self.response.body  # once: each access may begin again
 
     @property
     def is_event_stream(self) -> bool:
@@ -85,14 +90,9 @@ class StreamReply(Struct):
         last = self.deltas[-1]
         return last.error if isinstance(last, Failed) else EMPTY_RESPONSE
 
-    @property
-    def pieces(self) -> AsyncIterator[bytes]:
-        """The bytes after `held` and `unread`. Cancelling a read loses nothing."""
-        return self.response.body
-
     async def batches(self) -> AsyncGenerator[list[ModelOutputDelta], None]:
         """All deltas, in batches as their bytes arrived; the last of them is terminal. A failure is reported to the key."""
-        reader, body = self.reader, self.response.body
+        reader, body = self.reader, self.pieces
         try:
             deltas, self.deltas = self.deltas, []
             if self.unread and not reader.is_finished:
