@@ -143,7 +143,7 @@ PLAIN = {
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_a_plain_request_is_heard_as_the_general_server_hears_it(name: str) -> None:
+def test_both_servers_read_a_plain_request_the_same(name: str) -> None:
     async def work(port: int, *_: object) -> None:
         quick = await sent(port, PLAIN[name])
         slow = await sent(port, PLAIN[name].replace(b"\r\n\r\n", b"\r\n" + TWICE + b"\r\n", 1))
@@ -203,7 +203,7 @@ AGAIN = {
 
 
 @pytest.mark.parametrize("name", AGAIN)
-def test_a_head_that_comes_again_says_what_it_would_say_alone(name: str) -> None:
+def test_a_repeated_head_is_parsed_the_same(name: str) -> None:
     async def work(port: int, *_: object) -> None:
         alone = heard(await sent(port, AGAIN[name]))
         both = await sent(port, ASK + AGAIN[name], answers=2)
@@ -215,7 +215,7 @@ def test_a_head_that_comes_again_says_what_it_would_say_alone(name: str) -> None
 
 
 @pytest.mark.parametrize("length", [b"+27", b"", b"2 7", b"2700000000000", b"27\r\ncontent-length: 27"])
-def test_a_head_that_comes_again_is_no_less_plain(length: bytes) -> None:
+def test_a_repeated_head_stays_on_the_fast_path(length: bytes) -> None:
     async def work(port: int, *_: object) -> None:
         both = await sent(port, ASK + ASK.replace(LENGTH, b"content-length: %b\r\n" % length), answers=2)
         assert both.count(b"\r\ndate: ") == 1
@@ -243,7 +243,7 @@ def test_a_connection_is_handed_over_between_two_requests() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(1, 60), max_size=6))
-def test_a_body_may_come_in_any_pieces_and_requests_behind_each_other(sizes: list[int]) -> None:
+def test_bodies_may_come_in_any_chunks_and_requests_may_be_pipelined(sizes: list[int]) -> None:
     second = ASK.replace(b"/chat/", b"/second/")
     rest = BODY + second
     cuts = [0, *(cut for cut in accumulate(sizes) if cut < len(BODY)), len(rest)]
@@ -283,7 +283,7 @@ def test_a_client_that_leaves_ends_what_is_done_for_it() -> None:
     with_listener(work)
 
 
-def test_a_client_that_leaves_at_once_is_forgotten() -> None:
+def test_a_client_that_disconnects_immediately_is_forgotten() -> None:
     async def work(port: int, metrics: Metrics, _: object) -> None:
         for data in (ASK, ASK.replace(b"completions", b"late"), ASK[:-5]):
             with socket.create_connection(("127.0.0.1", port)) as raw:
@@ -300,7 +300,7 @@ def test_a_client_that_leaves_at_once_is_forgotten() -> None:
 @pytest.mark.parametrize(
     ("path", "status"), [(b"late", b"504"), (b"broken", b"500"), (b"split", b"500")], ids=["late", "broken", "split"]
 )
-def test_what_cannot_be_answered_is_told_and_the_connection_closed(path: bytes, status: bytes) -> None:
+def test_invalid_requests_get_an_error_and_the_connection_is_closed(path: bytes, status: bytes) -> None:
     async def work(port: int, *_: object) -> None:
         came = await sent(port, ASK.replace(b"completions", path), answers=2)
         assert came.split()[1] == status
@@ -320,7 +320,7 @@ def test_a_body_that_does_not_come_is_408_and_a_stream_without_end_is_cut() -> N
     with_listener(work)
 
 
-def test_what_is_under_way_is_answered_before_a_stop_and_nothing_else_is() -> None:
+def test_only_running_requests_are_answered_during_a_stop() -> None:
     async def run() -> None:
         listener = Listener(Echo(), "main", Metrics(), lambda: SECONDS)
         sock = bind_socket("127.0.0.1", 0)
