@@ -81,6 +81,8 @@ class FormatModule(Struct, frozen=True, kw_only=True):
     signature: FormatSignature = FormatSignature()
     options: frozenset[str] = frozenset()
     """The fields of `WriteOptions` that it has."""
+    normalizes_streams: bool = False
+    """Whether hosts of this format stream in ways that its official client cannot read."""
     has_tool_namespaces: bool = False
     """Whether tools may be in namespaces and in messages."""
     embeds_raw_json: bool = False
@@ -103,6 +105,13 @@ class StreamWriter(Protocol):
     def write(self, delta: ModelOutputDelta) -> bytes: ...
     def close(self) -> bytes:
         """The end of the stream; an error if no terminal delta was written."""
+
+
+class StreamNormalizer(Protocol):
+    """Corrects the events of a stream for the official client of the format."""
+
+    def feed(self, events: bytes) -> bytes:
+        """Whole events in; the same bytes out if they need no correction."""
 
 
 class _RequestModule(Protocol):
@@ -250,6 +259,12 @@ class Format:
     def stream_writer(self, model: str = "") -> StreamWriter:
         """A new writer for one stream; `model` is the name the client asked for."""
         return cast(StreamWriter, self._stream_writer.StreamWriter(model))
+
+    def stream_normalizer(self) -> StreamNormalizer | None:
+        """A new normalizer for a stream that is forwarded in its own format; None if the format needs none."""
+        if not self.module.normalizes_streams:
+            return None
+        return cast(StreamNormalizer, self._stream_reader.StreamNormalizer())
 
     def check_request(
         self,
