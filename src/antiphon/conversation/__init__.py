@@ -20,7 +20,7 @@ from antiphon.conversation.events import (
     ToolCallProgress,
     ToolCallStarted,
 )
-from antiphon.conversation.loop import LoopResult, ToolLoop
+from antiphon.conversation.loop import LoopResult, StepResult, ToolLoop
 from antiphon.conversation.model_call import PartsTracker
 from antiphon.conversation.turn import Bounds, Round, Turn, rounds_of
 
@@ -41,6 +41,7 @@ __all__ = [
     "Round",
     "RoundStarted",
     "RoundUsage",
+    "StepResult",
     "TextDelta",
     "ThinkingDelta",
     "ToolCallFailed",

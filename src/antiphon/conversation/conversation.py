@@ -25,7 +25,7 @@ from antiphon.context.model_windows import compaction_limit
 from antiphon.conversation.embedded import EmbeddedCallPolicy
 from antiphon.conversation.events import CompactionNeeded
 from antiphon.conversation.message import MessageCount, Role, make_entry, messages_to_entries, parse_role
-from antiphon.conversation.model_call import CallRecorder, ModelCall
+from antiphon.conversation.model_call import FAILED, CallRecorder, ModelCall
 from antiphon.conversation.sync import run_sync
 from antiphon.conversation.turn import Turn, find_call_state, last_own_instruction
 from antiphon.errors import ApprovalPending, ConversationError
@@ -71,8 +71,8 @@ class Conversation:
     provider whose API key is set, else the offline provider. `store` is a file, an address
     (`postgresql://…`) or a `HistoryStore`, and `resume` the conversation in it to continue (an id, or `last`); without a store
     the history lives in memory. `settings` are the defaults of every request (`ModelRequest(temperature=0)`); `token_limit` is
-    where compaction is requested (`"auto"`: 80 % of the model's context window); `live_screen` is shown to the model at the end of
-    the context and is not kept.
+    where compaction is requested (`"auto"`: 80 % of the model's context window); `live_screen` is shown to the model after the
+    messages and is not kept.
     `approval` decides which calls wait for a person: by default those whose tool requires it. `embedded_calls` is about calls
     that a model writes into its text: read them (`True`), describe the tools in the prompt (`"prompt"`), do that for models whose
     provider answers that they have no tools (`"auto"`), or never (`False`); or one of these by globs of model names.
@@ -300,6 +300,8 @@ class Conversation:
 
     def _record_call(self, model_call: ModelCall) -> None:
         self.refresh_turn()
+        if model_call.stop_reason == FAILED:
+            logger.error("[%s] the model call failed: %s", model_call.options.request_id, model_call.failure)
         entry = self._record.entry(model_call, self._ids)
         if type(entry) is ModelOutputEntry:
             # Before the output, so that its calls are never in the log without the request (law L11).
@@ -373,7 +375,9 @@ class Conversation:
     @property
     def tokens(self) -> int:
         """The size of the conversation in tokens."""
-        return self._ledger.context_tokens(self.history.snapshot())
+        return self._ledger.context_tokens(
+            self.history.snapshot(), lambda: self._ledger.fixed_tokens(self.context(), self.registry.definitions)
+        )
 
     @property
     def token_limit(self) -> int | None:

@@ -20,14 +20,14 @@ from msgspec import Struct
 from antiphon.conversation.agent import Agent, AgentTeam, RouteFunction
 from antiphon.conversation.approval import Decision, decide
 from antiphon.conversation.conversation import Conversation
-from antiphon.conversation.events import EndReason, LoopEvent, LoopFinished
+from antiphon.conversation.events import EndReason, LoopEvent, LoopFinished, without_text
 from antiphon.conversation.message import make_entry
 from antiphon.conversation.sync import run_sync
 from antiphon.conversation.turn import AGENT_CHANNEL, Bounds
 from antiphon.conversation.turn_runner import Participants, TurnRunner
 from antiphon.errors import ConversationError
-from antiphon.history import ModelInputEntry, ModelOutputEntry, TokenUsage
-from antiphon.parts import InputPart, ToolCallRequest
+from antiphon.history import ModelInputEntry, ModelOutputEntry, TokenUsage, ToolCallResultsEntry
+from antiphon.parts import InputPart, ToolCallRequest, ToolCallResult
 from antiphon.providers.call import ModelCallFailed
 from antiphon.tools.call_runner import OnInterrupt
 
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 
 class LoopResult(Struct, frozen=True):
-    """How a turn ended. `text` is the model's last answer; `pending` are the calls that wait for a person."""
+    """How a turn ended. `text` is the model's last answer, or the reason why there is none; `pending` are the calls that wait for
+    a person."""
 
     reason: EndReason
     text: str
@@ -47,6 +48,18 @@ class LoopResult(Struct, frozen=True):
 
     def __str__(self) -> str:
         return self.text
+
+
+class StepResult(Struct, frozen=True):
+    """One step of a turn. `response` is the text of the model, `last_tool_result` the last result of this turn, if any.
+
+    With `requires_follow_up` the turn is not over: step again. The model then reads `next_prompt`, the results it waits for.
+    """
+
+    response: str
+    requires_follow_up: bool
+    last_tool_result: ToolCallResult | None = None
+    next_prompt: str = ""
 
 
 class ToolLoop:
@@ -120,7 +133,7 @@ class ToolLoop:
             raise ModelCallFailed(finished.error, self.chat.report)
         return LoopResult(
             finished.reason,
-            finished.text,
+            finished.text or without_text(finished.reason, self.chat.turn.output),
             finished.rounds,
             finished.usage,
             self.chat.turn.output,
@@ -152,6 +165,23 @@ class ToolLoop:
                         finished = event
         assert finished is not None, "a stream ends with LoopFinished"
         return finished
+
+    async def step(self, *content: InputPart | str, steps: int = 2) -> StepResult:
+        """Run one round (a call of the model and the calls it made) and say what follows. Without content, continue the turn."""
+        finished = await self.run_to_end(*content, steps=steps)
+        if finished.error is not None:
+            raise ModelCallFailed(finished.error, self.chat.report)
+        turn = self.chat.turn
+        results: tuple[ToolCallResult, ...] = ()
+        for entry in reversed(self.chat.history.effective):
+            if entry is turn.input:
+                break
+            if isinstance(entry, ToolCallResultsEntry):
+                results = entry.results
+                break
+        is_open = finished.reason in ("stepped", "approval")
+        prompt = "\n\n".join(result.result_markdown for result in results) if is_open and not turn.open_calls else ""
+        return StepResult(finished.text, is_open, results[-1] if results else None, prompt)
 
     def run_sync(self, *content: InputPart | str) -> LoopResult:
         """`run` from code that does not await."""

@@ -81,7 +81,8 @@ class MessageCount:
 
     def update(self, snapshot: AgentHistorySnapshot, recount: Callable[[], int]) -> int:
         """The number at `snapshot`; `recount` is called where a new entry changes more than itself."""
-        kinds = list(map(type, snapshot.since(self._version)))
+        new = [entry for entry in snapshot.since(self._version) if type(entry) is not ModelOutputEntry or entry.content]
+        kinds = list(map(type, new))
         # Late results restore an output that a summary replaced.
         changing = _CHANGING if snapshot.compaction is None else _CHANGING_SUMMARISED
         if changing.isdisjoint(kinds):

@@ -41,9 +41,9 @@ class PartsTracker(Assembler):
     ) -> ModelOutputEntry | None:
         """The entry for the log, or None if the answer is empty. `ended` marks an answer that was not finished."""
         parts = self.parts
-        if ended:
+        if ended or (len(parts) == 1 and _is_empty(parts[0])):
             parts = tuple(part for part in parts if not _is_empty(part))
-            if not parts:
+            if ended and not parts:
                 return None
         unique = _with_unique_ids(parts, used_ids)
         return ModelOutputEntry(unique, ended or self.stop_reason, origin, metadata=metadata)
@@ -152,6 +152,12 @@ class ModelCall(Struct, eq=False):
             if tracker.error is not None:
                 raise ModelCallFailed(tracker.error, self.options.report)
             raise ConversationError(f"the provider {self.client.name!r} ended its stream without a terminal event")
+
+    @property
+    def failure(self) -> str:
+        """Why the call failed, if it did."""
+        error = self.tracker.error
+        return f"{error.kind}: {error.message}" if error is not None else self.error_text or "no terminal event"
 
     def _track(self, deltas: list[ModelOutputDelta]) -> list[ModelOutputDelta]:
         for delta in deltas:
