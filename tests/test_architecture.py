@@ -43,7 +43,7 @@ EXCEPTIONS = {("providers/offline.py", "chat")}
 MAX_FILES = 15
 
 # Installed with the core. Everything else belongs to an extra and is imported inside a function.
-CORE = {"msgspec", "antiphon"}
+CORE = {"msgspec", "httptools", "antiphon"}
 
 
 def modules() -> list[Path]:
