@@ -16,9 +16,9 @@ from antiphon.providers.transport.request import Timeouts
 from antiphon.tools import ToolContext, tool
 from antiphon.wire import FORMATS, ModelOutput, formats
 from antiphon.wire.delta import Finished
-from played import MODELS, refusals
 from providers.scripted_server import Reply, ScriptedServer
 from providers.spoken import PRESET_OF
+from support.planned_turns import MODELS, refusals
 
 ONCE = RetryPolicy(retries=0, rotations=0)
 HURRIED = Timeouts(connect=0.5, read=0.3, total=2.0)
@@ -127,7 +127,7 @@ FAULTS: dict[str, tuple[Reply, str]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_provider_that_fails_is_told_and_gone_on_from(fault: str) -> None:
+def test_a_failing_provider_is_reported_and_the_turn_can_continue(fault: str) -> None:
     reply, kind = FAULTS[fault]
     town = Town()
 
@@ -155,7 +155,7 @@ def test_a_provider_that_fails_is_told_and_gone_on_from(fault: str) -> None:
     asyncio.run(session())
 
 
-def test_nobody_there() -> None:
+def test_a_refused_connection() -> None:
     town = Town()
 
     async def session() -> None:

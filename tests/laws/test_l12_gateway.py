@@ -16,8 +16,8 @@ from random import Random
 import pytest
 from msgspec import Struct, structs
 
-from gateway.gateway_setup import gateway_process
-from gateway.gateway_steps import (
+from laws.gateway_simulation.setup import gateway_process
+from laws.gateway_simulation.steps import (
     BAD_NAMES,
     Ask,
     DamageState,
@@ -31,7 +31,7 @@ from gateway.gateway_steps import (
     Step,
     drawn,
 )
-from gateway.gateway_world import World, fresh_world
+from laws.gateway_simulation.world import World, fresh_world
 
 WORLDS = 400 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 8
 STEPS = 40
@@ -111,9 +111,7 @@ def one_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Law]:
         yield Law(folder, lambda has_keys: fresh_world(process, upstreams, folder, has_keys=has_keys))
 
 
-def test_whatever_happens_the_gateway_does_what_the_model_says(
-    law: Law, record_property: Callable[[str, object], None]
-) -> None:
+def test_the_gateway_follows_the_model_for_any_steps(law: Law, record_property: Callable[[str, object], None]) -> None:
     before = law.steps
     for seed in range(WORLDS):
         random = Random(seed)

@@ -58,11 +58,11 @@ KEYS = ("sk-first-key-000000aaaa", "sk-second-key-00000bbbb", "sk-third-key-0000
         ({}, None),
     ],
 )
-def test_the_wait_a_header_asks_for(headers: dict[str, str], seconds: float | None) -> None:
+def test_the_wait_in_a_header(headers: dict[str, str], seconds: float | None) -> None:
     assert retry_after(headers, LIMITED, NOW) == (None if seconds is None else pytest.approx(seconds))
 
 
-def test_the_clock_of_the_provider_counts_where_it_tells_it() -> None:
+def test_the_providers_date_header_is_used() -> None:
     headers = {"date": formatdate(NOW, usegmt=True), "retry-after": formatdate(NOW + 5, usegmt=True)}
     assert retry_after(headers, LIMITED) == 5.0
 
@@ -87,7 +87,7 @@ def test_resets_of_limits_matter_only_to_what_was_limited() -> None:
         ("I tried 20 seconds", None),
     ],
 )
-def test_the_wait_that_words_ask_for(message: str, seconds: float | None) -> None:
+def test_the_wait_in_an_error_message(message: str, seconds: float | None) -> None:
     assert retry_after({}, ProviderError(message, "rate_limit"), NOW) == (
         None if seconds is None else pytest.approx(seconds)
     )
@@ -113,9 +113,7 @@ def test_the_delay_of_googles_retry_info(wrap: Callable[[Any], Any]) -> None:
         lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["retryDelay", "retry_after", "x"]), inner),
     ),
 )
-def test_whatever_is_said_gives_a_wait_that_can_be_waited_for(
-    headers: dict[str, str], message: str, body: object
-) -> None:
+def test_any_retry_hint_gives_a_usable_wait(headers: dict[str, str], message: str, body: object) -> None:
     error = ProviderError(message, "rate_limit", native={"openai-chat": {"body": body}})
     wait = retry_after(headers, error)
     assert wait is None or 0 < wait <= LONGEST

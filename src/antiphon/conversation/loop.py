@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from antiphon.conversation.agent import AGENT_CHANNEL, Agent, AgentTeam, RouteFunction
+from antiphon.conversation.agent import Agent, AgentTeam, RouteFunction
 from antiphon.conversation.approval import Decision, decide
 from antiphon.conversation.conversation import Conversation
 from antiphon.conversation.events import EndReason, LoopEvent, LoopFinished
 from antiphon.conversation.message import make_entry
 from antiphon.conversation.sync import run_sync
-from antiphon.conversation.turn import Bounds
+from antiphon.conversation.turn import AGENT_CHANNEL, Bounds
 from antiphon.conversation.turn_runner import Participants, TurnRunner
 from antiphon.errors import ConversationError
 from antiphon.history import ModelInputEntry, ModelOutputEntry, TokenUsage
@@ -253,9 +253,7 @@ class ToolLoop:
         if chosen is None:
             return False
         agent, text = chosen
-        if participants.hand_overs >= self._max_hand_overs:
-            runner.record_end("max_hand_overs")
-        else:
+        if runner.may_hand_over(self._max_hand_overs):
             participants.activate(agent)
             runner.start(ModelInputEntry.of(text, channel=AGENT_CHANNEL))
         return True

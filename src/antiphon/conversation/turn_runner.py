@@ -37,7 +37,7 @@ from antiphon.conversation.events import (
     ToolCallStarted,
 )
 from antiphon.conversation.model_call import INTERRUPTED, ModelCall
-from antiphon.conversation.turn import Bounds, Turn
+from antiphon.conversation.turn import Bounds, Turn, count_hand_overs
 from antiphon.history import (
     ApprovalRequestedEntry,
     DebugLogEntry,
@@ -191,6 +191,13 @@ class TurnRunner:
         self.close_calls("it was interrupted", INTERRUPTED)
         if self._chat.turn.needs_model:
             self.record_end(INTERRUPTED)
+
+    def may_hand_over(self, limit: int) -> bool:
+        """Whether a turn may start that no person asked for, after fewer than `limit` in a row. If not, the turn is over."""
+        if count_hand_overs(self._chat.history.snapshot().effective) < limit:
+            return True
+        self.record_end("max_hand_overs")
+        return False
 
     def record_end(self, reason: str) -> None:
         """Record that the turn is over, and why, unless another entry does."""

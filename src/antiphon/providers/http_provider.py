@@ -31,7 +31,7 @@ from antiphon.providers.engine.provider import Provider
 from antiphon.providers.presets import Preset, first_set_variable, get_preset, normalize_base_url
 from antiphon.providers.rendering import render_call
 from antiphon.providers.retry import RetryPolicy
-from antiphon.providers.transport.aiohttp_transport import AiohttpTransport
+from antiphon.providers.transport.client import HttpClient
 from antiphon.providers.transport.request import Timeouts, Transport
 from antiphon.wire.delta import Failed, ModelOutputDelta, is_visible
 from antiphon.wire.output import ProviderError
@@ -90,7 +90,7 @@ class HttpProviderClient(ProviderClient):
             preset,
             self.base_url,
             pool=self.credentials,
-            transport=transport or AiohttpTransport(),
+            transport=transport or HttpClient(),
             headers={"accept": "application/json", **(headers or {})},
             timeouts=timeouts or Timeouts(),
             retry=retry or RetryPolicy(),

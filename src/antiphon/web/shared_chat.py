@@ -20,12 +20,15 @@ from typing import Any
 
 import msgspec
 
+from antiphon.errors import TransportError
 from antiphon.gateway.app import Gateway, MountedApp
 from antiphon.gateway.config.settings import GatewaySettings
 from antiphon.gateway.http.body_budget import BodyBudget
 from antiphon.gateway.http.listener import Listener
 from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.gateway.observe.metrics import Metrics
+from antiphon.providers.transport.client import HttpClient
+from antiphon.providers.transport.request import HttpRequest, HttpResponse, Timeouts
 from antiphon.web.gateway_mount import GatewayChat
 from antiphon.web.request import ApiError, error_response
 
@@ -71,7 +74,7 @@ class SharedChat:
         self._taking = asyncio.Lock()
         self._held: int | None = None  # the lock, once it is ours
         self._listener: Listener | None = None
-        self._session: Any = None
+        self._client = HttpClient({}, unix_path=self._place, decompresses=False)
         self._is_closed = False
 
     def admit(self, request: ClientRequest) -> Any:
@@ -80,16 +83,16 @@ class SharedChat:
 
     async def handle(self, request: ClientRequest, admission: Any = None) -> Response:
         """Answer a request, or forward it to the worker that runs the chat, which checks access again."""
-        from aiohttp import ClientConnectorError, ClientError
-
         for _ in range(_MAX_ATTEMPTS):
             if await self._is_owner():
                 return await self._chat.handle(request, admission)
             try:
                 return await self._forward(request)
-            except ClientConnectorError:
-                await asyncio.sleep(_PAUSE)
-            except ClientError as error:  # it may have been executed, and must not run twice
+            except TransportError as error:
+                if error.code == "connection_failed":
+                    await asyncio.sleep(_PAUSE)
+                    continue
+                # it may have been executed, and must not run twice
                 return _unavailable(f"the worker that has the chat broke off ({error}); look, and try again")
         return _unavailable("no worker has the chat just now; try again")
 
@@ -98,8 +101,7 @@ class SharedChat:
         self._is_closed = True
         closing = [self._listener.close(grace)] if self._listener is not None else []
         await asyncio.gather(*closing, self._chat.aclose(grace))
-        if self._session is not None:
-            await self._session.close()
+        await self._client.aclose()
         if self._held is not None:
             os.close(self._held)
 
@@ -142,42 +144,32 @@ class SharedChat:
         return listener
 
     async def _forward(self, request: ClientRequest) -> Response:
-        import aiohttp
-
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.UnixConnector(self._place, limit=0),
-                timeout=aiohttp.ClientTimeout(total=None),
-                auto_decompress=False,
-            )
-        response = await self._session.post(
-            "http://chat/",
-            data=_encoder.encode(request),
-            headers={"x-request-id": request.request_id} if request.request_id else {},
-            allow_redirects=False,
+        # A new connection each time: on a reused one that was just closed, the request might be sent and executed twice.
+        forwarded = HttpRequest(
+            url="http://chat/",
+            headers={"connection": "close", **({"x-request-id": request.request_id} if request.request_id else {})},
+            body=(_encoder.encode(request),),
+            timeouts=Timeouts(read=None),
         )
-        headers = {
-            name.lower(): value for name, value in response.headers.items() if name.lower() not in _OF_THE_CONNECTION
-        }
+        response = await self._client.send(forwarded, follow=False)
+        headers = {name: value for name, value in response.headers.items() if name not in _OF_THE_CONNECTION}
         if "text/event-stream" in headers.get("content-type", ""):
             return Response(status=response.status, headers=headers, body=_pieces(response))
-        async with response:
-            return Response(status=response.status, headers=headers, body=await response.read())
+        body = b"".join([piece async for piece in response.body])
+        return Response(status=response.status, headers=headers, body=body)
 
 
 _OF_THE_CONNECTION = frozenset({"content-length", "transfer-encoding", "connection", "date", "server"})
 
 
-async def _pieces(response: Any) -> AsyncIterator[bytes]:
+async def _pieces(response: HttpResponse) -> AsyncIterator[bytes]:
     """The chunks of a forwarded response. If its worker dies the stream ends, and the page reconnects."""
-    from aiohttp import ClientError
-
     try:
-        with contextlib.suppress(ClientError):
-            async for piece in response.content.iter_any():
+        with contextlib.suppress(TransportError):
+            async for piece in response.body:
                 yield piece
     finally:
-        response.close()
+        await response.aclose()
 
 
 def _unavailable(what: str) -> Response:

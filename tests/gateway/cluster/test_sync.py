@@ -17,7 +17,7 @@ from antiphon.wire.request import Message, ModelRequest
 from gateway.rig import ENVIRONMENT, KEY, MODELS, Client, serving, variable_of
 from gateway.strict_upstream import StrictUpstream
 from gateway.test_serve import Served, served, until
-from valkey_server import Line, ValkeyServer, running
+from support.valkey_server import Line, ValkeyServer, running
 
 CLIENT, TIGHT = "sk-antiphon-client-0123456789", "sk-antiphon-tight-0123456789"
 FIRST, SECOND = KEY.format("anthropic"), KEY.format("gemini")
@@ -161,7 +161,7 @@ def test_a_key_that_cools_at_one_cools_at_the_other_and_limits_hold_for_both(
     assert not any(secret in str(kept) for secret in (FIRST, SECOND, CLIENT, TIGHT))
 
 
-def test_a_store_that_is_killed_under_load_fails_no_request_and_is_told_all_when_it_is_back(
+def test_a_store_killed_under_load_fails_no_request_and_is_synced_when_back(
     server: ValkeyServer, upstream: StrictUpstream, tmp_path: Path
 ) -> None:
     is_over = threading.Event()

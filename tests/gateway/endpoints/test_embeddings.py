@@ -21,11 +21,11 @@ from antiphon.gateway.http.errors import error_response, provider_error_response
 from antiphon.providers.credentials.pool import CredentialPool
 from antiphon.providers.presets import PRESETS
 from antiphon.providers.retry import RetryPolicy
-from antiphon.providers.transport.aiohttp_transport import AiohttpTransport
+from antiphon.providers.transport.client import HttpClient
 from antiphon.providers.transport.request import Timeouts
 from gateway.rig import FAST, Rig, rig, serving
-from local_server import LocalServer
 from providers.scripted_server import Reply, ScriptedServer
+from support.local_server import LocalServer
 
 SECRET = "sk-a-secret-of-the-gateway"
 
@@ -92,7 +92,7 @@ def upstream(url: str) -> Upstream:
         PRESETS["openai"],
         f"{url}/v1",
         pool=CredentialPool([SECRET]),
-        transport=AiohttpTransport({}),
+        transport=HttpClient({}),
         headers={},
         timeouts=Timeouts(),
         retry=RetryPolicy(retries=0, rotations=0),
@@ -143,7 +143,7 @@ def test_through_an_upstream_and_back_to_the_official_client() -> None:
     assert msgspec.json.decode(received.body) == {**msgspec.json.decode(asked), "model": "theirs"}
 
 
-def test_an_error_of_the_provider_is_told_in_openais_shape_without_the_key() -> None:
+def test_a_provider_error_has_openais_shape_without_the_key() -> None:
     said = {"error": {"message": f"`input` is too long. Key: {SECRET}", "type": "invalid_request_error", "code": None}}
     reply = Reply(status=400, body=msgspec.json.encode(said), content_type="application/json")
     with ScriptedServer(reply) as provider, pytest.raises(UpstreamFailed) as failed:
@@ -175,7 +175,7 @@ def gateway() -> Iterator[Rig]:
         yield running
 
 
-def test_embeddings_are_logged_counted_and_say_who_answered(gateway: Rig) -> None:
+def test_embeddings_are_logged_counted_and_name_the_provider(gateway: Rig) -> None:
     gateway.clear()
     with gateway.client("sk-operator") as client:
         got = client.post("/v1/embeddings", {"model": "small", "input": "rain"})

@@ -307,7 +307,7 @@ def test_a_stream_for_http_1_0_ends_with_the_connection() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(1, 60), max_size=6))
-def test_a_body_may_come_in_any_pieces_and_requests_behind_each_other(sizes: list[int]) -> None:
+def test_bodies_may_come_in_any_chunks_and_requests_may_be_pipelined(sizes: list[int]) -> None:
     second = ASK.replace(b"/chat/", b"/second/")
     rest = BODY + second
     cuts = [0, *(cut for cut in accumulate(sizes) if cut < len(BODY)), len(rest)]
@@ -377,7 +377,7 @@ def test_a_pushed_stream_that_fails_is_truncated(path: bytes) -> None:
     with_listener(work)
 
 
-def test_a_client_that_leaves_at_once_is_forgotten() -> None:
+def test_a_client_that_disconnects_immediately_is_forgotten() -> None:
     async def work(port: int, metrics: Metrics, _: object) -> None:
         for data in (ASK, ASK.replace(b"completions", b"late"), ASK[:-5]):
             with socket.create_connection(("127.0.0.1", port)) as raw:
@@ -394,7 +394,7 @@ def test_a_client_that_leaves_at_once_is_forgotten() -> None:
 @pytest.mark.parametrize(
     ("path", "status"), [(b"late", b"504"), (b"broken", b"500"), (b"split", b"500")], ids=["late", "broken", "split"]
 )
-def test_what_cannot_be_answered_is_told_and_the_connection_closed(path: bytes, status: bytes) -> None:
+def test_invalid_requests_get_an_error_and_the_connection_is_closed(path: bytes, status: bytes) -> None:
     async def work(port: int, *_: object) -> None:
         came = await sent(port, ASK.replace(b"completions", path), answers=2)
         assert came.split()[1] == status
@@ -414,7 +414,7 @@ def test_a_body_that_does_not_come_is_408_and_a_stream_without_end_is_cut() -> N
     with_listener(work)
 
 
-def test_what_is_under_way_is_answered_before_a_stop_and_nothing_else_is() -> None:
+def test_only_running_requests_are_answered_during_a_stop() -> None:
     async def run() -> None:
         listener = Listener(Echo(), "main", Metrics(), lambda: SECONDS)
         sock = bind_socket("127.0.0.1", 0)

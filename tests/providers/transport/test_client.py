@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.errors import TransportError
-from antiphon.providers.transport.aiohttp_transport import AiohttpTransport
 from antiphon.providers.transport.client import HttpClient
 from antiphon.providers.transport.request import HttpRequest, Timeouts
 
@@ -63,7 +62,7 @@ class Host:
 @asynccontextmanager
 async def running(host: Host) -> AsyncIterator[tuple[HttpClient, str]]:
     server = await asyncio.start_server(host.serve, "127.0.0.1", 0)
-    transport = HttpClient(AiohttpTransport({}))
+    transport = HttpClient({})
     try:
         yield transport, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1/chat"
     finally:
@@ -91,7 +90,7 @@ async def asked(transport: HttpClient, url: str, timeouts: Timeouts | None = Non
 @pytest.mark.parametrize("name", WHOLE)
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
-def test_an_answer_is_the_same_however_it_is_cut(name: str, data: st.DataObject) -> None:
+def test_an_answer_does_not_depend_on_chunking(name: str, data: st.DataObject) -> None:
     said = WHOLE[name]
     cuts = sorted({0, len(said), *data.draw(st.lists(st.integers(0, len(said)), max_size=8))})
     pieces = [said[start:end] for start, end in pairwise(cuts)]
@@ -151,7 +150,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-def test_what_is_doubtful_is_no_answer_and_ends_the_connection(name: str) -> None:
+def test_an_ambiguous_response_is_refused_and_closes_the_connection(name: str) -> None:
     async def work(transport: HttpClient, url: str, host: Host) -> None:
         with pytest.raises(TransportError) as caught:
             await asked(transport, url)
@@ -162,7 +161,7 @@ def test_what_is_doubtful_is_no_answer_and_ends_the_connection(name: str) -> Non
 
 
 @pytest.mark.parametrize("said", [b"", OK, OK + LENGTH + b"\r\n" + WORDS[:5], CHUNKED + CHUNKS])
-def test_an_answer_that_breaks_off_is_told_as_that(said: bytes) -> None:
+def test_a_truncated_answer_is_reported_as_truncated(said: bytes) -> None:
     async def work(transport: HttpClient, url: str, _: Host) -> None:
         with pytest.raises(TransportError) as caught:
             await asked(transport, url)
@@ -214,9 +213,9 @@ def test_letting_go_of_an_answer_closes_its_connection() -> None:
     with_host(lambda: Host([CHUNKED + CHUNKS]), work)
 
 
-def test_nobody_there_and_no_such_name() -> None:
+def test_refused_connections_and_unknown_hosts() -> None:
     async def run() -> None:
-        transport = HttpClient(AiohttpTransport({}))
+        transport = HttpClient({})
         for url, code in {
             "http://127.0.0.1:1/v1": "connection_failed",
             "http://nobody.invalid/v1": "dns_failed",

@@ -20,7 +20,7 @@ def started(work: Coroutine[Any, Any, None]) -> Errand:
     return errand
 
 
-def test_it_runs_and_goes_on_inside_the_calls_that_let_it() -> None:
+def test_it_runs_inside_the_calls_that_wake_it() -> None:
     async def run() -> None:
         moments = [Moment(asyncio.get_running_loop()) for _ in range(2)]
         seen: list[str] = []
@@ -83,7 +83,7 @@ async def _awaits_a_task() -> None:
 
 
 @pytest.mark.parametrize("wait", [_sleeps, _waits, _awaits_a_task])
-def test_it_hears_that_it_is_cancelled_wherever_it_waits(wait: Callable[[], Awaitable[None]]) -> None:
+def test_it_is_cancelled_wherever_it_waits(wait: Callable[[], Awaitable[None]]) -> None:
     async def run() -> None:
         heard: list[int] = []
 
@@ -122,7 +122,7 @@ def test_one_that_was_cancelled_before_it_began_never_does() -> None:
 
 
 @pytest.mark.parametrize("wait", [_sleeps, _waits, _awaits_a_task])
-def test_a_time_limit_inside_it_holds_and_it_goes_on(wait: Callable[[], Awaitable[None]]) -> None:
+def test_a_timeout_inside_it_holds_and_it_continues(wait: Callable[[], Awaitable[None]]) -> None:
     async def run() -> None:
         seen: list[str] = []
 
@@ -142,7 +142,7 @@ def test_a_time_limit_inside_it_holds_and_it_goes_on(wait: Callable[[], Awaitabl
     asyncio.run(run())
 
 
-def test_what_it_does_not_catch_is_told_to_the_loop() -> None:
+def test_uncaught_exceptions_are_reported_to_the_loop() -> None:
     async def run() -> None:
         heard: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: heard.append(context))

@@ -11,7 +11,7 @@ from msgspec import Meta, Struct, field
 
 from antiphon.errors import CredentialError, DocumentsUnreadable, StoreError, StoreLocked, ToolError, TransportError
 from antiphon.providers.credentials.secret import Credential, mask
-from antiphon.providers.transport.aiohttp_transport import AiohttpTransport
+from antiphon.providers.transport.client import HttpClient
 from antiphon.providers.transport.request import HttpRequest, HttpResponse, Timeouts, Transport
 from antiphon.tools.builtin.document_index import DocumentIndex, FoundDocuments, query_terms
 from antiphon.tools.tool import Tool, tool
@@ -50,7 +50,7 @@ class Tavily:
     def __init__(self, key: str, *, base_url: str = TAVILY_URL, transport: Transport | None = None) -> None:
         self._credential = Credential(secret=key)
         self._url = f"{base_url.rstrip('/')}/search"
-        self._transport = transport or AiohttpTransport()
+        self._transport = transport or HttpClient()
 
     async def search(self, query: str, max_results: int = 5) -> list[WebPage]:
         """The pages found, the best first. Raises `ToolError`."""

@@ -11,7 +11,7 @@ assistant turn has any content is known only at its end: until then the message 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -44,7 +44,6 @@ _MESSAGE_FIELDS = frozenset({"role", "content"})
 _ANY_TEXT_MESSAGES = {role: Message(role, ANY_TEXT) for role in ("user", "assistant")}
 _ANY_THINKING = Thinking("")
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder().decode
 
 
 class _TypedThinking(Struct, forbid_unknown_fields=True, gc=False, tag_field="type", tag="thinking"):
@@ -55,7 +54,7 @@ class _TypedThinking(Struct, forbid_unknown_fields=True, gc=False, tag_field="ty
 class _TypedCall(Struct, forbid_unknown_fields=True, gc=False, tag_field="type", tag="tool_use"):
     id: str
     name: str
-    input: msgspec.Raw
+    input: dict[str, Any]
     cache_control: Any = None
 
 
@@ -99,7 +98,7 @@ class MessageListReader:
             return structs.replace(part, tool_name=self._tool_names[part.tool_call_id])
         return part
 
-    def add_typed(self, messages: Iterable[TypedMessage]) -> bool:
+    def add_typed(self, messages: Sequence[TypedMessage]) -> bool:
         """Add typed messages; False as soon as one must be read generically, which is then not added."""
         names, add = self._tool_names, self.messages.append
         for message in messages:
@@ -121,13 +120,10 @@ class MessageListReader:
                     status = FAILED if block.is_error else SUCCESS
                     parts.append(ToolCallResult(names.get(call_id, ""), call_id, status, texts, native=native))
                 elif type(block) is _TypedCall:
-                    arguments = _decode(block.input)
-                    if type(arguments) is not dict:
-                        return False
                     name, call_id = block.name, block.id
                     names[call_id] = name
                     native = _cache_extras(block.cache_control)
-                    parts.append(ToolCallRequest(name, call_id, _encode(arguments).decode(), native=native))
+                    parts.append(ToolCallRequest(name, call_id, _encode(block.input).decode(), native=native))
                 elif type(block) is TextBlock:
                     parts.append(Text(block.text, native=_cache_extras(block.cache_control)))
                 elif type(block) is _TypedThinking:
@@ -144,7 +140,24 @@ def _cache_extras(cache_control: Any) -> NativeExtras | None:
     return None if cache_control is None else {FORMAT: {"cache_control": cache_control}}
 
 
-def scan_message(message: TypedMessage) -> Message:
+class _ScannedCall(Struct, forbid_unknown_fields=True, gc=False, tag_field="type", tag="tool_use"):
+    id: str
+    name: str
+    input: msgspec.Raw
+    cache_control: Any = None
+
+
+_ScannedBlock = TextBlock | _TypedThinking | _ScannedCall | _TypedResult
+
+
+class ScannedMessage(Struct, forbid_unknown_fields=True, gc=False):
+    """A typed message whose arguments are not decoded."""
+
+    role: Literal["user", "assistant"]
+    content: str | list[_ScannedBlock]
+
+
+def scan_message(message: ScannedMessage) -> Message:
     """A message with the ids of its calls and results only."""
     content = message.content
     return (
@@ -154,8 +167,8 @@ def scan_message(message: TypedMessage) -> Message:
     )
 
 
-def _scan_block(block: TextBlock | _TypedThinking | _TypedCall | _TypedResult) -> Part:
-    if type(block) is _TypedCall:
+def _scan_block(block: _ScannedBlock) -> Part:
+    if type(block) is _ScannedCall:
         return call_with_id(block.id)
     if type(block) is _TypedResult:
         return result_with_id(block.tool_use_id)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from antiphon.errors import WireError
-from antiphon.wire.codec.typed_reader import RequestScanner, TypedReader
+from antiphon.wire.codec.typed_reader import RequestScanner, TypedReader, parameters_beside
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_chat import FORMAT
@@ -45,9 +45,7 @@ def read_request(body: dict[str, Any]) -> ModelRequest:
     messages = body.get("messages")
     if type(messages) is not list:
         raise WireError(f"messages: expected an array, got {openai.json_type_name(messages)}")
-    return build_model_request(
-        read_messages(messages), {key: value for key, value in body.items() if key != "messages"}
-    )
+    return build_model_request(read_messages(messages), parameters_beside(body, "messages"))
 
 
 def build_model_request(messages: tuple[Message, ...], unread: dict[str, Any]) -> ModelRequest:

@@ -10,7 +10,7 @@ keep their ids or none does (OR-21). Reasoning that would have neither an id nor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
@@ -85,7 +85,7 @@ class MessageListReader:
         self._turn: list[Any] = []  # the parts of the open assistant turn
         self._freeform: set[str] = set()  # the ids of freeform calls
 
-    def add_typed(self, items: Iterable[TypedItem]) -> bool:
+    def add_typed(self, items: Sequence[TypedItem]) -> bool:
         """Add typed items; False at the first that must be read generically."""
         turn = self._turn
         for item in items:

@@ -15,7 +15,7 @@ from typing import Any
 
 from antiphon.errors import WireError
 from antiphon.parts import Text
-from antiphon.wire.codec.typed_reader import TypedReader
+from antiphon.wire.codec.typed_reader import TypedReader, parameters_beside
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions, json_type_name
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.openai_responses import FORMAT
@@ -41,8 +41,8 @@ def read_request(body: dict[str, Any]) -> ModelRequest:
     items = body.get("input")
     if items is not None and not isinstance(items, str | list):
         raise WireError(f"input: expected a string or an array, got {json_type_name(items)}")
-    unread = {name: value for name, value in body.items() if name != "input"}
-    reader = MessageListReader(unread)
+    unread = parameters_beside(body, "input")
+    reader = MessageListReader(unread)  # not an `EntryReader`: most items of the model have ids, and are not typed
     for item in [{"role": "user", "content": items}] if isinstance(items, str) else items or ():
         reader.add_generic(item)
     return build_model_request(reader.finish(), unread)
@@ -63,10 +63,7 @@ def build_model_request(messages: tuple[Message, ...], unread: dict[str, Any]) -
     return ModelRequest(messages=messages, native=native_extras(FORMAT, extras, shared), **fields)
 
 
-# Most items of the model have ids, so that by entry would decode nearly all of them twice.
-decode_request = TypedReader(
-    "input", TypedItem, PARAMETERS, MessageListReader, build_model_request, by_entry=False
-).read
+decode_request = TypedReader("input", TypedItem, PARAMETERS, MessageListReader, build_model_request).read
 
 
 def scan_request(_data: bytes) -> ModelRequest | None:
