@@ -28,6 +28,10 @@ class ProviderClient(ABC):
     ) -> AsyncIterator[ModelOutputDelta]:
         """Request the next output. Implementations are async generators."""
 
+    def has_structured_output(self, model: str, *, with_tools: bool) -> bool:  # noqa: ARG002
+        """Whether `model` keeps to the JSON Schema of an output format, also in requests with tools."""
+        return False
+
     async def aclose(self) -> None:  # noqa: B027 - optional
         """Close connections. Running calls end."""
 

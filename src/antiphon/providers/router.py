@@ -129,6 +129,12 @@ class ProviderRouter(ProviderClient):
             return _failed_stream(ProviderError(str(error), "authentication", code="not_configured"))
         return client.call_model(context, options)
 
+    def has_structured_output(self, model: str, *, with_tools: bool) -> bool:
+        return all(
+            self.client(target.provider).has_structured_output(target.model, with_tools=with_tools)
+            for target in self.resolve(model)
+        )
+
     async def aclose(self) -> None:
         for client in self._clients.values():
             await client.aclose()
