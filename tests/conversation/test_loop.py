@@ -101,7 +101,7 @@ answers = st.one_of(
 
 
 @given(st.lists(answers, min_size=1, max_size=6), st.sampled_from([None, 20]), st.integers(1, 30))
-def test_events_follow_the_grammar_whatever_is_said(script: list[Said], limit: int | None, chunk: int) -> None:
+def test_events_follow_the_grammar_for_any_answers(script: list[Said], limit: int | None, chunk: int) -> None:
     turns = iter(script)
 
     def next_answer(context: Sequence[ContextEntry], options: ProviderCallOptions) -> Said:
@@ -157,7 +157,7 @@ def test_a_whole_turn_event_by_event() -> None:
     assert finished.usage.total == chat.usage.total
 
 
-def test_of_several_candidates_the_one_in_the_log_is_told() -> None:
+def test_only_the_logged_candidate_produces_events() -> None:
     deltas: list[Item] = [
         PartStarted(0, Text("")),
         PartStarted(1, Text(""), candidate=1),
@@ -174,7 +174,7 @@ def test_of_several_candidates_the_one_in_the_log_is_told() -> None:
     assert chat.recent(1)[0].content == (Text("kept"),)
 
 
-def test_a_switch_of_models_is_told_between_turns_and_within_one() -> None:
+def test_a_model_switch_is_reported_between_and_within_turns() -> None:
     chat = Conversation(ScriptedModel("One.", name="first"))
     loop = ToolLoop(chat)
     assert not [e for e in asyncio.run(drained(loop, "Hi.")) if isinstance(e, ModelSwitched)]
@@ -196,14 +196,14 @@ def test_a_switch_of_models_is_told_between_turns_and_within_one() -> None:
     assert [e for e in events if isinstance(e, ModelSwitched)] == [ModelSwitched("second/second", "third/third")]
 
 
-def test_compaction_is_told_to_whoever_reads_and_to_nobody_afterwards() -> None:
+def test_a_finished_loop_unsubscribes_from_compaction() -> None:
     chat = Conversation(ScriptedModel("One.", "Two."), token_limit=1)
     events = asyncio.run(drained(ToolLoop(chat), "A long question, long enough."))
     assert spelled(events) == "RCtUF"
     assert chat._compaction_callbacks == [], "a loop that is over listens no more"
 
 
-def test_who_finishes_first_is_told_first_and_results_keep_the_order_of_calls() -> None:
+def test_finish_events_follow_completion_and_results_keep_call_order() -> None:
     gates: dict[str, asyncio.Event] = {}
 
     @tool(effect="read")
@@ -248,7 +248,7 @@ def test_results_of_run_and_run_sync() -> None:
 
 
 @pytest.mark.parametrize("stop_at", range(6))
-def test_whoever_breaks_off_can_ask_again(stop_at: int) -> None:
+def test_an_abandoned_turn_can_be_asked_again(stop_at: int) -> None:
     async def play() -> Conversation:
         chat = Conversation(
             FunctionModel(lambda context, options: [Text("I look now."), call("slow")] if stops() else "Done.", "any"),
@@ -276,7 +276,7 @@ def test_whoever_breaks_off_can_ask_again(stop_at: int) -> None:
     assert set(calls_in(chat.history.entries)) == set(results_in(chat.history.entries))
 
 
-def test_a_reader_that_dawdles_holds_nothing_up() -> None:
+def test_a_slow_reader_does_not_block_the_turn() -> None:
     done: list[int] = []
 
     @tool
@@ -300,7 +300,7 @@ def test_a_reader_that_dawdles_holds_nothing_up() -> None:
     assert asyncio.run(play()), "the tool ran while nobody read"
 
 
-def test_going_on_when_there_is_nothing_to_go_on_with() -> None:
+def test_resuming_without_an_open_turn() -> None:
     chat = Conversation(ScriptedModel())
     events = asyncio.run(drained(ToolLoop(chat)))
     assert events == [LoopFinished("answered")]
@@ -346,14 +346,14 @@ def test_bad_settings_are_refused(settings: dict[str, Any], why: str) -> None:
 
 
 @pytest.mark.parametrize("content", [5, None, ToolCallRequest("look", "a")])
-def test_what_is_no_message_is_refused_and_interrupts_nothing(content: Any) -> None:
+def test_an_invalid_message_is_refused_without_interrupting(content: Any) -> None:
     chat = Conversation(ScriptedModel())
     with pytest.raises(ConversationError):
         ToolLoop(chat).run_sync(content)
     assert chat.history.version == 0
 
 
-def test_embedded_calls_are_found_and_their_words_are_not_shown() -> None:
+def test_embedded_calls_are_found_and_their_text_is_hidden() -> None:
     said = 'I look. <tool_call>{"name": "look", "arguments": {}}</tool_call>'
     chat = Conversation(ScriptedModel(said, "It rains."), tools=World().tools(), embedded_calls=True)
     events = asyncio.run(drained(ToolLoop(chat), "Go."))

@@ -105,7 +105,7 @@ def test_a_stream_that_breaks_ends_with_an_error(gateway: Rig, source: str, targ
     ],
     ids=lambda value: "" if isinstance(value, int) else None,
 )
-def test_a_whole_answer_that_is_none_is_an_error(gateway: Rig, source: str, fault: Fault, status: int) -> None:
+def test_an_invalid_whole_answer_is_an_error(gateway: Rig, source: str, fault: Fault, status: int) -> None:
     for target in ("openai-chat", "gemini") if source == "anthropic" else ("anthropic", "openai-responses"):
         # A connection that had been idle is closed without a word: the request is sent once more on a new one.
         gateway.upstreams[target].faults.extend([fault] * (2 if fault is CLOSED else 1))
@@ -312,7 +312,7 @@ def test_an_answer_that_cannot_be_read_is_asked_for_once(target: str, streams: b
 
 
 @pytest.mark.parametrize("streams", [False, True])
-def test_a_lost_idle_connection_is_no_failure_of_the_provider(streams: bool) -> None:
+def test_a_lost_idle_connection_is_not_a_provider_failure(streams: bool) -> None:
     with rig() as running, running.client() as client:  # no retries
         upstream = running.upstreams["anthropic"]
         assert client.ask("anthropic", "to-anthropic", QUESTION, streams=streams).status == 200

@@ -111,9 +111,7 @@ def one_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Law]:
         yield Law(folder, lambda has_keys: fresh_world(process, upstreams, folder, has_keys=has_keys))
 
 
-def test_whatever_happens_the_gateway_does_what_the_model_says(
-    law: Law, record_property: Callable[[str, object], None]
-) -> None:
+def test_the_gateway_follows_the_model_for_any_steps(law: Law, record_property: Callable[[str, object], None]) -> None:
     before = law.steps
     for seed in range(WORLDS):
         random = Random(seed)

@@ -210,7 +210,7 @@ def test_waiting_for_what_cannot_be_waited_for_is_an_error_and_no_hang() -> None
         assert isinstance(ending.error, RuntimeError)
 
 
-def test_whoever_is_cancelled_ends_the_work_first() -> None:
+def test_a_cancelled_caller_ends_the_work_first() -> None:
     steps: list[str] = []
 
     async def work() -> None:
@@ -232,7 +232,7 @@ def test_whoever_is_cancelled_ends_the_work_first() -> None:
     assert steps == ["cleaned up", "cancelled"]
 
 
-def test_who_asks_to_be_told_of_the_end_of_the_current_task_is() -> None:
+def test_done_callbacks_of_the_current_task_are_called() -> None:
     told: list[object] = []
 
     async def work() -> str:

@@ -50,7 +50,7 @@ def until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_words_and_nothing_else_go_into_a_pipe(tmp_path: Path) -> None:
+def test_only_the_answer_is_written_to_a_pipe(tmp_path: Path) -> None:
     code, out, err = antiphon(tmp_path, "-p", "find IELTS tips, then make me a plan")
     assert (code, err) == (0, "")
     assert "\x1b" not in out
@@ -108,7 +108,7 @@ def test_events_as_json_lines(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_done_is_said_in_a_line(
+def test_impossible_requests_get_a_one_line_error(
     tmp_path: Path, arguments: list[str], environment: dict[str, str], said: str
 ) -> None:
     code, _, err = antiphon(tmp_path, *arguments, environment=environment)
@@ -119,7 +119,7 @@ def test_what_cannot_be_done_is_said_in_a_line(
     assert "sk-secret" not in err
 
 
-def test_ctrl_c_ends_with_130_and_keeps_what_was_said(tmp_path: Path) -> None:
+def test_ctrl_c_exits_with_130_and_keeps_the_partial_answer(tmp_path: Path) -> None:
     body = streamed("Some words", " and more")
     with ScriptedServer(Reply(body=body[: body.index(b" and")], hangs=True)) as server:
         process = subprocess.Popen(
@@ -138,7 +138,7 @@ def test_ctrl_c_ends_with_130_and_keeps_what_was_said(tmp_path: Path) -> None:
     assert outputs(kept(tmp_path)) == ["Some words"]
 
 
-def test_a_second_ctrl_c_ends_it_at_once_without_a_traceback(tmp_path: Path) -> None:
+def test_a_second_ctrl_c_exits_immediately_without_a_traceback(tmp_path: Path) -> None:
     body = streamed("Some words", " and more")
     with ScriptedServer(Reply(body=body[: body.index(b" and")], hangs=True)) as server:
         for _ in range(5):  # the second one may come at any moment of what the first one does

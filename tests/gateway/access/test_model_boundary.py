@@ -114,7 +114,7 @@ def gateway(request: pytest.FixtureRequest) -> Iterator[tuple[Rig, bool]]:
 
 
 @pytest.mark.parametrize("source", FORMATS)
-def test_unlisted_models_are_served_only_if_the_configuration_says_so(gateway: tuple[Rig, bool], source: str) -> None:
+def test_unlisted_models_are_served_only_if_configured(gateway: tuple[Rig, bool], source: str) -> None:
     running, is_open = gateway
     for target in FORMATS:
         with running.client() as client:

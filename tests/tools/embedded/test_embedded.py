@@ -290,7 +290,7 @@ def test_what_is_quoted_broken_or_not_on_offer_stays_text(text: str) -> None:
         assert output.stop_reason == "end"
 
 
-def test_with_no_tools_on_offer_there_are_no_calls() -> None:
+def test_without_tools_there_are_no_calls() -> None:
     assert find_calls(CALL, ()) == (Text(CALL),)
 
 
@@ -298,7 +298,7 @@ def test_a_freeform_tool_is_not_called_with_json() -> None:
     assert find_calls(CALL, [ToolDefinition("weather", freeform=True)]) == (Text(CALL),)
 
 
-def test_arguments_that_do_not_parse_are_for_the_model_to_hear() -> None:
+def test_arguments_that_do_not_parse_are_reported_to_the_model() -> None:
     (call,) = find_calls('<tool_call>{"name": "weather", "arguments": {"city": "a\nb"}}</tool_call>', TOOLS)
     assert isinstance(call, ToolCallRequest)
     with pytest.raises(ValueError, match="not valid JSON"):
@@ -347,7 +347,7 @@ FRAGMENTS = st.sampled_from(
     st.lists(FRAGMENTS | st.text(max_size=4), max_size=8).map("".join),
     st.lists(st.integers(1, 12), min_size=1, max_size=20),
 )
-def test_however_the_text_is_cut_the_result_is_the_same(text: str, sizes: list[int]) -> None:
+def test_the_result_does_not_depend_on_chunking(text: str, sizes: list[int]) -> None:
     pieces, at = [], 0
     for number in range(len(text)):
         size = sizes[number % len(sizes)]
@@ -404,7 +404,7 @@ def test_only_what_may_become_a_call_is_held_back(text: str, held: str) -> None:
     assert shown_after(text).rstrip() == text.removesuffix(held).rstrip()
 
 
-def test_parts_that_are_no_text_pass_and_keep_their_order() -> None:
+def test_non_text_parts_pass_and_keep_their_order() -> None:
     native = ToolCallRequest("weather", "id-1", "")
     deltas: list[ModelOutputDelta] = [
         Started("r"),
