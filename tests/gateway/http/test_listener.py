@@ -168,7 +168,7 @@ def test_a_client_that_still_reads_is_not_disconnected() -> None:
 
             def look() -> None:
                 timer._stall_due = 0.0
-                timer._fire()
+                timer._on_due()
 
             for _ in range(3):
                 right.recv(300_000)

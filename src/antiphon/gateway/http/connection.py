@@ -20,7 +20,6 @@ from email.utils import formatdate
 from enum import Enum
 from functools import lru_cache
 from http import HTTPStatus
-from math import inf
 from typing import Protocol, cast
 
 from antiphon.gateway.app import RequestHandler
@@ -109,7 +108,7 @@ class ServerConnection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self._parser = RequestParser(self._listener, str(peer[0]) if isinstance(peer, tuple) else str(peer or ""))
         if self._listener.admit_connection(self):
-            self._timer.set_deadline(time.monotonic() + self._listener.settings.header_seconds)
+            self._timer.set_timeout(self._listener.settings.header_seconds)
         else:
             self._state = _CLOSED
             self._transport.write(_TOO_MANY_CONNECTIONS)
@@ -208,12 +207,12 @@ class ServerConnection(asyncio.Protocol):
         if incoming is not None and self._state is not _BODY:
             self._state = _BODY
             self._mark_busy()
-            self._timer.set_deadline(time.monotonic() + settings.body_seconds)
+            self._timer.set_timeout(settings.body_seconds)
             if incoming.expects_continue:
                 self._transport.write(_CONTINUE)
         elif parser.is_in_head and self._state is _IDLE:
             self._state = _HEAD
-            self._timer.set_deadline(min(self._timer.deadline, time.monotonic() + settings.header_seconds))
+            self._timer.shorten_timeout(settings.header_seconds)
 
     def _answer(self, incoming: IncomingRequest) -> None:
         request = incoming.request
@@ -223,8 +222,9 @@ class ServerConnection(asyncio.Protocol):
         self._sends_body = request.method != "HEAD"
         self._timed_out = False
         self._mark_busy()
-        request.deadline = time.monotonic() + self._listener.settings.request_seconds
-        self._timer.set_deadline(request.deadline)
+        seconds = self._listener.settings.request_seconds
+        request.deadline = time.monotonic() + seconds
+        self._timer.set_timeout(seconds)
         if isinstance(incoming.admission, Response):
             response = self._listener.with_common_headers(incoming.admission, request.request_id)
             self._send(self._whole(response))
@@ -351,7 +351,7 @@ class ServerConnection(asyncio.Protocol):
         transport.write(data)
         if transport.get_write_buffer_size():
             self._state = _FLUSHING
-            self._timer.set_deadline(inf)
+            self._timer.clear_timeout()
             transport.set_write_buffer_limits(high=0)  # pauses writing now, and resumes it at exactly zero
         else:
             self._finish_response()
@@ -368,7 +368,7 @@ class ServerConnection(asyncio.Protocol):
             self._transport.close()
         else:
             self._state = _IDLE
-            self._timer.set_deadline(time.monotonic() + self._listener.keep_alive_seconds)
+            self._timer.set_timeout(self._listener.keep_alive_seconds)
             self._advance()
 
     def _fail(self, response: Response) -> None:
@@ -383,7 +383,7 @@ class ServerConnection(asyncio.Protocol):
     def _linger(self) -> None:
         """Signal the end of the responses, discard what the client still sends, then close."""
         self._state = _LINGERING
-        self._timer.set_deadline(time.monotonic() + LINGER_SECONDS)
+        self._timer.set_timeout(LINGER_SECONDS)
         with suppress(OSError):
             self._transport.write_eof()
 

@@ -1,4 +1,4 @@
-"""`ConnectionTimer`: the timeouts of one client connection, with one timer that is re-armed when it fires.
+"""`ConnectionTimer`: the timeouts of one client connection.
 
 Two things can end: the present state of the connection (its deadline), and the patience with a client that reads slowly. A client
 that still reads may take as long as it likes; one whose system acknowledges no byte for `write_seconds` is disconnected.
@@ -12,10 +12,11 @@ import logging
 import struct
 import sys
 import termios
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from math import inf
+
+from antiphon.providers.transport.lazy_timer import LazyTimer
 
 logger = logging.getLogger("antiphon.gateway")
 
@@ -24,32 +25,38 @@ _UNACKNOWLEDGED = termios.TIOCOUTQ if sys.platform == "linux" else None
 
 
 class ConnectionTimer:
-    """Calls `on_deadline` at the deadline, and aborts `transport` if its client stalls. Times are on the monotonic clock."""
+    """Calls `on_deadline` when the present state has lasted too long, and aborts `transport` if its client stalls."""
 
     def __init__(self, transport: asyncio.Transport, on_deadline: Callable[[], None]) -> None:
-        self.deadline = inf
         self._transport = transport
-        self._on_deadline: Callable[[], None] | None = on_deadline
+        self._on_deadline = on_deadline
         self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_due = inf
+        self._timer = LazyTimer(self._loop, self._due, self._on_due)
+        self._deadline = inf
         self._stall_due = inf
         self._stall_seconds = inf
         self._unsent = 0
 
-    def set_deadline(self, due: float) -> None:
-        """Replace the deadline; `inf` removes it."""
-        self.deadline = due
-        if due < self._timer_due:  # else the timer fires earlier anyway, and is armed again
-            self._arm(due)
+    def set_timeout(self, seconds: float) -> None:
+        """How long the present state may last from now on."""
+        self._deadline = self._loop.time() + seconds
+        self._timer.start()
+
+    def shorten_timeout(self, seconds: float) -> None:
+        """The same, unless less time is left."""
+        self._deadline = min(self._deadline, self._loop.time() + seconds)
+        self._timer.start()
+
+    def clear_timeout(self) -> None:
+        """The present state may last."""
+        self._deadline = inf
 
     def watch_client(self, seconds: float) -> None:
         """The client reads slowly: abort the connection if it takes no byte for `seconds`."""
         self._unsent = unsent_bytes(self._transport)
         self._stall_seconds = seconds
-        self._stall_due = time.monotonic() + seconds
-        if self._stall_due < self._timer_due:
-            self._arm(self._stall_due)
+        self._stall_due = self._loop.time() + seconds
+        self._timer.start()
 
     def stop_watching(self) -> None:
         """The client has caught up."""
@@ -57,32 +64,23 @@ class ConnectionTimer:
 
     def cancel(self) -> None:
         """The connection is closed."""
-        self.deadline = self._stall_due = inf
-        self._on_deadline = None
-        if self._timer is not None:
-            self._timer.cancel()
+        self._deadline = self._stall_due = inf
+        self._timer.cancel()
+        del self._timer, self._on_deadline  # they refer to this object and to the connection
 
-    def _arm(self, due: float) -> None:
-        if self._on_deadline is None:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_due = due
-        self._timer = self._loop.call_later(max(0.0, due - time.monotonic()), self._fire)
+    def _due(self) -> float:
+        return self._deadline if self._deadline < self._stall_due else self._stall_due
 
-    def _fire(self) -> None:
-        self._timer, self._timer_due = None, inf
-        now = time.monotonic()
+    def _on_due(self) -> None:
+        now = self._loop.time()
         if now >= self._stall_due and not self._has_progress(now):
             logger.info("client took no data for %g s; connection aborted", self._stall_seconds)
             self._transport.abort()
             return
-        if now >= self.deadline and self._on_deadline is not None:
-            self.deadline = inf
+        if now >= self._deadline:
+            self._deadline = inf
             self._on_deadline()
-        due = min(self.deadline, self._stall_due)
-        if due < self._timer_due:
-            self._arm(due)
+        self._timer.start()
 
     def _has_progress(self, now: float) -> bool:
         """Whether the client took any byte since it was looked at last."""
