@@ -22,6 +22,7 @@ from antiphon.gateway.http.messages import ResponseStream
 from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.providers.engine.reply import StreamReply
 from antiphon.providers.transport.lazy_timer import LazyTimer
+from antiphon.providers.transport.pushed_body import PushedBody
 from antiphon.wire.delta import Failed, ModelOutputDelta
 from antiphon.wire.output import ProviderError
 
@@ -53,7 +54,7 @@ class Relay:
         before_end: Callable[[], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
         self._reply: StreamReply | None = reply
-        self._body = reply.push()
+        self._body: PushedBody | None = reply.push()
         self._reader = reply.reader
         self._encoder = encoder
         self._trace = trace
@@ -94,12 +95,13 @@ class Relay:
         self._silent_since = self._loop.time()
         self._timer = LazyTimer(self._loop, self._comment_due, self._on_silence)
         self._timer.start()
-        self._body.deliver_to(self)
+        if self._body is not None:
+            self._body.deliver_to(self)
 
     def pause(self) -> None:
         """The client reads slowly."""
         self._is_paused = True
-        if self._reply is not None:
+        if self._body is not None:
             self._body.pause()
 
     def resume(self) -> None:
@@ -108,7 +110,7 @@ class Relay:
         self._silent_since = self._loop.time()
         if self._timer is not None:
             self._timer.start()
-        if self._reply is not None:
+        if self._body is not None:
             self._body.resume()
 
     def cancel(self) -> None:
@@ -214,14 +216,14 @@ class Relay:
 
     def _close(self) -> None:
         """Release the upstream."""
-        reply, self._reply = self._reply, None
+        reply, body = self._reply, self._body
+        self._reply = self._body = None  # the body refers to this object
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if reply is not None:
+        if reply is not None and body is not None:
             reply.release()
-            self._body.abort()
-            del self._body  # it refers to this object
+            body.abort()
 
     def _finish(self, status: int, *, is_complete: bool = True) -> None:
         client, self._client = self._client, None
