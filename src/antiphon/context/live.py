@@ -196,7 +196,7 @@ def render_live_context(
 
 
 def _is_empty(entry: HistoryEntry) -> bool:
-    """Whether an entry is an answer without content: the log keeps it, and it is no message."""
+    """Whether an entry is an answer without content: it stays in the log and is not a message."""
     return type(entry) is ModelOutputEntry and not entry.content
 
 

@@ -11,8 +11,10 @@ from antiphon.conversation.events import (
     LoopEvent,
     LoopFinished,
     ModelSwitched,
+    PartialOutput,
     RoundStarted,
     RoundUsage,
+    StepResult,
     TextDelta,
     ThinkingDelta,
     ToolCallFailed,
@@ -20,8 +22,9 @@ from antiphon.conversation.events import (
     ToolCallProgress,
     ToolCallStarted,
 )
-from antiphon.conversation.loop import LoopResult, StepResult, ToolLoop
+from antiphon.conversation.loop import LoopResult, ToolLoop
 from antiphon.conversation.model_call import PartsTracker
+from antiphon.conversation.model_settings import ModelSettings
 from antiphon.conversation.turn import Bounds, Round, Turn, rounds_of
 
 __all__ = [
@@ -36,7 +39,9 @@ __all__ = [
     "LoopEvent",
     "LoopFinished",
     "LoopResult",
+    "ModelSettings",
     "ModelSwitched",
+    "PartialOutput",
     "PartsTracker",
     "Round",
     "RoundStarted",

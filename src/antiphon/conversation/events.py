@@ -1,7 +1,8 @@
 """The events of a `ToolLoop`: small frozen values, in the order in which things happen.
 
     turn     := calls? round* LoopFinished
-    round    := AgentSwitched? RoundStarted CompactionNeeded? ModelSwitched? (TextDelta | ThinkingDelta)* RoundUsage? calls?
+    round    := AgentSwitched? RoundStarted CompactionNeeded? ModelSwitched? delta* RoundUsage? calls?
+    delta    := TextDelta | ThinkingDelta | PartialOutput
     calls    := (ToolCallStarted | ToolCallProgress | ToolCallFinished | ToolCallFailed)* ApprovalNeeded?
 
 A resumed turn may start with the calls of an earlier round. Exactly one `LoopFinished` ends a stream, with the reason; only a
@@ -10,7 +11,7 @@ mistake of the caller or a store that cannot write raises an error instead.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -90,6 +91,12 @@ class ThinkingDelta(Struct, frozen=True, tag=True, gc=False):
     text: str
 
 
+class PartialOutput(Struct, frozen=True, tag=True):
+    """The typed answer as far as it has come: plain values (dicts, lists, texts) that are not checked yet."""
+
+    value: Any
+
+
 class RoundUsage(Struct, frozen=True, tag=True, gc=False):
     """What the round cost, and the turn so far."""
 
@@ -149,7 +156,7 @@ class AgentSwitched(Struct, frozen=True, tag=True, gc=False):
     after: str
 
 
-class LoopFinished(Struct, frozen=True, tag=True, gc=False):
+class LoopFinished(Struct, frozen=True, tag=True):
     """The end of a turn, or of its steps. `text` is the model's last answer, `error` the provider's error if it `failed`."""
 
     reason: EndReason
@@ -157,6 +164,20 @@ class LoopFinished(Struct, frozen=True, tag=True, gc=False):
     rounds: int = 0
     usage: TokenUsage = TokenUsage()
     error: ProviderError | None = None
+    output: Any = None
+    """The checked value, if the turn was run with `output=`."""
+
+
+class StepResult(Struct, frozen=True):
+    """One step of a turn. `response` is the text of the model, `last_tool_result` the last result of this turn, if any.
+
+    With `requires_follow_up` the turn is not over: step again. The model then reads `next_prompt`, the results it waits for.
+    """
+
+    response: str
+    requires_follow_up: bool
+    last_tool_result: ToolCallResult | None = None
+    next_prompt: str = ""
 
 
 LoopEvent: TypeAlias = (
@@ -164,6 +185,7 @@ LoopEvent: TypeAlias = (
     | ModelSwitched
     | TextDelta
     | ThinkingDelta
+    | PartialOutput
     | RoundUsage
     | ToolCallStarted
     | ToolCallProgress

@@ -64,8 +64,10 @@ def make_entry(role: str, content: Sequence[Any]) -> HistoryEntry:
     return ModelInputEntry(parts) if role == "user" else ModelOutputEntry(parts)
 
 
-def messages_to_entries(messages: Sequence[Any]) -> list[HistoryEntry]:
-    """Entries of messages as providers write them. Raises `ConversationError` before anything is appended."""
+def make_entries(role: str, messages: Sequence[Any]) -> list[HistoryEntry]:
+    """One message of `role`, or messages as providers write them. Raises `ConversationError` before anything is appended."""
+    if not any(isinstance(message, Mapping) for message in messages):
+        return [make_entry(role, messages)]
     from antiphon.conversation.interchange import read_message
 
     if not all(isinstance(message, Mapping) for message in messages):

@@ -123,7 +123,7 @@ def with_tavily(
 
 def test_address_of_the_service_is_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
-        async with tavily(answer()) as fake:
+        async with tavily(pages()) as fake:
             monkeypatch.setenv("TAVILY_BASE_URL", fake.url)
             monkeypatch.setenv("TAVILY_API_KEY", KEY)
             await asked(search_tool(), "IELTS")

@@ -71,7 +71,7 @@ class ParsedCall(Struct, frozen=True):
 def read_calls(text: str, offer: KnownTools, *, is_marked: bool) -> list[ParsedCall]:
     """The calls in a JSON object, or in an array of them. With no mark around it, an object must be unmistakable.
 
-    A marked call may name a tool that is not on offer: the model is then told that there is none, if the mark is closed.
+    A marked call may name a tool that is not on offer: if the mark is closed, running it gives the model an error.
     """
     shape: Any = list[dict[str, Raw]] if text.startswith("[") else dict[str, Raw]
     try:
