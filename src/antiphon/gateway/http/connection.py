@@ -142,10 +142,8 @@ class ServerConnection(asyncio.Protocol):
         """The client has caught up."""
         if not self._paused_at:
             return
-        waited, self._paused_at = time.monotonic() - self._paused_at, 0.0
+        self._paused_at = 0.0
         self._timer.stop_watching()
-        if self._response is not None and self._response.on_client_wait is not None:
-            self._response.on_client_wait(waited)
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
         if self._state is _FLUSHING:

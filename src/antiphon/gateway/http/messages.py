@@ -7,7 +7,7 @@ a second, and the ids in a block count up. They sort by time and need not be har
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from itertools import product
 from math import inf
 from secrets import choice
@@ -74,15 +74,11 @@ class StreamSource(Protocol):
 
 
 class Response(Struct, kw_only=True):
-    """What a client gets: a status, headers, and a body that is complete, iterated over, or pushed by a `StreamSource`.
-
-    `on_client_wait` is called with the seconds that a stream had to wait for the client to read.
-    """
+    """What a client gets: a status, headers, and a body that is complete, iterated over, or pushed by a `StreamSource`."""
 
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes | AsyncIterator[bytes] | StreamSource = b""
-    on_client_wait: Callable[[float], None] | None = None
 
     @classmethod
     def json(cls, value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
