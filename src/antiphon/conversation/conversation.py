@@ -70,11 +70,9 @@ class Conversation(Closable):
     provider whose API key is set, else the offline provider. `store` is a file, an address
     (`postgresql://…`) or a `HistoryStore`, and `resume` the conversation in it to continue (an id, or `last`); without a store
     the history lives in memory. `settings` are the defaults of every request (`ModelSettings(temperature=0)`); `token_limit` is
-    where compaction is requested (`"auto"`: 80 % of the model's context window); `live_screen` is shown to the model after the
-    messages and is not kept.
-    `approval` decides which calls wait for a person: by default those whose tool requires it. `embedded_calls` is about calls
-    that a model writes into its text: read them (`True`), describe the tools in the prompt (`"prompt"`), do that for models whose
-    provider answers that they have no tools (`"auto"`), or never (`False`); or one of these by globs of model names.
+    where compaction is requested (`"auto"`: 80 % of the model's context window); `live_screen` is shown after the messages and not
+    kept. `approval` decides which calls wait for a person: by default those whose tool requires it. `embedded_calls` is about
+    calls that models write into their text (`antiphon.tools.embedded`).
     """
 
     def __init__(
