@@ -70,7 +70,7 @@ class Conversation(Closable):
     provider whose API key is set, else the offline provider. `store` is a file, an address
     (`postgresql://…`) or a `HistoryStore`, and `resume` the conversation in it to continue (an id, or `last`); without a store
     the history lives in memory. `settings` are the defaults of every request (`ModelSettings(temperature=0)`); `token_limit` is
-    where compaction is requested (`"auto"`: 80 % of the model's context window); `live_screen` is shown after the messages and not
+    where compaction is requested (`"auto"`: 80 % of the model's context window); `live_screen` is shown last and not
     kept. `approval` decides which calls wait for a person: by default those whose tool requires it. `embedded_calls` is about
     calls that models write into their text (`antiphon.tools.embedded`).
     """
