@@ -38,6 +38,7 @@ from antiphon.wire.anthropic.media import read_document, read_image, write_docum
 from antiphon.wire.anthropic.parameters import CacheBreakpoints, Capabilities
 from antiphon.wire.anthropic.tools import NAMES
 from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.readable import readable_parts
 from antiphon.wire.tool_calls import IdMapper, raw_json_object
 from antiphon.wire.vendors.anthropic import FORMAT, unread_fields
 
@@ -367,13 +368,11 @@ class ContentWriter:
         return [block]
 
     def _write_native(self, part: Native, path: str) -> list[Any]:
-        """A block of this format, unchanged."""
+        """A block of this format unchanged, one of another as text."""
         block = part.data
         if part.origin != FORMAT:
-            self._losses.append(
-                Loss(path, block_type(block) or "block", f"block type specific to {part.origin}; dropped")
-            )
-            return []
+            carried = readable_parts(part, self._losses, path, "Anthropic")
+            return [block for readable in carried for block in self.write(readable, "", path)]
         if type(block) is dict:
             self._track_citations(block)
             if "cache_control" in block:

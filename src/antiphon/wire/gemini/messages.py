@@ -296,6 +296,8 @@ class _ContentsWriter:
                 calls.append(part)
             elif type(part) is Text and part.native is None:
                 written.append({"text": part.text})
+            elif type(part) is Native and part.origin != FORMAT:
+                written += writer.foreign(part, writer.path(position))
             else:
                 other = writer.write(part, position)
                 if other is not None:

@@ -27,7 +27,8 @@ from antiphon.wire.media import (
     sniff_base64,
 )
 from antiphon.wire.openai_chat import FORMAT
-from antiphon.wire.openai_chat.dialects import Dialect
+from antiphon.wire.openai_chat.dialects import RESPONSE_DIALECT, Dialect
+from antiphon.wire.readable import readable_parts
 from antiphon.wire.vendors import openai
 from antiphon.wire.vendors.openai import IMAGE_TYPES, OPENAI, unread_fields
 
@@ -159,8 +160,11 @@ def write_part(part: Any, losses: list[Loss], path: str, dialect: Dialect) -> li
     if kind is Native:
         if part.origin == FORMAT:
             return [part.data]
-        losses.append(Loss(path, "native", f"block type specific to {part.origin}; dropped"))
-        return []
+        if dialect is RESPONSE_DIALECT:  # for people the answer's own text is enough
+            losses.append(Loss(path, "native", f"block type specific to {part.origin}; dropped"))
+            return []
+        carried = readable_parts(part, losses, path, "Chat Completions")
+        return [block for readable in carried for block in write_part(readable, losses, path, dialect)]
     written: dict[str, Any] | None = None
     if kind is Text:
         written = {"type": "text", "text": part.text, **own_extras(part.native, losses, path, OPENAI, FORMAT)}

@@ -42,6 +42,7 @@ from antiphon.wire.media import (
 )
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.item_ids import IdGenerator
+from antiphon.wire.readable import readable_parts
 from antiphon.wire.vendors.openai import OPENAI, unread_fields
 
 MESSAGE_FIELDS = frozenset({"type", "role", "content"})
@@ -142,9 +143,11 @@ def write_input_part(part: Part, losses: list[Loss], path: str) -> list[dict[str
     if isinstance(part, Native):
         if part.origin == FORMAT and part.data is not None:
             return [part.data]
-        reason = f"block type specific to {part.origin}; dropped" if part.origin != FORMAT else "null content; dropped"
-        losses.append(Loss(path, block_type(part), reason))
-        return []
+        if part.origin == FORMAT:
+            losses.append(Loss(path, block_type(part), "null content; dropped"))
+            return []
+        carried = readable_parts(part, losses, path, "OpenAI Responses")
+        return [content for readable in carried for content in write_input_part(readable, losses, path)]
     if isinstance(part, Text | Refusal):
         body = {"type": "input_text", "text": part.text}
         if isinstance(part, Refusal):
