@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import structs
 
-from antiphon.parts import Image, Native, Text, Thinking
+from antiphon.parts import Audio, Image, Native, Text, Thinking
 from antiphon.wire.loss import Loss
 from antiphon.wire.media import inline_base64, is_web_url
 from antiphon.wire.request import Message, ModelRequest
 
+P = TypeVar("P")
 _Block = dict[str, Any]
 _Reader = Callable[[_Block], Iterator[str | Image]]
 
@@ -37,6 +38,17 @@ def readable_parts(native: Native, losses: list[Loss], path: str, target: str) -
     texts = "\n".join(piece for piece in pieces if isinstance(piece, str))
     images = [piece for piece in pieces if isinstance(piece, Image)]
     return [*([Text(texts)] if texts else []), *images]
+
+
+def transcribe(part: P, losses: list[Loss], path: str) -> P | Text:
+    """A spoken answer as its transcript, with the loss of the sound; any other part as it is."""
+    if not isinstance(part, Audio):
+        return part
+    for extras in (part.native or {}).values():
+        if isinstance(extras.get("transcript"), str) and extras["transcript"]:
+            losses.append(Loss(path, "audio", "audio is not supported here; sent its transcript"))
+            return Text(extras["transcript"])
+    return part
 
 
 def with_reasoning_as_text(request: ModelRequest, target: str) -> ModelRequest:

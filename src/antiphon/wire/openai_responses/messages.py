@@ -42,7 +42,7 @@ from antiphon.wire.openai_responses.content import (
 from antiphon.wire.openai_responses.item_ids import IdPolicy, ItemIds
 from antiphon.wire.openai_responses.rules import ITEM_TYPES
 from antiphon.wire.openai_responses.tools import NAMES
-from antiphon.wire.readable import readable_parts
+from antiphon.wire.readable import readable_parts, transcribe
 from antiphon.wire.request import Message
 from antiphon.wire.rules import name_set
 from antiphon.wire.tool_calls import IdMapper
@@ -314,6 +314,10 @@ class MessageListWriter:
 
     def _write_other(self, part: Part, path: str, ids: IdPolicy) -> None:
         """Write any other part of a turn."""
+        spoken = transcribe(part, self._losses, path)
+        if spoken is not part and isinstance(spoken, Text):
+            self.items.append({"role": "assistant", "content": spoken.text})
+            return
         if isinstance(part, Thinking):
             self._write_thinking(part, path, ids)
         elif isinstance(part, Native):
