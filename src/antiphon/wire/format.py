@@ -186,14 +186,20 @@ class Format:
     ) -> Written:
         """A body this format accepts, and the losses. With `strict`, a loss raises `LossyTranslation`."""
         body, losses = self._build_strictly(request, strict, options)
-        return Written(_to_plain_values(body) if self.module.embeds_raw_json else body, losses)
+        try:
+            return Written(_to_plain_values(body) if self.module.embeds_raw_json else body, losses)
+        except UnicodeEncodeError as error:
+            raise surrogate_error(self.name, request.messages) from error
 
     def encode_request(
         self, request: ModelRequest, *, strict: bool = False, **options: Unpack[WriteKeywords]
     ) -> Encoded:
         """The same as bytes, which is faster: a call's arguments are embedded without being parsed."""
         body, losses = self._build_strictly(request, strict, options)
-        return Encoded(msgspec.json.encode(body), losses)
+        try:
+            return Encoded(msgspec.json.encode(body), losses)
+        except UnicodeEncodeError as error:
+            raise surrogate_error(self.name, request.messages) from error
 
     def _build_strictly(self, request: ModelRequest, strict: bool, options: WriteKeywords) -> Written:
         written = self.build_request(request, WriteOptions(**options))
@@ -248,7 +254,10 @@ class Format:
         body = self._response.write_response(output, losses)
         if strict and losses:
             raise LossyTranslation(losses)
-        return Encoded(msgspec.json.encode(body), losses)
+        try:
+            return Encoded(msgspec.json.encode(body), losses)
+        except UnicodeEncodeError as error:
+            raise surrogate_error(self.name, (Message("assistant", output.parts),)) from error
 
     def read_error(self, body: Any, status: int | None = None) -> ProviderError:
         """The error in a body; never raises, whatever the body is."""
@@ -263,7 +272,7 @@ class Format:
         return cast(StreamReader, self._stream_reader.StreamReader())
 
     def stream_writer(self, model: str = "") -> StreamWriter:
-        """A new writer for one stream; `model` is the name the client asked for."""
+        """A new writer for one stream; `model` is the name the client asked for, written instead of the provider's."""
         return cast(StreamWriter, self._stream_writer.StreamWriter(model))
 
     def stream_normalizer(self) -> StreamNormalizer | None:
@@ -322,6 +331,19 @@ class Format:
 
     def __repr__(self) -> str:
         return f"<Format {self.name}>"
+
+
+def surrogate_error(name: str, messages: Sequence[Message]) -> WireError:
+    """The error for text that is not Unicode; it names the part, if the text is in one."""
+    path = "the body"
+    for index, message in enumerate(messages):
+        for position, part in enumerate(message.parts):
+            try:
+                msgspec.json.encode(part)
+            except UnicodeEncodeError:
+                path = f"messages[{index}].parts[{position}]"
+                break
+    return WireError(f"{name}: {path} has a lone surrogate, which is not valid Unicode; replace it before writing")
 
 
 def json_type_name(value: object) -> str:
