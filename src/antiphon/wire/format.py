@@ -29,7 +29,7 @@ from antiphon.wire.delta import ModelOutputDelta
 from antiphon.wire.loss import Loss, LossyTranslation
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import TOOL_NAMESPACES, Message, ModelRequest, SequenceRule
-from antiphon.wire.rules import Violation
+from antiphon.wire.rules import Violation, json_type_name
 
 if TYPE_CHECKING:
     from antiphon.wire.openai_chat.dialects import Dialect
@@ -344,12 +344,6 @@ def surrogate_error(name: str, messages: Sequence[Message]) -> WireError:
                 path = f"messages[{index}].parts[{position}]"
                 break
     return WireError(f"{name}: {path} has a lone surrogate, which is not valid Unicode; replace it before writing")
-
-
-def json_type_name(value: object) -> str:
-    """What JSON calls the type of a value."""
-    names = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
-    return names.get(type(value), "a number")
 
 
 def _to_plain_values(body: dict[str, Any]) -> dict[str, Any]:
