@@ -17,7 +17,7 @@ from antiphon.errors import WireError
 from antiphon.parts import Native, Text
 from antiphon.wire.codec.typed_reader import TypedReader, parameters_beside
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions, json_type_name
-from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.loss import Loss, foreign_reason, lose_native
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.messages import MessageListReader, MessageListWriter, TypedItem
 from antiphon.wire.openai_responses.namespaces import brings_tools
@@ -87,7 +87,7 @@ def write_request(
     body.update(native.get(FORMAT, {}))
     for origin, extras in native.items():
         if origin not in (FORMAT, OPENAI):
-            losses.extend(Loss(name, name, f"specific to {origin}; dropped") for name in extras)
+            losses.extend(Loss(name, name, foreign_reason(origin, name)) for name in extras)
     _write_messages(request, body, MessageListWriter(losses), losses)
     if request.tools:
         tools = write_tools(request.tools, losses)
