@@ -163,9 +163,9 @@ def main(name: str, path: str, turns: int) -> dict[str, Any]:
     started = time.process_time()
     texts = reopen()
     reopened = time.process_time() - started
-    said = [text for number in range(turns) for text in turn(number)]
-    if texts != said:
-        raise ValueError(f"{len(said)} texts were written, and {len(texts)} read back are not all of them")
+    expected = [text for number in range(turns) for text in turn(number)]
+    if texts != expected:
+        raise ValueError(f"{len(expected)} texts were written, and {len(texts)} read back are not all of them")
     return {"version": version(name), "stamps": stamps, "reopened": reopened, "bytes": size}
 
 

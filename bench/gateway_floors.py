@@ -56,7 +56,7 @@ class _Towards(Line):
         self._client.write(data)
         super().data_received(data)
 
-    def heard(self, _: bytes) -> None:
+    def received(self, _: bytes) -> None:
         self._idle.append(self)
 
 
@@ -68,7 +68,7 @@ class _From(Line):
         self._upstream = upstream
         self._idle = idle
 
-    def heard(self, message: bytes) -> None:
+    def received(self, message: bytes) -> None:
         if self._idle:
             self._idle.pop().ask(message, self.transport)
         else:

@@ -69,14 +69,14 @@ def asks() -> dict[str, Ask]:
     anthropic = {**small, "model": ANTHROPIC_MODEL, "max_tokens": 1_000}
     whole = (ANSWER.encode(),)
     streamed = (b"word0 ", LAST_WORD.encode(), b"[DONE]")
-    told = (b"word0 ", LAST_WORD.encode(), b"message_stop")
+    expected = (b"word0 ", LAST_WORD.encode(), b"message_stop")
     return {
         "small": _chat(small, whole),
         "stream": _chat({**small, "stream": True}, streamed),
         "agent": _chat(chat_request(), whole),
         "agent stream": _chat({**chat_request(), "stream": True}, streamed),
         "translated": Ask("/v1/messages", msgspec.json.encode(anthropic), whole),
-        "translated stream": Ask("/v1/messages", msgspec.json.encode({**anthropic, "stream": True}), told),
+        "translated stream": Ask("/v1/messages", msgspec.json.encode({**anthropic, "stream": True}), expected),
         "short stream": _chat({**small, "model": SHORT_MODEL, "stream": True}, (b"word0 ", b"[DONE]")),
         "slow stream": _chat({**small, "model": SLOW_MODEL, "stream": True}, streamed),
     }
@@ -134,17 +134,17 @@ class Line(asyncio.Protocol, ABC):
     def data_received(self, data: bytes) -> None:
         if self._message.feed(data):
             whole, self._message = self._message.data, Message()
-            self.heard(whole)
+            self.received(whole)
 
     @abstractmethod
-    def heard(self, message: bytes) -> None:
+    def received(self, message: bytes) -> None:
         """A message is there."""
 
 
 class Upstream(Line):
     """The scripted provider: one connection."""
 
-    def heard(self, message: bytes) -> None:
+    def received(self, message: bytes) -> None:
         if not _STREAMS(message):
             self.transport.write(WHOLE)
         elif SLOW_MODEL.encode() in message:
@@ -214,7 +214,7 @@ class _Client(Line):
         super().connection_made(transport)
         self.transport.write(self._sent)
 
-    def heard(self, message: bytes) -> None:
+    def received(self, message: bytes) -> None:
         if not all(part in message for part in self._ask.holds):
             self._end(AnswerWrong(message[:300].decode(errors="replace")))
             return
@@ -262,7 +262,7 @@ class _Patient(Line):
         self.transport.write(sent)
         return self.answer
 
-    def heard(self, message: bytes) -> None:
+    def received(self, message: bytes) -> None:
         assert self.answer is not None
         if all(part in message for part in self._ask.holds):
             self.answer.set_result(time.perf_counter())

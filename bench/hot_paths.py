@@ -72,13 +72,13 @@ def hot_paths() -> Iterator[HotPath]:
         yield HotPath(f"a round through {preset}'s client", "rounds", 20, partial(wired, preset))
     small = {"model": "gpt-4o", "messages": [{"role": "user", "content": "Is it raining in Oslo?"}]}
     claude = {**small, "model": "claude-sonnet-4-5", "max_tokens": 100}
-    for told, client, body in (
+    for label, client, body in (
         ("a small request", "openai-chat", small),
         ("a small stream", "openai-chat", {**small, "stream": True}),
         ("a translated request", "anthropic", claude),
         ("a translated stream", "anthropic", {**claude, "stream": True}),
     ):
-        yield HotPath(f"gateway, {told}", "requests", 10, partial(requests_of, client, body))
+        yield HotPath(f"gateway, {label}", "requests", 10, partial(requests_of, client, body))
     yield HotPath("gateway, an agent's request", "messages", 200, handling)
 
 

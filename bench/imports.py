@@ -73,11 +73,11 @@ def figures() -> Iterator[Figure | str]:
             yield Figure.of(name, taken[name], Taken(promise, promise), "ms", at_most=1.0, against=against)
         if name != "python itself":
             yield Figure.of(name, taken[name], taken["python itself"], "ms", against="python itself")
-    for name, told in versions.items():
+    for name, label in versions.items():
         if name in taken:
-            yield Figure.of(LOADED, taken[LOADED], taken[name], "ms", at_most=1.0, against=told)
+            yield Figure.of(LOADED, taken[LOADED], taken[name], "ms", at_most=1.0, against=label)
         else:
-            yield not_measured(told, whys[name])
+            yield not_measured(label, whys[name])
 
 
 def version_of(python: Path, package: str) -> str | None:

@@ -88,8 +88,8 @@ def _plain(line: str) -> str:
 def _rounded(figure: Figure) -> Figure:
     """Five digits are more than a clock can tell."""
     names = ("ours", "theirs", "our_median", "their_median")
-    told = {name: value for name in names if (value := getattr(figure, name)) is not None}
-    return msgspec.structs.replace(figure, **{name: _digits(value) for name, value in told.items()})
+    figure_fields = {name: value for name in names if (value := getattr(figure, name)) is not None}
+    return msgspec.structs.replace(figure, **{name: _digits(value) for name, value in figure_fields.items()})
 
 
 def _rounded_growth(growth: Growth) -> Growth:
@@ -119,9 +119,9 @@ def machine() -> Machine:
 
 
 def _processor() -> str:
-    told = Path("/proc/cpuinfo")
-    if told.exists():
-        for line in told.read_text().splitlines():
+    figure_fields = Path("/proc/cpuinfo")
+    if figure_fields.exists():
+        for line in figure_fields.read_text().splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor()

@@ -28,7 +28,7 @@ RUNS = 15
 AGREEING = 0.1
 
 
-class Told(Struct, frozen=True):
+class PeerReport(Struct, frozen=True):
     """What the peer's process tells."""
 
     version: str
@@ -109,12 +109,12 @@ def beside_litellm(name: str, ours: Callable[[], int]) -> Figure | str:
         behind = in_turns({"ours": ours}, runs=RUNS)["ours"]
     if run.returncode:
         return not_measured(f"{name}: litellm", run.stderr.decode(errors="replace").strip().rpartition("\n")[2][-200:])
-    told = msgspec.json.decode(run.stdout.splitlines()[-1], type=Told)
-    if abs(told.tokens / ours() - 1) > AGREEING:
-        return not_measured(f"{name}: litellm", f"it counts {told.tokens:,} tokens where we count {ours():,}")
+    report = msgspec.json.decode(run.stdout.splitlines()[-1], type=PeerReport)
+    if abs(report.tokens / ours() - 1) > AGREEING:
+        return not_measured(f"{name}: litellm", f"it counts {report.tokens:,} tokens where we count {ours():,}")
     mine = min(before, behind, key=lambda taken: taken.least).scaled(1e3)
-    theirs = Taken.of(told.seconds).scaled(1e3)
-    return Figure.of(name, mine, theirs, "ms", at_most=1.0, against=f"litellm {told.version}")
+    theirs = Taken.of(report.seconds).scaled(1e3)
+    return Figure.of(name, mine, theirs, "ms", at_most=1.0, against=f"litellm {report.version}")
 
 
 def _texts(parts: Sequence[Part]) -> list[str]:

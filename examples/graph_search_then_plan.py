@@ -61,9 +61,9 @@ def main(model: str | ProviderClient, question: str, place: Path) -> None:
         state = graph.get_state(thread).values
         (size,) = db.execute("SELECT sum(length(checkpoint) + length(metadata)) FROM checkpoints").fetchone()
         (count,) = db.execute("SELECT count(*) FROM checkpoints").fetchone()
-        said = len(str(chats.conversation(state).history.entries))
+        log_length = len(str(chats.conversation(state).history.entries))
         print(f"\nthe graph's state: {state}")
-        print(f"{count} checkpoints in the file, {size // count} bytes each; the log holds {said} characters")
+        print(f"{count} checkpoints in the file, {size // count} bytes each; the log holds {log_length} characters")
 
 
 if __name__ == "__main__":

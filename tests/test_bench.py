@@ -185,8 +185,8 @@ def test_what_is_written_is_read_back_and_has_a_line_for_each_figure(tmp_path: P
 
 
 def test_results_name_no_path_of_the_machine_they_were_taken_on() -> None:
-    told = results.machine()
-    assert str(results.ROOT) not in repr(told)
+    description = results.machine()
+    assert str(results.ROOT) not in repr(description)
     for kept in results.read_all(GROUPS):
         assert str(results.ROOT) not in repr(kept)
 

@@ -393,10 +393,10 @@ def test_a_route_to_an_unknown_agent_raises() -> None:
 
 def test_a_route_continues_after_a_kill_at_any_entry() -> None:
     def play(history: AgentHistory) -> Conversation:
-        def said(context: Sequence[ContextEntry], options: ProviderCallOptions) -> Said:
+        def introduce(context: Sequence[ContextEntry], options: ProviderCallOptions) -> Said:
             return f"I am the {system_of(context)}."
 
-        agents = [Agent(name, name, model=FunctionModel(said)) for name in ("planner", "executor", "reviewer")]
+        agents = [Agent(name, name, model=FunctionModel(introduce)) for name in ("planner", "executor", "reviewer")]
         following = {"planner": "executor", "executor": "reviewer"}
         chat = Conversation(ScriptedModel(), history=history)
         loop = ToolLoop(chat, agents=agents, route=lambda agent, answer: following.get(agent.name))

@@ -166,10 +166,10 @@ def test_a_crash_between_decision_and_run_and_one_in_the_run(desk: Desk, office:
     assert last_reason(events) == "answered"
     assert office.paid == [("Bob", 7)], "the one that may have run does not run again; the other does"
 
-    def told(loop: ToolLoop) -> list[str]:
+    def result_texts(loop: ToolLoop) -> list[str]:
         return list(results_in(loop.chat.history.entries).values())
 
-    assert desk.play(ScriptedModel(), told) == [UNKNOWN_OUTCOME, "100 left", "paid 7 to Bob"]
+    assert desk.play(ScriptedModel(), result_texts) == [UNKNOWN_OUTCOME, "100 left", "paid 7 to Bob"]
 
 
 def test_a_new_message_instead_closes_the_calls_honestly(desk: Desk, office: Office) -> None:

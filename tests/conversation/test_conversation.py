@@ -366,12 +366,12 @@ def test_the_model_is_switched_between_turns_by_name_and_by_client() -> None:
 
     provider = FunctionModel(named, "house")
     chat = Conversation("alpha", provider=provider)
-    said = []
+    answers = []
     for model in (None, "beta", ScriptedModel("I am a script.", name="script"), "gamma"):
         if model is not None:
             chat.model = model
-        said.append(ToolLoop(chat).run_sync("Who are you?").text)
-    assert said == ["I am alpha.", "I am beta.", "I am a script.", "I am gamma."]
+        answers.append(ToolLoop(chat).run_sync("Who are you?").text)
+    assert answers == ["I am alpha.", "I am beta.", "I am a script.", "I am gamma."]
     assert chat.model == "gamma"
     assert chat.client is provider
     origins = [entry.origin for entry in chat.history.entries if isinstance(entry, ModelOutputEntry)]

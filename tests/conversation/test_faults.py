@@ -259,8 +259,8 @@ def test_invalid_arguments_are_reported_and_corrected(arguments: str, stop: str)
     assert last_reason(events) == "answered"
     (failed,) = (event for event in events if isinstance(event, ToolCallFailed))
     assert "weather" in failed.result.result_markdown
-    told, corrected = results_in(chat.history.entries).values()
-    assert told == failed.result.result_markdown
+    refused_result, corrected = results_in(chat.history.entries).values()
+    assert refused_result == failed.result.result_markdown
     assert corrected == "rain in Oslo"
     assert refusals(chat.history.snapshot()) == []
 
@@ -308,8 +308,8 @@ def test_a_tool_that_was_renamed_between_runs() -> None:
         renamed = [one for one in world.tools() if one.name != "send"]
         again = Conversation(planned([["send"]]), tools=renamed, history=AgentHistory(journal.kept))
         assert ToolLoop(again).run_sync().reason == "answered"
-        (told,) = results_in(again.history.entries).values()
-        assert told.startswith(expected)
+        (refused_result,) = results_in(again.history.entries).values()
+        assert refused_result.startswith(expected)
         assert refusals(again.history.snapshot()) == []
 
 

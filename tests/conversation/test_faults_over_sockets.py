@@ -163,8 +163,8 @@ def test_a_refused_connection() -> None:
             pass
         chat = town.conversation("anthropic", server)
         async with chat, chat.client:
-            told = await ended(ToolLoop(chat), "Rain?")
-            assert told.reason == "failed"
+            result = await ended(ToolLoop(chat), "Rain?")
+            assert result.reason == "failed"
             assert refusals(chat.history.snapshot()) == []
 
     asyncio.run(session())

@@ -83,7 +83,7 @@ class Workshop:
         return f"done {name}"
 
 
-async def said(context: Sequence[ContextEntry], options: ProviderCallOptions) -> AsyncIterator[Item]:
+async def stream_answer(context: Sequence[ContextEntry], options: ProviderCallOptions) -> AsyncIterator[Item]:
     """Two rounds of calls and an answer, each said in pieces, with a break between them."""
     outputs = sum(isinstance(entry, ModelOutputEntry) for entry in context)
     rounds: list[list[Item]] = [
@@ -97,7 +97,7 @@ async def said(context: Sequence[ContextEntry], options: ProviderCallOptions) ->
 
 
 def talking() -> FunctionModel:
-    return FunctionModel(lambda context, options: said(context, options))
+    return FunctionModel(lambda context, options: stream_answer(context, options))
 
 
 async def interrupted_at(
@@ -107,14 +107,14 @@ async def interrupted_at(
     workshop, journal = Workshop(), CheckedJournal()
     chat = Conversation(talking(), tools=workshop.tools(), history=AgentHistory(journal=journal))
     loop = ToolLoop(chat, on_interrupt=policy)
-    heard: list[LoopEvent] = []
+    received: list[LoopEvent] = []
     at_the_event = asyncio.Event()
 
     async def listen() -> None:
         stream = loop.stream("Go.")
         async for event in stream:
-            heard.append(event)
-            if len(heard) == number:
+            received.append(event)
+            if len(received) == number:
                 at_the_event.set()
                 if way == "aclose":
                     await stream.aclose()
@@ -135,17 +135,17 @@ async def interrupted_at(
     await asyncio.wait([listening])
     if not listening.cancelled():
         listening.result()
-    return chat, journal, workshop, heard
+    return chat, journal, workshop, received
 
 
 @settings(max_examples=50)
 @given(st.integers(1, 44), st.sampled_from(WAYS), st.sampled_from(["cancel", "await"]))
 def test_an_interruption_leaves_everything_in_order(number: int, way: Way, policy: Any) -> None:
-    chat, journal, workshop, heard = asyncio.run(interrupted_at(number, way, policy))
+    chat, journal, workshop, received = asyncio.run(interrupted_at(number, way, policy))
     entries = list(chat.history.entries)
     assert journal.refused == [], "every provider takes the history at every instant"
 
-    is_over = any(isinstance(event, LoopFinished) and event.reason == "answered" for event in heard)
+    is_over = any(isinstance(event, LoopFinished) and event.reason == "answered" for event in received)
     if not way.startswith("speak"):  # it may have been over before anybody heard of it
         is_over = chat.turn.output is not None and chat.turn.output.stop_reason == "end"
     results = results_in(entries)
@@ -162,13 +162,13 @@ def test_an_interruption_leaves_everything_in_order(number: int, way: Way, polic
     assert sum(workshop.began.values()) == sum(workshop.ended.values()) + sum(workshop.cancelled.values())
     if policy == "await":
         assert not workshop.cancelled
-    words = "".join(event.text for event in heard if isinstance(event, TextDelta))
+    words = "".join(event.text for event in received if isinstance(event, TextDelta))
     outputs = [entry for entry in entries if isinstance(entry, ModelOutputEntry)]
     assert "".join(entry.response_markdown for entry in outputs).startswith(words), "what was shown is kept"
     if not is_over:
         assert "interrupted" in {end_reason(entry) for entry in entries}, "and marked"
     if way == "interrupt" and not is_over:
-        assert last_reason(heard) == "interrupted"
+        assert last_reason(received) == "interrupted"
 
     # The turn is over, for this process and for any other; and the next one works.
     again = Conversation(talking(), tools=workshop.tools(), history=AgentHistory(entries))
@@ -188,12 +188,12 @@ def test_a_result_that_is_awaited_is_kept() -> None:
         async def play(calls: list[Item] = calls, workshop: Workshop = workshop) -> Conversation:
             chat = Conversation(ScriptedModel(calls, "Never said."), tools=workshop.tools())
             loop = ToolLoop(chat, on_interrupt="await")
-            heard = []
+            received = []
             async for event in loop.stream("Go."):
-                heard.append(event)
+                received.append(event)
                 if isinstance(event, ToolCallStarted):
                     await loop.interrupt()
-            assert last_reason(heard) == "interrupted"
+            assert last_reason(received) == "interrupted"
             return chat
 
         chat = asyncio.run(play())
@@ -241,8 +241,8 @@ def test_two_concurrent_messages() -> None:
         loop = ToolLoop(chat)
         return chat, await asyncio.gather(*(drained(loop, words) for words in ("One.", "Two.", "Three.")))
 
-    chat, heard = asyncio.run(play())
-    assert [last_reason(events) for events in heard] == ["interrupted", "interrupted", "answered"]
+    chat, received = asyncio.run(play())
+    assert [last_reason(events) for events in received] == ["interrupted", "interrupted", "answered"]
     assert [entry.content for entry in chat.by_role("user")] == [(Text("One."),), (Text("Two."),), (Text("Three."),)]
     assert [end_reason(entry) for entry in chat.history.entries].count("interrupted") == 2
     assert refusals(chat.history.snapshot()) == []

@@ -123,12 +123,12 @@ def test_events_follow_the_grammar_for_any_answers(script: list[Said], limit: in
                 started.add(event.call.tool_call_id)
             elif isinstance(event, ToolCallProgress | ToolCallFinished | ToolCallFailed):
                 assert event.call.tool_call_id in started
-        said = {
+        answer_text = {
             kind: "".join(event.text for event in events if type(event) is kind) for kind in (TextDelta, ThinkingDelta)
         }
         outputs = [entry for entry in chat.history.entries[version:] if isinstance(entry, ModelOutputEntry)]
-        assert said[TextDelta] == "".join(entry.response_markdown for entry in outputs)
-        assert said[ThinkingDelta] == "".join(entry.plan for entry in outputs)
+        assert answer_text[TextDelta] == "".join(entry.response_markdown for entry in outputs)
+        assert answer_text[ThinkingDelta] == "".join(entry.plan for entry in outputs)
         assert [event.round for event in events if isinstance(event, RoundStarted)] == sorted(
             event.round for event in events if isinstance(event, RoundStarted)
         )
@@ -355,8 +355,8 @@ def test_an_invalid_message_is_refused_without_interrupting(content: Any) -> Non
 
 
 def test_embedded_calls_are_found_and_their_text_is_hidden() -> None:
-    said = 'I look. <tool_call>{"name": "look", "arguments": {}}</tool_call>'
-    chat = Conversation(ScriptedModel(said, "It rains."), tools=World().tools(), embedded_calls=True)
+    answer_text = 'I look. <tool_call>{"name": "look", "arguments": {}}</tool_call>'
+    chat = Conversation(ScriptedModel(answer_text, "It rains."), tools=World().tools(), embedded_calls=True)
     events = asyncio.run(drained(ToolLoop(chat), "Go."))
     shown = "".join(event.text for event in events if isinstance(event, TextDelta))
     assert "<tool_call>" not in shown

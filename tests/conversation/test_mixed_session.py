@@ -132,8 +132,8 @@ def test_claude_plans_openai_executes_gemini_reviews() -> None:
         ("", 0),
     ]
     last = upstream.sent[-1][1]
-    for said in ("I look first.", "Plan: ask", "Two at once.", "Rain in Tromsø", "Rain everywhere.", "Approved."):
-        assert said in last, "one history, every model"
+    for expected in ("I look first.", "Plan: ask", "Two at once.", "Rain in Tromsø", "Rain everywhere.", "Approved."):
+        assert expected in last, "one history, every model"
     assert len({call.tool_call_id for entry in chat.messages for call in entry.tool_calls}) == 4
     assert refusals(chat.history.snapshot()) == []
 

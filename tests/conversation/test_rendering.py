@@ -17,7 +17,7 @@ from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.rendering import RenderedRequest, render_call
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.request import ModelRequest, ToolDefinition
-from support.history_strategies import conversations, entries, said
+from support.history_strategies import any_text, conversations, entries
 from support.planned_turns import MODELS
 
 # Any history, step by step.
@@ -43,7 +43,7 @@ steps: st.SearchStrategy[Step] = st.one_of(
     entries.map(lambda entry: append_all([entry])),
     conversations.map(append_all),
     shares.map(roll_back),
-    st.builds(compact, shares, said),
+    st.builds(compact, shares, any_text),
 )
 options = st.builds(
     LiveContextOptions,
@@ -162,13 +162,13 @@ def gemini(*parts: dict[str, Any]) -> dict[str, Any]:
 
 
 def chat(**message: Any) -> dict[str, Any]:
-    said = {"role": "assistant", "content": None, "tool_calls": [CHAT_CALL], **message}
+    any_text = {"role": "assistant", "content": None, "tool_calls": [CHAT_CALL], **message}
     return {
         "id": "chatcmpl_1",
         "object": "chat.completion",
         "created": 1,
         "model": MODELS["openai-chat"],
-        "choices": [{"index": 0, "message": said, "finish_reason": "tool_calls"}],
+        "choices": [{"index": 0, "message": any_text, "finish_reason": "tool_calls"}],
     }
 
 

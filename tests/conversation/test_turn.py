@@ -84,13 +84,13 @@ def test_a_round_has_the_end_reason_of_its_turn() -> None:
 
 
 def test_an_interrupted_round_is_marked() -> None:
-    async def said() -> AsyncIterator[Item]:
+    async def answer_slowly() -> AsyncIterator[Item]:
         for word in ("A ", "long ", "answer."):
             yield word
             await asyncio.sleep(0)
 
     async def play() -> Conversation:
-        chat = Conversation(FunctionModel(lambda context, options: said()))
+        chat = Conversation(FunctionModel(lambda context, options: answer_slowly()))
         loop = ToolLoop(chat)
         async for event in loop.stream("Go."):
             if isinstance(event, TextDelta):
@@ -137,9 +137,9 @@ def test_every_entry_is_in_exactly_one_round(log: list[HistoryEntry], effective:
 
 def standing(turn: Turn) -> tuple[object, ...]:
     """Everything a turn knows."""
-    told = {name: (state.started, state.decision, state.result) for name, state in turn.open_calls.items()}
+    states_seen = {name: (state.started, state.decision, state.result) for name, state in turn.open_calls.items()}
     counts = (turn.rounds, turn.calls, turn.failed_rounds, turn.repeats, turn.usage)
-    return turn.input, turn.output, turn.ended, turn.needs_model, turn.has_failed, counts, told
+    return turn.input, turn.output, turn.ended, turn.needs_model, turn.has_failed, counts, states_seen
 
 
 @given(st.one_of(conversations, st.lists(entries, max_size=20)))

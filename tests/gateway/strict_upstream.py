@@ -199,10 +199,10 @@ class StrictUpstream:
 
 def echo(request: ModelRequest) -> ModelOutput:
     """The last words of the request."""
-    return says(f"heard: {text_of(request.messages[-1].parts) or 'nothing'}", request.model)
+    return text_answer(f"heard: {text_of(request.messages[-1].parts) or 'nothing'}", request.model)
 
 
-def says(text: str, model: str = "m") -> ModelOutput:
+def text_answer(text: str, model: str = "m") -> ModelOutput:
     """A short answer."""
     return ModelOutput(parts=(Text(text),), stop_reason="end", id="answer-1", model=model, usage=USAGE)
 

@@ -24,7 +24,7 @@ from gateway.strict_upstream import (
     hang,
     many_times,
     reset,
-    says,
+    text_answer,
     trickle,
 )
 from providers.scripted_server import Reply
@@ -45,7 +45,7 @@ def one_for_all() -> Iterator[Rig]:
 def _long_answers(gateway: Rig) -> None:
     gateway.clear()
     for upstream in gateway.upstreams.values():
-        upstream.answer = lambda _: says(LONG)
+        upstream.answer = lambda _: text_answer(LONG)
 
 
 def half(fault: Callable[[int], Fault]) -> Callable[[Reply], Reply]:
@@ -61,7 +61,7 @@ def half(fault: Callable[[int], Fault]) -> Callable[[Reply], Reply]:
 BREAKS: dict[str, Callable[[StrictUpstream], Fault]] = {
     "cut": lambda _: half(cut),
     "reset": lambda _: half(reset),
-    "error event": lambda upstream: upstream.error_in_stream("overloaded", "Overloaded", after=says(LONG)),
+    "error event": lambda upstream: upstream.error_in_stream("overloaded", "Overloaded", after=text_answer(LONG)),
     "no end": lambda _: lambda reply: structs.replace(reply, body=reply.body[: len(reply.body) // 2]),
     "garbage": lambda _: (
         lambda reply: structs.replace(reply, body=reply.body[: len(reply.body) // 2] + b'\n\ndata: {"no": json\n\n' * 3)
@@ -77,12 +77,12 @@ def test_a_stream_that_breaks_ends_with_an_error(gateway: Rig, source: str, targ
     with gateway.client() as client:
         got = client.ask(source, f"to-{target}", QUESTION, streams=True)
         assert got.status == 200
-        heard = got.heard(source)
-        assert not heard.is_finished
-        assert heard.error is not None
-        said = text_of(heard.output.parts)
-        assert said
-        assert LONG.startswith(said)
+        assembler = got.assembler(source)
+        assert not assembler.is_finished
+        assert assembler.error is not None
+        text_so_far = text_of(assembler.output.parts)
+        assert text_so_far
+        assert LONG.startswith(text_so_far)
         after = client.ask(source, f"to-{target}", QUESTION, streams=True).output(source, streams=True)
         assert text_of(after.parts) == LONG
 
@@ -120,14 +120,14 @@ def test_an_upstream_that_hangs_is_given_up() -> None:
     with rig(read_seconds=0.4) as gateway, gateway.client() as client:
         for source, target in zip(FORMATS, reversed(FORMATS), strict=True):
             upstream = gateway.upstreams[target]
-            upstream.answer = lambda _: says(LONG)
+            upstream.answer = lambda _: text_answer(LONG)
             upstream.faults.extend([hang() if source == "anthropic" else hang(30), half(hang)])
             late = client.ask(source, f"to-{target}", QUESTION, streams=source != "gemini")
             assert late.status == 504
             assert late.error(source).message
-            heard = client.ask(source, f"to-{target}", QUESTION, streams=True).heard(source)
-            assert heard.error is not None
-            assert LONG.startswith(text_of(heard.output.parts))
+            assembler = client.ask(source, f"to-{target}", QUESTION, streams=True).assembler(source)
+            assert assembler.error is not None
+            assert LONG.startswith(text_of(assembler.output.parts))
 
 
 HARMLESS: dict[str, Fault] = {
@@ -215,7 +215,7 @@ def test_no_answer_log_or_page_holds_a_credential(capsys: pytest.CaptureFixture[
             secret = f"{KEY.format(target)} and {team} and {token} and a plain word"
             faults: list[Fault] = [
                 upstream.error(400, "invalid_request", f"bad request with {secret}"),
-                upstream.error_in_stream("server", f"failed for {secret}", after=says("Some words.")),
+                upstream.error_in_stream("server", f"failed for {secret}", after=text_answer("Some words.")),
                 upstream.error_in_stream("server", f"failed for {secret}"),
                 Reply(status=500, body=f"<html>{secret}</html>".encode(), content_type="text/html"),
                 Reply(status=200, body=f"<title>{secret}</title>".encode(), content_type="text/html"),
@@ -342,13 +342,13 @@ def test_retry_after_is_the_wait_that_is_applied() -> None:
         assert ask("to-anthropic") == (429, 2)
         wait_until_asked(upstream, 2, lambda: ask("to-anthropic"))
         assert len(upstream.received) == 2
-        status, told = ask("to-anthropic")  # no key is usable: this is the wait that is applied
+        status, wait = ask("to-anthropic")  # no key is usable: this is the wait that is applied
         assert status == 429
-        assert 2 < told <= 4  # of 3.8 s; the provider said 1.9
+        assert 2 < wait <= 4  # of 3.8 s; the provider said 1.9
         second.faults.append(second.error(429, "rate_limit", "slow down", retry_after="60"))
-        status, told = ask("both")
+        status, wait = ask("both")
         assert status == 429
-        assert 1 <= told <= 4  # the first target is free again long before the second
+        assert 1 <= wait <= 4  # the first target is free again long before the second
 
 
 def wait_until_asked(upstream: StrictUpstream, count: int, ask: Callable[[], tuple[int, int]]) -> None:
@@ -357,5 +357,5 @@ def wait_until_asked(upstream: StrictUpstream, count: int, ask: Callable[[], tup
     while len(upstream.received) < count:
         assert time.monotonic() < deadline, "the key was not tried again within 30 s"
         time.sleep(0.05)
-        told = ask()
-    assert told == (429, 4)
+        wait = ask()
+    assert wait == (429, 4)

@@ -99,10 +99,10 @@ def test_lease_held_error_names_holder(tmp_path: Path) -> None:
         lease = store.claim(question["conversation"], "process a", 60)
         assert lease is not None
         run(tmp_path, "b", wait=0.12)
-        (told,) = Diary(tmp_path / "diary").counts()
-        assert "LeaseHeld" in told
-        assert "process a" in told
-        assert "after waiting 0.12 s" in told
+        (tool_runs,) = Diary(tmp_path / "diary").counts()
+        assert "LeaseHeld" in tool_runs
+        assert "process a" in tool_runs
+        assert "after waiting 0.12 s" in tool_runs
         store.release(lease)
     run(tmp_path, "b")
     assert Diary(tmp_path / "diary").counts()["b done"] == 1

@@ -276,15 +276,15 @@ def test_turn_completes_after_kill_at_each_checkpoint_write(
     assert all(count == 1 for line, count in scene.diary.counts().items() if line.startswith(("began", "asked")))
 
 
-@pytest.mark.parametrize(("name", "told", "times"), [("send", UNKNOWN_OUTCOME, 1), ("put", "done", 2)])
-def test_resume_after_kill_during_tool(tmp_path: Path, name: str, told: str, times: int) -> None:
+@pytest.mark.parametrize(("name", "expected", "times"), [("send", UNKNOWN_OUTCOME, 1), ("put", "done", 2)])
+def test_resume_after_kill_during_tool(tmp_path: Path, name: str, expected: str, times: int) -> None:
     """Of what must not run twice the model is told that the outcome is unknown; the rest runs again under the same key."""
     scene = Scene(tmp_path, [[name]])
     scene.diary.last_words.touch()
     assert killed_until_done(scene, lambda _, __: None, attempts=3) == 1
     scene.check()
     (result,) = results_in(scene.log.effective).values()
-    assert result.startswith(told)
+    assert result.startswith(expected)
     assert [count for line, count in scene.diary.counts().items() if line.startswith("began")] == [times]
 
 
@@ -343,9 +343,9 @@ def test_cancelled_answer_is_requested_again(tmp_path: Path, prompt: str | None)
         state = asyncio.run(stopped_and_resumed(chats))
         history = chats.store.open(state["conversation"])
     assert history.memory_notebook == "They like Bergen.", "what was set meanwhile stays"
-    said = ["Well?", "answer.", prompt or CONTINUE_PROMPT, "answer."]
+    expected_texts = ["Well?", "answer.", prompt or CONTINUE_PROMPT, "answer."]
     shown = [entry for entry in history.effective if isinstance(entry, ModelInputEntry | ModelOutputEntry)]
-    assert [text_of(entry.content) for entry in shown] == said
+    assert [text_of(entry.content) for entry in shown] == expected_texts
     assert "Half an " in str(history.entries), "the log keeps what was said"
     assert refusals(history.snapshot()) == []
 

@@ -21,7 +21,7 @@ import pytest
 from antiphon.errors import AntiphonError, StoreDamaged, StoreFull, WriterConflict
 from antiphon.history import AgentHistory, HistoryEntry, HistoryStore, ModelInputEntry, SqliteStore
 from antiphon.parts import Image, Text
-from support.child_process import in_a_process, told
+from support.child_process import in_a_process, reported_numbers
 
 KILLS = 300 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 120
 
@@ -78,7 +78,7 @@ def test_kill_nine_loses_no_acknowledged_entry(tmp_path: Path, capsys: pytest.Ca
         time.sleep(chance.uniform(0, 0.015))
         os.kill(process, signal.SIGKILL)
         os.waitpid(process, 0)
-        last = max(told(pipe), default=int.from_bytes(first, "little") or version)
+        last = max(reported_numbers(pipe), default=int.from_bytes(first, "little") or version)
         with SqliteStore(path) as store:
             found = store.open(conversation)
             assert found.version >= last, f"{last - found.version} acknowledged entries are gone"
@@ -228,7 +228,7 @@ def test_a_full_disk_refuses_the_entry_and_keeps_the_rest(tmp_path: Path) -> Non
 
     process, pipe = in_a_process(fill_the_disk)
     os.waitpid(process, 0)
-    (version,) = told(pipe)
+    (version,) = reported_numbers(pipe)
     assert version > 10
     with SqliteStore(path) as store:
         found = store.open(conversation)
@@ -260,7 +260,7 @@ def test_two_processes_do_not_interleave_entries(tmp_path: Path) -> None:
     right, right_pipe = in_a_process(lambda pipe: write_pairs("right", pipe))
     os.waitpid(left, 0)
     os.waitpid(right, 0)
-    written = {"left": told(left_pipe), "right": told(right_pipe)}
+    written = {"left": reported_numbers(left_pipe), "right": reported_numbers(right_pipe)}
     with SqliteStore(path) as store:
         texts = [_text(entry) for entry in store.open(conversation).entries]
     assert sorted(written["left"] + written["right"]) == list(range(1, len(texts) + 1))

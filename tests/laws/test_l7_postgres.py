@@ -20,7 +20,7 @@ from antiphon.history.location import open_store
 from antiphon.history.postgres import PostgresStore
 from antiphon.history.search_text import searchable_text
 from laws.test_l7_crash import check_whole, do_everything, says_the_same, write_on
-from support.child_process import in_a_process, told
+from support.child_process import in_a_process, reported_numbers
 from support.postgres_server import PostgresServer
 from support.store_rows import rows, table
 
@@ -42,7 +42,7 @@ def test_kill_nine_of_the_writer_loses_no_acknowledged_entry(postgres: str, caps
             time.sleep(chance.uniform(0, 0.03))
             os.kill(process, signal.SIGKILL)
             os.waitpid(process, 0)
-            last = max(told(pipe), default=int.from_bytes(first, "little") or version)
+            last = max(reported_numbers(pipe), default=int.from_bytes(first, "little") or version)
             _until_nobody_writes(store)
             found = store.open(conversation)
             # At most one more: the entry that was written, and whose acknowledgement was cut off.
@@ -108,7 +108,7 @@ def test_a_server_that_crashes_has_every_acknowledged_entry(
     written = 0
     with open_store(postgres) as store:
         for conversation, (_, pipe) in zip(conversations, writers, strict=True):
-            acknowledged = told(pipe)
+            acknowledged = reported_numbers(pipe)
             found = store.open(conversation)
             assert [searchable_text(entry) for entry in found.entries] == [
                 f"entry {n}" for n in range(1, found.version + 1)

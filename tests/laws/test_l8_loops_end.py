@@ -94,14 +94,14 @@ def test_each_bound_ends_with_an_answer(reason: str, plan: list[list[str]], boun
     assert sum(world.began.values()) == RUNS.get(reason, sum(world.began.values()))
 
 
-@pytest.mark.parametrize("said", ["", "It is ra"])
+@pytest.mark.parametrize("partial_text", ["", "It is ra"])
 @pytest.mark.parametrize("is_streamed", [True, False])
-def test_the_time_budget_ends_a_stream(said: str, is_streamed: bool) -> None:
+def test_the_time_budget_ends_a_stream(partial_text: str, is_streamed: bool) -> None:
     closed: list[bool] = []
 
     async def endless(*_: object) -> AsyncIterator[str]:
         try:
-            yield said
+            yield partial_text
             await asyncio.Event().wait()  # a model that never comes to its end
         finally:
             closed.append(True)
@@ -116,7 +116,7 @@ def test_the_time_budget_ends_a_stream(said: str, is_streamed: bool) -> None:
     assert asyncio.run(asyncio.wait_for(play(), 30)) == "time_budget"
     assert closed == [True], "the provider's stream is closed"
     assert chat.turn.ended == "time_budget"
-    assert (chat.turn.output.response_markdown if chat.turn.output else "") == said, "what was said is kept"
+    assert (chat.turn.output.response_markdown if chat.turn.output else "") == partial_text, "what was said is kept"
     assert refusals(chat.history.snapshot()) == []
     assert last_reason(asyncio.run(drained(ToolLoop(chat)))) == "time_budget", "what is over stays over"
 

@@ -10,7 +10,7 @@ from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.scripted import FunctionModel
 from antiphon.wire.delta import Assembler, ModelOutputDelta, PartDelta
-from providers.spoken import QUESTION, said
+from providers.spoken import QUESTION, deltas_from
 
 
 def deltas_of(
@@ -19,7 +19,7 @@ def deltas_of(
     options: ProviderCallOptions | None = None,
 ) -> list[ModelOutputDelta]:
     """Every delta of a call."""
-    return asyncio.run(said(client, options or ProviderCallOptions(), context))
+    return asyncio.run(deltas_from(client, options or ProviderCallOptions(), context))
 
 
 def assembled(deltas: Sequence[ModelOutputDelta]) -> Assembler:

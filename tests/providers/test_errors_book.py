@@ -73,8 +73,8 @@ def rows() -> list[Row]:
     return found
 
 
-def read_row(book: str, vendor: str, status: str, said: str, message: str) -> Row:
-    kind, _, code_text = (part.strip(" /") for part in said.partition("code="))
+def read_row(book: str, vendor: str, status: str, headline: str, message: str) -> Row:
+    kind, _, code_text = (part.strip(" /") for part in headline.partition("code="))
     code: str | int | None = int(code_text) if code_text.isdigit() else code_text.strip("'") or None
     inner: dict[str, Any] = {"message": message, "type": kind or None, "code": code}
     body: dict[str, Any] = {"error": inner}
@@ -87,7 +87,7 @@ def read_row(book: str, vendor: str, status: str, said: str, message: str) -> Ro
     elif vendor == "chatgpt":
         body = {"detail": message}
     number = int(status.split()[0])
-    words = f"{vendor} {status} {said} {message}"
+    words = f"{vendor} {status} {headline} {message}"
     return Row(FORMATS[book], vendor, None if number == 200 else number, words, body)
 
 

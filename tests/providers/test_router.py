@@ -32,7 +32,7 @@ from antiphon.wire.delta import (
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ErrorKind, ModelOutput, ProviderError
 from providers.collected import Endless, assembled, left
-from providers.spoken import QUESTION, said
+from providers.spoken import QUESTION, deltas_from
 
 
 def asked(router: ProviderRouter, model: str) -> tuple[list[ModelOutputDelta], ProviderCallOptions]:
@@ -40,7 +40,7 @@ def asked(router: ProviderRouter, model: str) -> tuple[list[ModelOutputDelta], P
 
     async def collect() -> list[ModelOutputDelta]:
         async with router:
-            return await said(router, options)
+            return await deltas_from(router, options)
 
     return asyncio.run(collect()), options
 
@@ -169,8 +169,8 @@ SHOWN: list[tuple[str, list[ModelOutputDelta]]] = [
 @pytest.mark.parametrize(("case", "deltas"), SHOWN)
 def test_a_failure_after_visible_output_is_passed_on(case: str, deltas: list[ModelOutputDelta]) -> None:
     error = ProviderError("reset", "stream_cut")
-    told, options = asked(failing([*deltas, Failed(error)]), "m")
-    assert told == [*deltas, Failed(error)]
+    received_deltas, options = asked(failing([*deltas, Failed(error)]), "m")
+    assert received_deltas == [*deltas, Failed(error)]
     assert options.report.origin == Origin("mine", "", "a")
     assert [attempt.error for attempt in options.report.attempts] == [error]
 

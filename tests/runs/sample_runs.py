@@ -108,8 +108,8 @@ def trip(history: AgentHistory, run: Run) -> ToolLoop:
 @book.kind("away")
 async def away(history: AgentHistory, run: Run) -> ToolLoop:
     is_back = (FOLDER / "back").exists()
-    said = "Back again." if is_back else ProviderError("too many requests", "rate_limit", 429, retry_after=0.3)
-    return ToolLoop(Conversation(ScriptedModel(said), history=history))
+    next_turn = "Back again." if is_back else ProviderError("too many requests", "rate_limit", 429, retry_after=0.3)
+    return ToolLoop(Conversation(ScriptedModel(next_turn), history=history))
 
 
 @book.kind("poison")

@@ -144,8 +144,8 @@ def test_signals_decide_calls(server: TemporalServer, store: SqliteStore, steps_
             loop.approve(third)  # in the log itself, by somebody who does not know of Temporal
             await handle.signal(TurnWorkflow.wake)
             assert (await handle.result()).reason == "answered"
-        told = list(results_in(stage.history(handle).entries).values())
-        assert ["booked Narvik" in told[0], "denied it" in told[1], told[2]] == [True, True, "booked Moss"]
+        results = list(results_in(stage.history(handle).entries).values())
+        assert ["booked Narvik" in results[0], "denied it" in results[1], results[2]] == [True, True, "booked Moss"]
         await Replayer(workflows=[TurnWorkflow]).replay_workflow(await handle.fetch_history())
 
     staged(server, store, play)

@@ -59,15 +59,15 @@ class Rig:
     def history(self) -> AgentHistory:
         return self.store.open(self.id)
 
-    def step(self, standing: TurnStatus | None = None, **said: Any) -> Step:
-        return Step(self.id, "", {}, 0, 5.0, standing or TurnStatus(), **said)
+    def step(self, standing: TurnStatus | None = None, **options: Any) -> Step:
+        return Step(self.id, "", {}, 0, 5.0, standing or TurnStatus(), **options)
 
     async def play(self, name: str, step: Step, environment: ActivityEnvironment | None = None) -> TurnStatus:
         activities = {function.__name__: function for function in turn_activities(self.store, self.build)}
         return await (environment or ActivityEnvironment()).run(activities[name], step)
 
-    def played(self, standing: TurnStatus, **said: Any) -> TurnStatus:
-        return asyncio.run(self.play(NAMES[standing.state], self.step(standing, **said)))
+    def played(self, standing: TurnStatus, **options: Any) -> TurnStatus:
+        return asyncio.run(self.play(NAMES[standing.state], self.step(standing, **options)))
 
 
 def test_missing_temporal_extra_is_named() -> None:
@@ -122,9 +122,9 @@ def test_step_of_dead_worker_is_continued(store: SqliteStore) -> None:
         key = f"{rig.id}:{state.call.tool_call_id}"
         rig.history.append(ToolCallStartedEntry(state.call.tool_name, state.call.tool_call_id, key))
     standing = rig.played(standing)
-    told = list(results_in(rig.history.entries).values())
-    assert told[0] == UNKNOWN_OUTCOME
-    assert told[1].startswith("done")
+    results = list(results_in(rig.history.entries).values())
+    assert results[0] == UNKNOWN_OUTCOME
+    assert results[1].startswith("done")
     assert sum(world.began.values()) == 1
     assert refusals(rig.history.snapshot()) == []
 
@@ -200,8 +200,12 @@ def test_decisions_are_recorded_once(store: SqliteStore) -> None:
     assert "was decided already" in contrary.note
     last = rig.played(after, decisions=[Decision("approve", third)])
     assert (last.state, last.note) == ("model", "")
-    told = list(results_in(rig.history.entries).values())
-    assert ["booked Narvik" in told[0], "denied it: too far" in told[1], told[2]] == [True, True, "booked Moss"]
+    results = list(results_in(rig.history.entries).values())
+    assert ["booked Narvik" in results[0], "denied it: too far" in results[1], results[2]] == [
+        True,
+        True,
+        "booked Moss",
+    ]
 
 
 def test_elapsed_seconds_pass_to_next_step(store: SqliteStore) -> None:

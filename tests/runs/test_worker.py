@@ -30,10 +30,10 @@ from support.planned_turns import World, planned, results_in
 QUICK = RunRetryPolicy(first_delay=0.05, longest_delay=0.2)
 
 
-def saying(*said: Said) -> RunBook:
+def saying(*turns: Said) -> RunBook:
     """A book with one kind, whose model says these things, one a call."""
     book = RunBook()
-    left = list(said)
+    left = list(turns)
 
     def answer(context: Sequence[ContextEntry], options: ProviderCallOptions) -> Said:
         return left.pop(0) if len(left) > 1 else left[0]
@@ -498,18 +498,18 @@ def test_stuck_event_loop_lets_leases_expire(place: Place, caplog: pytest.LogCap
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [({"slots": 0}, "slot"), ({"lease_seconds": 0}, "lease_seconds"), ({"grace": -1}, "grace")],
 )
-def test_invalid_worker_options_raise(place: Place, settings: dict[str, Any], told: str) -> None:
-    with place.open() as store, pytest.raises(RunConfigError, match=told):
+def test_invalid_worker_options_raise(place: Place, settings: dict[str, Any], message: str) -> None:
+    with place.open() as store, pytest.raises(RunConfigError, match=message):
         Worker(store, saying("Hello."), **settings)
 
 
 def test_invalid_kinds_raise(place: Place) -> None:
     book = saying("Hello.")
-    for name, code, told in [("chat", 0, "already"), (" ", 0, "name"), ("research", -1, "at least 0")]:
-        with pytest.raises(RunConfigError, match=told):
+    for name, code, message in [("chat", 0, "already"), (" ", 0, "name"), ("research", -1, "at least 0")]:
+        with pytest.raises(RunConfigError, match=message):
             book.kind(name, code=code)
     with place.open() as store, pytest.raises(RunConfigError, match="no kinds of runs"):
         Worker(store, RunBook())

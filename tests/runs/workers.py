@@ -173,20 +173,20 @@ def check_log(place: Place, store: HistoryStore, run: Run) -> int:
     history = store.open(run.conversation)
     assert refusals(history.snapshot()) == []
     assert not Turn.of(history.snapshot()).open_calls
-    told: dict[str, ToolCallResult] = {}
+    results_seen: dict[str, ToolCallResult] = {}
     starts: Counter[str] = Counter()
     for entry in history.entries:
         if isinstance(entry, ToolCallStartedEntry):
-            assert entry.tool_call_id not in told, "what finished runs no more"
+            assert entry.tool_call_id not in results_seen, "what finished runs no more"
             assert entry.idempotency_key == f"{run.conversation}:{entry.tool_call_id}"
             starts[entry.tool_call_id] += 1
         elif isinstance(entry, ToolCallFinishedEntry):
-            told[entry.result.tool_call_id] = entry.result
+            results_seen[entry.result.tool_call_id] = entry.result
         elif isinstance(entry, ToolCallResultsEntry):
-            told |= {result.tool_call_id: result for result in entry.results}
+            results_seen |= {result.tool_call_id: result for result in entry.results}
     began = Counter(each.key for each in place.traced() if each.what == "began")
     unknown = 0
-    for call_id, result in told.items():
+    for call_id, result in results_seen.items():
         ran = began[f"{run.conversation}:{call_id}"]
         assert ran <= starts[call_id]
         if result.result_markdown == UNKNOWN_OUTCOME:

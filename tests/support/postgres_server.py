@@ -213,8 +213,10 @@ class PostgresServer:
         return copy / package.name / programs.parent.name / programs.name
 
     def _version(self) -> str:
-        told = subprocess.run([self._programs / "postgres", "--version"], capture_output=True, text=True, check=True)
-        return told.stdout.split()[-1]
+        version_output = subprocess.run(
+            [self._programs / "postgres", "--version"], capture_output=True, text=True, check=True
+        )
+        return version_output.stdout.split()[-1]
 
     def _give(self, *places: Path) -> None:
         if self._user is not None:
@@ -240,8 +242,8 @@ def _cache() -> Path:
 
 
 def _children(process: int) -> list[int]:
-    told = Path(f"/proc/{process}/task/{process}/children")
-    return [int(child) for child in told.read_text().split()] if told.exists() else []
+    version_output = Path(f"/proc/{process}/task/{process}/children")
+    return [int(child) for child in version_output.read_text().split()] if version_output.exists() else []
 
 
 def _lives(process: int) -> bool:

@@ -162,7 +162,7 @@ def test_results_and_exceptions_that_are_returned() -> None:
 
 def test_the_same_in_every_process() -> None:
     code = "from antiphon.tools.results import as_text; print(as_text({'a', 'b', 'c', 'd', 'e', 1, None, (1, 2)}))"
-    said = {
+    expected = {
         subprocess.run(
             [sys.executable, "-c", code],
             env={**os.environ, "PYTHONHASHSEED": seed},
@@ -172,7 +172,7 @@ def test_the_same_in_every_process() -> None:
         ).stdout
         for seed in ("1", "2", "3")
     }
-    assert said == {'[1,null,"a","b","c","d","e",[1,2]]\n'}
+    assert expected == {'[1,null,"a","b","c","d","e",[1,2]]\n'}
 
 
 def test_fifty_megabytes_are_cut_visibly() -> None:

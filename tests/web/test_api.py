@@ -47,10 +47,10 @@ def test_the_state_lists_models_and_settings(browser: Browser) -> None:
 
 def test_find_then_plan_runs_several_rounds_with_no_key(browser: Browser) -> None:
     conversation = browser.create()
-    heard = browser.ask(conversation, QUESTION)
-    started = [event.data["call"]["tool_name"] for event in heard if event.name == "ToolCallStarted"]
+    events_seen = browser.ask(conversation, QUESTION)
+    started = [event.data["call"]["tool_name"] for event in events_seen if event.name == "ToolCallStarted"]
     assert started == ["search_web", "create_plan"]
-    assert heard[-1].data["reason"] == "answered"
+    assert events_seen[-1].data["reason"] == "answered"
     shown = browser.show(conversation)
     assert shown["info"]["title"] == QUESTION
     assert not shown["running"]
@@ -170,9 +170,9 @@ def test_a_model_is_switched_in_mid_thread_and_stays_so(tmp_path: Path) -> None:
         conversation = browser.create()
         assert text(browser.ask(conversation, "Who are you?")) == "From one."
         assert browser.show(conversation)["model"] == "one"
-        heard = browser.ask(conversation, "And you?", model="two")
-        assert text(heard) == "From two."
-        (switched,) = [event.data for event in heard if event.name == "ModelSwitched"]
+        events_seen = browser.ask(conversation, "And you?", model="two")
+        assert text(events_seen) == "From two."
+        (switched,) = [event.data for event in events_seen if event.name == "ModelSwitched"]
         assert (switched["before"], switched["after"]) == ("one/one", "two/two")
         wrong = browser.api("PATCH", f"/conversations/{conversation}", {"model": "tow"}, status=400)
         assert "Did you mean two" in wrong["error"]["message"]
@@ -334,8 +334,8 @@ def test_pictures_and_files_reach_the_model(tmp_path: Path) -> None:
         assert browser.get(f"/chat/api/conversations/{conversation}/media/sha256:{'0' * 64}").status == 404
         fork = browser.api("POST", f"/conversations/{conversation}/fork", {"at": 0}, status=201)["id"]
         parts = [{"type": "part", "conversation": conversation, "entry": 1, "part": part} for part in range(1, 5)]
-        said = {"content": [{"type": "text", "text": "And this?"}, *parts]}
-        browser.api("POST", f"/conversations/{fork}/turns", said, status=202)
+        turn = {"content": [{"type": "text", "text": "And this?"}, *parts]}
+        browser.api("POST", f"/conversations/{fork}/turns", turn, status=202)
         assert browser.show(fork)["entries"][0]["content"][1:] == told[1:], "named by their places, and not sent again"
         for wrong in ({"entry": 0}, {"entry": 9}, {"entry": 2}, {"part": 5}, {"part": -1}):
             got = browser.api("POST", f"/conversations/{fork}/turns", {"content": [{**parts[0], **wrong}]}, status=400)
@@ -346,7 +346,7 @@ def test_pictures_and_files_reach_the_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "status", "said"),
+    ("content", "status", "turn"),
     [
         ([], 400, "empty"),
         ([{"type": "text", "text": " \n"}], 400, "empty"),
@@ -364,11 +364,11 @@ def test_pictures_and_files_reach_the_model(tmp_path: Path) -> None:
     ],
 )
 def test_invalid_input_is_refused_with_a_reason_and_not_stored(
-    browser: Browser, content: Any, status: int, said: str
+    browser: Browser, content: Any, status: int, turn: str
 ) -> None:
     conversation = browser.create()
     got = browser.api("POST", f"/conversations/{conversation}/turns", {"content": content}, status=status)
-    assert said in got["error"]["message"]
+    assert turn in got["error"]["message"]
     assert browser.show(conversation)["entries"] == []
 
 
@@ -414,16 +414,16 @@ def test_invalid_unicode_is_refused(browser: Browser) -> None:
 
 def test_a_dead_provider_is_reported_in_the_stream(tmp_path: Path) -> None:
     with served(tmp_path / "chats.db", ap.ScriptedModel(ProviderError("no such key", "authentication"))) as browser:
-        heard = browser.ask(browser.create(), "hello")
-        assert heard[-1].data["reason"] == "failed"
-        assert heard[-1].data["error"]["message"] == "no such key"
+        events_seen = browser.ask(browser.create(), "hello")
+        assert events_seen[-1].data["reason"] == "failed"
+        assert events_seen[-1].data["error"]["message"] == "no such key"
 
 
 def test_a_fault_inside_a_turn_ends_it_with_a_message(tmp_path: Path) -> None:
     with served(tmp_path / "chats.db", ap.ScriptedModel(name="mute")) as browser:
         conversation = browser.create()
-        heard = browser.ask(conversation, "hello")
-        assert heard[-1].data["error"]["code"] == "ScriptExhausted"
+        events_seen = browser.ask(conversation, "hello")
+        assert events_seen[-1].data["error"]["code"] == "ScriptExhausted"
         assert not browser.show(conversation)["running"]
 
 

@@ -288,8 +288,8 @@ def test_a_key_for_some_models_asks_for_no_other(tmp_path: Path) -> None:
         ben = Browser(browser.port, SECRET)
         assert ben.api("GET", "/state")["models"] == []
         conversation = ben.create()
-        said = {"content": [{"type": "text", "text": "hi"}]}
-        for refused in (said, {**said, "model": "offline/plain"}):
+        turn = {"content": [{"type": "text", "text": "hi"}]}
+        for refused in (turn, {**turn, "model": "offline/plain"}):
             assert ben.api("POST", f"/conversations/{conversation}/turns", refused, status=403)
         assert ben.api("PATCH", f"/conversations/{conversation}", {"model": "offline/plain"}, status=403)
         assert ben.show(conversation)["entries"] == []

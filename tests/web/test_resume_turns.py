@@ -82,9 +82,12 @@ def test_a_second_question_is_refused_while_one_is_answered_unless_it_interrupts
         start = browser.show(conversation)["last_event"]
         assert browser.say(conversation, "two", interrupt=True) == 2
         with browser.events(conversation, start) as events:
-            heard = [*until_finished(events), *until_finished(events)]
-        assert [event.data["reason"] for event in heard if event.name == "LoopFinished"] == ["interrupted", "answered"]
-        assert names(heard).count("TurnStarted") == 1
+            events_seen = [*until_finished(events), *until_finished(events)]
+        assert [event.data["reason"] for event in events_seen if event.name == "LoopFinished"] == [
+            "interrupted",
+            "answered",
+        ]
+        assert names(events_seen).count("TurnStarted") == 1
         kinds = [entry["kind"] for entry in browser.show(conversation)["entries"]]
         assert kinds == ["model_input", "model_output", "model_input", "model_output"]
 
@@ -101,8 +104,8 @@ def test_settings_and_reads_work_during_a_turn(tmp_path: Path) -> None:
         assert browser.show(fork)["unfinished"], "the fork has a question without an answer"
         gate.open()
         with browser.events(conversation, start) as events:
-            heard = until_finished(events)
-        told = [event.data["entry"] for event in heard if event.name == "EntryAppended"]
+            events_seen = until_finished(events)
+        told = [event.data["entry"] for event in events_seen if event.name == "EntryAppended"]
         assert [entry["kind"] for entry in told] == ["model_input", "set_memory_notebook", "model_output"]
         assert told == browser.show(conversation)["entries"]
 
@@ -127,9 +130,9 @@ def test_calls_wait_for_approval_and_then_the_turn_continues(tmp_path: Path, res
     path = tmp_path / "chats.db"
     with served(path, two_mails(), tools=[send_mail]) as browser:
         conversation = browser.create()
-        heard = browser.ask(conversation, "Write to both.")
-        assert names(heard)[-2:] == ["ApprovalNeeded", "LoopFinished"]
-        assert heard[-1].data["reason"] == "approval"
+        events_seen = browser.ask(conversation, "Write to both.")
+        assert names(events_seen)[-2:] == ["ApprovalNeeded", "LoopFinished"]
+        assert events_seen[-1].data["reason"] == "approval"
         first, second = browser.show(conversation)["pending"]
         assert first["arguments"] == '{"to":"ada"}'
         if not restarts:
@@ -162,12 +165,12 @@ def _decided(browser: Browser, conversation: str, first: Any, second: Any) -> No
     with browser.events(conversation, start) as events:
         while next(events).name != "TurnStarted":  # of the answer to the decisions
             pass
-        heard = until_finished(events)
-    assert heard[-1].data["reason"] == "answered"
-    said = heard[-1].data["text"]
-    assert "sent to eve" in said
-    assert "a person denied it: not him" in said
-    assert "ben" not in said
+        events_seen = until_finished(events)
+    assert events_seen[-1].data["reason"] == "answered"
+    partial = events_seen[-1].data["text"]
+    assert "sent to eve" in partial
+    assert "a person denied it: not him" in partial
+    assert "ben" not in partial
 
 
 def test_a_turn_that_failed_is_resumed(tmp_path: Path) -> None:
@@ -237,8 +240,8 @@ def test_a_server_killed_in_a_tool_offers_to_resume_and_repeats_only_what_is_saf
         assert shown["last_event"] > last, "ids grow over a restart"
         browser.api("POST", f"/conversations/{conversation}/resume", status=202)
         with browser.events(conversation, shown["last_event"]) as events:
-            heard = until_finished(events)
-        assert heard[-1].data["text"] == f"It said: {told}"
+            events_seen = until_finished(events)
+        assert events_seen[-1].data["text"] == f"It said: {told}"
         assert mark.read_text() == runs
 
 

@@ -88,7 +88,7 @@ def test_events_as_json_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "environment", "said"),
+    ("arguments", "environment", "message"),
     [
         (["-p", "hi", "-m", "openia/gpt-5.5"], {}, "unknown model 'openia/gpt-5.5'; did you mean openai/gpt-5.5"),
         (["-p", "hi", "-m", "openai/gpt-5.5"], {}, "openai/gpt-5.5 needs a key: set OPENAI_API_KEY"),
@@ -109,11 +109,11 @@ def test_events_as_json_lines(tmp_path: Path) -> None:
     ],
 )
 def test_impossible_requests_get_a_one_line_error(
-    tmp_path: Path, arguments: list[str], environment: dict[str, str], said: str
+    tmp_path: Path, arguments: list[str], environment: dict[str, str], message: str
 ) -> None:
     code, _, err = antiphon(tmp_path, *arguments, environment=environment)
     assert code == 1
-    assert said in err
+    assert message in err
     assert err.startswith("antiphon: ")
     assert err.count("\n") == 1
     assert "sk-secret" not in err

@@ -70,14 +70,14 @@ def test_the_first_minute_needs_no_setup_and_runs_several_rounds(tmp_path: Path)
     with Terminal(tmp_path, "chat") as terminal:
         terminal.sees("offline/plain: not a language model, needs no key and no network.", "Ctrl-D: quit")
         terminal.send("find IELTS tips, then make me a plan")
-        said = terminal.sees("3 rounds")
+        screen = terminal.sees("3 rounds")
         for words in ("✓ search_web", "lines, Ctrl-O]", "✓ create_plan", "○ t1 Find out where you stand", " 0/5"):
-            assert words in said
+            assert words in screen
         terminal.send("/history")
-        said = terminal.sees("version 8, ")
-        assert re.search(r"^VERSION +KIND +ROUND +TIME +TOKENS +TEXT$", said, re.MULTILINE)
-        assert re.search(r"^7 +ToolCallResults +1\.2 ", said, re.MULTILINE)
-        assert re.search(r"^8 +ModelOutput +1\.3 +[\d:]+ +[\d,]+\+\d+ ", said, re.MULTILINE)
+        screen = terminal.sees("version 8, ")
+        assert re.search(r"^VERSION +KIND +ROUND +TIME +TOKENS +TEXT$", screen, re.MULTILINE)
+        assert re.search(r"^7 +ToolCallResults +1\.2 ", screen, re.MULTILINE)
+        assert re.search(r"^8 +ModelOutput +1\.3 +[\d:]+ +[\d,]+\+\d+ ", screen, re.MULTILINE)
         terminal.type(EXPAND)  # the last result, which was folded
         terminal.sees("t5: Look back, and set the next steps (due", "Created plan-1.")
         terminal.send("/plans")
@@ -105,9 +105,9 @@ def test_an_answer_is_drawn_while_it_streams_and_appears_once(server: ScriptedSe
     with with_model(server, tmp_path) as terminal:
         terminal.sees("Ctrl-D: quit")
         terminal.send("draw")
-        said = terminal.sees("First block.", "Second blo")  # the open block is there before it is finished
-        assert "*block*" not in said
-        assert re.search(r"one +二", said)
+        screen = terminal.sees("First block.", "Second blo")  # the open block is there before it is finished
+        assert "*block*" not in screen
+        assert re.search(r"one +二", screen)
         terminal.resize(60, 24)
         terminal.type("x")  # typed while it runs, in a window of another size
         terminal.sees("Second blo", "› x")
@@ -119,7 +119,7 @@ def test_an_answer_is_drawn_while_it_streams_and_appears_once(server: ScriptedSe
         terminal.send("queued before")
         terminal.sees("queued: queued before")
         gate.set()
-        said = terminal.sees("The last words.", "› queued before")
+        screen = terminal.sees("The last words.", "› queued before")
         terminal.waits(lambda: len(server.received) == 3, "the third question")
         terminal.waits(lambda: terminal.words.count("The last words.") == 2, "the third answer")
         terminal.type(LEAVE)
@@ -164,9 +164,9 @@ def test_thoughts_are_folded_and_control_characters_shown(server: ScriptedServer
     with Terminal(tmp_path, "chat", environment=environment) as terminal:
         terminal.sees("deepseek/deepseek-v4-flash: DEEPSEEK_API_KEY is set.")  # picked, and said why
         terminal.send("think")
-        said = terminal.sees("∴ thought for", "https://example.org/x")
-        assert "First I think" not in said
-        assert "␛[2J" in said
+        screen = terminal.sees("∴ thought for", "https://example.org/x")
+        assert "First I think" not in screen
+        assert "␛[2J" in screen
         assert b"\x1b]0;" not in terminal.raw
         terminal.send("/expand")
         terminal.sees("First I think of everything.")
@@ -411,9 +411,9 @@ def test_forty_columns_chinese_and_no_colour(tmp_path: Path) -> None:
     with Terminal(tmp_path, "chat", columns=40, rows=16, environment={"NO_COLOR": "1"}) as terminal:
         terminal.sees("Ctrl-D: quit")
         terminal.send("搜索 IELTS 备考方法，然后帮我制定一个3个月的学习计划")
-        said = terminal.sees("3 rounds")
+        screen = terminal.sees("3 rounds")
         assert "› 搜索 IELTS 备考方法" in terminal.words
-        assert "○ t1 评估现状，明确目标" in said
+        assert "○ t1 评估现状，明确目标" in screen
         terminal.send("/history")
         terminal.sees("8 ModelOutput")
         terminal.resize(72, 20)

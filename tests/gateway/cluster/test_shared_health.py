@@ -45,16 +45,18 @@ def test_joining_is_commutative_associative_and_idempotent(
 
 
 @given(st.lists(STANDINGS, min_size=1, max_size=6), st.randoms(use_true_random=False))
-def test_order_and_repetition_of_messages_do_not_matter(told: list[SharedHealth], chance: random.Random) -> None:
-    def heard(messages: list[SharedHealth]) -> SharedHealth:
+def test_order_and_repetition_of_messages_do_not_matter(
+    messages_sent: list[SharedHealth], chance: random.Random
+) -> None:
+    def merged(messages: list[SharedHealth]) -> SharedHealth:
         known = NO_COOLDOWNS
         for message in messages:
             known = known.merge(message)
         return known
 
-    again = told + chance.choices(told, k=4)
+    again = messages_sent + chance.choices(messages_sent, k=4)
     chance.shuffle(again)
-    assert heard(again) == heard(told)
+    assert merged(again) == merged(messages_sent)
 
 
 @given(STANDINGS, STANDINGS)
@@ -258,9 +260,14 @@ def test_all_processes_converge_after_any_events(
         else:
             outcome(pool, model, event, number)
     _all_hear_all(pools, chance)
-    told = [pool.export_health(named)[named(SECRET)] for pool in pools]
-    assert told[0].merge(told[1]).merge(told[2]).active == told[0].active == told[1].active == told[2].active
-    assert len({one.generation for one in told}) == len({one.is_disabled for one in told}) == 1
+    messages_sent = [pool.export_health(named)[named(SECRET)] for pool in pools]
+    assert (
+        messages_sent[0].merge(messages_sent[1]).merge(messages_sent[2]).active
+        == messages_sent[0].active
+        == messages_sent[1].active
+        == messages_sent[2].active
+    )
+    assert len({one.generation for one in messages_sent}) == len({one.is_disabled for one in messages_sent}) == 1
     free = {model: {key_free(pool, model) for pool in pools} for model in ("m", "n")}
     # A reload waives deadlines in its own process alone.
     assert all(len(times) == 1 for times in free.values()) or any(event == "reload" for _, event, _, _ in events)
@@ -352,11 +359,11 @@ def test_what_one_learns_the_other_knows_and_no_secret_is_there(server: ValkeySe
 
     asyncio.run(play())
     kept = server.ask("KEYS", "*")
-    told = " ".join([*kept, *(str(server.ask("ZRANGE", key, "0", "-1")) for key in kept if ":key:" in key)])
+    messages_sent = " ".join([*kept, *(str(server.ask("ZRANGE", key, "0", "-1")) for key in kept if ":key:" in key)])
     assert len([key for key in kept if ":key:" in key]) == 2
-    assert "model m" in told
-    assert SECRET not in told
-    assert OTHER not in told
+    assert "model m" in messages_sent
+    assert SECRET not in messages_sent
+    assert OTHER not in messages_sent
     assert all(int(server.ask("TTL", key)) > 0 for key in kept)
 
 

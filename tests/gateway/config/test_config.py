@@ -228,8 +228,8 @@ REFUSED: dict[str, tuple[str, list[tuple[int, str, str]]]] = {
 @pytest.mark.parametrize(("text", "expected"), REFUSED.values(), ids=REFUSED)
 def test_refused_with_every_problem_where_it_is(file: Path, text: str, expected: list[tuple[int, str, str]]) -> None:
     found = problems(file, text)
-    told = sorted((line, key) for line, key, _ in found)
-    assert told == sorted((line, key) for line, key, _ in expected), found
+    found_lines = sorted((line, key) for line, key, _ in found)
+    assert found_lines == sorted((line, key) for line, key, _ in expected), found
     for line, key, words in expected:
         assert any(words in reason for at, whose, reason in found if (at, whose) == (line, key)), found
 

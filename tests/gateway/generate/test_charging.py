@@ -23,7 +23,7 @@ from antiphon.wire import FORMATS, formats
 from antiphon.wire.output import ProviderError
 from antiphon.wire.request import Message, ModelRequest
 from gateway.rig import Client, Got, Rig, path_of, rig
-from gateway.strict_upstream import cut, says
+from gateway.strict_upstream import cut, text_answer
 
 QUESTION = ModelRequest(messages=(Message("user", (Text("Is it raining?"),)),), max_output_tokens=500)
 CHAT = {"messages": [{"role": "user", "content": "Is it raining?"}]}
@@ -112,7 +112,7 @@ def until(condition: Callable[[], bool], what: str) -> None:
 def test_an_abandoned_stream_is_charged(gateway: Rig, target: str, source: str) -> None:
     source = target if source == "same" else ("anthropic" if target != "anthropic" else "openai-chat")
     upstream = gateway.upstreams[target]
-    upstream.answer = lambda _: says(LONG)
+    upstream.answer = lambda _: text_answer(LONG)
     upstream.faults.append(lambda reply: structs.replace(reply, body=reply.body[: len(reply.body) // 2], hangs=True))
     model = f"to-{target}"
     named = structs.replace(QUESTION, model=model, stream=None if source == "gemini" else True)
@@ -121,9 +121,9 @@ def test_an_abandoned_stream_is_charged(gateway: Rig, target: str, source: str) 
     headers = {"content-type": "application/json", "authorization": "Bearer sk-tight"}
     connection.request("POST", path_of(source, model, streams=True), body, headers)
     response = connection.getresponse()
-    heard = b""
-    while b"One" not in heard:
-        heard += response.read1(100)
+    received = b""
+    while b"One" not in received:
+        received += response.read1(100)
     response.close()
     connection.close()
     until(lambda: [record["status"] for record in records(gateway)] == [499], "the stream is recorded as abandoned")
@@ -135,10 +135,10 @@ def test_an_abandoned_stream_is_charged(gateway: Rig, target: str, source: str) 
 @pytest.mark.parametrize("target", FORMATS)
 def test_a_stream_that_breaks_is_charged(gateway: Rig, target: str) -> None:
     upstream = gateway.upstreams[target]
-    upstream.answer = lambda _: says(LONG)
+    upstream.answer = lambda _: text_answer(LONG)
     upstream.faults.append(lambda reply: cut(len(reply.body) // 2)(reply))  # type: ignore[operator]
     with gateway.client("sk-tight") as client:
-        assert client.ask(target, f"to-{target}", QUESTION, streams=True).heard(target).error is not None
+        assert client.ask(target, f"to-{target}", QUESTION, streams=True).assembler(target).error is not None
         assert client.ask(target, f"to-{target}", QUESTION, streams=True).status == 429
 
 
@@ -194,6 +194,6 @@ def test_only_the_chunk_of_usage_is_taken_out(blank: bytes) -> None:
     text = b'data: {"choices":[{"delta":{"content":"\\"choices\\":[]"}}],"usage":null}'
     usage = b'data: {"choices": [ ], "usage": {"total_tokens": 3}}'
     last = b"data: [DONE]"
-    said = blank.join([filters, text, usage, last, b""])
-    assert without_usage(said) == blank.join([filters, text, last, b""])
+    stream_bytes = blank.join([filters, text, usage, last, b""])
+    assert without_usage(stream_bytes) == blank.join([filters, text, last, b""])
     assert without_usage(text + blank) == text + blank

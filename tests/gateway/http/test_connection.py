@@ -122,12 +122,12 @@ def is_plain(came: bytes) -> bool:
     return b"\r\ndate: " in came
 
 
-def heard(came: bytes) -> dict[str, object]:
-    told: dict[str, object] = msgspec.json.decode(came.partition(b"\r\n\r\n")[2])
-    headers = told["headers"]
+def echo_of(came: bytes) -> dict[str, object]:
+    echoed: dict[str, object] = msgspec.json.decode(came.partition(b"\r\n\r\n")[2])
+    headers = echoed["headers"]
     assert isinstance(headers, dict)
-    told["headers"] = {name: value for name, value in headers.items() if name not in ("x-twice", "x-request-id")}
-    return told
+    echoed["headers"] = {name: value for name, value in headers.items() if name not in ("x-twice", "x-request-id")}
+    return echoed
 
 
 PLAIN = {
@@ -150,7 +150,7 @@ def test_both_servers_read_a_plain_request_the_same(name: str) -> None:
         assert is_plain(quick)
         assert not is_plain(slow)
         assert quick.startswith(b"HTTP/1.1 200 OK\r\n")
-        assert heard(quick) == heard(slow)
+        assert echo_of(quick) == echo_of(slow)
 
     with_listener(work)
 
@@ -205,11 +205,11 @@ AGAIN = {
 @pytest.mark.parametrize("name", AGAIN)
 def test_a_repeated_head_is_parsed_the_same(name: str) -> None:
     async def work(port: int, *_: object) -> None:
-        alone = heard(await sent(port, AGAIN[name]))
+        alone = echo_of(await sent(port, AGAIN[name]))
         both = await sent(port, ASK + AGAIN[name], answers=2)
         assert both.count(b"\r\ndate: ") == 2
         second = both[both.index(b"HTTP/1.1", 1) :]
-        assert heard(second) == alone
+        assert echo_of(second) == alone
 
     with_listener(work)
 
@@ -227,7 +227,7 @@ def test_half_a_head_is_left_to_the_general_server() -> None:
     async def work(port: int, *_: object) -> None:
         came = await sent(port, ASK[:40], ASK[40:])
         assert not is_plain(came)
-        assert heard(came)["body"] == BODY.decode()
+        assert echo_of(came)["body"] == BODY.decode()
 
     with_listener(work)
 

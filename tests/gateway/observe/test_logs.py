@@ -200,9 +200,9 @@ def test_arguments_that_do_not_fit_are_shown() -> None:
 
 def test_an_exception_is_one_json_line_and_a_block_on_a_console() -> None:
     error = ValueError("first\n12:00:00 INFO forged")
-    told = json.loads(logged("json", "broken", exc_info=error))
+    json_line = json.loads(logged("json", "broken", exc_info=error))
     shown = logged("console", "broken", exc_info=error)
-    assert told["exception"].endswith("INFO forged")
+    assert json_line["exception"].endswith("INFO forged")
     assert all(line.startswith("    | ") for line in shown.splitlines()[1:])
 
 

@@ -129,10 +129,10 @@ def test_without_the_driver_the_extra_is_named() -> None:
         "try: open_store('postgresql://u:kanarie@h/d')\n"
         "except Exception as error: print(type(error).__name__, error)"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert told.startswith("StoreError")
-    assert "pip install 'antiphon[postgres]'" in told
-    assert "kanarie" not in told
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert output.startswith("StoreError")
+    assert "pip install 'antiphon[postgres]'" in output
+    assert "kanarie" not in output
 
 
 def test_a_server_restart_between_calls_is_not_noticed(postgres_server: PostgresServer, postgres: str) -> None:

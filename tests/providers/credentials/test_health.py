@@ -61,8 +61,8 @@ class Story:
             self.other, self.pool = self.pool, here
         elif what == "share":  # each hears from the other, as through the shared store
             for source, target in ((self.other, self.pool), (self.pool, self.other)) * 2:
-                told = {name: rounded(export) for name, export in source.export_health(str).items()}
-                target.merge_health(str, told)
+                exported = {name: rounded(export) for name, export in source.export_health(str).items()}
+                target.merge_health(str, exported)
         else:
             raise AssertionError(event)
 

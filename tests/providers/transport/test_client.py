@@ -91,9 +91,9 @@ async def asked(transport: HttpClient, url: str, timeouts: Timeouts | None = Non
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_an_answer_does_not_depend_on_chunking(name: str, data: st.DataObject) -> None:
-    said = WHOLE[name]
-    cuts = sorted({0, len(said), *data.draw(st.lists(st.integers(0, len(said)), max_size=8))})
-    pieces = [said[start:end] for start, end in pairwise(cuts)]
+    response_bytes = WHOLE[name]
+    cuts = sorted({0, len(response_bytes), *data.draw(st.lists(st.integers(0, len(response_bytes)), max_size=8))})
+    pieces = [response_bytes[start:end] for start, end in pairwise(cuts)]
 
     async def work(transport: HttpClient, url: str, host: Host) -> None:
         assert await asked(transport, url) == (200, WORDS)
@@ -104,7 +104,7 @@ def test_an_answer_does_not_depend_on_chunking(name: str, data: st.DataObject) -
 
 
 @pytest.mark.parametrize(
-    ("said", "body", "is_kept"),
+    ("response_bytes", "body", "is_kept"),
     [
         (OK + b"\r\n" + WORDS, WORDS, False),
         (b"HTTP/1.0 200 OK\r\n" + LENGTH + b"\r\n" + WORDS, WORDS, False),
@@ -117,13 +117,13 @@ def test_an_answer_does_not_depend_on_chunking(name: str, data: st.DataObject) -
     ],
     ids=["to the end", "old", "closing", "more behind", "more behind chunks", "packed", "nothing", "empty"],
 )
-def test_other_ways_to_frame_an_answer(said: bytes, body: bytes, is_kept: bool) -> None:
+def test_other_ways_to_frame_an_answer(response_bytes: bytes, body: bytes, is_kept: bool) -> None:
     async def work(transport: HttpClient, url: str, host: Host) -> None:
         assert (await asked(transport, url))[1] == body
         assert (await asked(transport, url))[1] == body
         assert host.connections == (1 if is_kept else 2)
 
-    with_host(lambda: Host([said], [said], closes=said.startswith(OK + b"\r\n")), work)
+    with_host(lambda: Host([response_bytes], [response_bytes], closes=response_bytes.startswith(OK + b"\r\n")), work)
 
 
 MALFORMED = {
@@ -160,19 +160,19 @@ def test_an_ambiguous_response_is_refused_and_closes_the_connection(name: str) -
     with_host(lambda: Host([MALFORMED[name]]), work)
 
 
-@pytest.mark.parametrize("said", [b"", OK, OK + LENGTH + b"\r\n" + WORDS[:5], CHUNKED + CHUNKS])
-def test_a_truncated_answer_is_reported_as_truncated(said: bytes) -> None:
+@pytest.mark.parametrize("response_bytes", [b"", OK, OK + LENGTH + b"\r\n" + WORDS[:5], CHUNKED + CHUNKS])
+def test_a_truncated_answer_is_reported_as_truncated(response_bytes: bytes) -> None:
     async def work(transport: HttpClient, url: str, _: Host) -> None:
         with pytest.raises(TransportError) as caught:
             await asked(transport, url)
         assert caught.value.code == "connection_lost"
-        assert ("before the response ended" in str(caught.value)) is (b"\r\n\r\n" in said)
+        assert ("before the response ended" in str(caught.value)) is (b"\r\n\r\n" in response_bytes)
 
-    with_host(lambda: Host([said], closes=True), work)
+    with_host(lambda: Host([response_bytes], closes=True), work)
 
 
-@pytest.mark.parametrize("said", [b"", CHUNKED + CHUNKS])
-def test_a_host_that_is_silent_is_not_waited_for(said: bytes) -> None:
+@pytest.mark.parametrize("response_bytes", [b"", CHUNKED + CHUNKS])
+def test_a_host_that_is_silent_is_not_waited_for(response_bytes: bytes) -> None:
     async def work(transport: HttpClient, url: str, host: Host) -> None:
         for code, timeouts in {"read_timeout": Timeouts(read=0.05), "total_timeout": Timeouts(total=0.05)}.items():
             with pytest.raises(TransportError) as caught:
@@ -180,7 +180,7 @@ def test_a_host_that_is_silent_is_not_waited_for(said: bytes) -> None:
             assert caught.value.code == code
         await asyncio.wait_for(host.gone.wait(), 10)
 
-    with_host(lambda: Host([said], [said]), work)
+    with_host(lambda: Host([response_bytes], [response_bytes]), work)
 
 
 def test_what_is_sent_is_one_message_with_what_was_given() -> None:

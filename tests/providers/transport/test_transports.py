@@ -143,9 +143,9 @@ def test_members_may_be_cut_anywhere(members: list[bytes], cuts: list[int]) -> N
     data = b"".join(map(gzip.compress, members))
     places = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
     decompressor = Decompressor("gzip")
-    said = b"".join(decompressor.feed(data[start:end]) for start, end in pairwise(places))
+    decompressed = b"".join(decompressor.feed(data[start:end]) for start, end in pairwise(places))
     decompressor.close()
-    assert said == b"".join(members)
+    assert decompressed == b"".join(members)
 
 
 def test_the_whole_is_bounded_and_deflate_has_one_member() -> None:

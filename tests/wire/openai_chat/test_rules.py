@@ -78,7 +78,7 @@ def output(schema: Any, **fields: Any) -> dict[str, Any]:
 class Case(NamedTuple):
     rule: str
     path: str
-    says: str
+    expected_message: str
     broken: Any
     legal: dict[str, Any]
 
@@ -290,7 +290,7 @@ ADVISED = [
 def test_a_broken_rule_is_found_and_the_nearest_legal_body_is_clean(case: Case) -> None:
     [found] = check_request(case.broken)
     assert (found.rule, found.path, found.advisory) == (case.rule, case.path, False)
-    assert case.says in found.message
+    assert case.expected_message in found.message
     assert check_request(case.legal) == []
 
 
@@ -301,7 +301,7 @@ def test_an_advisory_is_given_on_demand(case: Case) -> None:
 
     [found] = advice(case.broken)
     assert found.path == case.path
-    assert case.says in found.message
+    assert case.expected_message in found.message
     assert advice(case.legal) == []
     assert not any(each.advisory for each in check_request(case.broken))
 

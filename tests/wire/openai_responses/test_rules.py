@@ -45,7 +45,7 @@ def custom(call_id: Any = "c1", **fields: Any) -> dict[str, Any]:
     return {"type": "custom_tool_call", "call_id": call_id, "name": "look", "input": "x", **fields}
 
 
-def says(*content: Any, role: Any = "user", **fields: Any) -> dict[str, Any]:
+def user_item(*content: Any, role: Any = "user", **fields: Any) -> dict[str, Any]:
     return {"role": role, "content": list(content), **fields}
 
 
@@ -72,7 +72,7 @@ def wanted(**fields: Any) -> dict[str, Any]:
 class Case(NamedTuple):
     rule: str
     path: str
-    says: str
+    expected_message: str
     broken: Any
     legal: dict[str, Any]
 
@@ -94,15 +94,15 @@ BROKEN = [
          ask({"type": "tool_result"}), ask({**USER, "type": "message"})),
     Case("OR-02", "input[0]", "expected an object, but got a string", ask("hi"), ask()),
     Case("OR-03", "input[1].content[0]", "Invalid value: 'input_text'. Supported values are: 'output_text' and 'refusal'.",
-         ask(USER, says(text(), role="assistant")), ask(USER, says(text("output_text"), role="assistant"))),
+         ask(USER, user_item(text(), role="assistant")), ask(USER, user_item(text("output_text"), role="assistant"))),
     Case("OR-03", PART, "Invalid value: 'image_url'.",
-         ask(says({"type": "image_url"})), ask(says({"type": "input_image"}))),
+         ask(user_item({"type": "image_url"})), ask(user_item({"type": "input_image"}))),
     Case("OR-03", f"{PART}.image_url", "expected a string, but got an object",
-         ask(says({"type": "input_image", "image_url": {"url": "https://a"}})),
-         ask(says({"type": "input_image", "image_url": "https://a"}))),
-    Case("OR-03", f"{PART}.type", "Missing", ask(says({"text": "a"})), ask(says(text()))),
-    Case("OR-03", f"{PART}.text", "Missing", ask(says({"type": "input_text"})), ask(says(text()))),
-    Case("OR-03", PART, "expected an object", ask(says("a")), ask(says(text()))),
+         ask(user_item({"type": "input_image", "image_url": {"url": "https://a"}})),
+         ask(user_item({"type": "input_image", "image_url": "https://a"}))),
+    Case("OR-03", f"{PART}.type", "Missing", ask(user_item({"text": "a"})), ask(user_item(text()))),
+    Case("OR-03", f"{PART}.text", "Missing", ask(user_item({"type": "input_text"})), ask(user_item(text()))),
+    Case("OR-03", PART, "expected an object", ask(user_item("a")), ask(user_item(text()))),
     Case("OR-03", "input[0].content", "Missing", ask({"role": "user"}), ask()),
     Case("OR-03", "input[0].content", "but got an integer", ask({**USER, "content": 1}), ask({**USER, "content": ""})),
     Case("OR-04", "input[0].name", "Missing", ask(call(name=None), tells()), ask(call(), tells())),
@@ -121,14 +121,14 @@ BROKEN = [
     Case("OR-05", "input[1].output[0]", "Invalid value: 'output_text'.",
          ask(call(), tells(output=[text("output_text")])), ask(call(), tells(output=[text()]))),
     Case("OR-05", f"{PART}.file_data", f"Invalid file data: '{PART}.file_data'. Expected a base64-encoded data URL",
-         ask(says({**PDF, "file_data": "data:audio/mpeg;base64,AA=="})), ask(says(PDF))),
+         ask(user_item({**PDF, "file_data": "data:audio/mpeg;base64,AA=="})), ask(user_item(PDF))),
     Case("OR-05", f"{PART}.file_data", "without the 'data:' prefix",
-         ask(says({**PDF, "file_data": "JVBERi0="})), ask(says(PDF))),
-    Case("OR-05", f"{PART}.filename", "Missing", ask(says({**PDF, "filename": None})), ask(says(PDF))),
+         ask(user_item({**PDF, "file_data": "JVBERi0="})), ask(user_item(PDF))),
+    Case("OR-05", f"{PART}.filename", "Missing", ask(user_item({**PDF, "filename": None})), ask(user_item(PDF))),
     Case("OR-05", f"{PART}.file_url", "The file type you uploaded is not supported.",
-         ask(says({"type": "input_file", "file_url": "https://a.example/b.mp3"})),
-         ask(says({"type": "input_file", "file_url": "https://a.example/b.pdf"}))),
-    Case("OR-05", f"{PART}.file_data", "expected a string", ask(says({**PDF, "file_data": 1})), ask(says(PDF))),
+         ask(user_item({"type": "input_file", "file_url": "https://a.example/b.mp3"})),
+         ask(user_item({"type": "input_file", "file_url": "https://a.example/b.pdf"}))),
+    Case("OR-05", f"{PART}.file_data", "expected a string", ask(user_item({**PDF, "file_data": 1})), ask(user_item(PDF))),
     Case("OR-06", "input[1].call_id", "No tool output found for function call c1.",
          ask(USER, call()), ask(USER, call(), tells())),
     Case("OR-06", "input[0].call_id", "for custom tool call c1.",
@@ -206,7 +206,7 @@ BROKEN = [
     Case("OR-18", "stream_options.include_usage", "Unknown",
          ask(stream_options={"include_usage": True}), ask(stream_options={})),
     Case("OR-19", f"{PART}.cache_control", f"Unknown parameter: '{PART}.cache_control'",
-         ask(says(text(cache_control={}))), ask(says(text(prompt_cache_breakpoint={})))),
+         ask(user_item(text(cache_control={}))), ask(user_item(text(prompt_cache_breakpoint={})))),
     Case("OR-19", "input[0].tool_calls", "Unknown parameter", ask({**USER, "tool_calls": []}), ask(USER)),
     Case("OR-20", "tools[0].parameters", "In context=(), 'required' is required to be supplied",
          ask(tools=[tool(strict=True, parameters=OPEN)]), ask(tools=[tool(strict=None, parameters=OPEN)])),
@@ -229,7 +229,7 @@ ADVISED = [
          ask(thinks(id="rs_1"), call(), tells()), ask(thinks(id="rs_1"), call(id="fc_1"), tells())),
     Case("OR-22", "input[0].id", "Item with id 'rs_1' not found. Items are not persisted when `store` is set to false.",
          ask(thinks(id="rs_1"), store=False), ask(thinks(id="rs_1", encrypted_content="gAAA"), store=False)),
-    Case("OR-23", PART, "Invalid value: 'output_text'.", ask(says(text("output_text"))), ask(says(text()))),
+    Case("OR-23", PART, "Invalid value: 'output_text'.", ask(user_item(text("output_text"))), ask(user_item(text()))),
     Case("OR-23", "input[2].call_id", "Duplicate value for 'call_id' of 'c1'.",
          ask(call(), tells(), call()), ask(call(), tells())),
     Case("OR-23", "input[2].call_id", "Duplicate value for 'call_id' of 'c1'.",
@@ -243,7 +243,7 @@ ADVISED = [
 def test_a_broken_rule_is_found_and_the_nearest_legal_body_is_clean(case: Case) -> None:
     [found] = check_request(case.broken)
     assert (found.rule, found.path, found.advisory) == (case.rule, case.path, False)
-    assert case.says in found.message
+    assert case.expected_message in found.message
     assert check_request(case.legal) == []
 
 
@@ -254,7 +254,7 @@ def test_an_advisory_is_given_on_demand(case: Case) -> None:
 
     [found] = advice(case.broken)
     assert found.path == case.path
-    assert case.says in found.message
+    assert case.expected_message in found.message
     assert advice(case.legal) == []
     assert not any(each.advisory for each in check_request(case.broken))
 
