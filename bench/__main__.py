@@ -1,6 +1,6 @@
 """`python -m bench [GROUP ...]`: measure, keep the results, and make the report of all that was ever kept.
 
-    python -m bench                 every group; one that fails is told, and stops nothing
+    python -m bench                 every group; one that fails is reported, and stops nothing
     python -m bench loop disk       these groups
     python -m bench --resume        those groups that were not yet measured from this state of the code
     python -m bench report          only the tables and plots of `docs/performance.md`, from `bench/results/`

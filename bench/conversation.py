@@ -73,7 +73,7 @@ def chat_request(length: int = MESSAGES) -> dict[str, Any]:
 
 _SYSTEM = (
     "You are a careful engineer who works in a repository with the tools given.\n\n# Rules\n"
-    '- Read before you write; say "I do not know" when you do not.\n- Keep changes small, and run the tests behind each.\n\n'
+    '- Read before you write; say "I do not know" when you do not.\n- Keep changes small, and run the tests after each.\n\n'
 ) * 12
 
 

@@ -1,4 +1,4 @@
-"""On the disk: bytes for each byte of what was said, CPU time for each turn, and reading everything back; 400 turns.
+"""On the disk: bytes for each byte of text, CPU time for each turn, and reading everything back; 400 turns.
 
 The file is measured when it is closed, with all that its library put there: versions, indexes, what makes forks and search
 possible. Ours makes each entry durable before `append` returns; the others are taken as they are out of the box. The floor is one
@@ -66,7 +66,7 @@ def compared_with(kept: dict[str, list[Kept]], whys: dict[str, str]) -> Iterator
     ours = kept["ours"]
     text_bytes = payload(TURNS)
     yield Figure(
-        "bytes on disk a byte said", ours[0].bytes / text_bytes, 1.0, "bytes", PROMISED, "the bytes that were said"
+        "bytes on disk per byte of text", ours[0].bytes / text_bytes, 1.0, "bytes", PROMISED, "the bytes of the text"
     )
     for name, runs in kept.items():
         if name == "ours":
@@ -74,7 +74,12 @@ def compared_with(kept: dict[str, list[Kept]], whys: dict[str, str]) -> Iterator
         against = f"{name} {runs[0].version}".strip()
         at_most = 1.0 if name in PEERS else None
         yield Figure(
-            "bytes on disk a byte said", ours[0].bytes / text_bytes, runs[0].bytes / text_bytes, "bytes", None, against
+            "bytes on disk per byte of text",
+            ours[0].bytes / text_bytes,
+            runs[0].bytes / text_bytes,
+            "bytes",
+            None,
+            against,
         )
         for label, cost in (
             ("a turn kept, the first 50", lambda run: run.between(0, EDGE)),

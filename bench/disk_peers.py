@@ -172,6 +172,6 @@ def main(name: str, path: str, turns: int) -> dict[str, Any]:
 if __name__ == "__main__":
     try:
         print(json.dumps(main(sys.argv[1], sys.argv[2], int(sys.argv[3]))))
-    except Exception as error:  # said to whoever reads the report: a peer is never left out in silence
+    except Exception as error:  # shown in the report: a peer is never left out in silence
         print(f"{type(error).__name__}: {error}"[:300], file=sys.stderr)
         sys.exit(1)

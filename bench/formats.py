@@ -143,7 +143,7 @@ def objects_of(stream: bytes) -> Callable[[], None]:
 
 
 def repairing() -> Iterator[Figure]:
-    """A legal history of 10,000 messages looked through, and a broken one mended, against decoding it."""
+    """A legal history of 10,000 messages looked through, and a broken one repaired, against decoding it."""
     body = chat_request(10_001)
     data = msgspec.json.encode(body)
     legal = formats["openai-chat"].read_request(body)

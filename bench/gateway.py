@@ -58,7 +58,7 @@ NAMES = {
     "small, 1": "gateway, small request, 1 connection",
     "small, 64": "gateway, small request, 64 connections",
 }
-"""The work; a number behind a comma is how many connections ask, where it is not the usual."""
+"""The work; a number after a comma is how many connections ask, where it is not the usual."""
 MORE = {
     "wait": "gateway, added to the wait for an answer",
     "memory": "gateway, memory after all of that",

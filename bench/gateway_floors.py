@@ -1,7 +1,7 @@
 """The floors of the gateway's bench: proxies that pass bytes on and know nothing of what they say.
 
 `python -m bench.gateway_floors aiohttp|raw PORT UPSTREAM_PORT`. The first is aiohttp's server and client put together as its
-documentation shows, which is what our gateway stands on; the second is two asyncio protocols, which nobody can undercut in
+documentation shows, which is what our gateway stands on; the second is two asyncio protocols, which is the lower bound in
 Python. Neither looks into a body, checks a key or counts anything.
 """
 

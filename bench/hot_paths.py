@@ -43,7 +43,7 @@ Work = Callable[[], object]
 
 
 class HotPath(Struct, frozen=True):
-    """Work of a size that `ready` is told, counted in `sized`. `size` is the one the budget counts at."""
+    """Work of a size given to `ready`, counted in `sized`. `size` is the one the budget counts at."""
 
     name: str
     sized: str
@@ -140,7 +140,7 @@ def rendering(name: str, rounds: int) -> Work:
 
 
 def messages_of(count: int) -> dict[str, Any]:
-    """The bench's conversation without its tools, cut behind the last whole round within `count` messages."""
+    """The bench's conversation without its tools, cut after the last whole round within `count` messages."""
     body = chat_request(count + 21)
     return {"model": body["model"], "max_tokens": body["max_tokens"], "messages": body["messages"][:count]}
 

@@ -90,7 +90,7 @@ def version_of(python: Path, package: str) -> str | None:
 
 
 def cpu_of(command: list[str]) -> float | str:
-    """CPU seconds of a program from start to end, or what it said when it failed."""
+    """CPU seconds of a program from start to end, or its error output."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     environ = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "PYTHONPATH")}
     run = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)

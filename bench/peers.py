@@ -3,7 +3,7 @@
 Each library runs in a process of its own, by the Python of `.venv-peers`, and tells its CPU times as JSON (see `peers_process`);
 between the processes we measure ourselves, so that what disturbs one disturbs the other. Like is compared with like: a decoded
 body in and the target's body out for requests, bytes in and the whole answer out for streams. So JSON itself, which takes most
-of a translation of ours, is counted for nobody; and a library that has no reader of the source is timed for its writer alone.
+of a translation of ours, is not counted; and a library that has no reader of the source is timed for its writer alone.
 
 What cannot be measured says so, and why.
 """

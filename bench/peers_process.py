@@ -37,7 +37,7 @@ def main(library: str, folder: Path) -> None:
     # The libraries print as they please; what is for us is the last line.
     sys.stdout.write("\n" + json.dumps(report) + "\n")
     sys.stdout.flush()
-    os._exit(0)  # some leave threads behind that would wait
+    os._exit(0)  # some leave threads that would wait
 
 
 def work(library: str, folder: Path) -> Iterator[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """`python -m bench.postgres [ADDRESS]`: what a PostgreSQL store costs: appends a second, what telling a listener adds, opening.
 
 Without an address a server is started as the tests start theirs, but one that waits for the disk at every commit as a real one
-does. Each figure is told beside a bare insert of the same bytes through the same driver, measured in turns with it, as the least
+does. Each figure is shown with a bare insert of the same bytes through the same driver, measured in turns with it, as the least
 of several runs; CPU is of this process and, where the server is ours, of the server.
 """
 
@@ -98,7 +98,7 @@ def figures(address: str, server_seconds: Callable[[], float]) -> Iterator[str]:
         yield f"entries of {size} bytes, {ROUNDS} a conversation; least of {RUNS} runs"
         one, bare_one, watched_one = meter.least(ours, lambda: theirs(links[0]), watched)
         yield label("append, one connection", one, ROUNDS)
-        yield label("  the same while somebody listens", watched_one, ROUNDS)
+        yield label("  the same with a listener", watched_one, ROUNDS)
         yield label("  a bare INSERT", bare_one, ROUNDS)
         many, bare_many, watched_many = meter.least(
             lambda: at_once([ours] * THREADS),
@@ -106,7 +106,7 @@ def figures(address: str, server_seconds: Callable[[], float]) -> Iterator[str]:
             lambda: at_once([watched] * THREADS),
         )
         yield label(f"append, {THREADS} threads", many, ROUNDS * THREADS)
-        yield label("  the same while somebody listens to each", watched_many, ROUNDS * THREADS)
+        yield label("  the same with a listener for each", watched_many, ROUNDS * THREADS)
         yield label("  bare INSERTs", bare_many, ROUNDS * THREADS)
         history = store.create()
         for entry in conversation(SIZE):

@@ -20,7 +20,7 @@ PICTURES = ROOT / "docs" / "pictures"
 TABLES = FOLDER / "README.md"
 _PLACE = re.compile(r"(<!-- bench:([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _PROMISES = ("the promise", "what TensorZero took")
-_FLOORS = ("by hand", "proxy", "python itself", "msgspec", "splitting", "row for each", "alone", "bytes that were said")
+_FLOORS = ("by hand", "proxy", "python itself", "msgspec", "splitting", "row for each", "alone", "bytes of the text")
 
 
 def write(kept: Sequence[Results]) -> Iterator[Path]:
@@ -142,7 +142,7 @@ def _growth(growth: Growth) -> Sequence[str]:
 
 
 def ladder(kept: Mapping[str, Results], group: str, names: str, title: str) -> Ladder | None:
-    """Everybody who did what a pattern names, ours among them. Promises are nobody and stand in the tables."""
+    """Every contestant of a pattern, ours included. Promises are only in the tables."""
     found = [figure for figure in _figures(kept, group) if re.fullmatch(names, figure.name)]
     rungs: dict[str, Rung] = {}
     for figure in found:
@@ -158,7 +158,7 @@ def ladder(kept: Mapping[str, Results], group: str, names: str, title: str) -> L
 
 
 def _is_floor(name: str) -> bool:
-    """Whether that is somebody who does less than is asked of us, and shows what nobody can undercut."""
+    """Whether a contestant does less than is asked of us and so shows the lower bound."""
     return any(word in name for word in _FLOORS)
 
 
@@ -215,7 +215,7 @@ PLOTS: Mapping[str, Callable[[Mapping[str, Results]], str | None]] = {
     ),
     "disk": _ladders(
         "400 turns on the disk",
-        ("disk", r"bytes on disk a byte said", "Bytes on disk per byte of text"),
+        ("disk", r"bytes on disk per byte of text", "Bytes on disk per byte of text"),
         ("disk", r"a turn kept, the last 50", "Storing a turn after 350 others, CPU"),
     ),
     "rounds": _lines("rounds", r"the loop, 1 call a round.*", "A whole turn of the loop, CPU over rounds"),

@@ -1,8 +1,8 @@
 """The results of a group: figures, growths, what could not be measured, and what one has to know to read them.
 
-One small JSON file a group, `bench/results/GROUP.json`, written anew when the group is measured again. It names versions, the
+One small JSON file a group, `bench/results/GROUP.json`, rewritten when the group is measured again. It names versions, the
 load and the kind of machine, and no path of it. `source` tells from which state of the code it was taken: a digest of the package
-and of the bench, so that a run that was broken off can go on with what is missing.
+and of the bench, so that a run that was broken off can continue with what is missing.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def collected(group: str, lines: Sequence[Line], *, began: datetime, load: float
 
 
 def _plain(line: str) -> str:
-    """A line without its columns, and without the place it was said at."""
+    """A line without its columns, and without its source."""
     return " ".join(line.replace(str(ROOT), ".").split())
 
 

@@ -164,7 +164,7 @@ def test_the_page_and_the_plots_match_the_results() -> None:
     kept = results.read_all(GROUPS)
     page = report.PAGE.read_text()
     assert set(re.findall(r"<!-- bench:([a-z-]+) -->", page)) == {*GROUPS, "circumstances", "promises"}
-    assert report.filled(page, kept) == page, "`python -m bench report` makes it anew"
+    assert report.filled(page, kept) == page, "`python -m bench report` rewrites it"
     for name, draw in report.PLOTS.items():
         drawn = draw({found.group: found for found in kept})
         file = report.PICTURES / f"performance-{name}.svg"

@@ -336,10 +336,10 @@ GENERIC: list[tuple[ToolDefinition, str, dict[str, Any]]] = [
 def test_any_tool_is_called_with_arguments_from_the_message(
     definition: ToolDefinition, message: str, arguments: dict[str, Any]
 ) -> None:
-    talk = Talk([SEARCH, definition], lambda name, given: f"said {name}")
+    talk = Talk([SEARCH, definition], lambda name, given: f"answer of {name}")
     answer = talk.say(message)
     assert talk.calls == [(definition.name, arguments)]
-    assert f"said {definition.name}" in answer
+    assert f"answer of {definition.name}" in answer
 
 
 def test_what_is_missing_is_asked_for_and_the_answer_is_used() -> None:
@@ -410,9 +410,9 @@ def test_an_error_is_read_and_the_call_corrected_once(
     assert error in answer
     if second:
         answers: list[Answer] = [ValueError(error), "Rain."]
-        mended = Talk([weather], lambda name, arguments: answers.pop(0))
-        assert "Rain." in mended.say("What is the weather in Oslo?")
-        assert error in mended.texts[1]
+        corrected = Talk([weather], lambda name, arguments: answers.pop(0))
+        assert "Rain." in corrected.say("What is the weather in Oslo?")
+        assert error in corrected.texts[1]
 
 
 def test_a_wrong_type_and_an_unknown_argument_are_corrected() -> None:
@@ -471,7 +471,7 @@ def test_without_tools_it_answers_with_the_results_so_far() -> None:
     ],
 )
 def test_the_choice_of_tools_is_kept(choice: ToolChoice, calls: list[str]) -> None:
-    talk = Talk([WEATHER, ADD], lambda name, arguments: "said", choice=choice)
+    talk = Talk([WEATHER, ADD], lambda name, arguments: "done", choice=choice)
     talk.say("What is the weather in Oslo, 1 or 2?")
     assert [name for name, _ in talk.calls] == calls
 

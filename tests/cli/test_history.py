@@ -60,7 +60,7 @@ def json_of(*arguments: str | Path) -> Any:
 
 
 def on_a_terminal(*arguments: str | Path, answer: bytes = b"", **environment: str) -> str:
-    """The same on a terminal of 24 lines, with somebody who types `answer`."""
+    """The same on a terminal of 24 lines, with `answer` typed in."""
     shown, terminal = pty.openpty()
     command = [sys.executable, "-m", "antiphon", *map(str, arguments)]
     inherited = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}

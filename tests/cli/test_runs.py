@@ -47,7 +47,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def test_invalid_title_is_rejected(here: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    """An argument with a byte that is no UTF-8 comes to us as half a character."""
+    """An argument with an invalid UTF-8 byte arrives as a lone surrogate."""
     title = os.fsdecode(b"rain \xff")
     assert "the title is not Unicode (a lone surrogate at character 5)" in refused(
         capsys, "submit", "--title", title, "Is it raining?"
@@ -209,7 +209,7 @@ def test_cli_errors_name_the_problem(
         (["--app", "runs.sample_runs:book", "--ask"], "--ask"),
         (["--store", "chats.db/no/folder.db", "--app", "runs.sample_runs:book"], "cannot create the folder"),
         (
-            ["--store", "postgresql://me:not-told@127.0.0.1:1/x", "--app", "runs.sample_runs:book"],
+            ["--store", "postgresql://me:not-shown@127.0.0.1:1/x", "--app", "runs.sample_runs:book"],
             "Is the server running?",
         ),
     ],
@@ -218,7 +218,7 @@ def test_worker_start_errors(here: Place, capsys: pytest.CaptureFixture[str], ar
     assert main(["worker", "--once", *arguments]) == 1
     output = capsys.readouterr().err
     assert why in output
-    assert "not-told" not in output
+    assert "not-shown" not in output
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from antiphon.gateway.access.client_keys import hash_key
 from providers.scripted_server import Reply, ScriptedServer
 
 ROOT = Path(__file__).parent.parent.parent
-KEY = "sk-a-real-secret-that-nobody-may-see"
+KEY = "sk-a-real-secret-that-must-not-show"
 CLEAN = {"PATH": os.environ["PATH"], "COLUMNS": "160", "ANTIPHON_STORE": os.devnull + "/no"}
 COMMAND = [sys.executable, "-m", "antiphon"]
 
@@ -250,8 +250,8 @@ def test_doctor_reports_problems_and_how_to_fix_them(run: Run, tmp_path: Path) -
 
 def test_doctor_looks_at_ports(run: Run, tmp_path: Path) -> None:
     config = '[gateway]\nport = {}\nformat_port = 0\n[[providers]]\nname = "offline"\n'
-    with ScriptedServer(Reply(status=404, has_length=True)) as somebody:
-        (tmp_path / "antiphon.toml").write_text(config.format(somebody.port))
+    with ScriptedServer(Reply(status=404, has_length=True)) as other_server:
+        (tmp_path / "antiphon.toml").write_text(config.format(other_server.port))
         code, out, _ = run("doctor", "--config", "antiphon.toml")
     assert code == 1
     assert "cannot be listened on: Address already in use; choose another" in out

@@ -44,7 +44,7 @@ class Outcome(Struct, frozen=True):
     upstream: str
     problems: tuple[str, ...]
     losses: tuple[str, ...]
-    """What the gateway told of losses and repairs."""
+    """Losses and repairs that the gateway reported."""
     output: str = ""
     requests: tuple[SeenRequest, ...] = ()
 
@@ -54,14 +54,14 @@ class Outcome(Struct, frozen=True):
 
 
 class Stage:
-    """A gateway with an upstream of each format, of which one answers for every model."""
+    """A gateway with an upstream of each format; one answers for every model."""
 
     def __init__(self, running: Rig, tap: Wiretap, upstream: StrictUpstream) -> None:
         self.rig, self.tap, self.upstream = running, tap, upstream
 
     @property
     def reported(self) -> tuple[str, ...]:
-        """Losses and repairs that the gateway told of."""
+        """Losses and repairs that the gateway reported."""
         with self.rig.client(CLIENT_KEY) as client:
             status = client.get("/status", accept="application/json").json
         requests = status["requests"]
@@ -139,13 +139,13 @@ def _ran(program: Program, place: Place) -> tuple[int, str]:
     try:
         return _command(program.command(place), environment, place.work, program.seconds)
     finally:
-        for process in _left_behind(place.home):
+        for process in _leftover_processes(place.home):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
 
 
-def _left_behind(home: Path) -> Iterator[int]:
-    """Processes that a program put into a group of their own (Cline has a daemon): its home was nobody else's."""
+def _leftover_processes(home: Path) -> Iterator[int]:
+    """Processes that a program put into a group of their own (Cline has a daemon): its home belonged to it alone."""
     for place in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
             if f"HOME={home}".encode() in place.read_bytes().split(b"\0"):
@@ -174,7 +174,7 @@ def _command(command: list[str], environment: dict[str, str], work: Path, second
             return 124, printed.decode(errors="replace") + f"\nended after {seconds:g} s"
         finally:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # what it left behind
+                os.killpg(process.pid, signal.SIGKILL)  # leftover processes
     return process.returncode, printed.decode(errors="replace")
 
 
@@ -191,12 +191,12 @@ def _problems(code: int, output: str, script: Script, upstream: StrictUpstream) 
 
 
 def _missing(wire: str, requests: Sequence[SeenRequest], on: Stage) -> Iterator[str]:
-    """What a client said and the upstream never heard. Words may be moved and framed, and losses of other things are told."""
+    """What a client sent and the upstream never received. Text may be moved and framed; other losses are reported."""
     received = "\0".join(word for body in on.upstream.bodies for word in _words(on.upstream.wire.read_request(body)))
     for request in filter(_generates, requests):
         missing = [word for word in _words(formats[wire].read_request(request.body)) if word not in received]
         if missing:
-            yield f"never heard: {missing[0][:120]!r}"
+            yield f"never received: {missing[0][:120]!r}"
 
 
 def _generates(request: SeenRequest) -> bool:
@@ -221,9 +221,9 @@ def _words(request: ModelRequest) -> Iterator[str]:
 
 
 def _settled(text: str) -> str:
-    """Text that is JSON, in one spelling: some formats hold it as an object, and blanks and escapes are nobody's words.
+    """Text that is JSON, in one spelling: some formats hold it as an object, and blanks and escapes are not content.
 
-    Arguments that are no JSON stand in `_raw` there, which is told as a loss.
+    Arguments that are not JSON are in `_raw` there, which is reported as a loss.
     """
     try:
         printed = msgspec.json.decode(text)

@@ -1,6 +1,6 @@
-"""`Wiretap`: a line to the gateway that keeps what clients said on it.
+"""`Wiretap`: a connection to the gateway that records what clients send.
 
-Bytes pass as they come, in both directions; the requests are taken apart only when somebody asks for them.
+Bytes pass as they come, in both directions; the requests are taken apart only when they are read.
 """
 
 from __future__ import annotations

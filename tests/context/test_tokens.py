@@ -92,9 +92,7 @@ def test_the_context_takes_what_was_last_reported_plus_what_came_since() -> None
     history.append(ModelInputEntry.of("hello world"))
     assert ledger.context_tokens(history.snapshot()) == 1_052
     history.compact("they greeted each other", up_to=2)
-    assert ledger.context_tokens(history.snapshot()) == 2 + 4, (
-        "the summary and what came since; the report is no longer true"
-    )
+    assert ledger.context_tokens(history.snapshot()) == 2 + 4, "the summary and what came since; the report is outdated"
     history.rollback(2)
     assert ledger.context_tokens(history.snapshot()) == 1_050
 

@@ -59,7 +59,7 @@ def talked() -> Conversation:
 
 def test_each_role_is_added_as_its_entry() -> None:
     chat = Conversation(ScriptedModel())
-    assert chat.add("Be brief.", role="system") == 0, "an instruction is no message"
+    assert chat.add("Be brief.", role="system") == 0, "an instruction is not a message"
     assert chat.add("Look at ", Image("image/png", "aaaa"), "this") == 1
     assert chat.add("I look.", CALL, role="assistant") == 2
     assert chat.add(ToolCallResult.of(CALL, "a cat"), role="tool") == 3
@@ -277,7 +277,7 @@ def test_calls_that_need_a_person_wait_and_the_others_run() -> None:
 
     @tool(needs_approval=True)
     def pay(to: str) -> str:
-        "Pays somebody."
+        "Pays a person."
         ran.append(to)
         return f"paid {to}"
 
@@ -402,7 +402,7 @@ def test_clients_that_were_given_are_left_open() -> None:
         pass
     with Conversation("any", provider=provider):
         pass
-    assert model.closed == provider.closed == 0, "whoever made it closes it"
+    assert model.closed == provider.closed == 0, "its creator closes it"
 
 
 def test_settings_and_screen_reach_the_model() -> None:

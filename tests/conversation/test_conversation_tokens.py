@@ -53,7 +53,7 @@ def test_tokens_are_as_reported_else_counted_else_guessed(caplog: pytest.LogCapt
     question = "x" * 250
     chat = Conversation(ScriptedModel(ModelOutput(parts=(Text("y"),), usage=TokenUsage(1000, 1))), counter=Hundred())
     chat.add(question)
-    assert chat.tokens == 100, "nobody reported anything yet: counted here"
+    assert chat.tokens == 100, "no usage reported yet: counted here"
     asyncio.run(chat.call_model())
     assert chat.tokens == 1001, "as the API reported"
     chat.add(question)

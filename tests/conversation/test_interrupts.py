@@ -1,4 +1,4 @@
-"""Interrupted at any event, in any way: what was said is kept and marked, every call is answered, and the talk goes on."""
+"""Interrupted at any event, in any way: partial answers are kept and marked, every call is answered, the next turn works."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Workshop:
 
 
 async def stream_answer(context: Sequence[ContextEntry], options: ProviderCallOptions) -> AsyncIterator[Item]:
-    """Two rounds of calls and an answer, each said in pieces, with a break between them."""
+    """Two rounds of calls and an answer, each streamed in pieces, with a break between them."""
     outputs = sum(isinstance(entry, ModelOutputEntry) for entry in context)
     rounds: list[list[Item]] = [
         [Thinking("Let me see."), "I ", "work.", call("work", note="x" * 5), call("toil")],
@@ -103,7 +103,7 @@ def talking() -> FunctionModel:
 async def interrupted_at(
     number: int, way: Way, policy: Literal["cancel", "await"]
 ) -> tuple[Conversation, CheckedJournal, Workshop, list[LoopEvent]]:
-    """Play until event `number`, then interrupt; what was heard, and what there is in the log."""
+    """Play until event `number`, then interrupt; the events received, and what is in the log."""
     workshop, journal = Workshop(), CheckedJournal()
     chat = Conversation(talking(), tools=workshop.tools(), history=AgentHistory(journal=journal))
     loop = ToolLoop(chat, on_interrupt=policy)
@@ -146,14 +146,16 @@ def test_an_interruption_leaves_everything_in_order(number: int, way: Way, polic
     assert journal.refused == [], "every provider takes the history at every instant"
 
     is_over = any(isinstance(event, LoopFinished) and event.reason == "answered" for event in received)
-    if not way.startswith("speak"):  # it may have been over before anybody heard of it
+    if not way.startswith("speak"):  # it may have ended before the event arrived
         is_over = chat.turn.output is not None and chat.turn.output.stop_reason == "end"
     results = results_in(entries)
     assert sorted(calls_in(entries)) == sorted(results), "every call has a result, and only one"
     for call_id, text in results.items():
         if workshop.ended[call_id]:
             # One that was cancelled in the very step in which it returned may count as cancelled.
-            assert text == f"done {call_id}" or (text == CANCELLED and policy == "cancel"), "what was done is told"
+            assert text == f"done {call_id}" or (text == CANCELLED and policy == "cancel"), (
+                "a finished call keeps its result"
+            )
         elif workshop.began[call_id]:
             assert text == CANCELLED
             assert workshop.cancelled[call_id], "a running tool is really cancelled"
@@ -180,13 +182,13 @@ def test_an_interruption_leaves_everything_in_order(number: int, way: Way, polic
 
 
 def test_a_result_that_is_awaited_is_kept() -> None:
-    """With one call, and with several of which the last ends behind the interruption."""
+    """With one call, and with several whose last ends after the interruption."""
     batches: list[list[Item]] = [[call("toil")], [call("work"), call("toil")]]
     for calls in batches:
         workshop = Workshop()
 
         async def play(calls: list[Item] = calls, workshop: Workshop = workshop) -> Conversation:
-            chat = Conversation(ScriptedModel(calls, "Never said."), tools=workshop.tools())
+            chat = Conversation(ScriptedModel(calls, "Never sent."), tools=workshop.tools())
             loop = ToolLoop(chat, on_interrupt="await")
             received = []
             async for event in loop.stream("Go."):
@@ -234,7 +236,7 @@ def test_a_second_interruption_does_not_wait() -> None:
 
 
 def test_two_concurrent_messages() -> None:
-    """The second comes before the first has taken a step: the first was still said, and both hear how it ended."""
+    """The second comes before the first has taken a step: the first is still logged, and both get its end."""
 
     async def play() -> tuple[Conversation, list[list[LoopEvent]]]:
         chat = Conversation(FunctionModel(lambda context, options: "Hello."))
@@ -256,7 +258,7 @@ def test_an_interruption_before_the_model_is_asked_is_in_the_log_too() -> None:
         await asyncio.Event().wait()
 
     async def play() -> Conversation:
-        chat = Conversation(ScriptedModel("Never said."), token_limit=1)
+        chat = Conversation(ScriptedModel("Never sent."), token_limit=1)
         chat.on_compaction(summarise)
         loop = ToolLoop(chat)
         listening = asyncio.ensure_future(drained(loop, "A question that is long enough."))
@@ -299,7 +301,7 @@ def test_a_tool_that_stops_its_own_loop() -> None:
 
 def test_what_one_stops_listening_to_is_interrupted_without_a_loop_too() -> None:
     async def play() -> Conversation:
-        chat = Conversation(ScriptedModel(["A long answer, said in pieces.", call("work")]), tools=Workshop().tools())
+        chat = Conversation(ScriptedModel(["A long answer, sent in pieces.", call("work")]), tools=Workshop().tools())
         chat.add("Go.")
         deltas = chat.stream_model()
         for _ in range(3):

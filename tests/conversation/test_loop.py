@@ -208,7 +208,7 @@ def test_finish_events_follow_completion_and_results_keep_call_order() -> None:
 
     @tool(effect="read")
     async def wait(name: str, context: ToolContext) -> str:
-        "Waits until the one behind it is done."
+        "Waits until the next one is done."
         context.progress(f"{name} waits")
         await gates[name].wait()
         return name
@@ -297,7 +297,7 @@ def test_a_slow_reader_does_not_block_the_turn() -> None:
         assert [event async for event in stream][-1].reason == "answered"  # type: ignore[union-attr]
         return was_done
 
-    assert asyncio.run(play()), "the tool ran while nobody read"
+    assert asyncio.run(play()), "the tool ran without a reader"
 
 
 def test_resuming_without_an_open_turn() -> None:

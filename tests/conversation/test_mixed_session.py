@@ -150,7 +150,7 @@ def test_a_signature_goes_back_only_to_the_model_that_made_it() -> None:
                 await ToolLoop(chat).run("Rain?")
                 chat.model = "anthropic/claude-opus-4-1"
                 await ToolLoop(chat).run("Sure?")
-                assert any(loss.what == "signature" for loss in chat.report.losses), "what is not sent is told"
+                assert any(loss.what == "signature" for loss in chat.report.losses), "what is not sent is reported"
                 chat.model = "openai/gpt-4o"
                 await ToolLoop(chat).run("Really?")
                 chat.model = "anthropic/claude-sonnet-4-5"

@@ -24,7 +24,7 @@ def outline(rounds: list[Round]) -> list[tuple[int, int, tuple[int, ...]]]:
 
 
 def test_iterations_of_a_search_and_a_plan() -> None:
-    """Seed 002's example: search, then plan, then answer; three rounds behind one question."""
+    """Seed 002's example: search, then plan, then answer; three rounds for one question."""
     usage = TokenUsage(10, 5)
     model = ScriptedModel(
         ModelOutput(parts=(Text("I search."), call("look")), usage=usage),
@@ -128,7 +128,7 @@ def test_every_entry_is_in_exactly_one_round(log: list[HistoryEntry], effective:
     rounds = rounds_of(history.snapshot(), effective=effective)
     assert [number for one in rounds for number in one.entries] == list(range(1, history.version + 1))
     places = [(one.turn, one.number) for one in rounds]
-    assert places == sorted(set(places)), "rounds are told in order, each once"
+    assert places == sorted(set(places)), "rounds are reported in order, each once"
     outputs = sum(isinstance(entry, ModelOutputEntry) for entry in log)
     assert sum(1 for one in rounds if one.number) == outputs, "one inference, one round"
     questions = sum(isinstance(entry, ModelInputEntry) for entry in log)

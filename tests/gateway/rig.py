@@ -1,4 +1,4 @@
-"""A real gateway in a thread, between real sockets: strict upstreams of every format behind it, and a small client before it."""
+"""A real gateway in a thread, on real sockets: strict upstreams of every format, and a small client."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MODELS = {
 }
 """A model of each provider."""
 KEY = "sk-canary-0123456789abcdef-of-{}"
-"""The credential of each provider: nobody but it may ever see it."""
+"""The credential of each provider: only that provider may see it."""
 FAST = GatewaySettings(port=0, format_port=0, hold_seconds=2.0, keep_alive_seconds=30.0, log_level="warning")
 
 

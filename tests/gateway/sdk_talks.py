@@ -1,6 +1,6 @@
 """A talk with a tool round trip, as the user of each official SDK writes it: a question with a picture, two calls, an answer.
 
-A talk keeps what its SDK keeps: `asked` is what the next request says, `hear` takes the answer to it, runs the tool, and gives
+A talk keeps what its SDK keeps: `asked` is the next request, `receive` takes the answer to it, runs the tool, and gives
 the last words where there are any.
 """
 
@@ -136,7 +136,7 @@ class ContentsTalk:
 
 
 def run_talk(talk: Any, step: Callable[[dict[str, Any]], Any]) -> str:
-    """Go on until there is an answer."""
+    """Continue until there is an answer."""
     for _ in range(3):
         response_or_chunks = step(talk.asked())
         answer: str | None = (

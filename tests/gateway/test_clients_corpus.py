@@ -18,7 +18,7 @@ from support.corpus import CORPUS
 
 WIRES = {"chat": "openai-chat", "openai-chat": "openai-chat", "responses": "openai-responses"}
 OUR_OWN = {"host", "content-length", "connection", "accept-encoding", "transfer-encoding"}
-ANSWER = "Everything was heard."
+ANSWER = "Everything arrived."
 
 
 def captures() -> list[tuple[str, dict[str, Any]]]:
@@ -76,7 +76,7 @@ def words(request: ModelRequest) -> Iterator[str]:
 
 
 def arrived(phrase: str, received_text: str) -> bool:
-    """Whether it was told: as it is, or taken apart where it is JSON and the format takes results as objects."""
+    """Whether it arrived: as it is, or taken apart where it is JSON and the format takes results as objects."""
     if phrase in received_text:
         return True
     try:
@@ -86,7 +86,7 @@ def arrived(phrase: str, received_text: str) -> bool:
 
 
 def replayed(client: Client, capture: dict[str, Any], target: str, before: Got | None) -> Got:
-    """The capture as it was sent, but for the model and the ids that another server gave to what it said `before`."""
+    """The capture as it was sent, but for the model and the ids that another server gave to its answer `before`."""
     body, path = dict(capture["body"] or {}), capture["path"]
     model = asked_of(capture, target)
     path = re.sub(r"(/models/)[^:]+", rf"\1{model}", path)

@@ -1,4 +1,4 @@
-"""Upstreams that misbehave, before the first word and after it: clients hear of it in their own format, never of our secrets."""
+"""Upstreams that misbehave, before the first word and after it: clients get an error in their own format, without our secrets."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ HARMLESS: dict[str, Fault] = {
 @pytest.mark.parametrize("name", HARMLESS)
 def test_odd_but_whole_answers_are_answers(gateway: Rig, source: str, target: str, streams: bool, name: str) -> None:
     if name == "ten times" and (not streams or target == "gemini"):
-        pytest.skip("ten bodies are no body, and a stream of Gemini's has no last event")
+        pytest.skip("ten bodies are not one body, and a stream of Gemini's has no last event")
     gateway.upstreams[target].faults.append(HARMLESS[name])
     with gateway.client() as client:
         got = client.ask(source, f"to-{target}", QUESTION, streams=streams)
@@ -154,7 +154,7 @@ def test_odd_but_whole_answers_are_answers(gateway: Rig, source: str, target: st
 @pytest.mark.parametrize("source", FORMATS)
 @pytest.mark.parametrize("target", ["openai-chat", "openai-responses", "anthropic"])  # Gemini has no last event
 def test_an_upstream_that_never_stops_is_stopped(gateway: Rig, source: str, target: str) -> None:
-    """Behind the end of its answer it goes on and on: the client has its answer, and the line is closed."""
+    """It keeps sending after the end of its answer: the client has its answer, and the connection is closed."""
     upstream = gateway.upstreams[target]
     upstream.faults.append(
         lambda reply: structs.replace(reply, body=reply.body + b": more\n\n" * 200_000, piece=65_536, hangs=True)
@@ -181,19 +181,19 @@ def test_a_bad_moment_is_sat_out(fault: Callable[[StrictUpstream], Fault], strea
         upstream = gateway.upstreams["openai-chat"]
         upstream.faults.append(fault(upstream))
         got = client.ask("anthropic", "to-openai-chat", QUESTION, streams=streams)
-        assert text_of(got.output("anthropic", streams=streams).parts) == "heard: Is it raining?"
+        assert text_of(got.output("anthropic", streams=streams).parts) == "echo: Is it raining?"
         assert len(upstream.received) == 2
 
 
 def test_a_slow_thinker_is_let_through_after_the_hold() -> None:
-    """It says nothing for longer than the hold: the client is told that the line is open, and then gets the answer."""
+    """It says nothing for longer than the hold: the client gets keep-alives, and then the answer."""
     settings = structs.replace(FAST, hold_seconds=0.1, keep_alive_seconds=0.1)
     with rig(settings) as gateway, gateway.client() as client:
         for source in FORMATS:
             gateway.upstreams["openai-chat"].faults.append(silent_at_first)
             got = client.ask(source, "to-openai-chat", QUESTION, streams=True)
             assert b": keep-alive\n\n" in got.body
-            assert text_of(got.output(source, streams=True).parts) == "heard: Is it raining?"
+            assert text_of(got.output(source, streams=True).parts) == "echo: Is it raining?"
 
 
 def silent_at_first(reply: Reply) -> Reply:
@@ -262,7 +262,7 @@ def test_a_stream_that_breaks_after_an_empty_part_falls_back(source: str, first:
             for fault in (Reply(body=EMPTY_STARTS[first]), Reply(body=EMPTY_STARTS[first] + error.body)):
                 failing.faults.append(fault)
                 got = client.ask(source, "both", QUESTION, streams=True)
-                assert text_of(got.output(source, streams=True).parts) == "heard: Is it raining?"
+                assert text_of(got.output(source, streams=True).parts) == "echo: Is it raining?"
                 assert got.headers["x-antiphon-target"].startswith(f"{second}/")
 
 
@@ -307,7 +307,7 @@ def test_an_answer_that_cannot_be_read_is_asked_for_once(target: str, streams: b
         assert len(upstream.received) == 1
         upstream.faults.append(fault)
         got = client.ask("openai-chat", "two", QUESTION, streams=streams)
-        assert text_of(got.output("openai-chat", streams=streams).parts) == "heard: Is it raining?"
+        assert text_of(got.output("openai-chat", streams=streams).parts) == "echo: Is it raining?"
         assert (len(upstream.received), len(running.upstreams[other].received)) == (2, 1)
 
 
@@ -318,7 +318,7 @@ def test_a_lost_idle_connection_is_not_a_provider_failure(streams: bool) -> None
         assert client.ask("anthropic", "to-anthropic", QUESTION, streams=streams).status == 200
         upstream.faults.append(CLOSED)
         got = client.ask("anthropic", "to-anthropic", QUESTION, streams=streams)
-        assert text_of(got.output("anthropic", streams=streams).parts) == "heard: Is it raining?"
+        assert text_of(got.output("anthropic", streams=streams).parts) == "echo: Is it raining?"
         first, idle, new = (request.connection for request in upstream.received)
         assert first == idle != new
         assert b"antiphon_upstream_failures_total{" not in client.get("/metrics").body
@@ -329,7 +329,7 @@ def test_a_lost_idle_connection_is_not_a_provider_failure(streams: bool) -> None
 
 
 def test_retry_after_is_the_wait_that_is_applied() -> None:
-    """The second rate limit doubles the wait of the key: the client hears of that, and not of what the provider said."""
+    """The second rate limit doubles the wait of the key: the client gets that wait, not the provider's."""
     models = {"both": [f"anthropic/{MODELS['anthropic']}", f"gemini/{MODELS['gemini']}"]}
     with rig(models=models) as running, running.client() as client:
         upstream, second = running.upstreams["anthropic"], running.upstreams["gemini"]
@@ -344,7 +344,7 @@ def test_retry_after_is_the_wait_that_is_applied() -> None:
         assert len(upstream.received) == 2
         status, wait = ask("to-anthropic")  # no key is usable: this is the wait that is applied
         assert status == 429
-        assert 2 < wait <= 4  # of 3.8 s; the provider said 1.9
+        assert 2 < wait <= 4  # of 3.8 s; the provider's was 1.9
         second.faults.append(second.error(429, "rate_limit", "slow down", retry_after="60"))
         status, wait = ask("both")
         assert status == 429
@@ -352,7 +352,7 @@ def test_retry_after_is_the_wait_that_is_applied() -> None:
 
 
 def wait_until_asked(upstream: StrictUpstream, count: int, ask: Callable[[], tuple[int, int]]) -> None:
-    """Ask until the upstream was asked so often; what the last of these calls was told is what it then applies."""
+    """Ask until the upstream was asked so often; the wait in the last of these answers is the one it then applies."""
     deadline = time.monotonic() + 30
     while len(upstream.received) < count:
         assert time.monotonic() < deadline, "the key was not tried again within 30 s"

@@ -1,4 +1,4 @@
-"""Every client format to every upstream format, streamed and whole: what is said arrives, and the answer has the client's shape.
+"""Every client format to every upstream format, streamed and whole: all content arrives, and the answer has the client's shape.
 
 The upstreams are strict: a request that the provider would refuse is refused, so an answer proves that the request was legal.
 """
@@ -72,7 +72,7 @@ def request(*messages: Message, **settings: Any) -> ModelRequest:
     return ModelRequest(messages=messages or (QUESTION,), max_output_tokens=500, **settings)
 
 
-def heard_by(upstream: StrictUpstream) -> ModelRequest:
+def last_request(upstream: StrictUpstream) -> ModelRequest:
     """The last request an upstream got, which it did not refuse."""
     assert upstream.refused == []
     return upstream.wire.read_request(upstream.received[-1].body)
@@ -84,8 +84,8 @@ def test_text_arrives_and_comes_back(gateway: Rig, client: Client, source: str, 
     upstream.piece = 7  # characters are cut anywhere
     got = client.ask(source, f"to-{target}", request(), streams=streams, headers={"x-request-id": "mine-1"})
     output = got.output(source, streams=streams)
-    request_seen = heard_by(upstream)
-    assert text_of(output.parts) == f"heard: {text_of(QUESTION.parts)}"
+    request_seen = last_request(upstream)
+    assert text_of(output.parts) == f"echo: {text_of(QUESTION.parts)}"
     assert output.stop_reason == "end"
     assert output.usage is not None
     assert (output.usage.prompt_tokens, output.usage.completion_tokens) == (11, 7)
@@ -115,9 +115,9 @@ def test_a_round_trip_of_parallel_calls(gateway: Rig, client: Client, source: st
     upstream.answer = lambda _: first
     output = client.ask(source, model, request(tools=(WEATHER,)), streams=streams).output(source, streams=streams)
     calls = calls_of(output)
-    assert [definition.name for definition in heard_by(upstream).tools if isinstance(definition, ToolDefinition)] == [
-        "weather"
-    ]
+    assert [
+        definition.name for definition in last_request(upstream).tools if isinstance(definition, ToolDefinition)
+    ] == ["weather"]
     assert output.stop_reason == "tool_calls"
     assert text_of(output.parts) == "I look."
     assert [call.tool_name for call in calls] == ["weather", "weather"]
@@ -129,7 +129,7 @@ def test_a_round_trip_of_parallel_calls(gateway: Rig, client: Client, source: st
     answer = client.ask(source, model, history, streams=streams)
     assert text_of(answer.output(source, streams=streams).parts) == "It rains in one of them."
     assert "x-antiphon-repairs" not in answer.headers
-    parts = [part for message in heard_by(upstream).messages for part in message.parts]
+    parts = [part for message in last_request(upstream).messages for part in message.parts]
     sent = {part.tool_call_id: part.parse_arguments()["city"] for part in parts if isinstance(part, ToolCallRequest)}
     received_results = {part.tool_call_id: text_of(part.content) for part in parts if isinstance(part, ToolCallResult)}
     assert list(sent.values()) == ["北京", "Łódź"]
@@ -150,18 +150,18 @@ def test_thinking_is_shown_and_not_sent_astray(
     assert text_of(output.parts) == "Yes."
     thinking = [part.text for part in output.parts if isinstance(part, Thinking)]
     assert thinking == ["Hmm, clouds."]
-    upstream.answer = lambda _: text_answer("As I said.")
+    upstream.answer = lambda _: text_answer("As before.")
     more = request(QUESTION, Message("assistant", output.parts), Message("user", (Text("Sure?"),)))
     again = client.ask(source, model, more, streams=streams)
-    assert text_of(again.output(source, streams=streams).parts) == "As I said."
-    assert heard_by(upstream).messages[-1].parts == (Text("Sure?"),)
+    assert text_of(again.output(source, streams=streams).parts) == "As before."
+    assert last_request(upstream).messages[-1].parts == (Text("Sure?"),)
 
 
 @everywhere
 def test_an_inline_image_arrives(gateway: Rig, client: Client, source: str, target: str, streams: bool) -> None:
     asked = request(Message("user", (Text("What is this?"), Image(media_type="image/png", data=PIXEL))))
     assert client.ask(source, f"to-{target}", asked, streams=streams).status == 200
-    images = [part for part in heard_by(gateway.upstreams[target]).messages[-1].parts if isinstance(part, Image)]
+    images = [part for part in last_request(gateway.upstreams[target]).messages[-1].parts if isinstance(part, Image)]
     assert [(image.media_type, image.data) for image in images] == [("image/png", PIXEL)]
 
 
@@ -171,7 +171,7 @@ def test_a_schema_for_the_answer_arrives(gateway: Rig, client: Client, source: s
     gateway.upstreams[target].answer = lambda _: text_answer('{"city": "Łódź"}')
     output = client.ask(source, f"to-{target}", asked, streams=streams).output(source, streams=streams)
     assert text_of(output.parts) == '{"city": "Łódź"}'
-    wanted = heard_by(gateway.upstreams[target]).output_format
+    wanted = last_request(gateway.upstreams[target]).output_format
     assert wanted is not None
     assert (wanted.kind, (wanted.schema or {}).get("required")) == ("json_schema", ["city"])
 
@@ -186,7 +186,7 @@ def test_stop_sequences_arrive_or_are_a_reported_loss(
     assert got.output(source, streams=streams).stop_reason in ("end", "stop_sequence")
     asked = source != "openai-responses"  # which has no word for it
     is_lost = " stop " in got.headers.get("x-antiphon-losses", "")
-    assert heard_by(gateway.upstreams[target]).stop == (("END",) if asked and not is_lost else None)
+    assert last_request(gateway.upstreams[target]).stop == (("END",) if asked and not is_lost else None)
     assert not is_lost or target == "openai-responses"
 
 
@@ -252,7 +252,7 @@ def test_a_passed_through_body_refused_for_its_shape_is_rewritten(gateway: Rig, 
     body = {"max_tokens": 100, "messages": [{"role": "user", "content": [text_block("Q1"), text_block("")]}]}
     for model in ("to-anthropic", MODELS["anthropic"]):
         got = client.ask("anthropic", model, body, streams=False)
-        assert text_of(got.output("anthropic", streams=False).parts) == "heard: Q1"
+        assert text_of(got.output("anthropic", streams=False).parts) == "echo: Q1"
     assert len(gateway.upstreams["anthropic"].refused) == 1  # made for another model, it is looked at beforehand
     with gateway.client(STRICT_KEY) as strict:
         refused = strict.ask("anthropic", MODELS["anthropic"], body, streams=False)
@@ -313,4 +313,4 @@ def test_gemini_streams_as_an_array_where_events_were_not_asked_for(gateway: Rig
             for candidate in chunk.get("candidates", ())
             for part in candidate.get("content", {}).get("parts", ())
         ]
-        assert "".join(texts) == f"heard: {text_of(QUESTION.parts)}"
+        assert "".join(texts) == f"echo: {text_of(QUESTION.parts)}"

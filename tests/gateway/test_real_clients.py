@@ -223,7 +223,7 @@ def test_a_request_after_a_tool_arrives(gateway: Rig, client: Client, name: str,
     source, body = SHAPES[name]
     upstream = gateway.upstreams[target]
     got = client.ask(source, f"to-{target}", body, streams=True)
-    assert text_of(got.output(source, streams=True).parts).startswith("heard: ")
+    assert text_of(got.output(source, streams=True).parts).startswith("echo: ")
     assert upstream.refused == []
     assert len(upstream.received) == 1
     request_seen = upstream.wire.read_request(upstream.received[0].body)
@@ -234,7 +234,7 @@ def test_a_request_after_a_tool_arrives(gateway: Rig, client: Client, name: str,
 
 
 def test_a_body_made_for_another_model_is_repaired_before_it_is_refused(gateway: Rig, client: Client) -> None:
-    """Claude Code thinks adaptively on a name it does not know; the model behind the name may not."""
+    """Claude Code thinks adaptively on a name it does not know; the model of that name may not."""
     got = client.ask("anthropic", "to-anthropic", CLAUDE_CODE, streams=False)
     assert got.status == 200
     assert gateway.upstreams["anthropic"].refused == []
@@ -284,7 +284,7 @@ class GoogleChat:
         self._sdk.close()
 
 
-def told_repairs(client: Client) -> list[str]:
+def reported_repairs(client: Client) -> list[str]:
     """The repairs of the last request."""
     requests: list[dict[str, Any]] = client.request("GET", "/status", headers={"accept": "application/json"}).json[
         "requests"
@@ -308,7 +308,7 @@ def test_chats_of_the_google_sdk_keep_their_calls(gateway: Rig, client: Client, 
     request_seen = upstream.wire.read_request(upstream.received[-1].body)
     assert upstream.refused == []
     assert spoken_by(request_seen) == ["Read.", "I read.", *["call"] * count, *["result"] * count, "done", "And now?"]
-    assert told_repairs(client) == []
+    assert reported_repairs(client) == []
 
 
 def spoken_by(request: ModelRequest) -> list[str]:

@@ -74,7 +74,7 @@ def gateway(running: Rig) -> Rig:
 
 
 def check_arrived(gateway: Rig, target: str) -> None:
-    """The upstream accepted everything, saw the picture and heard the question."""
+    """The upstream accepted everything, saw the picture and the question."""
     upstream = gateway.upstreams[target]
     assert upstream.refused == []
     first = upstream.wire.read_request(upstream.received[0].body).messages[-1].parts
@@ -251,11 +251,11 @@ def test_errors_are_the_exceptions_of_the_sdks(
 
 def test_an_unknown_model_and_an_unknown_key_are_exceptions_too(gateway: Rig) -> None:
     with openai_client(gateway) as client, pytest.raises(openai.NotFoundError, match="to-gemini"):
-        client.chat.completions.create(model="to-nobody", messages=[{"role": "user", "content": "Hi"}])
+        client.chat.completions.create(model="to-unknown", messages=[{"role": "user", "content": "Hi"}])
     with anthropic_client(gateway) as client, pytest.raises(anthropic.NotFoundError, match="to-gemini"):
-        client.messages.create(model="to-nobody", max_tokens=9, messages=[{"role": "user", "content": "Hi"}])
+        client.messages.create(model="to-unknown", max_tokens=9, messages=[{"role": "user", "content": "Hi"}])
     with genai_client(gateway) as client, pytest.raises(genai_errors.ClientError, match="to-gemini"):
-        client.models.generate_content(model="to-nobody", contents="Hi")
+        client.models.generate_content(model="to-unknown", contents="Hi")
 
 
 @pytest.mark.parametrize("target", FORMATS)
@@ -269,7 +269,7 @@ def test_a_stream_that_breaks_is_an_exception_and_no_answer(gateway: Rig, target
         with pytest.raises(openai.APIError):
             list(client.chat.completions.create(model=model, messages=messages, stream=True))
         events = [event.type for event in client.responses.create(model=model, input="Hi", stream=True)]
-        assert events[-1] in ("response.failed", "error")  # the SDK leaves it to whoever reads the events
+        assert events[-1] in ("response.failed", "error")  # the SDK leaves it to the reader of the events
         assert "response.completed" not in events
     with anthropic_client(gateway) as client, pytest.raises(anthropic.APIError):
         list(client.messages.create(model=model, max_tokens=9, messages=messages, stream=True))

@@ -1,4 +1,4 @@
-"""The gateway as a process: it stops gracefully, reloads under load, outlives its workers, and mixes nobody's answers up."""
+"""The gateway as a process: it stops gracefully, reloads under load, outlives its workers, and mixes no answers up."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def test_a_reload_under_load_loses_no_request(config: Path, upstream: StrictUpst
                 words, streams = f"marker-{number}-{counts[number]}.", counts[number] % 2 == 0
                 got = client.ask(source, "m", asking(words), streams=streams)
                 counts[number] += 1
-                if got.status != 200 or text_of(got.output(source, streams=streams).parts) != f"heard: {words}":
+                if got.status != 200 or text_of(got.output(source, streams=streams).parts) != f"echo: {words}":
                     failures.append(f"{words} {got.status} {got.body[:300]!r}")
 
     with served(config) as running:
@@ -295,7 +295,7 @@ def test_workers_do_not_outlive_their_parent(config: Path) -> None:
 
 
 def answered(request: ModelRequest) -> ModelOutput:
-    """The marker of the request, many times: any piece of somebody else's answer would show."""
+    """The marker of the request, many times: any piece of another answer would show."""
     return text_answer(" ".join([text_of(request.messages[-1].parts)] * 30))
 
 

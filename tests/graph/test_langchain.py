@@ -1,4 +1,4 @@
-"""LangChain messages in and out: what we write is what we read, what others write keeps its meaning, and losses are told."""
+"""LangChain messages in and out: what we write is what we read, what others write keeps its meaning, and losses are reported."""
 
 from __future__ import annotations
 

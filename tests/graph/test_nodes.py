@@ -57,7 +57,7 @@ def test_graph_runs_turn_with_tools(tmp_path: Path, is_awaited: bool) -> None:
         graph = loop_graph(chats)
         question = chats.ask("Is it raining in Oslo?")
         state = asyncio.run(graph.ainvoke(question, thread())) if is_awaited else graph.invoke(question, thread())
-        assert set(state) == {"conversation", "version"}, "the state holds nothing that was said"
+        assert set(state) == {"conversation", "version"}, "the state holds no text"
         history = log_of(tmp_path, state)
         assert state["version"] == history.version
         assert kinds(history.entries) == TURN
@@ -123,7 +123,7 @@ def test_node_called_by_another_node(tmp_path: Path) -> None:
 
 
 class Remember(ConversationNode):
-    """A node of somebody's own."""
+    """A custom node."""
 
     async def work(self, step: GraphStep) -> dict[str, Any]:
         if not step.replayed_entries:
@@ -328,7 +328,7 @@ def test_human_node_applies_decision(
         (asked,) = stopped.value["calls"]
         assert (asked["tool"], asked["arguments"]) == ("book", '{"to":"Oslo"}')
         assert chats.needs_person(waiting)
-        assert chats.store.leased(waiting["conversation"]) is None, "nobody is kept out while a person thinks"
+        assert chats.store.leased(waiting["conversation"]) is None, "no lease is held while a person thinks"
         if isinstance(resumed_with, dict) and "ID" in resumed_with:
             resumed_with = {asked["id"]: resumed_with["ID"]}
         command: Any = Command(resume=resumed_with)

@@ -161,9 +161,9 @@ def test_graph_on_postgresql(postgres: str, postgres_server: PostgresServer) -> 
         history = chats.store.open(state["conversation"])
         assert kinds(history.entries).count("model_output") == 6
         assert kinds(history.effective).count("model_output") == 4
-        lease = chats.store.claim(state["conversation"], "somebody", 30)
+        lease = chats.store.claim(state["conversation"], "other", 30)
         assert lease is not None
-        with pytest.raises(LeaseHeld, match="somebody"):
+        with pytest.raises(LeaseHeld, match="other"):
             chats.ask("Now?", state=state)
 
 

@@ -42,7 +42,7 @@ def counting() -> tuple[list[str], Any]:
 
 
 def model() -> FunctionModel:
-    """Calls the tool once a turn, and then says what it is asked and what the tool said."""
+    """Calls the tool once a turn, and then repeats the question and the result."""
 
     def answer(context: Any, _: Any) -> Any:
         if context[-1].role == "model_input":

@@ -1,4 +1,4 @@
-"""Leases: one writer at a time, and whoever had the lease before writes nothing more, however late it wakes up."""
+"""Leases: one writer at a time, and a previous holder writes nothing more, however late it wakes up."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_lease_is_held_by_one_until_it_is_given_back(any_store: HistoryStore) 
     assert timedelta(seconds=50) < lease.expires - datetime.now(UTC) < timedelta(seconds=70)
     assert any_store.leased(chat.id) == lease
     assert any_store.claim(chat.id, "two") is None
-    assert any_store.claim(chat.id, "one") is None  # a name is no proof of being the same
+    assert any_store.claim(chat.id, "one") is None  # the same name does not prove the same holder
     any_store.release(lease)
     assert any_store.leased(chat.id) is None
     assert claimed(any_store, chat.id, "two").epoch > lease.epoch
@@ -46,7 +46,7 @@ def test_a_conversation_is_claimed_by_an_end_of_its_id(any_store: HistoryStore) 
     chat = any_store.create()
     assert claimed(any_store, chat.id[-8:]).conversation == chat.id
     with pytest.raises(UnknownConversation):
-        any_store.claim("nobody's", "one")
+        any_store.claim("unknown-id", "one")
 
 
 def test_only_the_holder_writes(any_store: HistoryStore) -> None:
@@ -75,7 +75,7 @@ def test_a_zombie_writes_nothing(any_store: HistoryStore) -> None:
     chat = any_store.create()
     lease = claimed(any_store, chat.id, "zombie", OVER_AT_ONCE)
     zombie = any_store.open(chat.id, lease=lease)
-    append_text(zombie, "late, but nobody claimed it yet")
+    append_text(zombie, "late, but not claimed yet")
     other = claimed(any_store, chat.id, "other")
     heir = any_store.open(chat.id, lease=other)
     for trial in (lambda: append_text(zombie), lambda: any_store.renew(lease), lambda: zombie.rollback(0)):
@@ -115,7 +115,7 @@ def test_one_of_many_concurrent_claims_wins(any_store: HistoryStore) -> None:
 
     def claim() -> None:
         start.wait()
-        got.append(any_store.claim(chat.id, "somebody"))
+        got.append(any_store.claim(chat.id, "other"))
 
     threads = [threading.Thread(target=claim) for _ in range(8)]
     for thread in threads:

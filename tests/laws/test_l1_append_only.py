@@ -140,7 +140,7 @@ class AppendOnly(RuleBasedStateMachine):
 
 
 class AppendOnlyStored(AppendOnly):
-    """The same with a file under it, which is opened anew now and then."""
+    """The same with a file under it, which is reopened now and then."""
 
     def __init__(self) -> None:
         super().__init__()

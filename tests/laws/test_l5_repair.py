@@ -67,7 +67,7 @@ def nearly_legal(draw: st.DrawFn) -> tuple[Message, ...]:
 
 
 def content_of(sequence: Sequence[Message]) -> Counter[object]:
-    """Every piece of content somebody wrote: words, pictures, calls by what they ask. Stand-ins and labels are ours."""
+    """Every piece of content of a participant: words, pictures, calls by what they ask. Stand-ins and labels are ours."""
     found: Counter[object] = Counter()
     for message in sequence:
         for part in message.parts:
@@ -140,7 +140,7 @@ def test_what_is_legal_everywhere_comes_back_as_the_same_object(name: str, seque
 
 
 def test_repair_is_linear() -> None:
-    """The worst there is: one id for everything, all calls first, all results behind them. Counted, not timed."""
+    """The worst there is: one id for everything, all calls first, all results after them. Counted, not timed."""
     size = 3_000
     call = ToolCallRequest("weather", "a")
     result = ToolCallResult("weather", "a", content=(Text("rain"),))

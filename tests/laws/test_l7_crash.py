@@ -146,7 +146,7 @@ def test_a_torn_copy_opens_with_a_prefix_or_reports_damage(tmp_path: Path) -> No
     store.close()
     assert opened > 60
     assert opened + refused == 120, "a refusal did not name its file"
-    # A log that is cut anywhere is no damage: SQLite's checksums end it at the last whole commit.
+    # A log that is cut anywhere is not damaged: SQLite's checksums end it at the last whole commit.
     assert refused <= 120 // 6 + 60
 
 
@@ -268,7 +268,7 @@ def test_two_processes_do_not_interleave_entries(tmp_path: Path) -> None:
         assert all(texts[number - 1].startswith(name) for number in numbers)
     for index, text in enumerate(texts):
         if text.endswith("second"):
-            assert texts[index - 1] == text.replace("second", "first"), "somebody wrote between the two"
+            assert texts[index - 1] == text.replace("second", "first"), "another writer came between the two"
     assert sum(text.endswith("second") for text in texts) == 80
     assert len(texts) > 160, "the two never met: nothing was tested"
 

@@ -1,4 +1,4 @@
-"""L7, the loop's part: killed at any entry, a turn is resumed; no tool that finished runs again, and the model is told honestly
+"""L7, the loop's part: killed at any entry, a turn is resumed; no tool that finished runs again, the model gets an honest report
 of one that may have half-run."""
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def test_a_started_call_beyond_the_budget_is_not_reported_as_not_run() -> None:
     (first, second) = calls_in(history.entries)
     results = results_in(history.entries)
     assert results[first] == f"done {first}", "what the budget allows runs again, under the same key"
-    assert results[second] == UNKNOWN_OUTCOME, "it was started, so nobody can say that it was not run"
+    assert results[second] == UNKNOWN_OUTCOME, "it was started, so it may have run"
 
 
 WORKER = """

@@ -23,7 +23,7 @@ from support.history_strategies import any_text, conversations, entries
 
 
 def rendered_bytes(context: list[ContextEntry]) -> list[bytes]:
-    """Each entry as bytes, without the LiveScreen: it stands behind everything else and is meant to change."""
+    """Each entry as bytes, without the LiveScreen: it comes after everything else and is meant to change."""
     any_text = (entry for entry in context if not isinstance(entry, RenderedContextEntry) or entry.live_screen is None)
     return [msgspec.json.encode((entry.role, entry.content)) for entry in any_text]
 

@@ -54,7 +54,7 @@ def test_every_recorded_request_is_accepted_everywhere(
         refused += [str(found) for found in formats[target].check_request(written)]
         silent += missing_words(request, written, losses)
     with capsys.disabled():
-        print(f"\n  {source} to {target}: {bodies} bodies, {lost} losses told", end="")
+        print(f"\n  {source} to {target}: {bodies} bodies, {lost} losses reported", end="")
     assert bodies > 100
     assert refused == []
     assert silent == []
@@ -112,7 +112,7 @@ def test_the_same_request_gives_the_same_bytes_and_a_longer_one_the_same_beginni
 
 
 def turn_ends(messages: tuple[Message, ...]) -> list[int]:
-    """Where a request could have ended: behind a user's words or a tool's results, before the model spoke."""
+    """Where a request could have ended: after user text or tool results, before the model's answer."""
     return [
         index
         for index in range(1, len(messages))

@@ -31,7 +31,7 @@ def assembled(deltas: Sequence[ModelOutputDelta]) -> Assembler:
 
 
 class Endless:
-    """A model that never stops, and whether somebody stopped it."""
+    """A model that never stops, and whether it was stopped."""
 
     def __init__(self) -> None:
         self.is_closed = False
@@ -46,7 +46,7 @@ class Endless:
 
 
 def left(client: ProviderClient, options: ProviderCallOptions, endless: Endless | None = None) -> bool:
-    """Ask, and leave at the first word. Whether `endless` was stopped at once, and not when somebody tidied up later."""
+    """Ask, and leave at the first word. Whether `endless` was stopped at once, and not by a later cleanup."""
 
     async def leave() -> bool:
         stream = client.call_model(QUESTION, options)

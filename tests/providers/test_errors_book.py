@@ -116,7 +116,7 @@ def test_every_expectation_is_about_some_row() -> None:
     assert used == {words for words, _ in EXPECTED}
 
 
-# What is done about each: another key, the same again, somebody else.
+# The reaction to each: another key, a retry, a fallback.
 # ruff: noqa: E501 - a table reads better in lines
 DONE: tuple[tuple[str, int | None, dict[str, Any], ErrorKind, str], ...] = (
     ("gemini", 400, {"error": {"code": 400, "message": "API key not valid.", "status": "INVALID_ARGUMENT"}}, "authentication", "rotate, fall back"),

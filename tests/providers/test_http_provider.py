@@ -91,7 +91,7 @@ def json_reply(body: Any, status: int = 200, **given: Any) -> Reply:
     return Reply(status=status, body=msgspec.json.encode(body), content_type="application/json", **given)
 
 
-# What is said.
+# Answers.
 
 
 @pytest.mark.parametrize("name", STREAMS)
@@ -442,7 +442,7 @@ def test_a_wait_that_is_too_long_is_left_to_others() -> None:
         client = client_of(server, pace=pace)
         assert error_of(ask(client)).retry_after == 3600.0
         again = error_of(ask(client))
-        assert len(server.received) == 1  # the key is known to rest: nobody is asked
+        assert len(server.received) == 1  # the key is known to be on cooldown: no request is sent
     assert pace.slept == []
     assert (again.kind, again.code, again.retry_after) == ("rate_limit", "no_usable_credential", 3600.0)
 

@@ -136,7 +136,7 @@ def failing(turn: Turn) -> ProviderRouter:
 
 NOTHING_SHOWN: list[tuple[str, Turn]] = [
     ("an error", ProviderError("down", "server")),
-    ("an error behind the start", [Started("x"), Failed(ProviderError("down", "overloaded"))]),
+    ("an error after the start", [Started("x"), Failed(ProviderError("down", "overloaded"))]),
     ("a cut stream", [Started("x"), PartStarted(0, Text("")), UsageReported(TokenUsage(1, 1))]),
     ("a piece of no words", [PartStarted(0, Text("")), PartDelta(0, ""), Failed(ProviderError("down", "timeout"))]),
     ("an empty answer", ModelOutput(stop_reason="end")),
@@ -214,7 +214,7 @@ def test_an_empty_answer_with_a_reason_does_not_fall_back(stop_reason: str) -> N
 
 
 class Silent(ProviderClient):
-    """Somebody else's client, which writes nothing into reports and forgets to end its streams."""
+    """A third-party client, which writes nothing into reports and forgets to end its streams."""
 
     name = "silent"
 
@@ -224,7 +224,7 @@ class Silent(ProviderClient):
     async def call_model(
         self, context: Sequence[ContextEntry], options: ProviderCallOptions
     ) -> AsyncIterator[ModelOutputDelta]:
-        options.report.losses.append(Loss("messages[0]", "a thing", "of an answer nobody saw"))
+        options.report.losses.append(Loss("messages[0]", "a thing", "of an answer that was not shown"))
         yield Started()
 
     async def aclose(self) -> None:

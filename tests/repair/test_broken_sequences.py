@@ -1,6 +1,6 @@
 """Broken histories as they really occur, from every format to every format: accepted by the rules, and nothing is lost.
 
-Each case is told once, as OpenAI messages or as Anthropic messages; every word in it is unique, so that it can be looked for.
+Each case is written once, as OpenAI messages or as Anthropic messages; every word in it is unique, so that it can be looked for.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ CHAT: dict[str, list[dict[str, Any]]] = {
     "the user interrupts twice": [user("Q1"), calls("a"), user("I1"), user("I2"), tool("a", "R1"), user("Q2")],
     "a system message between": [user("Q1"), calls("a"), system("NOTE"), tool("a", "R1"), user("Q2")],
     "no result at the end": [user("Q1"), calls("a")],
-    "no result, and the user goes on": [user("Q1"), calls("a"), user("Q2")],
+    "no result, and the user continues": [user("Q1"), calls("a"), user("Q2")],
     "half a batch": [user("Q1"), calls("a", "b"), tool("a", "R1"), user("Q2")],
-    "half a batch, the rest behind the user": [
+    "half a batch, the rest after the user": [
         user("Q1"),
         calls("a", "b"),
         tool("a", "R1"),
@@ -165,7 +165,7 @@ ANTHROPIC: dict[str, list[dict[str, Any]]] = {
     "empty blocks": [turn("Q1", ""), use("a"), turn(result("a", ""), " ", "Q2")],
 }
 
-# The words a case is told in: none of them may be gone.
+# The words of a case: none of them may be gone.
 WORDS = ("Q1", "Q2", "Q3", "R1", "R2", "A0", "A1", "A2", "I1", "I2", "INTERRUPT", "NOTE", "ORPHAN", "CUT", "LIST")
 
 TOOLS = {

@@ -3,7 +3,7 @@
 work     makes the calls of the option `plan`, round by round, and answers
 trip     books a flight that a person must allow
 away     its provider is away until the file `back` is there
-poison   kills whoever plays it
+poison   kills its worker
 """
 
 from __future__ import annotations
@@ -115,4 +115,4 @@ async def away(history: AgentHistory, run: Run) -> ToolLoop:
 @book.kind("poison")
 def poison(history: AgentHistory, run: Run) -> ToolLoop:
     os.kill(os.getpid(), signal.SIGKILL)
-    raise AssertionError("nobody lives to see this")
+    raise AssertionError("unreachable")

@@ -1,4 +1,4 @@
-"""Whoever asks for runs: submitting, deciding, cancelling, trying again and following, in whatever process."""
+"""The runs client: submitting, deciding, cancelling, retrying and following, from any process."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def suspended(store: HistoryStore, book: RunBook) -> Run:
     run = Runs(store, book).submit("Fly me there.", kind="trip")
     play(store, book)
     assert store.runs.get(run.id).state == "suspended"
-    assert store.leased(run.conversation) is None, "nobody holds anything"
+    assert store.leased(run.conversation) is None, "no lease is held"
     return run
 
 
@@ -85,7 +85,7 @@ def test_invalid_submissions_raise(place: Place) -> None:
         with pytest.raises(ConversationError, match="expected a string or part"):
             runs.submit(7, kind="trip")  # type: ignore[arg-type]
         with pytest.raises(UnknownConversation):
-            runs.submit("Fly.", kind="trip", conversation="nobody's")
+            runs.submit("Fly.", kind="trip", conversation="unknown-id")
         run = runs.submit("Fly.", kind="trip", max_waiting=1)
         with pytest.raises(TooManyRuns):
             runs.submit("Fly.", kind="trip", max_waiting=1)
@@ -261,7 +261,7 @@ def test_retry_accepts_failed_runs_only(place: Place) -> None:
         with pytest.raises(RunStateError, match="done"):
             Runs(store).retry(run.id)
         with pytest.raises(UnknownRun):
-            Runs(store).retry("nobody's")
+            Runs(store).retry("unknown-id")
         asleep = suspended(store, flights("Oslo"))
         with pytest.raises(RunStateError, match="decide its pending calls"):
             Runs(store).retry(asleep.id)

@@ -156,11 +156,11 @@ def test_permanent_errors_are_not_retried(store: SqliteStore) -> None:
 
 def test_leased_conversation_is_retried(store: SqliteStore) -> None:
     rig = Rig(store, ScriptedModel("Here."), [])
-    lease = store.claim(rig.id, "somebody")
+    lease = store.claim(rig.id, "another worker")
     assert lease is not None
     held = failure(lambda: rig.played(TurnStatus("model", version=1)))
     assert (held.type, held.non_retryable) == ("LeaseHeld", False)
-    assert "somebody" in held.message
+    assert "another worker" in held.message
     store.release(lease)
     assert rig.played(TurnStatus("model", version=1)).reason == "answered"
 
@@ -268,5 +268,5 @@ def test_step_is_interrupted_or_handed_back(
     else:
         assert failure(lambda: asyncio.run(cut())).type == "Left"
         assert rig.history.entries[-1].kind == "tool_call_started", "the log ends as a kill would have left it"
-        assert rig.played(TurnStatus()).state == "calls", "and the turn goes on"
+        assert rig.played(TurnStatus()).state == "calls", "and the turn continues"
     assert store.leased(rig.id) is None

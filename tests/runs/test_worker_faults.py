@@ -1,4 +1,4 @@
-"""A store that is locked, read-only or gone for a while: a worker waits and goes on, and says so once."""
+"""A store that is locked, read-only or gone for a while: a worker waits, logs it once and continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers as real processes, and what their tools left behind."""
+"""Workers as real processes, and the traces of their tools."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Place:
         return [each for each in self.traced() if each.what == "began" and each.name == name]
 
     def antiphon(self, *arguments: str, given: str = "") -> tuple[int, str, str]:
-        """Run a command, and say how it ended and what it said."""
+        """Run a command; its exit code and output."""
         run = subprocess.run(
             [sys.executable, "-m", "antiphon", *arguments],
             input=given,
@@ -166,8 +166,8 @@ def over(store: HistoryStore, *runs: Run) -> list[Run]:
 def check_log(place: Place, store: HistoryStore, run: Run) -> int:
     """Law L7 for one run: what finished was not begun again, what must not run twice did not. How many outcomes are unknown.
 
-    Whoever begins a tool says so in the log first. So a tool that ran more often than the log has beginnings was run behind its
-    back, and a beginning behind a result is a tool that was repeated. A process that lost its lease between the two may well
+    A start is logged before the tool runs. So a tool that ran more often than the log has starts was run without
+    a record, and a start after a result is a repeated tool. A process that lost its lease between the two may well
     begin late; but for that beginning it had the right.
     """
     history = store.open(run.conversation)

@@ -25,7 +25,7 @@ def in_a_process(work: Callable[[int], None]) -> tuple[int, int]:
 
 
 def reported_numbers(pipe: int) -> list[int]:
-    """The numbers of four bytes that a process told before it ended."""
+    """The numbers of four bytes that a process wrote before it ended."""
     with os.fdopen(pipe, "rb") as stream:
         output = stream.read()
     return [number for (number,) in struct.iter_unpack("<I", output[: len(output) // 4 * 4])]

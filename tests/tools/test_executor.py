@@ -122,7 +122,7 @@ def test_progress_comes_from_threads_in_order_and_on_the_loop() -> None:
         def progress(self, call: ToolCallRequest, message: str, fraction: float | None) -> None:
             assert threading.current_thread() is threading.main_thread()
             super().progress(call, message, fraction)
-            raise RuntimeError("an observer that fails on progress harms nobody")
+            raise RuntimeError("an observer that fails on progress is harmless")
 
     watcher = Threads()
     run([work], call("work"), watcher=watcher)
@@ -429,7 +429,7 @@ def test_bytes_and_none_results() -> None:
 
     def nothing() -> None: ...
 
-    assert one(binary)[0] == "(2 bytes that are no text, beginning with 00 ff)"
+    assert one(binary)[0] == "(2 bytes of binary data, beginning with 00 ff)"
     assert one(nothing)[0] == "(no output)"
 
 
@@ -577,17 +577,17 @@ def test_a_thread_that_is_done_serves_again() -> None:
 
 
 def test_context_variables_reach_threads() -> None:
-    user = contextvars.ContextVar("user", default="nobody")
+    user = contextvars.ContextVar("user", default="default")
 
     @tool
     def who() -> str:
         return user.get()
 
     async def main() -> str:
-        user.set("somebody")
+        user.set("mine")
         return (await ToolExecutor(ToolRegistry([who])).execute([call("who")]))[0].result_markdown
 
-    assert asyncio.run(main()) == "somebody"
+    assert asyncio.run(main()) == "mine"
 
 
 async def cancelled(executor: ToolExecutor, *calls: ToolCallRequest, watcher: Watcher | None = None) -> None:
@@ -727,10 +727,10 @@ def test_secrets_of_arguments_and_state_are_not_logged(caplog: pytest.LogCapture
 def test_a_tool_may_return_a_result_of_its_own() -> None:
     @tool
     async def partly() -> ToolCallResult:
-        return ToolCallResult("", "", FAILED, (Text("the server said no"),))
+        return ToolCallResult("", "", FAILED, (Text("the server refused"),))
 
     answer_text, outcome = one(partly)
-    assert answer_text == "the server said no"
+    assert answer_text == "the server refused"
     assert outcome.status is FAILED
 
 

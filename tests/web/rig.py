@@ -84,7 +84,7 @@ class Browser:
         return turn
 
     def ask(self, conversation: str, text: str, **more: Any) -> list[SeenEvent]:
-        """Say something and hear all of the turn."""
+        """Send a message and receive all events of the turn."""
         before = self.show(conversation)["last_event"]
         self.say(conversation, text, **more)
         with self.events(conversation, before) as events_seen:
@@ -196,12 +196,12 @@ def running(app: ChatApp, settings: GatewaySettings) -> Iterator[int]:
 
 @contextmanager
 def in_a_thread(serve: Callable[[Callable[[T], None], asyncio.Event], Coroutine[Any, Any, None]]) -> Iterator[T]:
-    """Something that serves until it is stopped, in a thread with a loop of its own; what it said when it was ready."""
+    """Something that serves until it is stopped, in a thread with its own loop; what it reported when it was ready."""
     loop, stop, is_up = asyncio.new_event_loop(), asyncio.Event(), threading.Event()
     collected: list[T] = []
 
-    def ready(told: T) -> None:
-        collected.append(told)
+    def ready(reported: T) -> None:
+        collected.append(reported)
         is_up.set()
 
     def run() -> None:
@@ -232,9 +232,9 @@ class Gate:
         while not self._opened.is_set():
             await asyncio.sleep(0.002)
 
-    def await_somebody(self) -> None:
-        """Until somebody waits here."""
-        assert self._reached.wait(WAIT), "nobody came to the gate"
+    def wait_for_caller(self) -> None:
+        """Until a caller waits here."""
+        assert self._reached.wait(WAIT), "no caller reached the gate"
 
     def open(self) -> None:
         self._opened.set()

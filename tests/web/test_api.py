@@ -1,4 +1,4 @@
-"""The API of the chat over real sockets: conversations, turns, plans, and what is said to those who ask wrongly."""
+"""The API of the chat over real sockets: conversations, turns, plans, and the errors for invalid requests."""
 
 from __future__ import annotations
 
@@ -90,13 +90,13 @@ def test_every_moment_is_rendered_as_each_provider_would_be_sent_it(browser: Bro
     for name, view in got["formats"].items():
         broken = [one for one in formats[name].check_request(view["body"]) if not one.advisory]
         assert [one for one in view["violations"] if not one["advisory"]] == msgspec.to_builtins(broken)
-        if at:  # nobody takes a request that says nothing
+        if at:  # no provider accepts an empty request
             assert broken == []
         assert view["bytes"] >= len(msgspec.json.encode(view["body"])) * 0.8
         assert view["model"]
-        for told in view["losses"]:
-            assert set(told) == {"path", "what", "why"}
-        # A call that has no result at that moment is given one, and that is told.
+        for loss in view["losses"]:
+            assert set(loss) == {"path", "what", "why"}
+        # A call without a result at that moment is given one, and that is reported.
         assert [one["kind"] for one in view["repairs"]] == (["synthesised"] if at in (2, 3, 5, 6) else [])
 
 
@@ -326,17 +326,19 @@ def test_pictures_and_files_reach_the_model(tmp_path: Path) -> None:
         assert seen[2] == ap.Image(media_type="image/png", data=base64(large)), "whole, for the model"
         assert seen[3] == ap.Document(media_type="application/pdf", data=base64(b"%PDF-1.7 x"), name="a.pdf")
         assert seen[4] == ap.Document(media_type="text/plain", text="# Störche", name="b.md")
-        told = browser.show(conversation)["entries"][0]["content"]
-        assert told[1]["data"] == base64(PNG)
-        assert told[2]["data"].startswith("sha256:"), "large ones by reference"
-        got = browser.get(f"/chat/api/conversations/{conversation}/media/{told[2]['data']}")
+        content = browser.show(conversation)["entries"][0]["content"]
+        assert content[1]["data"] == base64(PNG)
+        assert content[2]["data"].startswith("sha256:"), "large ones by reference"
+        got = browser.get(f"/chat/api/conversations/{conversation}/media/{content[2]['data']}")
         assert (got.status, got.headers["content-type"], got.body) == (200, "image/png", large)
         assert browser.get(f"/chat/api/conversations/{conversation}/media/sha256:{'0' * 64}").status == 404
         fork = browser.api("POST", f"/conversations/{conversation}/fork", {"at": 0}, status=201)["id"]
         parts = [{"type": "part", "conversation": conversation, "entry": 1, "part": part} for part in range(1, 5)]
         turn = {"content": [{"type": "text", "text": "And this?"}, *parts]}
         browser.api("POST", f"/conversations/{fork}/turns", turn, status=202)
-        assert browser.show(fork)["entries"][0]["content"][1:] == told[1:], "named by their places, and not sent again"
+        assert browser.show(fork)["entries"][0]["content"][1:] == content[1:], (
+            "named by their places, and not sent again"
+        )
         for wrong in ({"entry": 0}, {"entry": 9}, {"entry": 2}, {"part": 5}, {"part": -1}):
             got = browser.api("POST", f"/conversations/{fork}/turns", {"content": [{**parts[0], **wrong}]}, status=400)
             assert "has no part" in got["error"]["message"]

@@ -73,7 +73,7 @@ def test_chips_and_plans_work_by_keyboard_and_have_labels(chromium: Chromium, ch
         box.focus()
         shown.page.keyboard.press("Space")
         expect(shown.thread.locator(".plan")).to_contain_text("1 of 6 done")
-        expect(box).to_be_focused()  # the card was drawn anew under the reader's fingers
+        expect(box).to_be_focused()  # the card was redrawn while it had the focus
         expect(shown.page.locator("#meter")).to_contain_text("of 20,000 tokens")
 
 

@@ -59,16 +59,18 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def test_events_and_entries_keep_their_order(browser: Browser) -> None:
     conversation = browser.create()
     events_seen = browser.ask(conversation, "Look around.")
-    told = [
+    names_seen = [
         event.data["entry"]["kind"] if event.name == "EntryAppended" else event.name
         for event in events_seen
         if event.name not in ("ToolCallProgress", "TextDelta")
     ]
-    assert told[:3] == ["TurnStarted", "model_input", "RoundStarted"]
-    assert told.index("ThinkingDelta") < told.index("model_output") < told.index("ToolCallStarted")
-    assert told.index("tool_call_started") < told.index("ToolCallStarted")
-    assert told.index("tool_call_results") > max(i for i, name in enumerate(told) if name == "ToolCallFinished")
-    second = told[told.index("tool_call_results") :]
+    assert names_seen[:3] == ["TurnStarted", "model_input", "RoundStarted"]
+    assert names_seen.index("ThinkingDelta") < names_seen.index("model_output") < names_seen.index("ToolCallStarted")
+    assert names_seen.index("tool_call_started") < names_seen.index("ToolCallStarted")
+    assert names_seen.index("tool_call_results") > max(
+        i for i, name in enumerate(names_seen) if name == "ToolCallFinished"
+    )
+    second = names_seen[names_seen.index("tool_call_results") :]
     assert second == ["tool_call_results", "RoundStarted", "model_output", "RoundUsage", "LoopFinished"]
     words = [i for i, event in enumerate(events_seen) if event.name == "TextDelta"]
     outputs = [i for i, event in enumerate(events_seen) if _kind(event) == "model_output"]
@@ -89,13 +91,15 @@ def test_the_order_holds_when_the_log_is_far_ahead_of_the_events(has_usage: bool
         return chat.history, [event async for event in ap.ToolLoop(chat).stream("Look.")]
 
     history, events = asyncio.run(played())
-    told: list[str] = []
-    order = EventOrder(history, lambda entry: told.append(entry.kind), lambda event: told.append(type(event).__name__))
+    names_seen: list[str] = []
+    order = EventOrder(
+        history, lambda entry: names_seen.append(entry.kind), lambda event: names_seen.append(type(event).__name__)
+    )
     for event in events:
         if has_usage or not isinstance(event, RoundUsage):
             order.event(event)
     assert order.reported_version == history.version
-    shown = [name for name in told if name not in ("ToolCallProgress", "TextDelta", "ThinkingDelta")]
+    shown = [name for name in names_seen if name not in ("ToolCallProgress", "TextDelta", "ThinkingDelta")]
     spoken = ["model_output", "RoundUsage"] if has_usage else ["model_output"]
     assert shown == [
         *["model_input", "RoundStarted", *spoken],
@@ -105,8 +109,8 @@ def test_the_order_holds_when_the_log_is_far_ahead_of_the_events(has_usage: bool
         *["RoundStarted", *spoken, "ToolCallStarted", "ToolCallFailed", "tool_call_results"],
         *["RoundStarted", *spoken, "LoopFinished"],
     ]
-    for output in (index for index, name in enumerate(told) if name == "model_output"):
-        assert told[output - 1] == "TextDelta"
+    for output in (index for index, name in enumerate(names_seen) if name == "model_output"):
+        assert names_seen[output - 1] == "TextDelta"
 
 
 def test_every_entry_is_sent_once_and_as_the_conversation_shows_it(browser: Browser) -> None:
@@ -146,7 +150,7 @@ def test_a_page_that_reloads_in_mid_stream_loses_no_event(
 @settings(max_examples=12)
 @given(reload_at=st.integers(0, 60))
 def test_a_page_that_forgot_everything_finds_the_open_round_again(browser: Browser, reload_at: int) -> None:
-    """What a reload shows, and the events behind its `last_event`, are the whole turn, nothing missing and nothing twice."""
+    """What a reload shows, and the events after its `last_event`, are the whole turn, nothing missing and nothing twice."""
     conversation = browser.create()
     start = browser.show(conversation)["last_event"]
     browser.say(conversation, "Look around.")
@@ -211,7 +215,7 @@ def test_a_watcher_that_leaves_does_not_stop_the_turn(tmp_path: Path) -> None:
         with browser.events(conversation) as events:
             while text([next(events)]) != "Begun, ":
                 pass
-        gate.await_somebody()
+        gate.wait_for_caller()
         assert browser.show(conversation)["running"]
         gate.open()
         with browser.events(conversation, start) as events:
@@ -253,7 +257,7 @@ def test_an_idle_stream_pings_and_ends_in_time() -> None:
 
 # The buffer by itself.
 
-TOLD = ModelInputEntry.of("hello")
+FIRST_INPUT = ModelInputEntry.of("hello")
 CALL = ToolCallRequest("look", "call_1")
 
 
@@ -268,7 +272,7 @@ EVENTS = st.one_of(
     st.text(min_size=1, max_size=3).map(TextDelta),
     st.text(min_size=1, max_size=3).map(ThinkingDelta),
     st.just(RoundStarted(1, "m")),
-    st.just(EntryAppended(TOLD, EntryPosition(1, 0))),
+    st.just(EntryAppended(FIRST_INPUT, EntryPosition(1, 0))),
     st.integers(0, 9).map(lambda step: ToolCallProgress(CALL, str(step))),
 )
 
@@ -291,7 +295,7 @@ def test_a_buffer_is_bounded_and_what_it_gives_is_never_with_a_hole(events: list
 
 @given(words=st.lists(st.text(min_size=1, max_size=3), min_size=20, max_size=200))
 def test_the_text_of_a_long_round_is_complete_after_the_logged_part(words: list[str]) -> None:
-    buffer = buffer_of([EntryAppended(TOLD, EntryPosition(1, 0)), RoundStarted(1, "m"), *map(TextDelta, words)])
+    buffer = buffer_of([EntryAppended(FIRST_INPUT, EntryPosition(1, 0)), RoundStarted(1, "m"), *map(TextDelta, words)])
     found = buffer.after(buffer.settled)
     assert found is not None
     assert len(found) <= 16

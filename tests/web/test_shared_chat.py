@@ -1,4 +1,4 @@
-"""The chat of a gateway with several workers: whichever is asked, one has it, and its death costs nobody a conversation."""
+"""The chat of a gateway with several workers: one has it, the others forward to it, and its death loses no conversation."""
 
 from __future__ import annotations
 

@@ -44,13 +44,13 @@ def server() -> Iterator[ScriptedServer]:
 
 
 def with_model(server: ScriptedServer, place: Path, *arguments: str, **settings: Any) -> Terminal:
-    """A chat with a model behind the scripted server."""
+    """A chat with a model on the scripted server."""
     environment = {"OPENAI_API_KEY": "sk-secret-1", "OPENAI_BASE_URL": f"{server.url}/v1"}
     return Terminal(place, "chat", "--model", "openai/gpt-test", *arguments, environment=environment, **settings)
 
 
 def kept(place: Path, note: str = "") -> AgentHistory:
-    """The last conversation in the store; with a note, if one is given, by somebody else."""
+    """The last conversation in the store; with a note, if one is given, by another writer."""
     with SqliteStore(place / "antiphon" / "history.db") as store:
         history = store.open("last")
         if note:
@@ -144,12 +144,12 @@ def test_ctrl_c_gives_what_was_queued_back_and_clears_a_line(server: ScriptedSer
         terminal.type(INTERRUPT)
         terminal.sees("stopped; the partial answer is saved", "› for later")
         server.play(Reply(body=streamed("Hello.")))
-        terminal.send(", edited")  # behind what came back
+        terminal.send(", edited")  # after what came back
         terminal.sees("› for later, edited", "Hello.")
-        terminal.type("a line nobody wants")
-        terminal.sees("nobody wants")
+        terminal.type("a line to discard")
+        terminal.sees("to discard")
         terminal.type(INTERRUPT)
-        terminal.waits(lambda: "nobody wants" not in terminal.text, "an empty line")
+        terminal.waits(lambda: "to discard" not in terminal.text, "an empty line")
         terminal.type(INTERRUPT)
         terminal.sees("Ctrl-D: quit")
         terminal.type(LEAVE)
@@ -162,7 +162,7 @@ def test_thoughts_are_folded_and_control_characters_shown(server: ScriptedServer
     server.play(Reply(body=streamed(hostile, reasoning="First I think of everything.")))
     environment = {"DEEPSEEK_API_KEY": "sk-secret-2", "DEEPSEEK_BASE_URL": server.url}
     with Terminal(tmp_path, "chat", environment=environment) as terminal:
-        terminal.sees("deepseek/deepseek-v4-flash: DEEPSEEK_API_KEY is set.")  # picked, and said why
+        terminal.sees("deepseek/deepseek-v4-flash: DEEPSEEK_API_KEY is set.")  # picked, with the reason
         terminal.send("think")
         screen = terminal.sees("∴ thought for", "https://example.org/x")
         assert "First I think" not in screen
@@ -298,7 +298,7 @@ def test_a_conversation_is_resumed_with_its_model(server: ScriptedServer, tmp_pa
         terminal.sees("openai/gpt-test; change it with /model", "› remember me", "Hello.")
         terminal.type("\x1b[A")  # what was typed before
         terminal.sees("version 2 › remember me")
-        kept(tmp_path, note="somebody else")
+        kept(tmp_path, note="another writer")
         terminal.type("\r")
         terminal.sees("Another process added 1 entries", "version 3 › remember me")
         terminal.type("\r")  # what was typed is still there
@@ -339,7 +339,7 @@ def test_a_session_deletes_only_unused_conversations_it_created(tmp_path: Path) 
         assert len(store.list()) == 4
         with Terminal(tmp_path, "chat") as terminal:
             terminal.sees("Ctrl-D: quit")
-            kept(tmp_path, "somebody else wrote this")
+            kept(tmp_path, "another writer wrote this")
             terminal.type(LEAVE)
             assert terminal.ends() == 0
         assert len(store.list()) == 5

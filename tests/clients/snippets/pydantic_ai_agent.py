@@ -40,7 +40,7 @@ def read_note() -> str:
 
 
 async def print_events(_: Any, events: Any) -> None:
-    """With somebody who listens to the events, the answers are streamed."""
+    """With an event handler, the answers are streamed."""
     async for event in events:
         print(type(event).__name__)
 

@@ -1,4 +1,4 @@
-"""Clients that misbehave, over raw sockets: each is told so with the right status, and nobody else notices."""
+"""Clients that misbehave, over raw sockets: each gets the right status, and no other client notices."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_a_body_that_is_called_something_else_is_415(client: Client, kind: str) 
 
 @pytest.mark.parametrize("source", FORMATS)
 def test_an_unknown_model_error_lists_the_models(client: Client, source: str) -> None:
-    got = client.ask(source, "to-nobody", QUESTION, streams=True)
+    got = client.ask(source, "to-unknown", QUESTION, streams=True)
     assert got.status == 404
     assert all(f"to-{name}" in got.error(source).message for name in FORMATS)
 
@@ -212,7 +212,7 @@ def test_keys_models_and_limits() -> None:
                 got = client.ask(name, "to-gemini", QUESTION, streams=False, headers=headers)
             assert got.status == 401
             answers.append(got.error(name).message)
-        assert len(set(answers)) == 1  # nobody is told how near they were
+        assert len(set(answers)) == 1  # no response reveals how close a guess was
         assert "narrow" not in answers[0]
         with gateway.client("sk-narrow") as client:
             assert client.ask("openai-chat", "to-gemini", QUESTION, streams=False).status == 200
@@ -247,7 +247,7 @@ def test_more_connections_than_allowed_are_503() -> None:
 
 
 def refused_connection(port: int) -> bytes:
-    """What a connection hears that says nothing itself: nothing, if it is let in."""
+    """What a silent connection receives: nothing, if it is admitted."""
     with socket.create_connection(("127.0.0.1", port), timeout=20) as raw:
         raw.settimeout(0.2)
         try:
@@ -302,7 +302,7 @@ def idle_streams(count: int) -> None:
                 assert b"data: " in response.read1(200)
             with gateway.client() as client:
                 got = client.ask("gemini", "to-openai-chat", QUESTION, streams=True)
-                assert text_of(got.output("gemini", streams=True).parts) == "heard: Is it raining?"
+                assert text_of(got.output("gemini", streams=True).parts) == "echo: Is it raining?"
                 assert client.get("/healthz").status == 200
             stream_bytes = b""
             while b": keep-alive" not in stream_bytes:

@@ -20,7 +20,7 @@ from antiphon.providers.credentials.shared_state import NO_COOLDOWNS, RETENTION_
 from antiphon.wire.output import ErrorKind, ProviderError
 from support.valkey_server import ValkeyServer, running
 
-SECRET, OTHER = "sk-a-secret-nobody-may-see-1111", "sk-another-secret-unseen-2222"
+SECRET, OTHER = "sk-a-secret-that-stays-hidden-1111", "sk-another-secret-unseen-2222"
 ADDRESS = "https://api.example/v1"
 
 FACETS = st.sampled_from(["refused", "exhausted", "model gpt-5", "model with a space", "model "])
@@ -126,7 +126,7 @@ def test_cooldowns_and_their_ends_are_shared() -> None:
     probe.succeeded()
     tell(two, one)
     assert one.status()[0].models == {}
-    tell(one, two)  # what is over is not heard of again
+    tell(one, two)  # what is over is not shared again
     assert two.status()[0].models == {}
 
 
@@ -136,7 +136,7 @@ def test_a_recovery_does_not_end_a_longer_cooldown_of_another_process() -> None:
     tell(one, two)
     clock.now += 20
     probe = two.acquire("m")
-    one.acquire("m").failed(error("rate_limit", 60))  # nobody has told the other one
+    one.acquire("m").failed(error("rate_limit", 60))  # the other one does not know
     probe.succeeded()
     tell(two, one)
     tell(one, two)
@@ -189,7 +189,7 @@ def test_operator_changes_are_shared_and_disabling_wins() -> None:
     tell(two, one)
     two.merge_health(named, before)  # what comes late is of another time
     assert [pool.status()[0].state for pool in (one, two)] == ["healthy"] * 2
-    one.acquire("m").failed(error("billing", 30))  # shorter than what was forgiven, and still heard of
+    one.acquire("m").failed(error("billing", 30))  # shorter than what was forgiven, and still shared
     tell(one, two)
     assert two.status()[0].seconds == pytest.approx(30)
     one.disable("k")
@@ -249,7 +249,7 @@ def test_all_processes_converge_after_any_events(
         pool = pools[place]
         if event == "wait":
             clock.now += number
-        elif event == "tell":  # heard late, twice or never
+        elif event == "tell":  # received late, twice or never
             sent.append(pool.export_health(named))
             for message in chance.sample(sent, k=min(2, len(sent))):
                 pools[number % 3].merge_health(named, message)
@@ -259,7 +259,7 @@ def test_all_processes_converge_after_any_events(
             pools[place] = CredentialPool([Credential(secret=SECRET, name="k")], previous=pool)
         else:
             outcome(pool, model, event, number)
-    _all_hear_all(pools, chance)
+    _share_all(pools, chance)
     messages_sent = [pool.export_health(named)[named(SECRET)] for pool in pools]
     assert (
         messages_sent[0].merge(messages_sent[1]).merge(messages_sent[2]).active
@@ -296,7 +296,7 @@ def key_free(pool: CredentialPool, model: str) -> bool:
     return True
 
 
-def _all_hear_all(pools: list[CredentialPool], chance: random.Random) -> None:
+def _share_all(pools: list[CredentialPool], chance: random.Random) -> None:
     ways = [(one, other) for one in pools for other in pools if one is not other] * 2
     chance.shuffle(ways)
     for source, target in [*ways, *((one, other) for one in pools for other in pools)]:

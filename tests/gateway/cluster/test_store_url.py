@@ -19,7 +19,7 @@ from antiphon.gateway.observe.status import Status, build_status, status_json
 from antiphon.gateway.observe.status_page import status_page
 from support.valkey_server import ValkeyServer, running
 
-PASSWORD = "sesame-that-nobody-may-see"
+PASSWORD = "sesame-that-stays-hidden"
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_addresses(written: str, expected: StoreUrl, shown: str) -> None:
     )
 
 
-# Each: lines of [gateway], and everything that is said of them: (line, key, what the reason says).
+# Each: lines of [gateway], and every problem reported: (line, key, what the reason says).
 REFUSED = {
     "near miss": ('shard = "redis://x"', [(2, "gateway.shard", "did you mean shared?")]),
     "a type": ("shared = 6379", [(2, "gateway.shared", "expected a string")]),

@@ -32,7 +32,7 @@ def file(tmp_path: Path) -> Path:
 
 
 class Served:
-    """What was applied, and whoever waits for it."""
+    """What was applied, and a way to wait for it."""
 
     def __init__(self) -> None:
         self.configs: list[Config] = []

@@ -1,4 +1,4 @@
-"""Embeddings: where they are made, what is sent there, and what is told where they are not."""
+"""Embeddings: where they are made, what is sent there, and the errors where they are not supported."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ RESPONSES = formats["openai-responses"]
 
 
 class Clock:
-    """A clock that stands still until it is told."""
+    """A clock that is advanced by hand."""
 
     def __init__(self) -> None:
         self.now = 1_000_000.0
@@ -217,8 +217,8 @@ def test_an_upstream_that_repeats_an_id_breaks_no_chain(state: ResponseStore) ->
         "3",
         "?",
     ]
-    state.store("resp_1", asked("Anew."), text_output("0"))
-    assert [text for _, text in words(state.expand(asked("?", "resp_1")))] == ["Anew.", "0", "?"]
+    state.store("resp_1", asked("Fresh."), text_output("0"))
+    assert [text for _, text in words(state.expand(asked("?", "resp_1")))] == ["Fresh.", "0", "?"]
     assert len(state) == 1
 
 
@@ -321,7 +321,7 @@ steps = st.lists(st.tuples(st.sampled_from("kkkkd"), st.integers(0, 9), st.integ
 @settings(max_examples=60, deadline=None)
 @given(steps)
 def test_the_store_agrees_with_a_dictionary(plan: list[tuple[str, int, int]]) -> None:
-    """Whatever is kept, deleted and kept again under the same id: what can be found is right, and nothing stays for nobody."""
+    """Whatever is kept, deleted and kept again under the same id: what is found is right, and no unreachable data stays."""
     known: dict[str, list[str]] = {}
     with ResponseStore() as state:
         for place, (act, which, before) in enumerate(plan):

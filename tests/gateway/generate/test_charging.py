@@ -54,7 +54,7 @@ def test_usage_that_the_client_did_not_ask_for_is_charged_and_hidden(gateway: Ri
     upstream = gateway.upstreams["openai-chat"]
     with gateway.client("sk-tight") as client:
         got = client.ask("openai-chat", "to-openai-chat", CHAT, streams=True)
-        assert text_of(got.output("openai-chat", streams=True).parts) == "heard: Is it raining?"
+        assert text_of(got.output("openai-chat", streams=True).parts) == "echo: Is it raining?"
         assert all(chunk["choices"] for chunk in chunks(got))
         assert not any(chunk.get("usage") for chunk in chunks(got))
         assert upstream.bodies[0]["stream_options"] == {"include_usage": True}
@@ -90,7 +90,7 @@ def test_a_host_that_does_not_know_the_option_is_asked_without_it_and_the_stream
     upstream.faults.append(upstream.error(400, "invalid_request", "Unrecognized request argument: stream_options"))
     with gateway.client("sk-tight") as client:
         got = client.ask("openai-chat", "to-openai-chat", CHAT, streams=True)
-        assert text_of(got.output("openai-chat", streams=True).parts) == "heard: Is it raining?"
+        assert text_of(got.output("openai-chat", streams=True).parts) == "echo: Is it raining?"
         assert ["stream_options" in body for body in upstream.bodies] == [True, False]
         assert client.ask("openai-chat", "to-openai-chat", CHAT, streams=True).status == 429
 

@@ -46,7 +46,7 @@ def fetcher(limits: MediaLimits | None = None, **fields: Any) -> MediaFetcher:
 
 
 class Names:
-    """A resolver that answers what it was told, the last answer again and again."""
+    """A resolver with scripted answers; the last one repeats."""
 
     def __init__(self, *answers: Sequence[str]) -> None:
         self.asked: list[str] = []

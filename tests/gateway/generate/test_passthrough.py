@@ -39,7 +39,7 @@ ODD: dict[str, bytes] = {
     "anthropic": b'{"max_tokens":1e2,"messages":[{"role":"user","content":"\\u00e9 \xc3\xa9"}], "model":"%b","stream":%b }',
     "gemini": b'{"contents":[{"parts":[{"text":"\\u00e9 \xc3\xa9"}] , "role":"user"}] }',
 }
-"""Bodies that nobody who writes JSON anew would write like this."""
+"""Bodies in a spelling that no JSON encoder would produce."""
 
 
 def odd(name: str, model: str, *, streams: bool) -> bytes:
@@ -155,7 +155,7 @@ FAILURES: dict[str, Callable[[StrictUpstream], Fault]] = {
     "page": lambda _: PAGE,
     "error page": lambda _: ERROR_PAGE,
     "cut at once": lambda _: cut(3),
-    "nothing said": lambda upstream: Reply(body=upstream.stream(structs.replace(text_answer(""), parts=()))),
+    "empty answer": lambda upstream: Reply(body=upstream.stream(structs.replace(text_answer(""), parts=()))),
 }
 """Everything that can go wrong before a stream shows something."""
 
@@ -191,13 +191,13 @@ def test_another_provider_answers_for_one_that_fails(
     bad, good, port = pair
     bad.clear()
     good.clear()
-    if not streams and name == "nothing said":
+    if not streams and name == "empty answer":
         pytest.skip("a whole answer that says nothing is an answer")
     with Rig({}, (port, 0)).client() as client:
         for source in FORMATS:
             fail(bad, name)
             got = client.ask(source, "both", QUESTION, streams=streams)
-            assert text_of(got.output(source, streams=streams).parts) == "heard: Is it raining?"
+            assert text_of(got.output(source, streams=streams).parts) == "echo: Is it raining?"
             assert got.headers["x-antiphon-target"] == "good/gemini-2.5-flash"
     assert len(good.received) == len(FORMATS)
     # One more where the first connection of a test was idle and closed: the request was sent again on a new one.
@@ -218,7 +218,7 @@ def test_a_failure_inside_a_200_is_a_real_status(pair: tuple[StrictUpstream, Str
 
 
 def asked_and_left(port: int, name: str, target: str, *, streams: bool, after: bytes | None) -> None:
-    """Ask, wait until `after` was heard (None: for nothing), and go."""
+    """Ask, wait until `after` was received (None: for nothing), and leave."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     model = f"to-{target}"
     named = structs.replace(QUESTION, model=model, stream=None if name == "gemini" else streams)

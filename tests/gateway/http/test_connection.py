@@ -196,7 +196,7 @@ AGAIN = {
     "the same": ASK,
     "another length": ASK.replace(LENGTH, b"content-length: %d\r\n" % len(LONGER)).replace(BODY, LONGER),
     "no body": ASK.replace(LENGTH, b"content-length: 0\r\n").removesuffix(BODY),
-    "another field behind the length": ASK.replace(b"a value", b"something else"),
+    "another field after the length": ASK.replace(b"a value", b"something else"),
     "another path": ASK.replace(b"/v1/chat", b"/v1/other"),
     "zeros before the length": ASK.replace(LENGTH, b"content-length: 0%d\r\n" % len(BODY)),
 }
@@ -292,7 +292,7 @@ def test_a_client_that_disconnects_immediately_is_forgotten() -> None:
             await asyncio.sleep(0.01)
             if b"antiphon_connections 0\n" in metrics.render():
                 return
-        raise AssertionError("somebody who left is still counted")
+        raise AssertionError("a client that left is still counted")
 
     with_listener(work)
 

@@ -1,4 +1,4 @@
-"""What failed and abandoned requests leave behind: nothing. Measured as the resident memory of a gateway in its own process."""
+"""Failed and abandoned requests leak no memory. Measured as the resident memory of a gateway in its own process."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_abandoned_requests_keep_no_bodies(gateway: Served, upstream: StrictUpst
                 assert raw.recv(1000).startswith(b"HTTP/1.1 200")
             else:
                 until(lambda: upstream.received)
-        assert upstream.gone.wait(60), "the upstream was not told"
+        assert upstream.gone.wait(60), "the upstream saw no disconnect"
         upstream.clear()
 
     leave()

@@ -58,7 +58,7 @@ def count_one(metrics: Metrics, model: str = "claude-x") -> None:
         first_token_seconds=0.3,
         overhead_seconds=0.0007,
         usage=TokenUsage(100, 20, 60, 5, 7, 120),
-        repairs=[Action("moved", 3, "behind its call"), Action("moved", 4, "again")],
+        repairs=[Action("moved", 3, "after its call"), Action("moved", 4, "again")],
         losses=[Loss("messages[0]", "signature", "only anthropic can say it")],
         attempts=[
             Attempt(provider="anthropic", error=ProviderError("slow down", "rate_limit", 429)),

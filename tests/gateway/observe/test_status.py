@@ -1,4 +1,4 @@
-"""What was seen is told: in bounded memory, the same from every worker, and on a page that strangers cannot write into."""
+"""The status page: bounded memory, the same from every worker, and no foreign text as markup."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def status(seen: Activity | None = None, word: str = "claude-x") -> Status:
 def test_a_record_has_the_facts_of_its_trace() -> None:
     record = RequestRecord.of(
         trace(
-            repairs=[Action("moved", 3, "behind its call")],
+            repairs=[Action("moved", 3, "after its call")],
             losses=[Loss("messages[0]", "signature", "only anthropic can say it")],
             attempts=[
                 Attempt(
@@ -105,7 +105,7 @@ def test_a_record_has_the_facts_of_its_trace() -> None:
         60,
         7,
     )
-    assert record.repairs == ("messages[3]: moved: behind its call",)
+    assert record.repairs == ("messages[3]: moved: after its call",)
     assert record.losses == ("messages[0]: signature: only anthropic can say it",)
     assert [attempt.error for attempt in record.attempts] == ["rate_limit: no", ""]
     assert not record.is_failed

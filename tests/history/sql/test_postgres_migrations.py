@@ -119,7 +119,7 @@ def test_a_migration_happens_whole_or_not_at_all(postgres: str) -> None:
 
 
 def test_a_migration_gives_way_to_a_reader_who_takes_long(postgres: str) -> None:
-    """It waits for the table without making others wait behind it: an append goes through meanwhile."""
+    """It waits for the table without blocking others: an append succeeds at the same time."""
     with PostgresStore(postgres) as store:
         history = store.create()
         with store._connections.transaction() as reader:

@@ -1,4 +1,4 @@
-"""Whoever tails a conversation hears each entry once and in order, whenever it begins and whatever happens to the server."""
+"""A tail yields each entry once and in order, whenever it begins and whatever happens to the server."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_tail_of_a_read_only_store_looks_again(postgres: str) -> None:
 
 
 def test_an_append_notifies_only_with_listeners(postgres_server: PostgresServer, postgres: str) -> None:
-    """Announcing makes all commits of a database wait for each other, so nobody pays for it without need."""
+    """Announcing makes all commits of a database wait for each other, so it is done only with listeners."""
     with PostgresStore(postgres) as store, psycopg.connect(postgres_server.address(), autocommit=True) as listening:
         history = store.create()
         listening.execute(f'LISTEN "antiphon_{history.id}"')

@@ -13,7 +13,7 @@ from laws.gateway_simulation.steps import Ask
 
 
 def content_problems(step: Ask, got: Answer, mark: str, attempts: list[Attempt], expected_text: str) -> Iterator[str]:
-    """Laws L3 and L6: what the client said arrived, and what the upstream said (`said`) arrived."""
+    """Laws L3 and L6: what the client sent arrived, and what the upstream sent (`expected_text`) arrived."""
     for attempt in attempts:
         if mark.encode() not in attempt.body:
             yield f"L3: the words of the request did not reach {attempt.provider}"

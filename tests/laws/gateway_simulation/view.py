@@ -155,8 +155,8 @@ class GatewayView:
                 f"instead of {attempts} and {failed}"
             )
 
-    def waits_told(self, got: Answer, last: Attempt) -> Iterator[str]:
-        """A client that comes back when it was told to must not be turned away by our own cooldown."""
+    def check_announced_waits(self, got: Answer, last: Attempt) -> Iterator[str]:
+        """A client that comes back after Retry-After must not be turned away by our own cooldown."""
         retry_after = float(got.headers.get("retry-after", "0"))
         status = self.status()
         now = msgspec.convert(status["server"]["now"], str)
@@ -168,7 +168,7 @@ class GatewayView:
         ]
         rows = [row for row in status["credentials"] if row["provider"] == last.provider]
         if waits and len(waits) == len(rows) and min(waits) > retry_after + UNCERTAIN:
-            yield f"retry-after: {retry_after:g} s are told, {min(waits):.0f} s are waited"
+            yield f"retry-after: {retry_after:g} s announced, {min(waits):.0f} s needed"
 
 
 def _range(charge: tuple[int, int]) -> str:

@@ -24,7 +24,7 @@ CHUNKS = b"b\r\ndata: one\n\n\r\n0B;x=y\r\ndata: two\n\n\r\n"
 WHOLE = {
     "a length": OK + LENGTH + b"\r\n" + WORDS,
     "chunks": CHUNKED + CHUNKS + b"0\r\n\r\n",
-    "chunks with fields behind": CHUNKED + CHUNKS + b"0\r\nx-sum: 1\r\nx-more: 2\r\n\r\n",
+    "chunks with trailers": CHUNKED + CHUNKS + b"0\r\nx-sum: 1\r\nx-more: 2\r\n\r\n",
     "a word before": b"HTTP/1.1 103 Early Hints\r\nlink: a\r\n\r\n" + OK + LENGTH + b"\r\n" + WORDS,
     "no reason": b"HTTP/1.1 200\r\n" + LENGTH + b"\r\n" + WORDS,
 }
@@ -115,7 +115,7 @@ def test_an_answer_does_not_depend_on_chunking(name: str, data: st.DataObject) -
         (b"HTTP/1.1 204 No Content\r\n\r\n", b"", True),
         (OK + b"content-length: 0\r\n\r\n", b"", True),
     ],
-    ids=["to the end", "old", "closing", "more behind", "more behind chunks", "packed", "nothing", "empty"],
+    ids=["to the end", "old", "closing", "more after the body", "more after chunks", "packed", "nothing", "empty"],
 )
 def test_other_ways_to_frame_an_answer(response_bytes: bytes, body: bytes, is_kept: bool) -> None:
     async def work(transport: HttpClient, url: str, host: Host) -> None:
@@ -137,12 +137,12 @@ MALFORMED = {
     "a field without a name": OK + LENGTH + b": b\r\n\r\n" + WORDS,
     "a chunk of no size": CHUNKED + b"zz\r\n",
     "a chunk with a sign": CHUNKED + b"+5\r\nhello\r\n0\r\n\r\n",
-    "a chunk that goes on": CHUNKED + b"2\r\nhello\r\n0\r\n\r\n",
+    "a chunk that is too long": CHUNKED + b"2\r\nhello\r\n0\r\n\r\n",
     "not packed": OK + b"content-encoding: gzip\r\n" + LENGTH + b"\r\n" + WORDS,
     "a head without end": OK + b"x-a: " + b"a" * 70_000,
     "a space before the colon": OK + b"Content-Length : 2\r\n\r\n{}",
     "packed and cut": OK + b"content-encoding: gzip\r\ncontent-length: 20\r\n\r\n" + PACKED[:20],
-    "packed and damaged behind": OK
+    "packed and damaged at the end": OK
     + b"content-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % (len(PACKED) + 4)
     + PACKED
     + b"more",
@@ -218,7 +218,7 @@ def test_refused_connections_and_unknown_hosts() -> None:
         transport = HttpClient({})
         for url, code in {
             "http://127.0.0.1:1/v1": "connection_failed",
-            "http://nobody.invalid/v1": "dns_failed",
+            "http://unknown.invalid/v1": "dns_failed",
         }.items():
             with pytest.raises(TransportError) as caught:
                 await transport.send(HttpRequest(url=url))

@@ -1,4 +1,4 @@
-"""An errand runs at once and goes on where its moment happens; in everything else it does what a task would do."""
+"""An errand runs at once and continues where its moment happens; in everything else it does what a task would do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from antiphon.providers.transport.errand import Errand, Moment
 
-told: ContextVar[str] = ContextVar("told", default="")
+marker: ContextVar[str] = ContextVar("marker", default="")
 
 
 def started(work: Coroutine[Any, Any, None]) -> Errand:
@@ -26,11 +26,11 @@ def test_it_runs_inside_the_calls_that_wake_it() -> None:
         seen: list[str] = []
 
         async def work() -> None:
-            told.set("mine")
+            marker.set("mine")
             seen.append("begun")
             for moment in moments:
                 await moment
-                seen.append(told.get())
+                seen.append(marker.get())
 
         loop = asyncio.get_running_loop()
         done = loop.create_future()
@@ -45,7 +45,7 @@ def test_it_runs_inside_the_calls_that_wake_it() -> None:
             assert seen == ["begun", "mine"]
             moments[1].happen()
             assert errand.is_over
-            assert told.get() == ""
+            assert marker.get() == ""
             done.set_result(None)
 
         loop.call_soon(from_outside)
@@ -85,13 +85,13 @@ async def _awaits_a_task() -> None:
 @pytest.mark.parametrize("wait", [_sleeps, _waits, _awaits_a_task])
 def test_it_is_cancelled_wherever_it_waits(wait: Callable[[], Awaitable[None]]) -> None:
     async def run() -> None:
-        heard: list[int] = []
+        reported: list[int] = []
 
         async def work() -> None:
             try:
                 await wait()
             except asyncio.CancelledError:
-                heard.append(errand.cancelling())
+                reported.append(errand.cancelling())
                 raise
 
         errand = started(work())
@@ -100,7 +100,7 @@ def test_it_is_cancelled_wherever_it_waits(wait: Callable[[], Awaitable[None]]) 
         assert errand.cancel()
         assert errand.cancel()
         await asyncio.wait_for(errand.ended(), 10)
-        assert heard == [2]
+        assert reported == [2]
         assert not errand.cancel()
 
     asyncio.run(run())
@@ -144,15 +144,15 @@ def test_a_timeout_inside_it_holds_and_it_continues(wait: Callable[[], Awaitable
 
 def test_uncaught_exceptions_are_reported_to_the_loop() -> None:
     async def run() -> None:
-        heard: list[dict[str, Any]] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: heard.append(context))
+        reported: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
 
         async def work() -> None:
             raise ValueError("a mistake")
 
         errand = started(work())
         await errand.ended()
-        assert [str(context["exception"]) for context in heard] == ["a mistake"]
+        assert [str(context["exception"]) for context in reported] == ["a mistake"]
 
     asyncio.run(run())
 

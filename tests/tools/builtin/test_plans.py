@@ -1,4 +1,4 @@
-"""The plan tools: what a model may do with them, what it is told when it errs, and that nothing is ever lost."""
+"""The plan tools: what a model may do with them, the errors it gets, and that nothing is ever lost."""
 
 from __future__ import annotations
 
@@ -435,7 +435,7 @@ def test_a_foreign_file_is_left_alone(tmp_path: Path) -> None:
     SqliteStore(tmp_path / "chats.db").close()
     with pytest.raises(StoreDamaged, match="of another program"):
         PlanStore(tmp_path / "chats.db")
-    (tmp_path / "notes.db").write_text("Dear diary, this is no database at all, and it is long enough to tell." * 20)
+    (tmp_path / "notes.db").write_text("Dear diary, this is not a database at all, and it is long enough to tell." * 20)
     with pytest.raises(StoreDamaged, match="is not an SQLite database"):
         PlanStore(tmp_path / "notes.db")
 

@@ -353,7 +353,7 @@ def test_a_search_of_an_unchanged_folder_waits_for_no_writer(folder: Path, tmp_p
     index.search("rain")
     other = sqlite3.connect(kept, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    assert index.search("rain").found  # a search that wrote would be told that the file is locked
+    assert index.search("rain").found  # a search that wrote would find the file locked
     other.close()
 
 

@@ -86,7 +86,7 @@ CALLS: list[tuple[str, list[PartSummary]]] = [
     # unclosed, and what is left of the JSON is whole
     (CALL.removesuffix("</tool_call>"), [WEATHER]),
     (f"{CALL.removesuffix('</tool_call>')}\n{CALL}", [WEATHER, WEATHER]),
-    # closed, and not JSON: the model hears of it when its arguments are parsed
+    # closed, and not JSON: the model gets an error when its arguments are parsed
     (
         '<tool_call>{"name": "weather", "arguments": {"city": Oslo}}</tool_call>',
         [("weather", '{"city": Oslo}}')],
@@ -392,7 +392,7 @@ def test_no_part_of_a_call_is_shown(text: str) -> None:
         ("Hello [TOO much]", ""),
         ('{"to', '{"to'),
         ('{"answer"', ""),
-        ('{"name": "nobody", ', ""),
+        ('{"name": "unknown", ', ""),
         ("```js", "```js"),
         ("```js\n", ""),
         ('```json\n{"answ', '```json\n{"answ'),

@@ -1,4 +1,4 @@
-"""Requests of the Messages API: what is read is written again, what cannot be said is told, and what goes out is legal."""
+"""Requests of the Messages API: round trips, losses of what cannot be expressed, and legal output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each rule of the Messages API: a body that breaks it, the nearest body that does not, and the recorded traffic behind both."""
+"""Each rule of the Messages API: a body that breaks it, the nearest body that does not, and the recorded traffic for both."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def test_recorded_streams_equal_their_answers_for_any_chunking(capsys: pytest.Ca
 
 
 def test_a_stream_that_is_cut_has_failed(capsys: pytest.CaptureFixture[str]) -> None:
-    """At any byte before the stop reason was told."""
+    """At any byte before the stop reason."""
     dice = random.Random(2)
     counts = 0
     for _, data in streams():
@@ -248,7 +248,7 @@ TOOL_USE = {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {}}
 SEARCH = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}
 
 # What real streams do, and what is understood of it.
-TOLD: dict[str, tuple[list[Any], tuple[Any, ...]]] = {
+STREAM_CASES: dict[str, tuple[list[Any], tuple[Any, ...]]] = {
     "plain": ([start(), *WORDS, finish(), STOP], (RAIN,)),
     "pings and unknown events": (
         [PING, start(), PING, WORDS[0], PING, event("of_tomorrow", x=1), *WORDS[1:], finish(), PING, STOP],
@@ -380,9 +380,9 @@ TOLD: dict[str, tuple[list[Any], tuple[Any, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("name", TOLD)
+@pytest.mark.parametrize("name", STREAM_CASES)
 def test_what_real_streams_do(name: str) -> None:
-    events, parts = TOLD[name]
+    events, parts = STREAM_CASES[name]
     deltas = read(written_out(events))
     assert output_of(deltas).parts == parts
     assert isinstance(deltas[-1], Finished)
@@ -726,7 +726,7 @@ def text_of(part: Any) -> Any:
 def test_the_official_sdk_assembles_our_streams(capsys: pytest.CaptureFixture[str]) -> None:
     anthropic = pytest.importorskip("anthropic")
     count = 0
-    # The SDK parses the arguments of a call anew with every piece: the longest streams are left to the tests above.
+    # The SDK parses the arguments of a call again with every piece: the longest streams are left to the tests above.
     recorded = [data for _, data in streams() if len(data) < 12_000][::2]
     with LocalServer() as server, anthropic.Anthropic(api_key="none", base_url=server.url, max_retries=0) as client:
         for deltas in [FOREIGN, *map(read, recorded)]:

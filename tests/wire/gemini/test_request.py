@@ -319,7 +319,7 @@ def test_a_schema_is_json_schema_to_others_and_comes_back_as_it_was() -> None:
     definition = request.tools[0]
     assert isinstance(definition, ToolDefinition)
     assert definition.parameters == schema
-    assert not (definition.native or {}).get("gemini"), "a schema that is carried is no loss elsewhere"
+    assert not (definition.native or {}).get("gemini"), "a translated schema is not a loss"
     assert request.output_format is not None
     assert request.output_format.schema == schema
     assert write(request) == (body, [])
@@ -735,7 +735,7 @@ def test_writing_is_deterministic_and_changes_no_input(request_: ModelRequest, m
 
 @given(legal_requests())
 def test_what_was_written_is_read_back(request_: ModelRequest) -> None:
-    """What Gemini was told in our words, it says again without loss."""
+    """A request written for Gemini is read back without loss."""
     body, _losses = write(request_)
     again, losses = write(read_request(body))
     assert losses == []

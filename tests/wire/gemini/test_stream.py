@@ -145,7 +145,7 @@ def test_a_stream_that_is_cut_has_failed(capsys: pytest.CaptureFixture[str]) -> 
             deltas = read(data[:place])
             check_grammar(deltas)
             if failure(deltas) is None:
-                # The model may go on after a finish reason: a stream that is cut right behind one cannot be told from a whole.
+                # The model may continue after a finish reason: a stream cut right after one looks complete.
                 assert b"finishReason" in data[:place].rstrip().splitlines()[-1], name
                 assert data.startswith(b"data:"), name
                 taken_for_whole += 1
@@ -153,7 +153,7 @@ def test_a_stream_that_is_cut_has_failed(capsys: pytest.CaptureFixture[str]) -> 
     assert taken_for_whole < cuts / 100
     with capsys.disabled():
         print(
-            f"\n{cuts} cut Gemini streams: all have failed, but {taken_for_whole} cut right behind an early finish reason"
+            f"\n{cuts} cut Gemini streams: all have failed, but {taken_for_whole} cut right after an early finish reason"
         )
 
 
@@ -592,7 +592,7 @@ def part_texts(parts_seen: tuple[OutputPart, ...]) -> list[tuple[str, str]]:
 
 
 def understood(server: Server, data: bytes) -> tuple[Any, ...]:
-    """What the SDK makes of a stream: what is said, what is called, what it cost."""
+    """What the SDK makes of a stream: its text, its calls, its usage."""
     server.stream(data)
     parts_seen: list[tuple[bool, str]] = []
     calls, last = [], None

@@ -147,7 +147,7 @@ def test_a_stream_that_is_cut_is_never_finished(capsys: pytest.CaptureFixture[st
 
 
 def without_marks(output: ModelOutput) -> ModelOutput:
-    """What writing a stream anew may change: which field reasoning comes in if it was Mistral's or OpenRouter's details."""
+    """What rewriting a stream may change: which field reasoning comes in if it was Mistral's or OpenRouter's details."""
     parts: list[OutputPart] = []
     for part in output.parts:
         own = part.native.get(FORMAT, {}) if isinstance(part, Thinking) and part.native else {}
@@ -464,7 +464,7 @@ DEVIATIONS: dict[str, tuple[list[Any], tuple[Any, ...], str]] = {
         (call("a", "c1", '{"a":1}'), call("b", "c2", '{"b":2}')),
         "tool_calls",
     ),
-    "no index: the last call goes on": (
+    "no index: the last call continues": (
         [
             calls(fragment("", "a", "c1", None)),
             calls(fragment('{"a":', index=None)),
@@ -495,7 +495,7 @@ DEVIATIONS: dict[str, tuple[list[Any], tuple[Any, ...], str]] = {
         "tool_calls",
     ),
     "null arguments": ([calls(fragment(None, "a", "c1")), STOP], (call("a", "c1"),), "tool_calls"),
-    "an empty fragment is no call": ([calls({"index": 0}), chunk({"content": "a"}), STOP], (Text("a"),), "end"),
+    "an empty fragment is not a call": ([calls({"index": 0}), chunk({"content": "a"}), STOP], (Text("a"),), "end"),
     "a reason of calls without a call": ([chunk({"content": "a"}), chunk({}, "tool_calls")], (Text("a"),), "end"),
     "a call cut by the length": (
         [calls(fragment('{"a":', "a", "c1")), chunk({}, "length")],

@@ -240,12 +240,12 @@ def test_missing_and_extra_events(events: Events) -> None:
 
 
 def test_without_items_the_pieces_do() -> None:
-    late = output_of(without("output_item", "content_part")).parts  # the search is heard of only at the end
+    late = output_of(without("output_item", "content_part")).parts  # the search appears only at the end
     assert {type(part) for part in late} == {type(part) for part in WHOLE.parts}
     assert [part for part in late if part in WHOLE.parts] == list(late)
     ended = [*without(".added", ".done", "completed"), event("completed", response={**DONE, "output": []})]
     texts_of = [getattr(part, "text", None) for part in output_of(ended).parts]
-    assert texts_of == ["a\n\nb", "hello"]  # a call that was never named cannot be told
+    assert texts_of == ["a\n\nb", "hello"]  # a call that was never named cannot be read
 
 
 def test_a_truncated_answer() -> None:

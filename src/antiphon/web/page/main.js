@@ -144,7 +144,7 @@ class Page {
     }
     const conversation = new OpenConversation(this.api, id, {
       loaded: (state) => this.loaded(conversation, state),
-      event: (name, data) => this.heard(conversation, name, data),
+      event: (name, data) => this.onEvent(conversation, name, data),
       changed: (state) => this.changed(state),
       broken: () => standing("connection", say("reconnecting")),
       restored: () => {
@@ -202,8 +202,8 @@ class Page {
     document.body.classList.toggle("running", state.running);
   }
 
-  heard(conversation, name, data) {
-    this.thread.hear(name, data);
+  onEvent(conversation, name, data) {
+    this.thread.handle(name, data);
     this.composer.running(conversation.isRunning);
     document.body.classList.toggle("running", conversation.isRunning);
     if (name === "TurnStarted") this.sidebar.load();

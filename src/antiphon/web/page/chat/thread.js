@@ -69,9 +69,9 @@ export class Thread {
     this._follow();
   }
 
-  hear(name, data) {
-    const heard = this[`_on${name}`];
-    if (heard) heard.call(this, data);
+  handle(name, data) {
+    const handler = this[`_on${name}`];
+    if (handler) handler.call(this, data);
     this._follow();
   }
 
