@@ -287,3 +287,68 @@ def test_a_damaged_entry_is_reported_while_the_others_are_found(path: Path) -> N
     assert errors.startswith("antiphon: ")
     assert "entry 1 of conversation number 1 is damaged" in errors
     assert "Traceback" not in errors
+
+
+MESSAGES = [
+    {"role": "user", "content": "Is it raining?"},
+    {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"id": "c", "type": "function", "function": {"name": "weather", "arguments": "{}"}}],
+    },
+    {"role": "user", "content": "Hurry!"},
+    {"role": "tool", "tool_call_id": "c", "content": "Rain"},
+]
+
+
+def test_openai_messages_are_imported_and_exported(path: Path, tmp_path: Path) -> None:
+    file = tmp_path / "messages.json"
+    file.write_bytes(msgspec.json.encode(MESSAGES))
+    code, out, err = antiphon("history", "--store", path, "import", "--from", "openai-chat", file)
+    assert code == 0
+    assert "4 entries  Is it raining?" in out
+    assert f"{file}: messages[2]: moved" in err
+    code, out, _ = antiphon("history", "--store", path, "export", "last", "--as", "openai-chat")
+    exported = msgspec.json.decode(out)["messages"]
+    assert [message["role"] for message in exported] == ["user", "assistant", "tool", "user"]
+    tagged = antiphon("history", "--store", path, "export", "last", "--as", "openai-chat", "--strategy", "iterations")[
+        1
+    ]
+    assert {message["name"] for message in msgspec.json.decode(tagged)["messages"][:3]} == {"iteration_1"}
+    body = antiphon("history", "--store", path, "export", "last", "--as", "anthropic")[1]
+    code, out, _ = antiphon(
+        "history", "--store", path, "import", "--from", "anthropic", "-", given=body.encode(), LANG="C.UTF-8"
+    )
+    assert code == 0
+    assert "imported" in out
+
+
+def test_each_line_of_a_jsonl_is_a_conversation(path: Path, tmp_path: Path) -> None:
+    file = tmp_path / "many.jsonl"
+    file.write_bytes(msgspec.json.encode(MESSAGES[:1]) + b"\n" + msgspec.json.encode({"messages": MESSAGES}) + b"\n")
+    code, out, _ = antiphon("history", "--store", path, "import", "--from", "openai-chat", "--title", "Old", file)
+    assert code == 0
+    assert [line.rsplit("  ", 2)[1:] for line in out.splitlines()] == [
+        ["1 entries", "Old"],
+        ["4 entries", "Old"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [(b"{", "not JSON"), (b"5", "expected a list of messages"), (b'{"contents": []}', "it looks like gemini")],
+)
+def test_file_that_is_not_messages_imports_nothing(path: Path, tmp_path: Path, content: bytes, why: str) -> None:
+    file = tmp_path / "odd.json"
+    file.write_bytes(content)
+    code, out, err = antiphon("history", "--store", path, "import", "--from", "openai-chat", file)
+    assert (code, out) == (1, "")
+    assert why in err
+    with SqliteStore(path) as store:
+        assert store.count() == 0
+
+
+def test_strategy_needs_a_format(history: AgentHistory, path: Path) -> None:
+    code, _, err = antiphon("history", "--store", path, "export", "last", "--strategy", "per_part")
+    assert code == 1
+    assert "--strategy per_part needs --as openai-chat" in err

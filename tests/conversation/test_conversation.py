@@ -34,7 +34,7 @@ from antiphon.tools.call_runner import UNKNOWN_OUTCOME
 from antiphon.wire.delta import Failed, PartStarted
 from antiphon.wire.output import ProviderError
 from antiphon.wire.request import ModelRequest
-from support.history_strategies import conversations
+from support.history_strategies import append_any, conversations
 from support.planned_turns import Source, World, refusals
 
 CALL = ToolCallRequest("look", "call_1")
@@ -84,7 +84,10 @@ REFUSED: list[tuple[str, tuple[Any, ...], str]] = [
     ("user", (ToolCallResult.of(CALL, "x"),), "a ToolCallResult cannot be part of a message of the user"),
     ("assistant", (ToolCallResult.of(CALL, "x"),), "a ToolCallResult cannot be part of a message of the assistant"),
     ("user", (5,), "expected a string or part, got int"),
-    ("user", ({"role": "user"},), "expected a string or part, got dict"),
+    ("user", ({"role": "user"},), "empty user message"),
+    ("user", ({"text": "Hi."},), 'expected an object such as {"role": "user"'),
+    ("user", ({"role": "judge", "content": "guilty"},), "unknown role 'judge'"),
+    ("user", ({"role": "user", "content": "Hi."}, "there"), "not both in one call"),
     ("user", (ModelInputEntry.of("a"), ModelInputEntry.of("b")), "expected a string or part, got ModelInputEntry"),
     ("system", (Image("image/png", "aaaa"),), "an? .*instruction is text, not Image"),
     ("system", (5,), "is text, not int"),
@@ -325,7 +328,7 @@ def test_adding_a_message_counts_without_reading_the_others(monkeypatch: pytest.
 def test_add_always_returns_the_number_of_messages(entries: list[HistoryEntry], data: st.DataObject) -> None:
     chat = Conversation(ScriptedModel())
     for entry in entries:
-        chat.history.append(entry)
+        append_any(chat.history, entry)
         if data.draw(st.integers(0, 5)) == 0:
             act = data.draw(st.sampled_from(["add", "rollback", "compact"]))
             version = data.draw(st.integers(0, chat.history.version))

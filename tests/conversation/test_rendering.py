@@ -17,7 +17,7 @@ from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.rendering import RenderedRequest, render_call
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.request import ModelRequest, ToolDefinition
-from support.history_strategies import any_text, conversations, entries
+from support.history_strategies import any_text, append_any, conversations, entries
 from support.planned_turns import MODELS
 
 # Any history, step by step.
@@ -34,7 +34,7 @@ def compact(share: float, summary: str) -> Step:
 
 
 def append_all(log: list[Any]) -> Step:
-    return lambda history: [history.append(entry) for entry in log]
+    return lambda history: [append_any(history, entry) for entry in log]
 
 
 shares = st.floats(0, 1)
@@ -116,7 +116,7 @@ def test_a_conversation_rendered_at_every_entry_is_always_taken(
     history, renderer = AgentHistory(), LiveContextRenderer()
     shown = LiveContextOptions(live_screen="It is noon." if has_screen else None)
     for entry in log:
-        history.append(entry)
+        append_any(history, entry)
         snapshot = history.snapshot()
         grown = render_call(renderer.render(snapshot, shown), asked_for(1, None), target)
         full = render_call(render_live_context(snapshot, shown), asked_for(1, None), target)

@@ -15,7 +15,7 @@ from antiphon.parts import Text
 from antiphon.providers.scripted import FunctionModel, Item, ScriptedModel, call
 from antiphon.tools import tool
 from antiphon.wire.output import ModelOutput
-from support.history_strategies import conversations, entries
+from support.history_strategies import append_any, conversations, entries
 from support.planned_turns import World, drained
 
 
@@ -124,7 +124,7 @@ def test_a_message_added_before_the_results_belongs_to_the_round() -> None:
 def test_every_entry_is_in_exactly_one_round(log: list[HistoryEntry], effective: bool) -> None:
     history = AgentHistory()
     for entry in log:
-        history.append(entry)
+        append_any(history, entry)
     rounds = rounds_of(history.snapshot(), effective=effective)
     assert [number for one in rounds for number in one.entries] == list(range(1, history.version + 1))
     places = [(one.turn, one.number) for one in rounds]
@@ -147,5 +147,5 @@ def test_turn_state_is_the_same_incrementally_and_from_the_log(log: list[History
     history = AgentHistory()
     followed = Turn()
     for entry in log:
-        followed = followed.apply(history.append(entry))
+        followed = followed.apply(append_any(history, entry))
         assert standing(followed) == standing(Turn.of(history.snapshot()))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
@@ -22,7 +22,7 @@ from msgspec import structs
 
 from antiphon.context import LiveContext, LiveContextOptions, LiveContextRenderer, TokenCounter, TokenLedger
 from antiphon.conversation.events import CompactionNeeded
-from antiphon.conversation.message import MessageCount, Role, make_entry, parse_role
+from antiphon.conversation.message import MessageCount, Role, make_entry, messages_to_entries, parse_role
 from antiphon.conversation.model_call import CallRecorder, ModelCall
 from antiphon.conversation.sync import run_sync
 from antiphon.conversation.turn import Turn, find_call_state, last_own_instruction
@@ -141,9 +141,17 @@ class Conversation:
         """A prefix of idempotency keys that is unique to this conversation: its id, or a random one in memory."""
         return self._key
 
-    def add(self, *content: Part | str | HistoryEntry, role: Role = "user") -> int:
-        """Append a message and return how many there are. Strings become text; an entry is appended as it is."""
-        self.history.append(make_entry(role, content))
+    def add(self, *content: Part | str | HistoryEntry | Mapping[str, Any], role: Role = "user") -> int:
+        """Append a message and return how many there are. Strings become text; an entry is appended as it is.
+
+        A mapping is a message as providers write it: `{"role": "user", "content": "…"}`, in any of the four formats.
+        """
+        if any(isinstance(part, Mapping) for part in content):
+            entries = messages_to_entries(content)
+        else:
+            entries = [make_entry(role, content)]
+        for entry in entries:
+            self.history.append(entry)
         return self._message_count.update(self.history.snapshot(), lambda: len(self.messages))
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from antiphon.errors import ConversationError
@@ -62,6 +62,15 @@ def make_entry(role: str, content: Sequence[Any]) -> HistoryEntry:
         if not isinstance(part, allowed) or isinstance(part, ToolCallResult):
             raise ConversationError(f"a {type(part).__name__} cannot be part of a message of the {role}")
     return ModelInputEntry(parts) if role == "user" else ModelOutputEntry(parts)
+
+
+def messages_to_entries(messages: Sequence[Any]) -> list[HistoryEntry]:
+    """Entries of messages as providers write them. Raises `ConversationError` before anything is appended."""
+    from antiphon.conversation.interchange import read_message
+
+    if not all(isinstance(message, Mapping) for message in messages):
+        raise ConversationError("give messages as mappings, or strings and parts, not both in one call")
+    return [entry for message in messages for entry in read_message(message)]
 
 
 class MessageCount:

@@ -19,12 +19,12 @@ from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.app import Gateway
 from antiphon.gateway.config.loaded import LoadedConfig
 from antiphon.gateway.endpoints.models import visible_models
-from antiphon.gateway.generate.upstream import Upstream
 from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.history import HistoryStore
 from antiphon.history.location import data_folder_for
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.default_model import MODEL_VARIABLE, PREFERRED, ModelChoice, default_model
+from antiphon.providers.engine.provider import Provider
 from antiphon.providers.http_provider import HttpProviderClient
 from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.router import ProviderRouter
@@ -115,7 +115,7 @@ def gateway_models(running: LoadedConfig) -> ChatModels:
     choice = ModelChoice(
         names[0], "a model of this gateway", "Choose another from the menu, or name any this gateway serves."
     )
-    if not isinstance(running.providers[running.resolve(names[0])[0].provider], Upstream):
+    if not isinstance(running.providers[running.resolve(names[0])[0].provider], Provider):
         offline = default_model({})
         choice = ModelChoice(names[0], offline.reason, offline.hint)
     return ChatModels(router, choice, names, check=running.resolve)
@@ -137,7 +137,7 @@ def _named(running: LoadedConfig) -> Iterator[str]:
 def _client(running: LoadedConfig, name: str) -> ProviderClient:
     """A client for one of the gateway's upstreams, with its credentials and its connections."""
     upstream = running.providers[name]
-    if not isinstance(upstream, Upstream):
+    if not isinstance(upstream, Provider):
         return OfflineModel()
     settings = next(one for one in running.config.providers if one.name == name)
     return HttpProviderClient(

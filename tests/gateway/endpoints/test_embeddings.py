@@ -16,11 +16,16 @@ from antiphon.gateway.access.client_keys import hash_key
 from antiphon.gateway.config.settings import ClientKeySettings, Config, ModelSettings, ProviderSettings
 from antiphon.gateway.endpoints.embeddings import embeddings_unsupported, embeddings_url
 from antiphon.gateway.generate.prepare import read_model_name, replace_model
-from antiphon.gateway.generate.upstream import Upstream, UpstreamFailed, WholeReply
 from antiphon.gateway.http.errors import error_response, provider_error_response
+from antiphon.providers.call import CallReport
 from antiphon.providers.credentials.pool import CredentialPool
+from antiphon.providers.engine.attempt import UpstreamRequest
+from antiphon.providers.engine.model_call import ModelCall
+from antiphon.providers.engine.provider import Provider
+from antiphon.providers.engine.reply import UpstreamFailed, WholeReply
 from antiphon.providers.presets import PRESETS
 from antiphon.providers.retry import RetryPolicy
+from antiphon.providers.routes import Target
 from antiphon.providers.transport.client import HttpClient
 from antiphon.providers.transport.request import Timeouts
 from gateway.rig import FAST, Rig, rig, serving
@@ -86,8 +91,8 @@ def test_who_makes_none_names_those_who_do() -> None:
     assert "No provider of this gateway has one" in embeddings_unsupported("claude-5", "anthropic", []).message
 
 
-def upstream(url: str) -> Upstream:
-    return Upstream(
+def provider_at(url: str) -> Provider:
+    return Provider(
         "openai",
         PRESETS["openai"],
         f"{url}/v1",
@@ -100,23 +105,23 @@ def upstream(url: str) -> Upstream:
 
 
 def embed(url: str, body: bytes) -> WholeReply:
-    async def ask() -> WholeReply:
-        provider = upstream(url)
+    async def call() -> WholeReply:
+        provider = provider_at(url)
+        address = embeddings_url(provider.preset, provider.base_url, "theirs")
+        assert address is not None
+        request = UpstreamRequest(provider, "theirs", address, [replace_model(body, "theirs")], streams=False)
+
+        async def prepare(_: Target) -> UpstreamRequest:
+            return request
+
         try:
-            reply = await provider.ask(
-                "theirs",
-                [replace_model(body, "theirs")],
-                streams=False,
-                headers={},
-                attempts=[],
-                address=embeddings_url(provider.preset, provider.base_url, "theirs"),
-            )
+            reply = await ModelCall([Target("openai", "theirs")], prepare, CallReport()).reply()
         finally:
             await provider.transport.aclose()
         assert isinstance(reply, WholeReply)
         return reply
 
-    return asyncio.run(ask())
+    return asyncio.run(call())
 
 
 def test_through_an_upstream_and_back_to_the_official_client() -> None:

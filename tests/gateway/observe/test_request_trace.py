@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from antiphon.gateway.generate import encoders, generation
+from antiphon.gateway.generate import encoders, prepare
 from antiphon.parts import Text
 from antiphon.wire.request import Message, ModelRequest
 from gateway.rig import FAST, Rig, rig
@@ -73,7 +73,7 @@ def ask(gateway: Rig, fields: str, path: str = "/v1/messages", body: bytes = BOD
 def test_a_defect_before_the_answer_is_a_500(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], shape: str
 ) -> None:
-    monkeypatch.setattr(generation, "repair", broken)
+    monkeypatch.setattr(prepare, "repair", broken)
     with rig() as gateway:
         with ask(gateway, SHAPES[shape]) as raw:
             assert raw.recv(1000).startswith(b"HTTP/1.1 500")

@@ -14,8 +14,8 @@ from contextlib import aclosing
 
 from antiphon.errors import TransportError
 from antiphon.gateway.generate.encoders import StreamEncoder
-from antiphon.gateway.generate.upstream import StreamReply
 from antiphon.gateway.observe.request_trace import RequestTrace
+from antiphon.providers.engine.reply import StreamReply
 from antiphon.wire.delta import Failed, ModelOutputDelta
 from antiphon.wire.output import ProviderError
 

@@ -16,6 +16,7 @@ import gc
 import warnings
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
+from contextvars import Context
 from math import inf
 from typing import Any, NamedTuple
 from urllib.parse import urljoin
@@ -165,7 +166,9 @@ class HttpClient:
                 seconds=left if is_total else seconds,
                 tls=lambda: self._network.tls_context,
                 guard=self._guard,
-            )
+            ),
+            # The callbacks of a connection run in the context of its creation, and it serves other requests too.
+            context=Context(),
         )
         try:
             connection = await dialling

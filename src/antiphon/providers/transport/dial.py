@@ -129,8 +129,12 @@ async def _resolve(origin: Origin, guard: AddressGuard | None) -> list[_Address]
         return [_Address(family, (host, port))]  # needs no lookup
     if guard is not None:
         return [_literal(text, port) for text in await guard.resolve(host, port)]
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    found = await _lookup(host, port)
     return _alternating(list(dict.fromkeys(_Address(family, place) for family, *_, place in found)))
+
+
+async def _lookup(host: str, port: int) -> Sequence[Any]:
+    return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
 
 def _literal(text: str, port: int) -> _Address:

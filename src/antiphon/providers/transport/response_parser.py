@@ -161,7 +161,9 @@ class ResponseParser:
                 self._problem = self._problem or str(error)
 
     def on_body(self, data: bytes) -> None:
-        if not self.is_complete:
+        if self.is_complete:
+            self.is_overfull = True
+        else:
             self._pieces.append(data)
 
     def on_message_complete(self) -> None:
