@@ -44,7 +44,7 @@ EXCEPTIONS = {("providers/offline.py", "chat"), ("history/agent_history.py", "co
 MAX_FILES = 15
 
 # Installed with the core. Everything else belongs to an extra and is imported inside a function.
-CORE = {"msgspec", "antiphon"}
+CORE = {"msgspec", "httptools", "antiphon"}
 
 
 def modules() -> list[Path]:

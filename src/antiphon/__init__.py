@@ -64,7 +64,13 @@ if TYPE_CHECKING:  # what editors and type checkers see
         LoopResult as LoopResult,
     )
     from antiphon.conversation import (
+        ModelSettings as ModelSettings,
+    )
+    from antiphon.conversation import (
         ModelSwitched as ModelSwitched,
+    )
+    from antiphon.conversation import (
+        PartialOutput as PartialOutput,
     )
     from antiphon.conversation import (
         PartsTracker as PartsTracker,
@@ -113,6 +119,9 @@ if TYPE_CHECKING:  # what editors and type checkers see
     )
     from antiphon.errors import (
         ApprovalPending as ApprovalPending,
+    )
+    from antiphon.errors import (
+        InvalidOutput as InvalidOutput,
     )
     from antiphon.history import (
         AgentHistory as AgentHistory,
@@ -288,7 +297,9 @@ _EXPORTS = {
         "LoopEvent",
         "LoopFinished",
         "LoopResult",
+        "ModelSettings",
         "ModelSwitched",
+        "PartialOutput",
         "PartsTracker",
         "Round",
         "RoundStarted",
@@ -307,6 +318,7 @@ _EXPORTS = {
     "antiphon.errors": (
         "AntiphonError",
         "ApprovalPending",
+        "InvalidOutput",
     ),
     "antiphon.history": (
         "AgentHistory",

@@ -203,7 +203,7 @@ def test_doctor_finds_all_well(run: Run, tmp_path: Path) -> None:
     lines = [line.split(maxsplit=2) for line in out.splitlines()]
     checks = {what: (state, rest) for state, what, rest in lines}
     assert checks["config"] == ("ok", "antiphon.toml: ok")
-    assert checks["key"] == ("ok", "mine: env:MINE holds sk-…-see")
+    assert checks["key"] == ("ok", "mine: env:MINE holds sk-…show")
     assert checks["reachable"] == ("ok", f"mine: 127.0.0.1:{server.port} answers")
     assert checks["clock"] == ("ok", "agrees with the providers'")
     assert checks["client"][0] == "warn"

@@ -330,7 +330,6 @@ def test_a_tool_that_asks_the_model_in_mid_turn_does_not_make_it_endless() -> No
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"bounds": Bounds(), "max_rounds": 3}, "not both"),
-    ({"rounds": 3}, "unknown setting rounds; the bounds are max_rounds"),
     ({"on_interrupt": "ignore"}, "on_interrupt is 'cancel' or 'await'"),
     ({"route": lambda agent, answer: None}, "route= needs agents="),
     ({"max_hand_overs": -1}, "max_hand_overs=-1: must not be negative"),

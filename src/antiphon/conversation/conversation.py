@@ -15,8 +15,7 @@ import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import structs
 
@@ -24,7 +23,8 @@ from antiphon.context import LiveContext, LiveContextOptions, LiveContextRendere
 from antiphon.conversation.events import CompactionNeeded
 from antiphon.conversation.message import MessageCount, Role, make_entry, messages_to_entries, parse_role
 from antiphon.conversation.model_call import CallRecorder, ModelCall
-from antiphon.conversation.sync import run_sync
+from antiphon.conversation.model_settings import SettingsLike, read_settings
+from antiphon.conversation.sync import Closable, run_sync
 from antiphon.conversation.turn import Turn, find_call_state, last_own_instruction
 from antiphon.errors import ApprovalPending, ConversationError
 from antiphon.history import (
@@ -62,13 +62,13 @@ LiveScreenSource: TypeAlias = str | Callable[[], str | None] | None
 _SETTINGS = ModelRequest()
 
 
-class Conversation:
+class Conversation(Closable):
     """One thread with a model.
 
     `model` is a name (`anthropic/claude-…`, a route or role of the `provider`) or a `ProviderClient`; by default the first
     provider whose API key is set, else the offline provider. `store` is a file, an address
     (`postgresql://…`) or a `HistoryStore`, and `resume` the conversation in it to continue (an id, or `last`); without a store
-    the history lives in memory. `settings` are the defaults of every request (`ModelRequest(temperature=0)`); `token_limit` is
+    the history lives in memory. `settings` are the defaults of every request (`ModelSettings(temperature=0)`); `token_limit` is
     where compaction is requested; `live_screen` is shown to the model at the end of the context and is not kept.
     `approval` decides which calls wait for a person: by default those whose tool requires it.
     """
@@ -84,7 +84,7 @@ class Conversation:
         system: str | None = None,
         title: str = "",
         provider: ProviderClient | None = None,
-        settings: ModelRequest | None = None,
+        settings: SettingsLike | None = None,
         token_limit: int | None = None,
         counter: TokenCounter | None = None,
         live_screen: LiveScreenSource = None,
@@ -106,7 +106,7 @@ class Conversation:
         self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
         self.history = self._open_history(history, store, resume, title)
         self.executor = executor or ToolExecutor(self.registry, state=state, approval=approval or tool_policy)
-        self.settings = settings or _SETTINGS
+        self.settings: ModelRequest = _SETTINGS if settings is None else read_settings(settings)
         self.token_limit = token_limit
         self.live_screen = live_screen
         self.embedded_calls = embedded_calls
@@ -221,18 +221,35 @@ class Conversation:
         self.refresh_turn()
         return self._origin
 
-    async def call_model(self, **options: Any) -> ModelOutputEntry:
-        """Call the model once and append its answer. Raises `ModelCallFailed` if it is not finished; the log keeps it."""
+    async def call_model(
+        self,
+        model: str | ProviderClient | None = None,
+        *,
+        tools: Sequence[ToolDefinition] | None = None,
+        settings: SettingsLike | None = None,
+        notice: str = "",
+    ) -> ModelOutputEntry:
+        """Call the model once and append its answer. Raises `ModelCallFailed` if it is not finished; the log keeps it.
+
+        `model`, `tools` and `settings` replace the conversation's for this call; `notice` is shown after the live screen.
+        """
         await self._prepare()
-        await self.start_model_call(**options).run(None)
+        await self.start_model_call(model, tools, self._call_settings(settings), notice).run(None)
         output = self.turn.output
         assert output is not None, "a call that finished was appended"
         return output
 
-    async def stream_model(self, **options: Any) -> AsyncGenerator[ModelOutputDelta, None]:
+    async def stream_model(
+        self,
+        model: str | ProviderClient | None = None,
+        *,
+        tools: Sequence[ToolDefinition] | None = None,
+        settings: SettingsLike | None = None,
+        notice: str = "",
+    ) -> AsyncGenerator[ModelOutputDelta, None]:
         """The same as a stream. A reader that stops interrupts the model; the partial answer is appended and marked."""
         await self._prepare()
-        model_call = self.start_model_call(**options)
+        model_call = self.start_model_call(model, tools, self._call_settings(settings), notice)
         with model_call as stream:
             async with aclosing(stream) as deltas:
                 async for delta in deltas:
@@ -240,6 +257,9 @@ class Conversation:
                         yield read
             for read in model_call.finish():
                 yield read
+
+    def _call_settings(self, settings: SettingsLike | None) -> ModelRequest | None:
+        return None if settings is None else read_settings(settings, self.settings)
 
     async def _prepare(self) -> None:
         await self.registry.open()
@@ -286,9 +306,16 @@ class Conversation:
                 request_approval(self.history, for_approval, model_call.source)
         self.history.append(entry)
 
-    def call_model_sync(self, **options: Any) -> ModelOutputEntry:
+    def call_model_sync(
+        self,
+        model: str | ProviderClient | None = None,
+        *,
+        tools: Sequence[ToolDefinition] | None = None,
+        settings: SettingsLike | None = None,
+        notice: str = "",
+    ) -> ModelOutputEntry:
         """`call_model` from code that does not await."""
-        return run_sync(self.call_model(**options))
+        return run_sync(self.call_model(model, tools=tools, settings=settings, notice=notice))
 
     # The tools.
 
@@ -393,26 +420,6 @@ class Conversation:
             if self._own_store is not None:
                 self._own_store.close()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-    def close(self) -> None:
-        """`aclose` from code that does not await."""
-        run_sync(self.aclose())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         return f"<Conversation {self.id or 'in memory'} with {self.model or 'the default model'}>"
 
@@ -443,6 +450,11 @@ class Conversation:
         from antiphon.tools.embedded import EmbeddedCalls
 
         return EmbeddedCalls(tools, id_seed=str(self.history.version))
+
+    def has_structured_output(self, model: str | ProviderClient | None = None, *, with_tools: bool = False) -> bool:
+        """Whether `model` (by default the conversation's) keeps to the JSON Schema of an output format."""
+        client, name = self._resolve_model(self._model if model is None else model)
+        return client.has_structured_output(name, with_tools=with_tools)
 
     def _resolve_model(self, model_or_client: str | ProviderClient) -> tuple[ProviderClient, str]:
         """The client to call, and the model name to pass to it."""

@@ -1,7 +1,8 @@
 """The events of a `ToolLoop`: small frozen values, in the order in which things happen.
 
     turn     := calls? round* LoopFinished
-    round    := AgentSwitched? RoundStarted CompactionNeeded? ModelSwitched? (TextDelta | ThinkingDelta)* RoundUsage? calls?
+    round    := AgentSwitched? RoundStarted CompactionNeeded? ModelSwitched? delta* RoundUsage? calls?
+    delta    := TextDelta | ThinkingDelta | PartialOutput
     calls    := (ToolCallStarted | ToolCallProgress | ToolCallFinished | ToolCallFailed)* ApprovalNeeded?
 
 A resumed turn may start with the calls of an earlier round. Exactly one `LoopFinished` ends a stream, with the reason; only a
@@ -10,7 +11,7 @@ mistake of the caller or a store that cannot write raises an error instead.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -65,6 +66,12 @@ class ThinkingDelta(Struct, frozen=True, tag=True, gc=False):
     """More of the model's reasoning."""
 
     text: str
+
+
+class PartialOutput(Struct, frozen=True, tag=True):
+    """The typed answer as far as it has come: plain values (dicts, lists, texts) that are not checked yet."""
+
+    value: Any
 
 
 class RoundUsage(Struct, frozen=True, tag=True, gc=False):
@@ -126,7 +133,7 @@ class AgentSwitched(Struct, frozen=True, tag=True, gc=False):
     after: str
 
 
-class LoopFinished(Struct, frozen=True, tag=True, gc=False):
+class LoopFinished(Struct, frozen=True, tag=True):
     """The end of a turn, or of its steps. `text` is the model's last answer, `error` the provider's error if it `failed`."""
 
     reason: EndReason
@@ -134,6 +141,8 @@ class LoopFinished(Struct, frozen=True, tag=True, gc=False):
     rounds: int = 0
     usage: TokenUsage = TokenUsage()
     error: ProviderError | None = None
+    output: Any = None
+    """The checked value, if the turn was run with `output=`."""
 
 
 LoopEvent: TypeAlias = (
@@ -141,6 +150,7 @@ LoopEvent: TypeAlias = (
     | ModelSwitched
     | TextDelta
     | ThinkingDelta
+    | PartialOutput
     | RoundUsage
     | ToolCallStarted
     | ToolCallProgress

@@ -11,8 +11,10 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import socket
+import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,11 @@ import msgspec
 
 from antiphon.errors import TransportError
 from antiphon.gateway.app import Gateway, MountedApp
+from antiphon.gateway.config.settings import GatewaySettings
+from antiphon.gateway.http.body_budget import BodyBudget
+from antiphon.gateway.http.listener import Listener
 from antiphon.gateway.http.messages import ClientRequest, Response
+from antiphon.gateway.observe.metrics import Metrics
 from antiphon.providers.transport.client import HttpClient
 from antiphon.providers.transport.request import HttpRequest, HttpResponse, Timeouts
 from antiphon.web.gateway_mount import GatewayChat
@@ -30,6 +36,10 @@ _MAX_ATTEMPTS = 40
 _PAUSE = 0.05
 """How often and how long to wait while no worker listens: after one died, or while one starts."""
 
+# The worker that forwards has applied its limits already, and waits for its client as long as that reads.
+_LISTENER_SETTINGS = GatewaySettings(
+    max_connections=sys.maxsize, max_body_bytes=sys.maxsize, request_seconds=inf, write_seconds=inf
+)
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(ClientRequest)
 
@@ -37,6 +47,21 @@ _decoder = msgspec.msgpack.Decoder(ClientRequest)
 def shared_chat_factory(store: str | Path, folder: Path) -> Callable[[Gateway], SharedChat]:
     """The chat for each worker's `serve`. `folder` is the workers' folder."""
     return lambda gateway: SharedChat(GatewayChat(gateway, store), folder)
+
+
+class _ForwardedRequests:
+    """Answers what another worker forwarded: each body is a whole request, which the chat admits itself."""
+
+    def __init__(self, chat: MountedApp) -> None:
+        self._chat = chat
+
+    def admit(self, request: ClientRequest) -> None:
+        """Admit every request: only workers of this gateway reach the socket."""
+
+    async def handle(self, request: ClientRequest, admission: Any = None) -> Response:
+        """Answer the request in the body."""
+        del admission
+        return await self._chat.handle(_decoder.decode(request.body))
 
 
 class SharedChat:
@@ -48,7 +73,7 @@ class SharedChat:
         self._place = str(folder / "chat.socket")
         self._taking = asyncio.Lock()
         self._held: int | None = None  # the lock, once it is ours
-        self._server: asyncio.Server | None = None
+        self._listener: Listener | None = None
         self._client = HttpClient({}, unix_path=self._place, decompresses=False)
         self._is_closed = False
 
@@ -74,9 +99,8 @@ class SharedChat:
     async def aclose(self, grace: float) -> None:
         """End the running turns and release the chat for another worker."""
         self._is_closed = True
-        if self._server is not None:
-            self._server.close()
-        await self._chat.aclose(grace)
+        closing = [self._listener.close(grace)] if self._listener is not None else []
+        await asyncio.gather(*closing, self._chat.aclose(grace))
         await self._client.aclose()
         if self._held is not None:
             os.close(self._held)
@@ -94,7 +118,7 @@ class SharedChat:
         held = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._server = await self._listening()
+            self._listener = await self._listening()
         except BlockingIOError:  # another worker has it
             os.close(held)
         except BaseException:
@@ -103,34 +127,27 @@ class SharedChat:
         else:
             self._held = held
 
-    async def _listening(self) -> asyncio.Server:
-        from aiohttp import web
-
+    async def _listening(self) -> Listener:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._place)  # left by a worker that died
-        server = web.Server(self._handle_forwarded, handler_cancellation=True)
-        return await asyncio.get_running_loop().create_unix_server(server, self._place)
-
-    async def _handle_forwarded(self, request: Any) -> Any:
-        """Answer a request that another worker forwarded."""
-        from aiohttp import web
-
-        answer = await self._chat.handle(_decoder.decode(await request.content.read()))
-        if isinstance(answer.body, bytes):
-            return web.Response(status=answer.status, headers=answer.headers, body=answer.body)
-        response = web.StreamResponse(status=answer.status, headers=answer.headers)
-        await response.prepare(request)
-        async with aclosing(answer.body) as pieces:  # type: ignore[type-var]
-            async for piece in pieces:
-                await response.write(piece)
-        await response.write_eof()
-        return response
+        listener = Listener(
+            _ForwardedRequests(self._chat),
+            "chat",
+            Metrics(),
+            lambda: _LISTENER_SETTINGS,
+            BodyBudget(lambda: sys.maxsize),
+        )
+        sock = socket.socket(socket.AF_UNIX)
+        sock.bind(self._place)
+        sock.setblocking(False)
+        await listener.open(sock)
+        return listener
 
     async def _forward(self, request: ClientRequest) -> Response:
         # A new connection each time: on a reused one that was just closed, the request might be sent and executed twice.
         forwarded = HttpRequest(
             url="http://chat/",
-            headers={"connection": "close"},
+            headers={"connection": "close", **({"x-request-id": request.request_id} if request.request_id else {})},
             body=(_encoder.encode(request),),
             timeouts=Timeouts(read=None),
         )

@@ -28,7 +28,7 @@ from antiphon.history.entries import TokenUsage
 from antiphon.wire.delta import ModelOutputDelta
 from antiphon.wire.loss import Loss, LossyTranslation
 from antiphon.wire.output import ModelOutput, ProviderError
-from antiphon.wire.request import Message, ModelRequest, SequenceRule
+from antiphon.wire.request import TOOL_NAMESPACES, Message, ModelRequest, SequenceRule
 from antiphon.wire.rules import Violation
 
 if TYPE_CHECKING:
@@ -81,6 +81,10 @@ class FormatModule(Struct, frozen=True, kw_only=True):
     signature: FormatSignature = FormatSignature()
     options: frozenset[str] = frozenset()
     """The fields of `WriteOptions` that it has."""
+    normalizes_streams: bool = False
+    """Whether hosts of this format stream in ways that its official client cannot read."""
+    has_tool_namespaces: bool = False
+    """Whether tools may be in namespaces and in messages."""
     embeds_raw_json: bool = False
     """Whether built bodies hold `msgspec.Raw` or structs: true where a call's arguments are an object."""
 
@@ -101,6 +105,13 @@ class StreamWriter(Protocol):
     def write(self, delta: ModelOutputDelta) -> bytes: ...
     def close(self) -> bytes:
         """The end of the stream; an error if no terminal delta was written."""
+
+
+class StreamNormalizer(Protocol):
+    """Corrects the events of a stream for the official client of the format."""
+
+    def feed(self, events: bytes) -> bytes:
+        """Whole events in; the same bytes out if they need no correction."""
 
 
 class _RequestModule(Protocol):
@@ -192,13 +203,22 @@ class Format:
         """A body for `msgspec.json.encode` only: it may hold structs and `msgspec.Raw`."""
         self._check_options(options)
         losses: list[Loss] = []
+        if request.native is not None and self._must_flatten(request):
+            from antiphon.wire.openai_responses.namespaces import flatten
+
+            flat = flatten(request)
+            body = self._request.write_request(flat.request, losses, options)
+            return Written(body, [flat.locate(loss) for loss in losses])
         return Written(self._request.write_request(request, losses, options), losses)
 
     compose_request = build_request
 
     def needs_whole_request(self, request: ModelRequest, new: Sequence[Message]) -> bool:
         """Whether a body depends on the whole conversation, so that `new` messages cannot be written alone."""
-        return self._request.needs_whole_request(request, new)
+        return self._must_flatten(request) or self._request.needs_whole_request(request, new)
+
+    def _must_flatten(self, request: ModelRequest) -> bool:
+        return TOOL_NAMESPACES in (request.native or ()) and not self.module.has_tool_namespaces
 
     def read_response(self, body: dict[str, Any] | bytes) -> ModelOutput:
         """A response body in neutral terms."""
@@ -239,6 +259,12 @@ class Format:
     def stream_writer(self, model: str = "") -> StreamWriter:
         """A new writer for one stream; `model` is the name the client asked for."""
         return cast(StreamWriter, self._stream_writer.StreamWriter(model))
+
+    def stream_normalizer(self) -> StreamNormalizer | None:
+        """A new normalizer for a stream that is forwarded in its own format; None if the format needs none."""
+        if not self.module.normalizes_streams:
+            return None
+        return cast(StreamNormalizer, self._stream_reader.StreamNormalizer())
 
     def check_request(
         self,

@@ -96,6 +96,10 @@ BUDGETS = {"none": 0, "minimal": 512, "low": 1024, "medium": 4096, "high": 16384
 """The tokens that an effort stands for, where a model takes only the one or the other."""
 
 
+TOOL_NAMESPACES = "openai-responses:namespaces"
+"""A mark in the `native` of a request whose tools are in namespaces or in messages; other formats need them in one list."""
+
+
 class ModelRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
     """A request to a model. None means not given."""
 

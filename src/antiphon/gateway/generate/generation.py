@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 
 import msgspec
 from msgspec import Struct, structs
@@ -29,7 +29,7 @@ from antiphon.gateway.generate.encoders import (
     UsageHidingEncoder,
 )
 from antiphon.gateway.generate.prepare import Prepared, RequestPreparer, requests_usage
-from antiphon.gateway.generate.relay import relay
+from antiphon.gateway.generate.relay import Relay
 from antiphon.gateway.generate.usage_scanner import UsageScanner
 from antiphon.gateway.http.errors import error_response, provider_error_response
 from antiphon.gateway.http.messages import Response, header_text
@@ -207,36 +207,31 @@ class Generation:
         prepared.body.clear()  # nothing is sent again from here on
         if prepared.same_format:
             self._preparer.drop()
-        pieces = self._stream(reply, encoder, prepared)
-        return self._with_report_headers(
-            Response(headers=dict(headers), body=pieces, on_client_wait=self._trace.client_waited)
-        )
+        relay = self._relay(reply, encoder, prepared)
+        return self._with_report_headers(Response(headers=dict(headers), body=relay))
 
-    async def _stream(
-        self, reply: StreamReply, encoder: StreamEncoder, prepared: Prepared
-    ) -> AsyncGenerator[bytes, None]:
+    def _relay(self, reply: StreamReply, encoder: StreamEncoder, prepared: Prepared) -> Relay:
         recording = RecordingEncoder(encoder) if self._should_store(prepared) else None
-        pieces = relay(
+
+        async def store() -> None:
+            if recording is not None and recording.body:
+                request = self._preparer.parsed_request
+                await self._store_response(request, CallRestorer(request).output(recording.output), recording.body)
+
+        def end(status: int) -> None:
+            self._trace.losses = [*self._trace.losses, *filter(_is_response_loss, encoder.losses)]
+            self._finish(status)
+
+        return Relay(
             reply,
             recording or encoder,
             self._trace,
             scrub=prepared.provider.scrub,
             keep_alive=self._loaded.config.gateway.keep_alive_seconds,
+            deadline=self._request.deadline,
+            on_end=end,
+            before_end=store if recording is not None else None,
         )
-        status = 200
-        try:
-            async for piece in pieces:
-                yield piece
-            if recording is not None and recording.body:
-                request = self._preparer.parsed_request
-                await self._store_response(request, CallRestorer(request).output(recording.output), recording.body)
-        except BaseException as error:
-            status = self._trace.status_after(error, self._request.deadline)
-            raise
-        finally:
-            await pieces.aclose()
-            self._trace.losses = [*self._trace.losses, *filter(_is_response_loss, encoder.losses)]
-            self._finish(status)
 
     def _new_id(self, given: str) -> str:
         """The id of a response: the upstream's, or a unique one where responses are looked up by id here."""

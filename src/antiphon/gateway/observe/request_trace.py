@@ -44,10 +44,6 @@ class RequestTrace(Struct, kw_only=True):
     prompt_estimate: int = 0
     output_bytes: int = 0
 
-    def client_waited(self, seconds: float) -> None:
-        """Record that the response waited for the client to read."""
-        self.waiting_seconds += seconds
-
     def observe(self, deltas: list[ModelOutputDelta]) -> None:
         """Record the facts in a response."""
         for delta in deltas:

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from antiphon.errors import TransportError
 from antiphon.providers.engine.response_reader import ResponseReader
+from antiphon.providers.transport.pushed_body import PushedBody, push_body
 from antiphon.providers.transport.request import HttpResponse
 from antiphon.wire.delta import Failed, ModelOutputDelta, is_visible
 from antiphon.wire.output import ProviderError
@@ -117,6 +118,15 @@ class StreamReply(Struct):
         if self.attempt is not None:
             self.attempt.close()
         await self.response.aclose()
+
+    def push(self) -> PushedBody:
+        """The bytes after `held` and `unread`, to be delivered by callbacks. Aborting them is the end of the reply."""
+        return push_body(self.response, self.pieces)
+
+    def release(self) -> None:
+        """The attempt is over; the body is aborted by its receiver."""
+        if self.attempt is not None:
+            self.attempt.close()
 
     def _restored(self, deltas: list[ModelOutputDelta]) -> list[ModelOutputDelta]:
         last = deltas[-1]

@@ -5,21 +5,17 @@ Completions has them too, else under "openai-responses". A part of unknown shape
 
 Consecutive items of the model are one assistant turn. Its message items have their own fields as the extra `item` of their first
 part: a text with that extra starts an item, any other text continues the one before. Items of a response have every field that
-clients may look for; ids that Antiphon generated contain `GENERATED_ID_MARK` and are never sent to an API. Reasoning of
+clients may look for; generated ids are never sent to an API. Reasoning of
 another origin is written as a summary; its signature is a loss.
 """
 
 from __future__ import annotations
 
 import binascii
-import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Sequence
-from enum import Enum
-from functools import lru_cache
 from typing import Any
 
-from antiphon.history.ids import new_id
 from antiphon.parts import (
     Audio,
     Document,
@@ -45,16 +41,14 @@ from antiphon.wire.media import (
     media_type_of_url,
 )
 from antiphon.wire.openai_responses import FORMAT
-from antiphon.wire.tool_calls import MAX_CACHED_LENGTH
+from antiphon.wire.openai_responses.item_ids import IdGenerator
 from antiphon.wire.vendors.openai import OPENAI, unread_fields
 
-GENERATED_ID_MARK = "_antiphon_"
 MESSAGE_FIELDS = frozenset({"type", "role", "content"})
 _CALL = frozenset({"type", "call_id", "name", "arguments"})
 _FREEFORM_CALL = frozenset({"type", "call_id", "name", "input"})
 _AUDIO_FORMATS = ("mp3", "wav")
 _OUTPUT_TEXT = ("type", "text")
-_is_item_id = re.compile(r"[a-zA-Z0-9_-]{1,64}").fullmatch
 _OFTEN_EMPTY = ("annotations", "logprobs")
 _REFUSAL = ("type", "refusal")
 
@@ -321,28 +315,6 @@ def reasoning_text(item: dict[str, Any]) -> str:
     return ""
 
 
-class IdPolicy(Enum):
-    """Which item ids of a turn are sent."""
-
-    NONE = 0
-    EACH = 1
-    """Each that may be sent."""
-    ALL = 2
-    """All; they were checked before."""
-
-
-class IdGenerator:
-    """Generates ids for the items of one response."""
-
-    def __init__(self) -> None:
-        self._stem = new_id()
-        self._count = 0
-
-    def new(self, prefix: str) -> str:
-        self._count += 1
-        return f"{prefix}{GENERATED_ID_MARK}{self._stem}{self._count:02d}"
-
-
 def write_output_items(parts: Sequence[OutputPart], losses: list[Loss]) -> list[Any]:
     """The `output` of a response."""
     ids = IdGenerator()
@@ -427,18 +399,6 @@ def _add_own(item: dict[str, Any], part: ToolCallRequest | Thinking, losses: lis
         lose_native(losses, path, part.native, FORMAT, OPENAI)
         own = part.native.get(FORMAT, {})
         item.update(own if own.get("id") else {field: value for field, value in own.items() if field != "id"})
-
-
-def is_valid_item_id(item_id: str, prefix: str) -> bool:
-    """Whether OpenAI may have issued an item id of this prefix."""
-    return (_cached_check_item_id if len(item_id) <= MAX_CACHED_LENGTH else _check_item_id)(item_id, prefix)
-
-
-def _check_item_id(item_id: str, prefix: str) -> bool:
-    return item_id.startswith(prefix) and _is_item_id(item_id) is not None and GENERATED_ID_MARK not in item_id
-
-
-_cached_check_item_id = lru_cache(maxsize=4096)(_check_item_id)
 
 
 def collapse_text(content: list[Any]) -> Any:

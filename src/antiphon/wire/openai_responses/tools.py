@@ -30,10 +30,11 @@ NAMES = NameMapper(r"[a-zA-Z0-9_-]{1,128}")
 
 
 def read_tools(tools: list[Any]) -> tuple[ToolDefinition | Native, ...]:
-    return tuple([_read_tool(tool) or Native(FORMAT, tool) for tool in tools])
+    return tuple([read_tool(tool) or Native(FORMAT, tool) for tool in tools])
 
 
-def _read_tool(tool: Any) -> ToolDefinition | None:
+def read_tool(tool: Any) -> ToolDefinition | None:
+    """A function or custom tool; None if it is of another type or malformed."""
     if type(tool) is not dict or type(tool.get("name")) is not str:
         return None
     description = tool.get("description")
