@@ -32,7 +32,7 @@ LIMITS = {
 }
 FOLDERS = ["src", "docs", "tests", "bench", "examples", "fuzz", "README.md", "CONTRIBUTING.md"]
 NAME = re.compile(
-    r"(^|_)(told|tells|said|whoever|nobody|somebody|behind|heard|hears?|goes_on|mended|is_no|anew|are_none)(_|$)",
+    r"(^|_)(?<!there_)(told|tells|said|whoever|nobody|somebody|behind|heard|hears?|goes_on|mended|is_no|anew|are_none)(_|$)",
     re.IGNORECASE,
 )
 

@@ -53,6 +53,8 @@ export class Thread {
     /** @type {Map<string, ApprovalCard>} */
     this._approvals = new Map();
     this._model = "";
+    /** @type {Entry | null} */
+    this._output = null;
     /** @type {OutputDraft | null} */
     this._draft = null;
     /** @type {HTMLElement | null} */
@@ -71,6 +73,7 @@ export class Thread {
     this._plans.clear();
     this._approvals.clear();
     this._model = "";
+    this._output = null;
     this._draft = null;
     this._ending = null;
     this._isFollowing = true;
@@ -176,12 +179,15 @@ export class Thread {
     this._drawEntry(entry);
   }
 
-  _onLoopFinished({ reason, error }) {
+  _onLoopFinished({ reason, error, text = "" }) {
     this._removeDraft();
     for (const chip of this._chips.values()) chip.leftOpen();
     if (reason === "failed") this._setEnding(this._failureCard(error?.message ?? ""));
     else if (reason === "interrupted") this._setEnding(note(say("stopped")));
     else if (reason !== "answered" && reason !== "approval") this._setEnding(note(say(`ended_${reason}`)));
+    // A turn never ends silently: an answer without words, pictures or files is reported.
+    const isEmpty = !text.trim() && !this._output?.content.some((part) => part.type !== "text" && part.type !== "thinking");
+    if (isEmpty && !["failed", "interrupted", "approval"].includes(reason)) this._setEnding(note(say("noAnswer")));
   }
 
   _drawEntry(entry) {
@@ -209,6 +215,7 @@ export class Thread {
   }
 
   _draw_model_output(entry) {
+    this._output = entry;
     this._showModel(modelOf(entry));
     // Ids count from one again in some providers' answers: a new output's calls are the ones its results are for.
     const message = outputMessage(entry, {
