@@ -21,14 +21,14 @@ PATCH = safe_name("apply patch", 128)
 
 
 def test_names_and_freeform_calls_come_back() -> None:
-    said = ModelOutput(
+    answer = ModelOutput(
         parts=(
             Text("look"),
             ToolCallRequest(SEEN, "a", '{"x":1}'),
             ToolCallRequest(PATCH, "b", '{"input": "*** Begin"}'),
         )
     )
-    restored = CallRestorer(REQUEST).output(said)
+    restored = CallRestorer(REQUEST).output(answer)
     assert restored.parts == (
         Text("look"),
         ToolCallRequest("files/read", "a", '{"x":1}'),
@@ -60,8 +60,8 @@ def test_the_same_in_a_stream() -> None:
 
 
 def test_text_that_is_not_what_was_asked_for_is_kept_as_it_is() -> None:
-    said = ModelOutput(parts=(ToolCallRequest(PATCH, "b", '{"patch": 1'),))
-    assert CallRestorer(REQUEST).output(said).parts == (
+    answer = ModelOutput(parts=(ToolCallRequest(PATCH, "b", '{"patch": 1'),))
+    assert CallRestorer(REQUEST).output(answer).parts == (
         ToolCallRequest("apply patch", "b", '{"patch": 1', freeform=True),
     )
 

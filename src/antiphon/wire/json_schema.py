@@ -50,7 +50,7 @@ OPENAI_KEYWORDS = SchemaKeywords(
 class SchemaCache(Generic[T]):
     """A function of a schema, cached by the schema's bytes: clients send the same tools with every request.
 
-    The cache is bounded in number and size. Results must be values that nobody changes.
+    The cache is bounded in number and size. Results must be immutable values.
     """
 
     def __init__(self, compute: Callable[[Any], T]) -> None:

@@ -5,7 +5,7 @@ was an item before or there is nothing else to send; every other system and deve
 
 Normalisations: null is absent; so are an empty `model` and empty lists of `tools`, `input`, `annotations` and `logprobs`; a
 string is one text part, and `input` as a string one user message; `type: "message"` may be omitted; absent `arguments` are `{}`,
-an empty list of `output` parts is no text. Ids that Antiphon generated are not sent.
+an empty list of `output` parts means no text. Ids that Antiphon generated are not sent.
 """
 
 from __future__ import annotations
