@@ -79,6 +79,7 @@ def test_links_between_pages_resolve() -> None:
         ("the_log.py", ["it ended with signal 9", "exported again, the same: True"]),
         ("the_runs.py", ["doomed ended with signal 9", "6 done", "each once: True", "done: answered"]),
         ("the_loop.py", ["it ended with signal 9", "Outcome unknown", "create_plan", "booked: Oslo"]),
+        ("typed_output.py", ["so far: {'title': 'Toaster", "answer.priority", "ticket: Ticket(title='Toaster burns'"]),
     ],
 )
 def test_the_demos_run(example: str, said: list[str], place: Path) -> None:

@@ -64,7 +64,13 @@ if TYPE_CHECKING:  # what editors and type checkers see
         LoopResult as LoopResult,
     )
     from antiphon.conversation import (
+        ModelSettings as ModelSettings,
+    )
+    from antiphon.conversation import (
         ModelSwitched as ModelSwitched,
+    )
+    from antiphon.conversation import (
+        PartialOutput as PartialOutput,
     )
     from antiphon.conversation import (
         PartsTracker as PartsTracker,
@@ -77,6 +83,9 @@ if TYPE_CHECKING:  # what editors and type checkers see
     )
     from antiphon.conversation import (
         RoundUsage as RoundUsage,
+    )
+    from antiphon.conversation import (
+        StepResult as StepResult,
     )
     from antiphon.conversation import (
         TextDelta as TextDelta,
@@ -113,6 +122,9 @@ if TYPE_CHECKING:  # what editors and type checkers see
     )
     from antiphon.errors import (
         ApprovalPending as ApprovalPending,
+    )
+    from antiphon.errors import (
+        InvalidOutput as InvalidOutput,
     )
     from antiphon.history import (
         AgentHistory as AgentHistory,
@@ -288,11 +300,14 @@ _EXPORTS = {
         "LoopEvent",
         "LoopFinished",
         "LoopResult",
+        "ModelSettings",
         "ModelSwitched",
+        "PartialOutput",
         "PartsTracker",
         "Round",
         "RoundStarted",
         "RoundUsage",
+        "StepResult",
         "TextDelta",
         "ThinkingDelta",
         "ToolCallFailed",
@@ -307,6 +322,7 @@ _EXPORTS = {
     "antiphon.errors": (
         "AntiphonError",
         "ApprovalPending",
+        "InvalidOutput",
     ),
     "antiphon.history": (
         "AgentHistory",

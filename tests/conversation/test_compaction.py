@@ -28,7 +28,7 @@ def test_a_summary_is_requested_separately_and_precedes_the_last_question() -> N
         chat = Conversation(model, tools=[weather])
         with pytest.raises(ConversationError, match="nothing to sum up yet"):
             await compact(chat)
-        await ToolLoop(chat).run("Rain in Oslo?")
+        await ToolLoop(chat).run("Rain in Oslo? " * 50)
         await ToolLoop(chat).run("And Bergen?")
         version, tokens = chat.history.version, chat.tokens
         entry = await compact(chat)

@@ -233,7 +233,10 @@ def test_a_client_that_breaks_the_stream_protocol(
 def test_an_empty_answer_is_an_answer() -> None:
     chat, _ = talk(ModelOutput(), "Hello.")
     result = ToolLoop(chat).run_sync("Hi.")
-    assert (result.reason, result.text) == ("answered", "")
+    assert (result.reason, result.text) == (
+        "answered",
+        "(No answer: the model's last response has no text (stop reason: end).)",
+    )
     assert refusals(chat.history.snapshot()) == []
     assert ToolLoop(chat).run_sync("Are you there?").text == "Hello."
     assert refusals(chat.history.snapshot()) == []

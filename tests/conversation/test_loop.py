@@ -22,6 +22,7 @@ from antiphon.conversation import (
     ModelSwitched,
     RoundStarted,
     RoundUsage,
+    StepResult,
     TextDelta,
     ThinkingDelta,
     ToolCallFailed,
@@ -33,11 +34,12 @@ from antiphon.conversation import (
 from antiphon.errors import ConversationError
 from antiphon.history import ContextEntry, ModelOutputEntry, ToolCallResultsEntry
 from antiphon.history.entries import TokenUsage
+from antiphon.history.transcript import entry_lines
 from antiphon.parts import Refusal, Text, Thinking, ToolCallRequest
-from antiphon.providers.call import ProviderCallOptions
+from antiphon.providers.call import ModelCallFailed, ProviderCallOptions
 from antiphon.providers.scripted import FunctionModel, Item, Said, ScriptedModel, call
 from antiphon.tools import ToolContext, tool
-from antiphon.wire.delta import Finished, PartDelta, PartEnded, PartStarted
+from antiphon.wire.delta import Failed, Finished, PartDelta, PartEnded, PartStarted
 from antiphon.wire.output import ModelOutput, ProviderError
 from support.planned_turns import World, calls_in, drained, last_reason, refusals, results_in
 
@@ -330,7 +332,6 @@ def test_a_tool_that_asks_the_model_in_mid_turn_does_not_make_it_endless() -> No
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"bounds": Bounds(), "max_rounds": 3}, "not both"),
-    ({"rounds": 3}, "unknown setting rounds; the bounds are max_rounds"),
     ({"on_interrupt": "ignore"}, "on_interrupt is 'cancel' or 'await'"),
     ({"route": lambda agent, answer: None}, "route= needs agents="),
     ({"max_hand_overs": -1}, "max_hand_overs=-1: must not be negative"),
@@ -363,3 +364,64 @@ def test_embedded_calls_are_found_and_their_text_is_hidden() -> None:
     assert [event.call.tool_name for event in events if isinstance(event, ToolCallFinished)] == ["look"]
     (results,) = chat.by_role("tool")
     assert isinstance(results, ToolCallResultsEntry)
+
+
+def test_result_says_why_there_is_no_text() -> None:
+    chat = Conversation(ScriptedModel(ModelOutput(parts=(Text(""),))), tools=World().tools())
+    result = ToolLoop(chat).run_sync("Hi.")
+    assert (result.reason, result.text) == (
+        "answered",
+        "(No answer: the model's last response has no text (stop reason: end).)",
+    )
+    assert chat.history.to_messages() == [{"role": "user", "content": "Hi."}]
+    assert [entry.role.value for entry in chat.messages] == ["model_input"]
+    assert chat.add("Again?") == 2
+
+
+def test_step_offers_response_follow_up_and_last_result() -> None:
+    def look() -> str:
+        "Look."
+        return "rain"
+
+    async def steps() -> list[StepResult]:
+        loop = ToolLoop(Conversation(ScriptedModel(call("look"), "It rains."), tools=[look]))
+        return [await loop.step("Look."), await loop.step()]
+
+    first, second = asyncio.run(steps())
+    assert (first.requires_follow_up, first.next_prompt) == (True, "rain")
+    assert first.last_tool_result is not None
+    assert first.last_tool_result.result_markdown == "rain"
+    assert second == StepResult("It rains.", False, first.last_tool_result)
+
+
+def test_results_have_durations_and_tracebacks_in_the_log() -> None:
+    def good() -> str:
+        "Works."
+        return "fine"
+
+    def bad() -> str:
+        "Fails."
+        raise RuntimeError("out of paper")
+
+    chat = Conversation(ScriptedModel([call("good"), call("bad")], call("good"), "Done."), tools=[good, bad])
+    ToolLoop(chat).run_sync("Go.")
+    both, one = (entry for entry in chat.history.entries if isinstance(entry, ToolCallResultsEntry))
+    assert both.metadata is not None
+    assert both.metadata.extra is not None
+    ids = [result.tool_call_id for result in both.results]
+    assert list(both.metadata.extra["durations"]) == ids
+    assert list(both.metadata.extra["tracebacks"]) == ids[1:]
+    assert 'raise RuntimeError("out of paper")' in both.metadata.extra["tracebacks"][ids[1]]
+    assert one.metadata is not None
+    assert one.metadata.duration is not None
+    assert "Traceback" not in str(chat.history.to_messages())
+    assert any("traceback of" in line for line in entry_lines(both))
+
+
+def test_failed_model_call_is_logged_as_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    chat = Conversation(ScriptedModel(Failed(ProviderError("no such model", "not_found", 404))))
+    with pytest.raises(ModelCallFailed):
+        ToolLoop(chat).run_sync("Hi.")
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("ERROR", "[memory:2] the model call failed: not_found: no such model")
+    ]

@@ -242,7 +242,14 @@ def test_two_processes_do_not_interleave_entries(tmp_path: Path) -> None:
     with SqliteStore(path) as store:
         conversation = store.create().id
 
+    def wait_for_version(version: int) -> None:
+        with SqliteStore(path, timeout=30) as store:
+            while store.open(conversation).version < version:
+                time.sleep(0.001)
+
     def write_pairs(name: str, pipe: int) -> None:
+        if name == "right":
+            wait_for_version(1)
         history = SqliteStore(path, timeout=30).open(conversation)
         chance = random.Random(name)
         pairs = 0
@@ -251,6 +258,10 @@ def test_two_processes_do_not_interleave_entries(tmp_path: Path) -> None:
                 for half in ("first", "second"):
                     stored = history.append(ModelInputEntry.of(f"{name} {pairs} {half}"))
                     os.write(pipe, struct.pack("<I", stored.sequence_number))
+                    if name == "left" and stored.sequence_number == 1:
+                        wait_for_version(
+                            2
+                        )  # the right one writes into this pair, so there is a conflict however fast they are
                     time.sleep(chance.uniform(0, 0.001))
                 pairs += 1
             except WriterConflict:

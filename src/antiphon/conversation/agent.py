@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, TypeAlias
 
 from antiphon.conversation.conversation import Conversation
+from antiphon.conversation.participants import Participants
 from antiphon.conversation.turn import AGENT_PREFIX, last_own_instruction
-from antiphon.conversation.turn_runner import Participants
 from antiphon.errors import ConversationError, ToolError
 from antiphon.history import EntryMetadata, HistoryEntry, SetSystemInstructionEntry
 from antiphon.providers.client import ProviderClient

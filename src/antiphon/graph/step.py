@@ -18,7 +18,8 @@ from msgspec import Struct
 
 from antiphon.conversation import Bounds, Conversation, LoopEvent, RoundStarted, TextDelta, ThinkingDelta
 from antiphon.conversation.model_call import INTERRUPTED
-from antiphon.conversation.turn_runner import Participants, TurnRunner
+from antiphon.conversation.participants import Participants
+from antiphon.conversation.turn_runner import TurnRunner
 from antiphon.errors import GraphError, StaleRunError, TurnLimitReached
 from antiphon.graph.langchain import to_langchain
 from antiphon.history import (

@@ -31,6 +31,10 @@ class ProviderClient(ABC):
     ) -> AsyncIterator[ModelOutputDelta]:
         """Request the next output. Implementations are async generators."""
 
+    def has_structured_output(self, model: str, *, with_tools: bool) -> bool:  # noqa: ARG002
+        """Whether `model` keeps to the JSON Schema of an output format, also in requests with tools."""
+        return False
+
     def prepare_call(self, context: Sequence[ContextEntry], options: ProviderCallOptions) -> TargetCall | None:
         """The call as a request with its keys and retries, for a router that has more targets.
 

@@ -46,6 +46,10 @@ _has_encrypted_reasoning = re.compile(r"(?:^|[./])(?:gpt-(?!5-chat)(?:[5-9]|[1-9
 """Whether a model returns encrypted reasoning; others reject a request for it."""
 
 
+_SCHEMA_PRESETS = frozenset({"openai", "azure-openai", "vllm", "llamacpp"})
+"""Hosts of Chat Completions that keep to a JSON Schema in `response_format`; others may ignore it."""
+
+
 class HttpProviderClient(ProviderClient):
     """A provider over HTTP.
 
@@ -119,6 +123,15 @@ class HttpProviderClient(ProviderClient):
         if type(self).call_model is not HttpProviderClient.call_model:
             return None  # a subclass has a call of its own
         return self._request(context, options)
+
+    def has_structured_output(self, model: str, *, with_tools: bool) -> bool:  # noqa: ARG002 - a matter of the API so far
+        match self.preset.format:
+            case "openai-responses":
+                return True
+            case "gemini":
+                return not with_tools  # most models refuse both at once
+            case _:
+                return self.preset.name in _SCHEMA_PRESETS
 
     async def aclose(self) -> None:
         """Close the connections."""

@@ -110,6 +110,12 @@ class ProviderRouter(ProviderClient):
             return ClientCall(target, failure, context, options)
         return client.prepare_call(context, options) or ClientCall(target, client, context, options)
 
+    def has_structured_output(self, model: str, *, with_tools: bool) -> bool:
+        return all(
+            self.client(target.provider).has_structured_output(target.model, with_tools=with_tools)
+            for target in self.resolve(model)
+        )
+
     async def aclose(self) -> None:
         for client in self._clients.values():
             await client.aclose()

@@ -207,6 +207,42 @@ def test_an_end_by_a_bound_is_stated(tmp_path: Path) -> None:
     assert "the model repeated the same calls" in err
 
 
+def test_round_limit_and_embedded_calls_are_options(tmp_path: Path) -> None:
+    written = streamed('我来看看<tool_call>{"tool": "list_plans"}</tool_call>')
+
+    def answer(request: Received) -> Reply:
+        return Reply(body=streamed("Enough.") if b'"tool_choice":"none"' in request.body else written)
+
+    with ScriptedServer(answer) as server:
+        arguments = ("-p", "plans?", "--max-rounds", "1", "--embedded-calls", "on")
+        code, out, err = antiphon(tmp_path, *arguments, environment=model_at(server))
+    assert (code, out) == (0, "我来看看\n\nEnough.\n")
+    assert err.startswith("antiphon: stopped: round limit reached"), err
+    for option, why in (
+        (("--embedded-calls", "maybe"), "expected off, on"),
+        (("--token-limit", "x"), "expected a number"),
+    ):
+        code, _, err = antiphon(tmp_path, "-p", "Hi.", *option)
+        assert code == 1
+        assert why in err
+
+
+def test_host_without_tools_is_served_in_text(tmp_path: Path) -> None:
+    """The host refuses tools as Ollama does; the tools then go into the prompt."""
+
+    def answer(request: Received) -> Reply:
+        if b'"tools":' in request.body:
+            refusal = {"error": {"message": "registry.ollama.ai/library/gemma:2b does not support tools"}}
+            return Reply(status=400, body=msgspec.json.encode(refusal))
+        if b"Result of list_plans" in request.body:
+            return Reply(body=streamed("没有计划。"))
+        return Reply(body=streamed('我来看看<tool_call>{"tool": "list_plans"}</tool_call>'))
+
+    with ScriptedServer(answer) as server:
+        code, out, err = antiphon(tmp_path, "-p", "我的计划?", environment=model_at(server))
+    assert (code, out, err) == (0, "我来看看\n\n没有计划。\n", "")
+
+
 def test_a_reader_that_leaves_ends_it_quietly(tmp_path: Path) -> None:
     command = f"{sys.executable} -m antiphon chat --no-tools -p 'say something' | head -c 5; exit ${{PIPESTATUS[0]}}"
     run = subprocess.run(

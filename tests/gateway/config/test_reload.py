@@ -147,7 +147,10 @@ def test_a_bad_file_is_refused_logged_once_and_the_old_one_serves_on(
         assert (watcher.status.refused, watcher.status.applied) == (1, 0)
         assert f"{file}:2: gateway.prot unknown key; did you mean port?" in watcher.status.refusal
         assert f"{file}:3: gateway.port" in watcher.status.refusal
-        assert len([record for record in caplog.records if record.levelno == logging.ERROR]) == 1
+        (message,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+        assert message.count("invalid configuration") == 1
+        assert message.count("problems in the configuration") == 0
+        assert f"{file}:2: gateway.prot unknown key" in message
         file.unlink()
         await watcher.check()
         assert "not found" in watcher.status.refusal

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from antiphon.errors import WireError
 from antiphon.gateway.access.client_keys import hash_key
@@ -29,6 +30,7 @@ from antiphon.providers.routes import Target
 from antiphon.providers.transport.client import HttpClient
 from antiphon.providers.transport.request import Timeouts
 from gateway.rig import FAST, Rig, rig, serving
+from gateway.strict_upstream import hang
 from providers.scripted_server import Reply, ScriptedServer
 from support.local_server import LocalServer
 
@@ -234,3 +236,20 @@ def test_embeddings_use_the_configured_api_version() -> None:
             assert client.post("/v1/embeddings", {"model": "small", "input": "rain"}).body == made
         (received,) = azure.received
     assert received.target == "/openai/deployments/deployed/embeddings?api-version=2025-01-01-preview"
+
+
+@pytest.mark.parametrize("limit", ["read_seconds", "request_seconds"])
+def test_an_embeddings_request_that_takes_too_long_is_a_504(limit: str) -> None:
+    """Whether the provider's timeout ends it or the request's own: the client gets a 504, and a 504 is recorded."""
+    settings = structs.replace(FAST, request_seconds=0.5) if limit == "request_seconds" else FAST
+    provider: dict[str, Any] = {"read_seconds": 0.5} if limit == "read_seconds" else {}
+    with rig(settings, models={"small": ["openai-chat/embed-small"]}, **provider) as running:
+        running.upstreams["openai-chat"].faults.append(hang())
+        with running.client() as client:
+            got = client.post("/v1/embeddings", {"model": "small", "input": "rain"})
+            assert got.status == 504
+            assert got.error("openai-chat").message
+        with running.client() as client:
+            record = client.get("/status").json["requests"][0]
+            assert (record["target"], record["status"]) == ("openai-chat/embed-small", 504)
+            assert 'status="504"' in client.get("/metrics").body.decode()

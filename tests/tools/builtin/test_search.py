@@ -121,6 +121,17 @@ def with_tavily(
     asyncio.run(run())
 
 
+def test_address_of_the_service_is_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        async with tavily(pages()) as fake:
+            monkeypatch.setenv("TAVILY_BASE_URL", fake.url)
+            monkeypatch.setenv("TAVILY_API_KEY", KEY)
+            await asked(search_tool(), "IELTS")
+            assert [got.body["query"] for got in fake.received] == ["IELTS"]
+
+    asyncio.run(run())
+
+
 def test_the_web_is_searched_through_the_real_api() -> None:
     async def work(fake: FakeTavily, tool: Tool) -> None:
         text = await asked(tool, "  IELTS 7分\n需要什么水平 ", max_results=3)

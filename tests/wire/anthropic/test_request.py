@@ -505,7 +505,7 @@ def test_failed_results_hold_text_only() -> None:
         Audio("audio/wav", "AAAA"),
         Thinking("Hm."),
         Thinking("Hm.", native={"gemini": {"thoughtSignature": "x"}}),
-        Native("openai-responses", {"type": "web_search_call"}),
+        Native("openai-responses", {"type": "compaction"}),
         Image("image/bmp", "Qk0="),
         Image(url="gs://bucket/a.png"),
         Image(file_id="file-abc"),
