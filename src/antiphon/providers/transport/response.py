@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Mapping
 from antiphon.errors import TransportError
 from antiphon.providers.transport.connection import BodyReceiver, ClientConnection
 
-_PAUSE_BYTES = 256 * 1024
+_PAUSE_BYTES = 128 * 1024
 """With more unread bytes than this, reading from the socket is paused."""
 
 
