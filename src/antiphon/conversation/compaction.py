@@ -27,7 +27,7 @@ from antiphon.providers.client import ProviderClient
 logger = logging.getLogger(__name__)
 
 _PROMPT = (
-    "Summarise the conversation below for whoever has to go on with it: what the person wants, what was found and decided, the "
+    "Summarise the conversation below for a model that will continue it: what the person wants, what was found and decided, the "
     "names, numbers, ids and dates that will be needed, and what is still open. Write in the language of the conversation, "
     "without preamble, at most 400 words."
 )
