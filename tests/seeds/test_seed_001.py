@@ -170,9 +170,9 @@ def test_key_is_named_by_its_source_and_switched_while_it_runs(service: Service)
     code, _, err = service.key("disable", "codebuddy", "env:OTHER")
     assert code == 1
     assert "unknown key 'env:OTHER'; known keys: env:CODEBUDDY_API_KEY" in err
-    code, _, err = service.key("disable", "nobody", "x")
+    code, _, err = service.key("disable", "other", "x")
     assert code == 1
-    assert "unknown provider 'nobody'; providers with keys: codebuddy" in err
+    assert "unknown provider 'other'; providers with keys: codebuddy" in err
 
 
 def test_without_a_listing_the_known_models_are_listed(tmp_path: Path) -> None:
