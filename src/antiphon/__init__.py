@@ -41,6 +41,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
         Round as Round,
         RoundStarted as RoundStarted,
         RoundUsage as RoundUsage,
+        StepResult as StepResult,
         TextDelta as TextDelta,
         ThinkingDelta as ThinkingDelta,
         ToolCallFailed as ToolCallFailed,
@@ -90,7 +91,9 @@ if TYPE_CHECKING:  # what editors and type checkers see
         DecoratedContextEntry as DecoratedContextEntry,
         EntryMetadata as EntryMetadata,
         HistoryEntry as HistoryEntry,
+        HistoryEntryKind as HistoryEntryKind,
         HistoryStore as HistoryStore,
+        LiveContextInjectedEntry as LiveContextInjectedEntry,
         HumanDecisionEntry as HumanDecisionEntry,
         ModelInputEntry as ModelInputEntry,
         ModelOutputEntry as ModelOutputEntry,
@@ -140,6 +143,9 @@ if TYPE_CHECKING:  # what editors and type checkers see
     )
     from antiphon.providers.scripted import (
         call as call,
+    )
+    from antiphon.repair import (
+        fix_tool_call_sequence as fix_tool_call_sequence,
     )
     from antiphon.runs import (
         RunBook as RunBook,
@@ -201,6 +207,7 @@ _EXPORTS = {
         "Round",
         "RoundStarted",
         "RoundUsage",
+        "StepResult",
         "TextDelta",
         "ThinkingDelta",
         "ToolCallFailed",
@@ -250,7 +257,9 @@ _EXPORTS = {
         "DecoratedContextEntry",
         "EntryMetadata",
         "HistoryEntry",
+        "HistoryEntryKind",
         "HistoryStore",
+        "LiveContextInjectedEntry",
         "HumanDecisionEntry",
         "ModelInputEntry",
         "ModelOutputEntry",
@@ -295,6 +304,7 @@ _EXPORTS = {
         "ScriptedModel",
     ),
     "antiphon.providers.scripted": ("call",),
+    "antiphon.repair": ("fix_tool_call_sequence",),
     "antiphon.runs": (
         "RunBook",
         "RunRetryPolicy",

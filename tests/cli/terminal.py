@@ -1,4 +1,4 @@
-"""A real pseudo-terminal with the real command on it, and somebody who types and reads the screen.
+"""A real pseudo-terminal with the real command on it, typed into and read by the test.
 
 The screen is kept by pyte, with everything that scrolled off its top. The terminal answers where its cursor is, as real ones do.
 """
@@ -22,7 +22,7 @@ from typing import Any
 
 import pyte
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 """How long to wait for something to appear, in seconds: a loaded machine is slow, a broken chat says nothing for ever."""
 
 
@@ -74,7 +74,7 @@ class Terminal:
         self.type(f"{text}\r")
 
     def resize(self, columns: int, rows: int) -> None:
-        """Change the size of the window, which the command is told."""
+        """Change the size of the window and signal the command."""
         self._screen.resize(rows, columns)
         self._resize(columns, rows)
 

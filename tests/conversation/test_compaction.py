@@ -1,4 +1,4 @@
-"""A summary that stands for what was said before the latest turn."""
+"""A summary that replaces everything before the latest turn."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def test_a_summary_is_requested_separately_and_precedes_the_last_question() -> N
         chat = Conversation(model, tools=[weather])
         with pytest.raises(ConversationError, match="nothing to sum up yet"):
             await compact(chat)
-        await ToolLoop(chat).run("Rain in Oslo?")
+        await ToolLoop(chat).run("Rain in Oslo? " * 50)
         await ToolLoop(chat).run("And Bergen?")
         version, tokens = chat.history.version, chat.tokens
         entry = await compact(chat)
         assert (entry.summary, entry.up_to) == ("They spoke of rain in Oslo.", 5)
-        assert chat.history.version == version + 1  # the question for a summary is no part of the conversation
+        assert chat.history.version == version + 1  # the question for a summary is not part of the conversation
         assert chat.context()[0].content == (Text(f"{SUMMARY_TITLE}\n{entry.summary}"),)
         assert 0 < chat.tokens < tokens
         with pytest.raises(ConversationError, match="nothing to sum up yet"):

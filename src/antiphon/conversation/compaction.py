@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 
 from antiphon.conversation.conversation import Conversation
+from antiphon.conversation.events import CompactionNeeded
 from antiphon.conversation.turn import starts_turn
 from antiphon.errors import ConversationError
 from antiphon.history import (
@@ -26,7 +27,7 @@ from antiphon.providers.client import ProviderClient
 logger = logging.getLogger(__name__)
 
 _PROMPT = (
-    "Summarise the conversation below for whoever has to go on with it: what the person wants, what was found and decided, the "
+    "Summarise the conversation below for a model that will continue it: what the person wants, what was found and decided, the "
     "names, numbers, ids and dates that will be needed, and what is still open. Write in the language of the conversation, "
     "without preamble, at most 400 words."
 )
@@ -42,6 +43,16 @@ async def compact(chat: Conversation) -> CompactionEntry:
     up_to = compaction_end(snapshot)
     summary = await summarize(snapshot, up_to, chat.client, chat.model)
     return chat.history.compact(summary, up_to)
+
+
+async def compact_when_needed(chat: Conversation, event: CompactionNeeded) -> None:
+    """A subscriber for `Conversation.on_compaction`: summarises the earlier turns, if there are any."""
+    try:
+        entry = await compact(chat)
+    except ConversationError as reason:  # one long turn
+        logger.info("[%s] %d tokens, and no earlier turn to summarise: %s", chat.id or "memory", event.tokens, reason)
+    else:
+        logger.info("[%s] summarised the entries up to %d", chat.id or "memory", entry.up_to)
 
 
 def compaction_end(snapshot: AgentHistorySnapshot) -> int:

@@ -18,7 +18,7 @@ import json
 from collections.abc import Sequence
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict, Unpack, cast
 
 import msgspec
 from msgspec import Struct
@@ -58,8 +58,20 @@ class WriteOptions(Struct, frozen=True, kw_only=True):
     """The host's variant of the format (openai-chat)."""
     version: str = ""
     """The `anthropic-version` header (anthropic)."""
+    reasoning_as_text: bool = False
+    """Whether readable reasoning of other formats is sent as labelled text instead of being dropped (all formats)."""
 
 
+class WriteKeywords(TypedDict, total=False):
+    """The same as keyword arguments."""
+
+    model: str
+    dialect: str | Dialect
+    version: str
+    reasoning_as_text: bool
+
+
+_COMMON_OPTIONS = frozenset({"reasoning_as_text"})
 DEFAULT_OPTIONS = WriteOptions()
 
 
@@ -170,39 +182,33 @@ class Format:
     outline_request = scan_request
 
     def write_request(
-        self,
-        request: ModelRequest,
-        *,
-        strict: bool = False,
-        dialect: str | Dialect = "",
-        version: str = "",
-        model: str = "",
+        self, request: ModelRequest, *, strict: bool = False, **options: Unpack[WriteKeywords]
     ) -> Written:
         """A body this format accepts, and the losses. With `strict`, a loss raises `LossyTranslation`."""
-        body, losses = self.build_request(request, WriteOptions(dialect=dialect, version=version, model=model))
-        if strict and losses:
-            raise LossyTranslation(losses)
+        body, losses = self._build_strictly(request, strict, options)
         return Written(_to_plain_values(body) if self.module.embeds_raw_json else body, losses)
 
     def encode_request(
-        self,
-        request: ModelRequest,
-        *,
-        strict: bool = False,
-        dialect: str | Dialect = "",
-        version: str = "",
-        model: str = "",
+        self, request: ModelRequest, *, strict: bool = False, **options: Unpack[WriteKeywords]
     ) -> Encoded:
         """The same as bytes, which is faster: a call's arguments are embedded without being parsed."""
-        body, losses = self.build_request(request, WriteOptions(dialect=dialect, version=version, model=model))
-        if strict and losses:
-            raise LossyTranslation(losses)
+        body, losses = self._build_strictly(request, strict, options)
         return Encoded(msgspec.json.encode(body), losses)
+
+    def _build_strictly(self, request: ModelRequest, strict: bool, options: WriteKeywords) -> Written:
+        written = self.build_request(request, WriteOptions(**options))
+        if strict and written.losses:
+            raise LossyTranslation(written.losses)
+        return written
 
     def build_request(self, request: ModelRequest, options: WriteOptions = DEFAULT_OPTIONS) -> Written:
         """A body for `msgspec.json.encode` only: it may hold structs and `msgspec.Raw`."""
         self._check_options(options)
         losses: list[Loss] = []
+        if options.reasoning_as_text:
+            from antiphon.wire.readable import with_reasoning_as_text
+
+            request = with_reasoning_as_text(request, self.name)
         if request.native is not None and self._must_flatten(request):
             from antiphon.wire.openai_responses.namespaces import flatten
 
@@ -267,25 +273,19 @@ class Format:
         return cast(StreamNormalizer, self._stream_reader.StreamNormalizer())
 
     def check_request(
-        self,
-        body: Any,
-        *,
-        advisories: bool = False,
-        dialect: str | Dialect = "",
-        version: str = "",
-        model: str = "",
+        self, body: Any, *, advisories: bool = False, **options: Unpack[WriteKeywords]
     ) -> list[Violation]:
         """The rules of the API that a body breaks, whatever the JSON is; advisories on request."""
         if isinstance(body, _BYTES):
             body = _decode_json(body)
-        options = WriteOptions(dialect=dialect, version=version, model=model)
-        self._check_options(options)
-        return self._rules.check_request(body, options, advisories=advisories)
+        checked = WriteOptions(**options)
+        self._check_options(checked)
+        return self._rules.check_request(body, checked, advisories=advisories)
 
     def _check_options(self, options: WriteOptions) -> None:
         if options != DEFAULT_OPTIONS:
             for name in options.__struct_fields__:
-                if getattr(options, name) and name not in self.module.options:
+                if getattr(options, name) and name not in self.module.options | _COMMON_OPTIONS:
                     raise WireError(f"{self.name} has no option {name!r}")
 
     def _decode(self, body: dict[str, Any] | bytes) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Embeddings: where they are made, what is sent there, and what is told where they are not."""
+"""Embeddings: where they are made, what is sent there, and the errors where they are not supported."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from antiphon.errors import WireError
 from antiphon.gateway.access.client_keys import hash_key
@@ -29,6 +30,7 @@ from antiphon.providers.routes import Target
 from antiphon.providers.transport.client import HttpClient
 from antiphon.providers.transport.request import Timeouts
 from gateway.rig import FAST, Rig, rig, serving
+from gateway.strict_upstream import hang
 from providers.scripted_server import Reply, ScriptedServer
 from support.local_server import LocalServer
 
@@ -85,9 +87,9 @@ def test_who_makes_none_names_those_who_do() -> None:
     assert isinstance(answer.body, bytes)
     with LocalServer() as server, openai.OpenAI(api_key="none", base_url=server.url, max_retries=0) as client:
         server.answer(answer.status, "application/json", answer.body)
-        with pytest.raises(openai.NotFoundError, match="Providers with embeddings: openai, ollama") as told:
+        with pytest.raises(openai.NotFoundError, match="Providers with embeddings: openai, ollama") as raised:
             client.embeddings.create(model="claude-5", input="x")
-    assert (told.value.code, told.value.param) == ("embeddings_not_supported", "model")
+    assert (raised.value.code, raised.value.param) == ("embeddings_not_supported", "model")
     assert "No provider of this gateway has one" in embeddings_unsupported("claude-5", "anthropic", []).message
 
 
@@ -149,8 +151,10 @@ def test_through_an_upstream_and_back_to_the_official_client() -> None:
 
 
 def test_a_provider_error_has_openais_shape_without_the_key() -> None:
-    said = {"error": {"message": f"`input` is too long. Key: {SECRET}", "type": "invalid_request_error", "code": None}}
-    reply = Reply(status=400, body=msgspec.json.encode(said), content_type="application/json")
+    refusal_body = {
+        "error": {"message": f"`input` is too long. Key: {SECRET}", "type": "invalid_request_error", "code": None}
+    }
+    reply = Reply(status=400, body=msgspec.json.encode(refusal_body), content_type="application/json")
     with ScriptedServer(reply) as provider, pytest.raises(UpstreamFailed) as failed:
         embed(provider.url, b'{"model": "mine", "input": []}')
     answer = provider_error_response("openai-chat", failed.value.error, "openai")
@@ -234,3 +238,20 @@ def test_embeddings_use_the_configured_api_version() -> None:
             assert client.post("/v1/embeddings", {"model": "small", "input": "rain"}).body == made
         (received,) = azure.received
     assert received.target == "/openai/deployments/deployed/embeddings?api-version=2025-01-01-preview"
+
+
+@pytest.mark.parametrize("limit", ["read_seconds", "request_seconds"])
+def test_an_embeddings_request_that_takes_too_long_is_a_504(limit: str) -> None:
+    """Whether the provider's timeout ends it or the request's own: the client gets a 504, and a 504 is recorded."""
+    settings = structs.replace(FAST, request_seconds=0.5) if limit == "request_seconds" else FAST
+    provider: dict[str, Any] = {"read_seconds": 0.5} if limit == "read_seconds" else {}
+    with rig(settings, models={"small": ["openai-chat/embed-small"]}, **provider) as running:
+        running.upstreams["openai-chat"].faults.append(hang())
+        with running.client() as client:
+            got = client.post("/v1/embeddings", {"model": "small", "input": "rain"})
+            assert got.status == 504
+            assert got.error("openai-chat").message
+        with running.client() as client:
+            record = client.get("/status").json["requests"][0]
+            assert (record["target"], record["status"]) == ("openai-chat/embed-small", 504)
+            assert 'status="504"' in client.get("/metrics").body.decode()

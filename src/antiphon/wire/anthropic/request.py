@@ -138,5 +138,5 @@ def needs_whole_request(request: ModelRequest, new: Sequence[Message]) -> bool:
         return True
     if request.output_format is not None and request.output_format.kind == "json_object":
         return True
-    natives = (getattr(part, "native", None) or {} for message in new for part in message.parts)
+    natives = (getattr(part, "native", None) or {} for message in new for part in (message, *message.parts))
     return any("cache_control" in extras for native in natives for extras in native.values())

@@ -5,7 +5,7 @@ was an item before or there is nothing else to send; every other system and deve
 
 Normalisations: null is absent; so are an empty `model` and empty lists of `tools`, `input`, `annotations` and `logprobs`; a
 string is one text part, and `input` as a string one user message; `type: "message"` may be omitted; absent `arguments` are `{}`,
-an empty list of `output` parts is no text. Ids that Antiphon generated are not sent.
+an empty list of `output` parts means no text. Ids that Antiphon generated are not sent.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from antiphon.errors import WireError
 from antiphon.parts import Native, Text
 from antiphon.wire.codec.typed_reader import TypedReader, parameters_beside
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions, json_type_name
-from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.loss import Loss, foreign_reason, lose_native
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.messages import MessageListReader, MessageListWriter, TypedItem
 from antiphon.wire.openai_responses.namespaces import brings_tools
@@ -87,7 +87,7 @@ def write_request(
     body.update(native.get(FORMAT, {}))
     for origin, extras in native.items():
         if origin not in (FORMAT, OPENAI):
-            losses.extend(Loss(name, name, f"specific to {origin}; dropped") for name in extras)
+            losses.extend(Loss(name, name, foreign_reason(origin, name)) for name in extras)
     _write_messages(request, body, MessageListWriter(losses), losses)
     if request.tools:
         tools = write_tools(request.tools, losses)

@@ -100,6 +100,64 @@ def native_extras(origin: str, extras: dict[str, Any], shared: dict[str, Any]) -
     return native or None
 
 
+CHAT, RESPONSES = "openai-chat", "openai-responses"
+_CITATION = "url_citation"
+
+
+def translate_citations(native: NativeExtras | None, target: str) -> NativeExtras | None:
+    """The extras of a text with the citations of the other OpenAI format in the shape of `target`.
+
+    A citation of Chat Completions is nested in `url_citation`, one of Responses has its fields beside `type`.
+    """
+    source = RESPONSES if target == CHAT else CHAT
+    extras = native.get(source) if native is not None else None
+    annotations = extras.get("annotations") if extras is not None else None
+    if native is None or extras is None or type(annotations) is not list:
+        return native
+    written: list[Any] = []
+    kept: list[Any] = []
+    for annotation in annotations:
+        is_citation = type(annotation) is dict and annotation.get("type") == _CITATION
+        inner = annotation.get(_CITATION) if is_citation and target == RESPONSES else None
+        if is_citation and target == CHAT:
+            fields = {name: value for name, value in annotation.items() if name != "type"}
+            written.append({"type": _CITATION, _CITATION: fields})
+        elif type(inner) is dict:
+            written.append({"type": _CITATION, **inner})
+        else:
+            kept.append(annotation)
+    if not written:
+        return native
+    rest = {name: value for name, value in extras.items() if name != "annotations"}
+    other = {**rest, "annotations": kept} if kept else rest
+    return {**native, source: other, target: {**native.get(target, {}), "annotations": written}}
+
+
+def translate_grammar(native: NativeExtras | None, target: str) -> NativeExtras | None:
+    """The extras of a custom tool with the input format of the other OpenAI format in the shape of `target`.
+
+    Chat Completions nests a grammar: `{"custom": {"format": {"type": "grammar", "grammar": {…}}}}`; Responses does not.
+    """
+    source = RESPONSES if target == CHAT else CHAT
+    extras = native.get(source) if native is not None else None
+    if native is None or extras is None:
+        return native
+    if target == CHAT:
+        form, rest = extras.get("format"), {name: value for name, value in extras.items() if name != "format"}
+    else:
+        custom: Any = extras.get("custom")
+        form = custom.get("format") if type(custom) is dict else None
+        rest = {name: value for name, value in extras.items() if name != "custom" or set(custom) != {"format"}}
+    if type(form) is not dict:
+        return native
+    if form.get("type") == "grammar" and target == CHAT:
+        form = {"type": "grammar", "grammar": {name: value for name, value in form.items() if name != "type"}}
+    elif form.get("type") == "grammar" and type(form.get("grammar")) is dict:
+        form = {"type": "grammar", **form["grammar"]}
+    own = {"custom": {"format": form}} if target == CHAT else {"format": form}
+    return {**native, source: rest, target: {**native.get(target, {}), **own}}
+
+
 def texts_of(messages: Any) -> Iterator[str]:
     """The texts in the messages or input items of either format."""
     if isinstance(messages, str):
