@@ -106,6 +106,12 @@ def format_path(root: str, path: SchemaPath) -> str:
     return root + "".join([f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps_of(path)])
 
 
+def must_be_wrapped(schema: dict[str, Any]) -> bool:
+    """Whether the root is of another type than object, so that arguments must be put into a property."""
+    kind = schema.get("type")
+    return kind is not None and kind != "object" and not (isinstance(kind, list) and "object" in kind)
+
+
 def is_object_schema(node: dict[str, Any]) -> bool:
     """Whether a schema allows objects, possibly among other types."""
     kind = node.get("type")

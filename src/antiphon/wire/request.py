@@ -96,6 +96,12 @@ BUDGETS = {"none": 0, "minimal": 512, "low": 1024, "medium": 4096, "high": 16384
 """The tokens that an effort stands for, where a model takes only the one or the other."""
 
 
+SERVER_STATE = {
+    "openai-responses": ("previous_response_id", "conversation", "prompt"),
+    "anthropic": ("thread",),
+    "gemini": ("cachedContent",),
+}
+"""The parameters by which a server adds turns that it has stored. No other server has them."""
 TOOL_NAMESPACES = "openai-responses:namespaces"
 """A mark in the `native` of a request whose tools are in namespaces or in messages; other formats need them in one list."""
 
@@ -129,3 +135,13 @@ class ModelRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_o
     cache_key: str | None = None
     store: bool | None = None
     native: NativeExtras | None = None
+
+
+def server_state(request: ModelRequest, origin: str) -> str | None:
+    """The parameter by which the server of `origin` adds earlier turns to a request; None if the request is complete."""
+    extras = (request.native or {}).get(origin, {})
+    for name in SERVER_STATE.get(origin, ()):
+        value = extras.get(name)
+        if value and (name != "thread" or (isinstance(value, dict) and value.get("type") == "continue")):
+            return name
+    return None

@@ -316,7 +316,7 @@ def test_broken_streams_end_once(changes: list[tuple[int, str]]) -> None:
             assert delta.index in begun
 
 
-def written(deltas: list[ModelOutputDelta], model: str = "m") -> tuple[bytes, StreamWriter]:
+def written(deltas: list[ModelOutputDelta], model: str = "") -> tuple[bytes, StreamWriter]:
     writer = StreamWriter(model)
     data = b"".join(map(writer.write, deltas)) + writer.close()
     return data, writer
