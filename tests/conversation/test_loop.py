@@ -425,3 +425,21 @@ def test_failed_model_call_is_logged_as_an_error(caplog: pytest.LogCaptureFixtur
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("ERROR", "[memory:2] the model call failed: not_found: no such model")
     ]
+
+
+def test_failed_turn_is_rolled_back_as_an_option() -> None:
+    def look() -> str:
+        "Look."
+        return "rain"
+
+    error = ProviderError("gone", "server", 500)
+    chat = Conversation(ScriptedModel("Hello.", call("look"), error, error), tools=[look])
+    ToolLoop(chat).run_sync("Hi.")
+    before = chat.history.to_messages()
+    with pytest.raises(ModelCallFailed):
+        ToolLoop(chat, rolls_back_failures=True).run_sync("Look.")
+    assert chat.history.to_messages() == before
+    assert any(type(entry).__name__ == "ToolCallResultsEntry" for entry in chat.history.entries)
+    with pytest.raises(ModelCallFailed):
+        ToolLoop(chat).run_sync("Again.")
+    assert chat.history.to_messages()[-1] == {"role": "user", "content": "Again."}
