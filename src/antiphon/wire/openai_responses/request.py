@@ -16,7 +16,7 @@ from typing import Any
 from antiphon.errors import WireError
 from antiphon.parts import Native, Text
 from antiphon.wire.codec.typed_reader import TypedReader, parameters_beside
-from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions, json_type_name
+from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.loss import Loss, foreign_reason, lose_native
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.messages import MessageListReader, MessageListWriter, TypedItem
@@ -25,6 +25,7 @@ from antiphon.wire.openai_responses.parameters import PARAMETER_TABLE, format_ki
 from antiphon.wire.openai_responses.rules import PARAMETERS
 from antiphon.wire.openai_responses.tools import write_tool_choice, write_tools
 from antiphon.wire.request import TOOL_NAMESPACES, Message, ModelRequest
+from antiphon.wire.rules import json_type_name
 from antiphon.wire.vendors.openai import (
     OPENAI,
     SHARED_PARAMETERS,
