@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -261,9 +260,11 @@ def test_sharing_continues_until_cancelled(tmp_path: Path) -> None:
 
         task = asyncio.create_task(publish_forever([share], 0.001))
         await asyncio.wait_for(is_enough.wait(), 10)
+        assert not task.done()
         task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
+        with pytest.raises(asyncio.CancelledError):
             await task
+        assert calls >= 2
 
     asyncio.run(shared_twice())
 
