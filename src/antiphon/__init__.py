@@ -85,6 +85,9 @@ if TYPE_CHECKING:  # what editors and type checkers see
         RoundUsage as RoundUsage,
     )
     from antiphon.conversation import (
+        StepResult as StepResult,
+    )
+    from antiphon.conversation import (
         TextDelta as TextDelta,
     )
     from antiphon.conversation import (
@@ -304,6 +307,7 @@ _EXPORTS = {
         "Round",
         "RoundStarted",
         "RoundUsage",
+        "StepResult",
         "TextDelta",
         "ThinkingDelta",
         "ToolCallFailed",

@@ -22,6 +22,7 @@ from antiphon.conversation import (
     ModelSwitched,
     RoundStarted,
     RoundUsage,
+    StepResult,
     TextDelta,
     ThinkingDelta,
     ToolCallFailed,
@@ -33,11 +34,12 @@ from antiphon.conversation import (
 from antiphon.errors import ConversationError
 from antiphon.history import ContextEntry, ModelOutputEntry, ToolCallResultsEntry
 from antiphon.history.entries import TokenUsage
+from antiphon.history.transcript import entry_lines
 from antiphon.parts import Refusal, Text, Thinking, ToolCallRequest
-from antiphon.providers.call import ProviderCallOptions
+from antiphon.providers.call import ModelCallFailed, ProviderCallOptions
 from antiphon.providers.scripted import FunctionModel, Item, Said, ScriptedModel, call
 from antiphon.tools import ToolContext, tool
-from antiphon.wire.delta import Finished, PartDelta, PartEnded, PartStarted
+from antiphon.wire.delta import Failed, Finished, PartDelta, PartEnded, PartStarted
 from antiphon.wire.output import ModelOutput, ProviderError
 from support.planned_turns import World, calls_in, drained, last_reason, refusals, results_in
 
@@ -123,12 +125,12 @@ def test_events_follow_the_grammar_for_any_answers(script: list[Said], limit: in
                 started.add(event.call.tool_call_id)
             elif isinstance(event, ToolCallProgress | ToolCallFinished | ToolCallFailed):
                 assert event.call.tool_call_id in started
-        said = {
+        answer_text = {
             kind: "".join(event.text for event in events if type(event) is kind) for kind in (TextDelta, ThinkingDelta)
         }
         outputs = [entry for entry in chat.history.entries[version:] if isinstance(entry, ModelOutputEntry)]
-        assert said[TextDelta] == "".join(entry.response_markdown for entry in outputs)
-        assert said[ThinkingDelta] == "".join(entry.plan for entry in outputs)
+        assert answer_text[TextDelta] == "".join(entry.response_markdown for entry in outputs)
+        assert answer_text[ThinkingDelta] == "".join(entry.plan for entry in outputs)
         assert [event.round for event in events if isinstance(event, RoundStarted)] == sorted(
             event.round for event in events if isinstance(event, RoundStarted)
         )
@@ -208,7 +210,7 @@ def test_finish_events_follow_completion_and_results_keep_call_order() -> None:
 
     @tool(effect="read")
     async def wait(name: str, context: ToolContext) -> str:
-        "Waits until the one behind it is done."
+        "Waits until the next one is done."
         context.progress(f"{name} waits")
         await gates[name].wait()
         return name
@@ -297,7 +299,7 @@ def test_a_slow_reader_does_not_block_the_turn() -> None:
         assert [event async for event in stream][-1].reason == "answered"  # type: ignore[union-attr]
         return was_done
 
-    assert asyncio.run(play()), "the tool ran while nobody read"
+    assert asyncio.run(play()), "the tool ran without a reader"
 
 
 def test_resuming_without_an_open_turn() -> None:
@@ -354,11 +356,72 @@ def test_an_invalid_message_is_refused_without_interrupting(content: Any) -> Non
 
 
 def test_embedded_calls_are_found_and_their_text_is_hidden() -> None:
-    said = 'I look. <tool_call>{"name": "look", "arguments": {}}</tool_call>'
-    chat = Conversation(ScriptedModel(said, "It rains."), tools=World().tools(), embedded_calls=True)
+    answer_text = 'I look. <tool_call>{"name": "look", "arguments": {}}</tool_call>'
+    chat = Conversation(ScriptedModel(answer_text, "It rains."), tools=World().tools(), embedded_calls=True)
     events = asyncio.run(drained(ToolLoop(chat), "Go."))
     shown = "".join(event.text for event in events if isinstance(event, TextDelta))
     assert "<tool_call>" not in shown
     assert [event.call.tool_name for event in events if isinstance(event, ToolCallFinished)] == ["look"]
     (results,) = chat.by_role("tool")
     assert isinstance(results, ToolCallResultsEntry)
+
+
+def test_result_says_why_there_is_no_text() -> None:
+    chat = Conversation(ScriptedModel(ModelOutput(parts=(Text(""),))), tools=World().tools())
+    result = ToolLoop(chat).run_sync("Hi.")
+    assert (result.reason, result.text) == (
+        "answered",
+        "(No answer: the model's last response has no text (stop reason: end).)",
+    )
+    assert chat.history.to_messages() == [{"role": "user", "content": "Hi."}]
+    assert [entry.role.value for entry in chat.messages] == ["model_input"]
+    assert chat.add("Again?") == 2
+
+
+def test_step_offers_response_follow_up_and_last_result() -> None:
+    def look() -> str:
+        "Look."
+        return "rain"
+
+    async def steps() -> list[StepResult]:
+        loop = ToolLoop(Conversation(ScriptedModel(call("look"), "It rains."), tools=[look]))
+        return [await loop.step("Look."), await loop.step()]
+
+    first, second = asyncio.run(steps())
+    assert (first.requires_follow_up, first.next_prompt) == (True, "rain")
+    assert first.last_tool_result is not None
+    assert first.last_tool_result.result_markdown == "rain"
+    assert second == StepResult("It rains.", False, first.last_tool_result)
+
+
+def test_results_have_durations_and_tracebacks_in_the_log() -> None:
+    def good() -> str:
+        "Works."
+        return "fine"
+
+    def bad() -> str:
+        "Fails."
+        raise RuntimeError("out of paper")
+
+    chat = Conversation(ScriptedModel([call("good"), call("bad")], call("good"), "Done."), tools=[good, bad])
+    ToolLoop(chat).run_sync("Go.")
+    both, one = (entry for entry in chat.history.entries if isinstance(entry, ToolCallResultsEntry))
+    assert both.metadata is not None
+    assert both.metadata.extra is not None
+    ids = [result.tool_call_id for result in both.results]
+    assert list(both.metadata.extra["durations"]) == ids
+    assert list(both.metadata.extra["tracebacks"]) == ids[1:]
+    assert 'raise RuntimeError("out of paper")' in both.metadata.extra["tracebacks"][ids[1]]
+    assert one.metadata is not None
+    assert one.metadata.duration is not None
+    assert "Traceback" not in str(chat.history.to_messages())
+    assert any("traceback of" in line for line in entry_lines(both))
+
+
+def test_failed_model_call_is_logged_as_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    chat = Conversation(ScriptedModel(Failed(ProviderError("no such model", "not_found", 404))))
+    with pytest.raises(ModelCallFailed):
+        ToolLoop(chat).run_sync("Hi.")
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("ERROR", "[memory:2] the model call failed: not_found: no such model")
+    ]

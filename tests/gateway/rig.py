@@ -1,11 +1,11 @@
-"""A real gateway in a thread, between real sockets: strict upstreams of every format behind it, and a small client before it."""
+"""A real gateway in a thread, on real sockets: strict upstreams of every format, and a small client."""
 
 from __future__ import annotations
 
 import asyncio
 import http.client
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ MODELS = {
 }
 """A model of each provider."""
 KEY = "sk-canary-0123456789abcdef-of-{}"
-"""The credential of each provider: nobody but it may ever see it."""
+"""The credential of each provider: only that provider may see it."""
 FAST = GatewaySettings(port=0, format_port=0, hold_seconds=2.0, keep_alive_seconds=30.0, log_level="warning")
 
 
@@ -50,16 +50,16 @@ class Got(Struct, frozen=True):
         assert self.status == 200, self.body
         if not streams:
             return formats[format_name].read_response(self.body)
-        heard = self.heard(format_name)
-        assert heard.is_finished, (heard.error, self.body)
-        return heard.output
+        assembler = self.assembler(format_name)
+        assert assembler.is_finished, (assembler.error, self.body)
+        return assembler.output
 
-    def heard(self, format_name: str) -> Assembler:
+    def assembler(self, format_name: str) -> Assembler:
         """A stream, as far as it came."""
-        reader, heard = formats[format_name].stream_reader(), Assembler()
+        reader, assembler = formats[format_name].stream_reader(), Assembler()
         for delta in [*reader.feed(self.body), *reader.close()]:
-            heard.add(delta)
-        return heard
+            assembler.add(delta)
+        return assembler
 
     def error(self, format_name: str) -> ProviderError:
         """Why it was refused, as a client of that format reads it."""
@@ -78,10 +78,10 @@ class Client:
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> Got:
         """Ask and wait for all of the answer."""
-        told = {"content-type": "application/json", **(headers or {})}
+        sent_headers = {"content-type": "application/json", **(headers or {})}
         if self._key:
-            told.setdefault("authorization", f"Bearer {self._key}")
-        self._connection.request(method, path, body, told)
+            sent_headers.setdefault("authorization", f"Bearer {self._key}")
+        self._connection.request(method, path, body, sent_headers)
         response = self._connection.getresponse()
         got = {name.lower(): value for name, value in response.getheaders()}
         return Got(response.status, got, response.read())
@@ -174,6 +174,7 @@ def rig(
     models: Mapping[str, Sequence[str]] | None = None,
     keys: Sequence[ClientKeySettings] = (),
     environ: Mapping[str, str] | None = None,
+    new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
     **provider_settings: Any,
 ) -> Iterator[Rig]:
     """A gateway with an upstream of each format; `models` adds names and their targets."""
@@ -189,15 +190,21 @@ def rig(
             ),
             keys=tuple(keys),
         )
-        ports = stack.enter_context(serving(config, {**ENVIRONMENT, **(environ or {})}))
+        ports = stack.enter_context(serving(config, {**ENVIRONMENT, **(environ or {})}, new_loop=new_loop))
         yield Rig(upstreams, ports)
 
 
 @contextmanager
-def serving(config: Config, environ: Mapping[str, str], path: Path | None = None) -> Iterator[tuple[int, int]]:
+def serving(
+    config: Config,
+    environ: Mapping[str, str],
+    path: Path | None = None,
+    *,
+    new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
+) -> Iterator[tuple[int, int]]:
     """A gateway in a thread with a loop of its own; the ports it serves. `path` is the file it reloads, if it has one."""
     ports: list[tuple[int, int]] = []
-    loop, stop, is_up = asyncio.new_event_loop(), asyncio.Event(), threading.Event()
+    loop, stop, is_up = new_loop(), asyncio.Event(), threading.Event()
 
     def ready(opened: tuple[int, int]) -> None:
         ports.append(opened)

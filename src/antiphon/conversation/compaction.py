@@ -7,8 +7,10 @@ not called: the summary is then an extract, as it is for a conversation whose mo
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 
 from antiphon.conversation.conversation import Conversation
+from antiphon.conversation.events import CompactionNeeded
 from antiphon.conversation.turn import starts_turn
 from antiphon.errors import ConversationError
 from antiphon.history import (
@@ -26,7 +28,7 @@ from antiphon.providers.client import ProviderClient
 logger = logging.getLogger(__name__)
 
 _PROMPT = (
-    "Summarise the conversation below for whoever has to go on with it: what the person wants, what was found and decided, the "
+    "Summarise the conversation below for a model that will continue it: what the person wants, what was found and decided, the "
     "names, numbers, ids and dates that will be needed, and what is still open. Write in the language of the conversation, "
     "without preamble, at most 400 words."
 )
@@ -36,12 +38,31 @@ _MAX_EXTRACT_CHARS = 6_000
 _SPEAKERS = {ModelInputEntry: "Person", ModelOutputEntry: "Model", ToolCallResultsEntry: "Tools"}
 
 
-async def compact(chat: Conversation) -> CompactionEntry:
-    """Replace all turns but the latest by a summary. Raises `ConversationError` if there is nothing to summarise."""
+async def compact(
+    chat: Conversation, write: Callable[[Callable[[], CompactionEntry]], Awaitable[CompactionEntry]] | None = None
+) -> CompactionEntry:
+    """Replace all turns but the latest by a summary. Raises `ConversationError` if there is nothing to summarise.
+
+    `write` runs the function that appends the entry, for example in a thread; by default it is called directly.
+    """
     snapshot = chat.history.snapshot()
     up_to = compaction_end(snapshot)
     summary = await summarize(snapshot, up_to, chat.client, chat.model)
-    return chat.history.compact(summary, up_to)
+
+    def append() -> CompactionEntry:
+        return chat.history.compact(summary, up_to)
+
+    return append() if write is None else await write(append)
+
+
+async def compact_when_needed(chat: Conversation, event: CompactionNeeded) -> None:
+    """A subscriber for `Conversation.on_compaction`: summarises the earlier turns, if there are any."""
+    try:
+        entry = await compact(chat)
+    except ConversationError as reason:  # one long turn
+        logger.info("[%s] %d tokens, and no earlier turn to summarise: %s", chat.id or "memory", event.tokens, reason)
+    else:
+        logger.info("[%s] summarised the entries up to %d", chat.id or "memory", entry.up_to)
 
 
 def compaction_end(snapshot: AgentHistorySnapshot) -> int:

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from antiphon.history import TokenUsage
+from antiphon.history import ModelOutputEntry, TokenUsage
 from antiphon.parts import ToolCallRequest, ToolCallResult
 from antiphon.wire.output import ProviderError
 
@@ -39,6 +39,29 @@ EndReason: TypeAlias = Literal[
 
 BOUNDS = frozenset({"max_rounds", "failed_rounds", "repeated_calls", "token_budget", "time_budget", "call_budget"})
 """The reasons that are bounds; past one, the model gets one last call without tools."""
+
+
+_WITHOUT_TEXT: dict[str, str] = {
+    "max_rounds": "the round limit was reached",
+    "failed_rounds": "tool calls kept failing",
+    "repeated_calls": "the model repeated the same calls",
+    "token_budget": "the token budget is used up",
+    "time_budget": "the time budget is used up",
+    "call_budget": "the call budget is used up",
+    "max_hand_overs": "too many hand-overs between agents",
+    "interrupted": "the turn was interrupted",
+}
+
+
+def without_text(reason: str, output: ModelOutputEntry | None) -> str:
+    """What to show when a turn ends and its last answer has no text, so that it never ends silently."""
+    if reason in ("approval", "stepped", "failed"):
+        return ""
+    if output is not None and reason == "answered" and output.content:
+        return ""  # an image, or anything else that is not text
+    stop = f" (stop reason: {output.stop_reason})" if output is not None and output.stop_reason else ""
+    why = _WITHOUT_TEXT.get(reason, "")
+    return f"(No answer: {why + '; ' if why else ''}the model's last response has no text{stop}.)"
 
 
 class RoundStarted(Struct, frozen=True, tag=True, gc=False):
@@ -143,6 +166,18 @@ class LoopFinished(Struct, frozen=True, tag=True):
     error: ProviderError | None = None
     output: Any = None
     """The checked value, if the turn was run with `output=`."""
+
+
+class StepResult(Struct, frozen=True):
+    """One step of a turn. `response` is the text of the model, `last_tool_result` the last result of this turn, if any.
+
+    With `requires_follow_up` the turn is not over: step again. The model then reads `next_prompt`, the results it waits for.
+    """
+
+    response: str
+    requires_follow_up: bool
+    last_tool_result: ToolCallResult | None = None
+    next_prompt: str = ""
 
 
 LoopEvent: TypeAlias = (

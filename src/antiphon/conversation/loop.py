@@ -20,7 +20,7 @@ from msgspec import UNSET, Struct, UnsetType
 from antiphon.conversation.agent import Agent, AgentTeam, RouteFunction
 from antiphon.conversation.approval import Decision, decide
 from antiphon.conversation.conversation import Conversation
-from antiphon.conversation.events import EndReason, LoopEvent, LoopFinished
+from antiphon.conversation.events import EndReason, LoopEvent, LoopFinished, StepResult, without_text
 from antiphon.conversation.message import make_entry
 from antiphon.conversation.model_settings import SettingsLike, read_settings
 from antiphon.conversation.output.typed_output import OutputParticipants, OutputRequest, OutputType
@@ -29,8 +29,8 @@ from antiphon.conversation.sync import run_sync
 from antiphon.conversation.turn import AGENT_CHANNEL, Bounds
 from antiphon.conversation.turn_runner import TurnRunner
 from antiphon.errors import ConversationError, InvalidOutput
-from antiphon.history import ModelInputEntry, ModelOutputEntry, TokenUsage
-from antiphon.parts import InputPart, ToolCallRequest
+from antiphon.history import ModelInputEntry, ModelOutputEntry, TokenUsage, ToolCallResultsEntry
+from antiphon.parts import InputPart, ToolCallRequest, ToolCallResult
 from antiphon.providers.call import ModelCallFailed
 from antiphon.tools.call_runner import OnInterrupt
 from antiphon.wire.request import ModelRequest
@@ -43,7 +43,8 @@ T = TypeVar("T")
 
 
 class LoopResult(Struct, Generic[T], frozen=True):
-    """How a turn ended. `text` is the last answer and `entry` its entry; `pending` are the calls that wait for a person."""
+    """How a turn ended. `text` is the last answer, or why there is none; `entry` is its entry; `pending` are the calls that wait
+    for a person."""
 
     reason: EndReason
     text: str
@@ -194,7 +195,7 @@ class ToolLoop:
             value = OutputType[Any](output).read(entry)  # raises, unless the value is None
         return LoopResult(
             finished.reason,
-            finished.text,
+            finished.text or without_text(finished.reason, self.chat.turn.output),
             finished.rounds,
             finished.usage,
             entry,
@@ -234,6 +235,23 @@ class ToolLoop:
                         finished = event
         assert finished is not None, "a stream ends with LoopFinished"
         return finished
+
+    async def step(self, *content: InputPart | str, steps: int = 2) -> StepResult:
+        """Run one round (a call of the model and the calls it made) and say what follows. Without content, continue the turn."""
+        finished = await self.run_to_end(*content, steps=steps)
+        if finished.error is not None:
+            raise ModelCallFailed(finished.error, self.chat.report)
+        turn = self.chat.turn
+        results: tuple[ToolCallResult, ...] = ()
+        for entry in reversed(self.chat.history.effective):
+            if entry is turn.input:
+                break
+            if isinstance(entry, ToolCallResultsEntry):
+                results = entry.results
+                break
+        is_open = finished.reason in ("stepped", "approval")
+        prompt = "\n\n".join(result.result_markdown for result in results) if is_open and not turn.open_calls else ""
+        return StepResult(finished.text, is_open, results[-1] if results else None, prompt)
 
     @overload
     def run_sync(

@@ -64,8 +64,10 @@ def make_entry(role: str, content: Sequence[Any]) -> HistoryEntry:
     return ModelInputEntry(parts) if role == "user" else ModelOutputEntry(parts)
 
 
-def messages_to_entries(messages: Sequence[Any]) -> list[HistoryEntry]:
-    """Entries of messages as providers write them. Raises `ConversationError` before anything is appended."""
+def make_entries(role: str, messages: Sequence[Any]) -> list[HistoryEntry]:
+    """One message of `role`, or messages as providers write them. Raises `ConversationError` before anything is appended."""
+    if not any(isinstance(message, Mapping) for message in messages):
+        return [make_entry(role, messages)]
     from antiphon.conversation.interchange import read_message
 
     if not all(isinstance(message, Mapping) for message in messages):
@@ -81,7 +83,8 @@ class MessageCount:
 
     def update(self, snapshot: AgentHistorySnapshot, recount: Callable[[], int]) -> int:
         """The number at `snapshot`; `recount` is called where a new entry changes more than itself."""
-        kinds = list(map(type, snapshot.since(self._version)))
+        new = [entry for entry in snapshot.since(self._version) if type(entry) is not ModelOutputEntry or entry.content]
+        kinds = list(map(type, new))
         # Late results restore an output that a summary replaced.
         changing = _CHANGING if snapshot.compaction is None else _CHANGING_SUMMARISED
         if changing.isdisjoint(kinds):

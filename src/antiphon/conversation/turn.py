@@ -93,6 +93,9 @@ class Turn:
         elif kind is ToolCallFinishedEntry:
             if open_call := self.open_calls.get(current.result.tool_call_id):
                 open_call.result = current.result
+                if current.metadata is not None:  # of a call that finished before a crash
+                    open_call.seconds = current.metadata.duration
+                    open_call.traceback = (current.metadata.extra or {}).get("traceback", "")
         elif kind is ApprovalRequestedEntry:
             self._request_approval(current)
         elif kind is HumanDecisionEntry:

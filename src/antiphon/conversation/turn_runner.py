@@ -54,6 +54,7 @@ from antiphon.history import (
     ToolCallStartedEntry,
 )
 from antiphon.parts import Refusal, Text, Thinking, ToolCallRequest, ToolCallResult, ToolExecutionStatus
+from antiphon.providers.call import ModelCallFailed
 from antiphon.tools.call_runner import CallPlan, CallRunner, OnInterrupt, close_calls
 from antiphon.tools.executor import CallOutcome
 from antiphon.tools.tool import Tool
@@ -125,7 +126,11 @@ class TurnRunner:
                 return "stepped"
             self._steps_left -= 1
             if not turn.open_calls:
-                await self._call_model(turn)
+                try:
+                    await self._call_model(turn)
+                except ModelCallFailed as failure:
+                    if not self._chat.can_retry_in_text(failure, self._participants.model):
+                        raise
             elif not await self._run_calls(turn):
                 return "approval"
             elif self._output is not None and self._output.is_accepted(turn.output):

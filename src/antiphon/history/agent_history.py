@@ -13,6 +13,7 @@ The fast path: an entry that only adds to the log needs no further checks, and b
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -42,6 +43,10 @@ from antiphon.history.snapshot import (
     effective_entries,
 )
 from antiphon.parts import ToolCallRequest
+
+logger = logging.getLogger(__name__)
+is_logged = logger.isEnabledFor
+DEBUG = logging.DEBUG
 
 if TYPE_CHECKING:
     from antiphon.history.lease import Lease
@@ -199,6 +204,8 @@ class AgentHistory:
                 self._journal.write(entry)
             log.append(entry)
             self._current = AgentHistorySnapshot(number, self._in_force, log, log, number)
+            if is_logged(DEBUG):
+                log_append(self.id, entry)
             return entry
         finally:
             self._writing.release()
@@ -269,6 +276,8 @@ class AgentHistory:
             self._journal.write(entry)
         self._add(entry)
         self._current = self._refresh_snapshot()
+        if is_logged(DEBUG):
+            log_append(self.id, entry)
         return entry
 
     def _in_call_order(self, entry: ToolCallResultsEntry) -> ToolCallResultsEntry:
@@ -366,6 +375,26 @@ class AgentHistory:
 
     def __repr__(self) -> str:
         return f"<AgentHistory {self.id or 'in memory'} at version {self.version}>"
+
+
+def log_append(conversation: str, entry: HistoryEntry) -> None:
+    """One DEBUG line for an entry, or one for each of its results: sizes and ids, never text."""
+    name, number = conversation or "memory", entry.sequence_number
+    if isinstance(entry, ToolCallResultsEntry):
+        for result in entry.results:
+            logger.debug(
+                "[%s] append %d %s toolCallId=%s contentLength=%d",
+                name,
+                number,
+                entry.kind,
+                result.tool_call_id,
+                len(result.result_markdown),
+            )
+    elif isinstance(entry, ModelOutputEntry):
+        has_text, calls = bool(entry.response_markdown), len(entry.tool_calls)
+        logger.debug("[%s] append %d %s hasText=%s toolCallsCount=%d", name, number, entry.kind, has_text, calls)
+    else:
+        logger.debug("[%s] append %d %s", name, number, entry.kind)
 
 
 def _not_appendable(value: object) -> str:

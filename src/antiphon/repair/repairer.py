@@ -17,9 +17,8 @@ from antiphon.errors import WireError
 from antiphon.repair.action import LOG_LEVELS, Action
 from antiphon.repair.foreign_blocks import read_foreign_blocks
 from antiphon.repair.sequence import is_legal, restore_order
-from antiphon.repair.server_state import server_history_field
 from antiphon.wire import formats
-from antiphon.wire.request import Message, ModelRequest
+from antiphon.wire.request import Message, ModelRequest, server_state
 
 logger = logging.getLogger("antiphon.repair")
 
@@ -37,7 +36,7 @@ def repair(request: ModelRequest, format: str, *, request_id: str = "") -> Repai
         raise WireError(f"unknown format {format!r}; expected one of: {', '.join(formats)}")
     try:
         messages, actions = _repair_messages(
-            request.messages, format, is_continued=bool(server_history_field(request, format))
+            request.messages, format, is_continued=_server_has_history(request, format)
         )
     except Exception:
         logger.exception("[%s] repair failed; forwarding the request unchanged", request_id)
@@ -84,6 +83,11 @@ def _repair_messages(
     if read is not messages and is_legal(read, rule, is_continued=is_continued):
         return read, actions
     return restore_order(read, rule, actions, keep_orphans=is_continued), actions
+
+
+def _server_has_history(request: ModelRequest, format_name: str) -> bool:
+    """Whether the server has earlier messages whose calls the results may belong to."""
+    return request.native is not None and server_state(request, format_name) is not None
 
 
 def _log(actions: Sequence[Action], request_id: str) -> None:

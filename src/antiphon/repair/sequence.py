@@ -35,7 +35,12 @@ def is_legal(messages: Sequence[Message], rule: SequenceRule, *, is_continued: b
     """
     if not rule.results_follow_calls:
         return _calls_match_results(messages, is_continued)
-    pending = _leading_results(messages) if is_continued else set()
+    if is_continued:
+        start = next((index for index, message in enumerate(messages) if message.role == "assistant"), len(messages))
+        if any(type(part) is ToolCallRequest or is_foreign_block(part) for it in messages[:start] for part in it.parts):
+            return False
+        messages = messages[start:]
+    pending: set[str] = set()
     seen: set[str] = set()
     is_answering = False  # whether one of the pending calls has its result
     for message in messages:
@@ -65,12 +70,6 @@ def is_legal(messages: Sequence[Message], rule: SequenceRule, *, is_continued: b
                 ):
                     return False
     return not pending
-
-
-def _leading_results(messages: Sequence[Message]) -> set[str]:
-    """The calls that the first message answers: the server has them."""
-    parts = messages[0].parts if messages and messages[0].role != "assistant" else ()
-    return {part.tool_call_id for part in parts if type(part) is ToolCallResult}
 
 
 def _answers_pending(parts: tuple[Part, ...], pending: set[str], rule: SequenceRule) -> bool:

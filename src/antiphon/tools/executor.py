@@ -26,7 +26,7 @@ from antiphon.tools.attempt import AttemptOutcome, run_at_once, run_attempt
 from antiphon.tools.cache import ResultCache
 from antiphon.tools.context import ToolContext
 from antiphon.tools.registry import ToolRegistry
-from antiphon.tools.results import exception_text, size_of, to_result, truncate_content
+from antiphon.tools.results import exception_text, size_of, to_result, traceback_text, truncate_content
 from antiphon.tools.tool import ApprovalPolicy, ConcurrencyLimit, Tool, read_arguments, tool_policy
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ class CallOutcome(Struct, frozen=True, gc=False):
     """How often the tool ran: 0 if it never did (unknown, refused, remembered)."""
     is_cached: bool = False
     is_truncated: bool = False
+    traceback: str = ""
+    """Where a tool failed; for the history and never for the model."""
 
     @property
     def tool_name(self) -> str:
@@ -224,6 +226,7 @@ class _CallExecution(Struct, eq=False):
     is_cached: bool = False
     is_truncated: bool = False
     is_over: bool = False
+    traceback: str = ""
 
     def answer(self) -> Coroutine[Any, Any, ToolCallResult]:
         """Run the call, when it is its turn, and give its result."""
@@ -249,7 +252,9 @@ class _CallExecution(Struct, eq=False):
         if observer is None and on_call is None:
             return result
         seconds = time.perf_counter() - began
-        outcome = CallOutcome(self.call, result, seconds, self.attempts, self.is_cached, self.is_truncated)
+        outcome = CallOutcome(
+            self.call, result, seconds, self.attempts, self.is_cached, self.is_truncated, self.traceback
+        )
         if observer is not None:
             observer.finished(self.call, result, outcome)
         if on_call is not None:
@@ -352,6 +357,7 @@ class _CallExecution(Struct, eq=False):
             logger.info("%s refused call %s: %s", tool.name, self.call.tool_call_id, error)
             return str(error) or f"{tool.name} failed without saying why."
         words = exception_text(error)
+        self.traceback = traceback_text(error)
         logger.warning(
             "%s failed in call %s of conversation %r: %s",
             tool.name,

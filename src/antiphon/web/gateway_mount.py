@@ -9,15 +9,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 from antiphon.chat.models import ChatModels
 from antiphon.chat.offline import OfflineModel
-from antiphon.chat.session import open_chat_store
+from antiphon.chat.session import TurnSettings, open_chat_store
 from antiphon.chat.toolbox import Toolboxes
+from antiphon.conversation import Bounds
 from antiphon.errors import AntiphonError, RoutingError
 from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.app import Gateway
 from antiphon.gateway.config.loaded import LoadedConfig
+from antiphon.gateway.config.settings import ChatPageSettings
 from antiphon.gateway.endpoints.models import visible_models
 from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.history import HistoryStore
@@ -29,6 +32,7 @@ from antiphon.providers.http_provider import HttpProviderClient
 from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.router import ProviderRouter
 from antiphon.providers.transport.request import Timeouts
+from antiphon.tools.embedded import parse_setting
 from antiphon.web.access import AccessControl
 from antiphon.web.app import STREAM_SECONDS, ChatApp, admit
 from antiphon.web.request import ApiError, error_response
@@ -91,6 +95,7 @@ class GatewayChat:
                     rules=lambda: gateway.loaded.origin_rules,
                     limits=gateway.limits,
                     stream_seconds=self._stream_seconds,
+                    turns=lambda: turn_settings(gateway.loaded.config.chat),
                 )
             return self._app
 
@@ -103,6 +108,15 @@ class GatewayChat:
         if self._built is None or self._built[0] is not running:
             self._built = (running, gateway_models(running))
         return self._built[1]
+
+
+def turn_settings(chat: ChatPageSettings) -> TurnSettings:
+    """The settings of turns in the `[chat]` table."""
+    bounds = Bounds(max_rounds=chat.max_rounds, max_failed_rounds=chat.max_errors, seconds=chat.max_seconds)
+    limit: int | Literal["auto"] | None = (
+        chat.token_limit if chat.token_limit > 0 else None if chat.token_limit else "auto"
+    )
+    return TurnSettings(bounds=bounds, embedded_calls=parse_setting(chat.embedded_calls), token_limit=limit)
 
 
 def gateway_models(running: LoadedConfig) -> ChatModels:

@@ -18,7 +18,7 @@ import json
 from collections.abc import Sequence
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict, Unpack, cast
 
 import msgspec
 from msgspec import Struct
@@ -29,7 +29,7 @@ from antiphon.wire.delta import ModelOutputDelta
 from antiphon.wire.loss import Loss, LossyTranslation
 from antiphon.wire.output import ModelOutput, ProviderError
 from antiphon.wire.request import TOOL_NAMESPACES, Message, ModelRequest, SequenceRule
-from antiphon.wire.rules import Violation
+from antiphon.wire.rules import Violation, json_type_name
 
 if TYPE_CHECKING:
     from antiphon.wire.openai_chat.dialects import Dialect
@@ -58,8 +58,20 @@ class WriteOptions(Struct, frozen=True, kw_only=True):
     """The host's variant of the format (openai-chat)."""
     version: str = ""
     """The `anthropic-version` header (anthropic)."""
+    reasoning_as_text: bool = False
+    """Whether readable reasoning of other formats is sent as labelled text instead of being dropped (all formats)."""
 
 
+class WriteKeywords(TypedDict, total=False):
+    """The same as keyword arguments."""
+
+    model: str
+    dialect: str | Dialect
+    version: str
+    reasoning_as_text: bool
+
+
+_COMMON_OPTIONS = frozenset({"reasoning_as_text"})
 DEFAULT_OPTIONS = WriteOptions()
 
 
@@ -170,39 +182,39 @@ class Format:
     outline_request = scan_request
 
     def write_request(
-        self,
-        request: ModelRequest,
-        *,
-        strict: bool = False,
-        dialect: str | Dialect = "",
-        version: str = "",
-        model: str = "",
+        self, request: ModelRequest, *, strict: bool = False, **options: Unpack[WriteKeywords]
     ) -> Written:
         """A body this format accepts, and the losses. With `strict`, a loss raises `LossyTranslation`."""
-        body, losses = self.build_request(request, WriteOptions(dialect=dialect, version=version, model=model))
-        if strict and losses:
-            raise LossyTranslation(losses)
-        return Written(_to_plain_values(body) if self.module.embeds_raw_json else body, losses)
+        body, losses = self._build_strictly(request, strict, options)
+        try:
+            return Written(_to_plain_values(body) if self.module.embeds_raw_json else body, losses)
+        except UnicodeEncodeError as error:
+            raise surrogate_error(self.name, request.messages) from error
 
     def encode_request(
-        self,
-        request: ModelRequest,
-        *,
-        strict: bool = False,
-        dialect: str | Dialect = "",
-        version: str = "",
-        model: str = "",
+        self, request: ModelRequest, *, strict: bool = False, **options: Unpack[WriteKeywords]
     ) -> Encoded:
         """The same as bytes, which is faster: a call's arguments are embedded without being parsed."""
-        body, losses = self.build_request(request, WriteOptions(dialect=dialect, version=version, model=model))
-        if strict and losses:
-            raise LossyTranslation(losses)
-        return Encoded(msgspec.json.encode(body), losses)
+        body, losses = self._build_strictly(request, strict, options)
+        try:
+            return Encoded(msgspec.json.encode(body), losses)
+        except UnicodeEncodeError as error:
+            raise surrogate_error(self.name, request.messages) from error
+
+    def _build_strictly(self, request: ModelRequest, strict: bool, options: WriteKeywords) -> Written:
+        written = self.build_request(request, WriteOptions(**options))
+        if strict and written.losses:
+            raise LossyTranslation(written.losses)
+        return written
 
     def build_request(self, request: ModelRequest, options: WriteOptions = DEFAULT_OPTIONS) -> Written:
         """A body for `msgspec.json.encode` only: it may hold structs and `msgspec.Raw`."""
         self._check_options(options)
         losses: list[Loss] = []
+        if options.reasoning_as_text:
+            from antiphon.wire.readable import with_reasoning_as_text
+
+            request = with_reasoning_as_text(request, self.name)
         if request.native is not None and self._must_flatten(request):
             from antiphon.wire.openai_responses.namespaces import flatten
 
@@ -242,7 +254,10 @@ class Format:
         body = self._response.write_response(output, losses)
         if strict and losses:
             raise LossyTranslation(losses)
-        return Encoded(msgspec.json.encode(body), losses)
+        try:
+            return Encoded(msgspec.json.encode(body), losses)
+        except UnicodeEncodeError as error:
+            raise surrogate_error(self.name, (Message("assistant", output.parts),)) from error
 
     def read_error(self, body: Any, status: int | None = None) -> ProviderError:
         """The error in a body; never raises, whatever the body is."""
@@ -257,7 +272,7 @@ class Format:
         return cast(StreamReader, self._stream_reader.StreamReader())
 
     def stream_writer(self, model: str = "") -> StreamWriter:
-        """A new writer for one stream; `model` is the name the client asked for."""
+        """A new writer for one stream; `model` is the name the client asked for, written instead of the provider's."""
         return cast(StreamWriter, self._stream_writer.StreamWriter(model))
 
     def stream_normalizer(self) -> StreamNormalizer | None:
@@ -267,25 +282,19 @@ class Format:
         return cast(StreamNormalizer, self._stream_reader.StreamNormalizer())
 
     def check_request(
-        self,
-        body: Any,
-        *,
-        advisories: bool = False,
-        dialect: str | Dialect = "",
-        version: str = "",
-        model: str = "",
+        self, body: Any, *, advisories: bool = False, **options: Unpack[WriteKeywords]
     ) -> list[Violation]:
         """The rules of the API that a body breaks, whatever the JSON is; advisories on request."""
         if isinstance(body, _BYTES):
             body = _decode_json(body)
-        options = WriteOptions(dialect=dialect, version=version, model=model)
-        self._check_options(options)
-        return self._rules.check_request(body, options, advisories=advisories)
+        checked = WriteOptions(**options)
+        self._check_options(checked)
+        return self._rules.check_request(body, checked, advisories=advisories)
 
     def _check_options(self, options: WriteOptions) -> None:
         if options != DEFAULT_OPTIONS:
             for name in options.__struct_fields__:
-                if getattr(options, name) and name not in self.module.options:
+                if getattr(options, name) and name not in self.module.options | _COMMON_OPTIONS:
                     raise WireError(f"{self.name} has no option {name!r}")
 
     def _decode(self, body: dict[str, Any] | bytes) -> dict[str, Any]:
@@ -324,10 +333,17 @@ class Format:
         return f"<Format {self.name}>"
 
 
-def json_type_name(value: object) -> str:
-    """What JSON calls the type of a value."""
-    names = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
-    return names.get(type(value), "a number")
+def surrogate_error(name: str, messages: Sequence[Message]) -> WireError:
+    """The error for text that is not Unicode; it names the part, if the text is in one."""
+    path = "the body"
+    for index, message in enumerate(messages):
+        for position, part in enumerate(message.parts):
+            try:
+                msgspec.json.encode(part)
+            except UnicodeEncodeError:
+                path = f"messages[{index}].parts[{position}]"
+                break
+    return WireError(f"{name}: {path} has a lone surrogate, which is not valid Unicode; replace it before writing")
 
 
 def _to_plain_values(body: dict[str, Any]) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def test_only_the_answer_is_written_to_a_pipe(tmp_path: Path) -> None:
 def test_what_is_piped_in_goes_along(tmp_path: Path) -> None:
     with ScriptedServer(Reply(body=streamed("It is ", "short. \x1b[1m"))) as server:
         code, out, err = antiphon(tmp_path, "-p", "sum up", given="长文 of mine".encode(), environment=model_at(server))
-        assert (code, out, err) == (0, "It is short. \x1b[1m\n", "")  # a pipe gets what was said, to the letter
+        assert (code, out, err) == (0, "It is short. \x1b[1m\n", "")  # a pipe gets the exact text
         assert "长文 of mine" in server.received[0].body.decode()
         code, out, _ = antiphon(tmp_path, given=b"just this", environment=model_at(server))
         assert code == 0
@@ -88,7 +88,7 @@ def test_events_as_json_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "environment", "said"),
+    ("arguments", "environment", "message"),
     [
         (["-p", "hi", "-m", "openia/gpt-5.5"], {}, "unknown model 'openia/gpt-5.5'; did you mean openai/gpt-5.5"),
         (["-p", "hi", "-m", "openai/gpt-5.5"], {}, "openai/gpt-5.5 needs a key: set OPENAI_API_KEY"),
@@ -109,11 +109,11 @@ def test_events_as_json_lines(tmp_path: Path) -> None:
     ],
 )
 def test_impossible_requests_get_a_one_line_error(
-    tmp_path: Path, arguments: list[str], environment: dict[str, str], said: str
+    tmp_path: Path, arguments: list[str], environment: dict[str, str], message: str
 ) -> None:
     code, _, err = antiphon(tmp_path, *arguments, environment=environment)
     assert code == 1
-    assert said in err
+    assert message in err
     assert err.startswith("antiphon: ")
     assert err.count("\n") == 1
     assert "sk-secret" not in err
@@ -205,6 +205,42 @@ def test_an_end_by_a_bound_is_stated(tmp_path: Path) -> None:
     assert (code, out.strip()) == (1, "")
     assert "no answer" in err
     assert "the model repeated the same calls" in err
+
+
+def test_round_limit_and_embedded_calls_are_options(tmp_path: Path) -> None:
+    written = streamed('我来看看<tool_call>{"tool": "list_plans"}</tool_call>')
+
+    def answer(request: Received) -> Reply:
+        return Reply(body=streamed("Enough.") if b'"tool_choice":"none"' in request.body else written)
+
+    with ScriptedServer(answer) as server:
+        arguments = ("-p", "plans?", "--max-rounds", "1", "--embedded-calls", "on")
+        code, out, err = antiphon(tmp_path, *arguments, environment=model_at(server))
+    assert (code, out) == (0, "我来看看\n\nEnough.\n")
+    assert err.startswith("antiphon: stopped: round limit reached"), err
+    for option, why in (
+        (("--embedded-calls", "maybe"), "expected off, on"),
+        (("--token-limit", "x"), "expected a number"),
+    ):
+        code, _, err = antiphon(tmp_path, "-p", "Hi.", *option)
+        assert code == 1
+        assert why in err
+
+
+def test_host_without_tools_is_served_in_text(tmp_path: Path) -> None:
+    """The host refuses tools as Ollama does; the tools then go into the prompt."""
+
+    def answer(request: Received) -> Reply:
+        if b'"tools":' in request.body:
+            refusal = {"error": {"message": "registry.ollama.ai/library/gemma:2b does not support tools"}}
+            return Reply(status=400, body=msgspec.json.encode(refusal))
+        if b"Result of list_plans" in request.body:
+            return Reply(body=streamed("没有计划。"))
+        return Reply(body=streamed('我来看看<tool_call>{"tool": "list_plans"}</tool_call>'))
+
+    with ScriptedServer(answer) as server:
+        code, out, err = antiphon(tmp_path, "-p", "我的计划?", environment=model_at(server))
+    assert (code, out, err) == (0, "我来看看\n\n没有计划。\n", "")
 
 
 def test_a_reader_that_leaves_ends_it_quietly(tmp_path: Path) -> None:

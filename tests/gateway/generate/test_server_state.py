@@ -13,7 +13,7 @@ from antiphon.wire import FORMATS, formats
 from antiphon.wire.output import ModelOutput
 from antiphon.wire.request import ModelRequest
 from gateway.rig import MODELS, Rig, path_of, rig
-from gateway.strict_upstream import USAGE, says
+from gateway.strict_upstream import USAGE, text_answer
 from providers.scripted_server import Reply
 
 RESULT = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "sunny"}]}
@@ -50,7 +50,7 @@ def body_of(case: str, model: str) -> tuple[str, bytes]:
 
 def answer_of(name: str) -> Reply:
     """A provider's answer to anything: the strict one does not know what the server has."""
-    output = says("Still sunny.")
+    output = text_answer("Still sunny.")
     return Reply(body=formats[name].encode_response(output).data, content_type="application/json", has_length=True)
 
 
@@ -77,8 +77,8 @@ def test_under_another_name_only_the_name_changes(gateway: Rig, case: str) -> No
     with gateway.client() as client:
         got = client.post(path_of(name, f"to-{name}", streams=False), body)
     assert got.status == 200, got.body
-    sent = upstream.bodies[0]
-    assert sent == {**msgspec.json.decode(body), **({} if name == "gemini" else {"model": MODELS[name]})}
+    named = {} if name == "gemini" else {"model": MODELS[name]}
+    assert upstream.received[0].body == msgspec.json.encode({**msgspec.json.decode(body), **named})
 
 
 @pytest.mark.parametrize("streams", [False, True])
@@ -119,7 +119,7 @@ def weather_then_words(request: ModelRequest) -> ModelOutput:
     if not any(isinstance(part, ToolCallRequest) for message in request.messages for part in message.parts):
         call = ToolCallRequest("weather", "call_1", '{"city":"Oslo"}')
         return ModelOutput(parts=(call,), stop_reason="tool_calls", id="msg_of_call", model="m", usage=USAGE)
-    return says(f"{len(roles)} messages, {len(request.tools)} tool")
+    return text_answer(f"{len(roles)} messages, {len(request.tools)} tool")
 
 
 @pytest.mark.parametrize("target", [name for name in FORMATS if name != "anthropic"])

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from itertools import accumulate, pairwise
 from typing import Any
 
 import msgspec
 import pytest
+import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
@@ -25,7 +26,24 @@ BODY = b'{"model":"m","messages":[]}'
 LENGTH = b"content-length: %d\r\n" % len(BODY)
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n"
 ASK = HEAD + LENGTH + b"X-Name:  a value \r\nauthorization: Bearer k\r\n\r\n" + BODY
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "asyncio": asyncio.new_event_loop,
+    "uvloop": uvloop.new_event_loop,
+}
+CURRENT = [asyncio.new_event_loop]
 SECONDS = GatewaySettings(body_seconds=0.3, request_seconds=0.5, max_body_bytes=1000)
+
+
+@pytest.fixture(params=LOOPS, autouse=True)
+def _loop(request: pytest.FixtureRequest) -> None:
+    """Every test runs on both event loops."""
+    CURRENT[:] = [LOOPS[request.param]]
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    """Run it on the event loop of the test."""
+    with asyncio.Runner(loop_factory=CURRENT[0]) as runner:
+        runner.run(work)
 
 
 class Pushed:
@@ -166,14 +184,14 @@ def _is_whole(came: bytes, answers: int) -> bool:
 
 
 def with_listener(work: Callable[[int, Metrics, Echo], Awaitable[None]], limits: GatewaySettings = SECONDS) -> None:
-    async def run() -> None:
+    async def serve() -> None:
         echo = Echo()
         async with listening(echo, limits) as (port, metrics):
             await work(port, metrics, echo)
         assert b"antiphon_requests_in_flight 0\n" in metrics.render()
         assert b"antiphon_connections 0\n" in metrics.render()
 
-    asyncio.run(run())
+    run(serve())
 
 
 def received(came: bytes) -> dict[str, Any]:
@@ -386,7 +404,7 @@ def test_a_client_that_disconnects_immediately_is_forgotten() -> None:
             await asyncio.sleep(0.01)
             if b"antiphon_connections 0\n" in metrics.render():
                 return
-        raise AssertionError("somebody who left is still counted")
+        raise AssertionError("a client that left is still counted")
 
     with_listener(work)
 
@@ -415,7 +433,7 @@ def test_a_body_that_does_not_come_is_408_and_a_stream_without_end_is_cut() -> N
 
 
 def test_only_running_requests_are_answered_during_a_stop() -> None:
-    async def run() -> None:
+    async def serve() -> None:
         listener = Listener(Echo(), "main", Metrics(), lambda: SECONDS)
         sock = bind_socket("127.0.0.1", 0)
         await listener.open(sock)
@@ -433,4 +451,4 @@ def test_only_running_requests_are_answered_during_a_stop() -> None:
         for _, writer in lines:
             writer.close()
 
-    asyncio.run(run())
+    run(serve())

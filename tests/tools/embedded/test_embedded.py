@@ -39,10 +39,10 @@ OSLO = '{"city": "Oslo"}'
 CALL = f'<tool_call>{{"name": "weather", "arguments": {OSLO}}}</tool_call>'
 
 # Each is a text and what it says: strings are text, pairs are calls.
-Said = str | tuple[str, str]
-WEATHER: Said = ("weather", OSLO)
+PartSummary = str | tuple[str, str]
+WEATHER: PartSummary = ("weather", OSLO)
 
-CALLS: list[tuple[str, list[Said]]] = [
+CALLS: list[tuple[str, list[PartSummary]]] = [
     # <tool_call>, as seed 002, Hermes and Qwen write it
     (CALL, [WEATHER]),
     ('<tool_call>\n{"tool": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>', [WEATHER]),
@@ -83,10 +83,31 @@ CALLS: list[tuple[str, list[Said]]] = [
     (f"<tool_call>hm\n{CALL}", ["<tool_call>hm", WEATHER]),
     (f'<tool_call>{{"name": "oops\n{CALL}', ['<tool_call>{"name": "oops', WEATHER]),
     (f"a < b [1] {{x}}\n{CALL}", ["a < b [1] {x}", WEATHER]),
+    # in the middle of a sentence, outside code and quotations
+    (f"我来帮你搜索{CALL}", ["我来帮你搜索", WEATHER]),
+    (f"我来帮你搜索：{CALL}请稍等", ["我来帮你搜索：", WEATHER, "请稍等"]),
+    (f"我先搜索，{CALL}\n\n然后制定计划。", ["我先搜索，", WEATHER, "然后制定计划。"]),
+    (f"You would write {CALL} to call it.", ["You would write", WEATHER, "to call it."]),
+    (f"{CALL} is how it is written.", [WEATHER, "is how it is written."]),
+    (f"- {CALL}", ["-", WEATHER]),
+    (f"1. {CALL}", ["1.", WEATHER]),
+    (f'搜索“雅思”和 "7分" {CALL}', ['搜索“雅思”和 "7分"', WEATHER]),
+    (f"First {CALL}, then {CALL}.", ["First", WEATHER, ", then", WEATHER, "."]),
+    ('好的 {"tool": "weather", "city": "Oslo"} 请稍等', ["好的", ("weather", '{"city":"Oslo"}'), "请稍等"]),
+    ('{"city": "Oslo", "tool": "weather"}', [("weather", '{"city":"Oslo"}')]),
+    ('For example {"tool": "weather", "city": "Oslo"}', ["For example", ("weather", '{"city":"Oslo"}')]),
+    (f'{{"name": "weather", "arguments": {OSLO}}}; {{"name": "weather", "arguments": {OSLO}}}', [WEATHER, WEATHER]),
+    ('```\n{"tool": "weather", "city": "Oslo"}\n```', [("weather", '{"city":"Oslo"}')]),
+    # closed, and not on offer: the model hears that there is no such tool
+    (CALL.replace("weather", "delete_everything"), [("delete_everything", OSLO)]),
+    (
+        f"<tool_call>[{CALL[11:-12]}, {CALL[11:-12].replace('weather', 'unknown')}]</tool_call>",
+        [WEATHER, ("unknown", OSLO)],
+    ),
     # unclosed, and what is left of the JSON is whole
     (CALL.removesuffix("</tool_call>"), [WEATHER]),
     (f"{CALL.removesuffix('</tool_call>')}\n{CALL}", [WEATHER, WEATHER]),
-    # closed, and not JSON: the model hears of it when its arguments are parsed
+    # closed, and not JSON: the model gets an error when its arguments are parsed
     (
         '<tool_call>{"name": "weather", "arguments": {"city": Oslo}}</tool_call>',
         [("weather", '{"city": Oslo}}')],
@@ -170,23 +191,18 @@ STAYS_TEXT = [
     f"    {CALL}",
     f"\t{CALL}",
     '```python\n{"tool": "weather", "city": "Oslo"}\n```',
-    '```\n{"tool": "weather", "city": "Oslo"}\n```',
     f"```json\n{CALL}\n```",
     # more than the call in the block
     '```json\n{"tool": "weather", "city": "Oslo"}\nand so on\n```',
     '```json\n// call it\n{"tool": "weather", "city": "Oslo"}\n```',
     '```json\n{"a": 1}\n```\n',
-    # prose around it
-    f"You would write {CALL} to call it.",
-    f"You would write {CALL}",
-    f"{CALL} is how it is written.",
-    f"- {CALL}",
-    f"1. {CALL}",
-    f"1 . {CALL}",
+    # in quotation marks
     f"Like “{CALL}”.",
-    f"要这样写{CALL}来调用",
-    'For example {"tool": "weather", "city": "Oslo"}',
-    '{"tool": "weather", "city": "Oslo"} is a call.',
+    f'He wrote "use {CALL} here".',
+    f"例如「{CALL}」",
+    'For example "{"tool": "weather"}"',
+    # unclosed, with words after it
+    f"{CALL.removesuffix('</tool_call>')} and so on",
     '    {"tool": "weather", "city": "Oslo"}',
     f"The mark [TOOL_CALLS]weather[ARGS]{OSLO} announces a call.",
     "The mark <|python_tag|> announces a call.",
@@ -196,14 +212,15 @@ STAYS_TEXT = [
     f"  > Then it said.\n> {CALL}\n",
     '> {"tool": "weather", "city": "Oslo"}',
     # not on offer, or no call
-    CALL.replace("weather", "delete_everything"),
-    f"<tool_call>[{CALL[11:-12]}, {CALL[11:-12].replace('weather', 'unknown')}]</tool_call>",
+    CALL.replace("weather", "delete_everything").removesuffix("</tool_call>"),
+    CALL.replace("weather", "not a name"),
     '{"tool": "delete_everything"}',
     "<function=delete_everything></function>",
     f"[TOOL_CALLS]delete_everything[ARGS]{OSLO}",
     '{"name": "weather"}',
     '{"name": "weather", "city": "Oslo"}',
-    '{"city": "Oslo", "tool": "weather"}',
+    '{"city": "Oslo", "tool": "unknown"}',
+    '{"answer": {"tool": "weather"}}',
     '{"answer": 42}',
     "<tool_call></tool_call>",
     "<tool_call>[]</tool_call>",
@@ -226,7 +243,7 @@ STAYS_TEXT = [
 ]
 
 
-def said(parts: Iterable[OutputPart]) -> list[Said]:
+def summary(parts: Iterable[OutputPart]) -> list[PartSummary]:
     return [
         (part.tool_name, part.arguments) if isinstance(part, ToolCallRequest) else part.text  # type: ignore[union-attr]
         for part in parts
@@ -268,10 +285,10 @@ def assembled(deltas: Iterable[ModelOutputDelta]) -> Assembler:
 
 
 @pytest.mark.parametrize(("text", "expected"), CALLS)
-def test_every_dialect_is_found(text: str, expected: list[Said]) -> None:
-    assert said(find_calls(text, TOOLS)) == expected
+def test_every_dialect_is_found(text: str, expected: list[PartSummary]) -> None:
+    assert summary(find_calls(text, TOOLS)) == expected
     whole = assembled(through(stream([text]))).output
-    assert said(whole.parts) == expected
+    assert summary(whole.parts) == expected
     assert whole.stop_reason == "tool_calls"
     assert assembled(through(stream(text))).output == whole  # a character at a time
 
@@ -355,7 +372,7 @@ def test_the_result_does_not_depend_on_chunking(text: str, sizes: list[int]) -> 
         at += size
     whole, cut = assembled(through(stream([text]))).output, assembled(through(stream(pieces))).output
     assert cut == whole
-    assert said(find_calls(text, TOOLS)) == (said(whole.parts) if text else [])
+    assert summary(find_calls(text, TOOLS)) == (summary(whole.parts) if text else [])
     if not any(isinstance(part, ToolCallRequest) for part in whole.parts):
         assert whole.parts == (Text(text),)
 
@@ -391,12 +408,14 @@ def test_no_part_of_a_call_is_shown(text: str) -> None:
         ("Hello [TOOL", "[TOOL"),
         ("Hello [TOO much]", ""),
         ('{"to', '{"to'),
-        ('{"answer"', ""),
-        ('{"name": "nobody", ', ""),
+        ('{"answer"', '{"answer"'),
+        ('{"answer": 42}', ""),
+        ('{"items": [' + "1, " * 500, ""),
+        ('{"name": "unknown", ', ""),
         ("```js", "```js"),
         ("```js\n", ""),
         ('```json\n{"answ', '```json\n{"answ'),
-        ('```json\n{"answer"', ""),
+        ('```json\n{"answer": 42}\n```', ""),
         ('{"' + "x" * 300, ""),
     ],
 )
@@ -425,7 +444,7 @@ def test_non_text_parts_pass_and_keep_their_order() -> None:
     thinking, text, embedded, last = assembler.output.parts
     assert thinking == Thinking(CALL)
     assert text == Text("Now.")
-    assert said([embedded]) == [WEATHER]
+    assert summary([embedded]) == [WEATHER]
     assert last == ToolCallRequest("weather", "id-1", OSLO, native={"gemini": {"thoughtSignature": "s"}})
     assert assembler.output.usage == TokenUsage(prompt_tokens=1)
     assert assembler.output.stop_reason == "length"  # it was cut: that it called something does not change that
@@ -450,15 +469,15 @@ def test_candidates_are_read_apart() -> None:
         assembler.add(delta)
     first = assembler.output
     (second,) = first.others
-    assert (said(first.parts), first.stop_reason) == ([WEATHER], "tool_calls")
-    assert (said(second.parts), second.stop_reason) == (["No. <tool_cal!"], "stop_sequence")
+    assert (summary(first.parts), first.stop_reason) == ([WEATHER], "tool_calls")
+    assert (summary(second.parts), second.stop_reason) == (["No. <tool_cal!"], "stop_sequence")
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         (CALL, [("weather", None), ("", "s")]),
-        ("Hi.\n" + CALL, [("Hi.", "s"), ("weather", None)]),
+        ("Hi.\n" + CALL, [("Hi.", None), ("weather", None), ("", "s")]),
         (CALL + "\nHi.", [("weather", None), ("Hi.", "s")]),
         ("", [("", "s")]),
     ],
@@ -484,7 +503,7 @@ def test_a_stream_that_is_cut_gives_what_it_held_as_text(end: Failed | None, len
         given += reader.feed(end)
         assert given[-1] is end
     given += reader.close()
-    assert said(assembled(given).output.parts) == ["Hm.\n" + CALL[:length]]
+    assert summary(assembled(given).output.parts) == ["Hm.\n" + CALL[:length]]
 
 
 def test_ids_follow_from_the_stream_and_differ() -> None:

@@ -206,7 +206,7 @@ def test_a_misspelt_option_is_an_error_in_every_format(name: str) -> None:
     unsupported = {"dialect", "version", "model"} - formats[name].module.options
     for option in unsupported:
         with pytest.raises(WireError, match=option):
-            formats[name].build_request(ModelRequest(), WriteOptions(**{option: "x"}))
+            formats[name].build_request(ModelRequest(), WriteOptions(**{option: "x"}))  # type: ignore[arg-type]
 
 
 def places(value: Any) -> Iterator[tuple[Any, Any]]:

@@ -33,11 +33,10 @@ from antiphon.providers.routes import Target
 from antiphon.repair import repair
 from antiphon.repair.action import Action
 from antiphon.repair.sequence import is_legal
-from antiphon.repair.server_state import server_history_field
 from antiphon.wire import formats
 from antiphon.wire.loss import Loss
 from antiphon.wire.output import ProviderError
-from antiphon.wire.request import ModelRequest
+from antiphon.wire.request import ModelRequest, server_state
 
 _FORWARDED_HEADERS = frozenset({"anthropic-version", "anthropic-beta", "openai-beta"})
 """Headers of a client that are sent to an upstream of the same format: they affect how the body is read."""
@@ -206,7 +205,7 @@ class RequestPreparer:
         context = self._context
         if not context.loaded.config.gateway.repair or context.key.strict:
             return False
-        if server_history_field(self.parsed_request, context.endpoint.format):
+        if server_state(self.parsed_request, context.endpoint.format) is not None:
             return False  # what seems to be missing is at the server
         named: dict[str, Any] = {"model": model} if provider.format == "gemini" else {}  # else the body names it
         return bool(provider.wire.check_request(body, **named))

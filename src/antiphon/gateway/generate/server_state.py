@@ -10,11 +10,9 @@ from __future__ import annotations
 
 from antiphon.providers.engine.reply import UpstreamFailed
 from antiphon.providers.routes import Target
-from antiphon.repair.server_state import server_history_field
 from antiphon.wire.output import ProviderError
-from antiphon.wire.request import ModelRequest
+from antiphon.wire.request import ModelRequest, server_state
 
-_RESPONSES = "openai-responses"
 _ADVICE = {
     "conversation": "send the earlier items in input, or continue with previous_response_id",
     "prompt": "send the instructions and messages of the template in the request",
@@ -26,12 +24,12 @@ _THREAD_NOT_FOUND = {"anthropic": {"error": {"details": {"error_code": "thread_n
 
 def check_server_state(request: ModelRequest, client_format: str, target: Target) -> None:
     """Raises `UpstreamFailed` if the request needs what only a server of the client's format has."""
-    field = server_history_field(request, client_format)
-    if field not in _ADVICE:
-        field = ""
-    if not field and client_format == _RESPONSES and (request.native or {}).get(_RESPONSES, {}).get("prompt"):
-        field = "prompt"
-    if not field:
+    extras = (request.native or {}).get(client_format)
+    if not extras:
+        return
+    unresolved = {name: value for name, value in extras.items() if name != "previous_response_id"}
+    field = server_state(ModelRequest(native={client_format: unresolved}), client_format)
+    if field is None:
         return
     message = f"{field}: the provider of {target} does not have what this refers to; {_ADVICE[field]}"
     native = _THREAD_NOT_FOUND if field == "thread" else None

@@ -31,7 +31,7 @@ from antiphon.wire.anthropic.parameters import Capabilities
 from antiphon.wire.codec.typed_reader import ANY_TEXT, OnlyTextBlock, TextBlock, call_with_id, result_with_id
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.request import Message
-from antiphon.wire.vendors.anthropic import FORMAT, is_same_format, origin_marker, unread_fields
+from antiphon.wire.vendors.anthropic import FORMAT, is_same_format, origin_marker, unread_fields, with_cache_control
 
 CONTINUE_TEXT = "(continue)"
 SYSTEM_NOTE_PREFIX = "[system note] "
@@ -234,6 +234,12 @@ class MessageListWriter:
                     blocks += writer.write(part, role, part_path(index, position))
                     if self._has_calls:
                         self._needs_sorting = True
+            if (
+                message.native is not None
+                and blocks
+                and (marked := with_cache_control(message.native)) is not message.native
+            ):
+                blocks[-1] = writer.mark_block(blocks[-1], marked[FORMAT]["cache_control"], f"messages[{index}]")
             if extras:
                 self._close(extras, index)
 
@@ -329,11 +335,13 @@ class MessageListWriter:
             self._losses.append(
                 Loss(f"{path}.name", "name", "Anthropic does not support names of participants; dropped (AN-02)")
             )
-        native = message.native
-        if not native:
+        if not message.native:
             return None
+        native = with_cache_control(message.native)
         lose_native(self._losses, path, native, FORMAT)
         extras = native.get(FORMAT)
+        if extras and native is not message.native:  # a chat client marks the message, Anthropic its last block
+            extras = {name: value for name, value in extras.items() if name != "cache_control"}
         if extras and self._blocks:
             role = self._role
             self._close()
@@ -361,7 +369,14 @@ class MessageListWriter:
 
     def _add_system(self, index: int, message: Message) -> None:
         if self._is_leading:
-            self.system += self._writer.system_blocks(message.parts, index)
+            blocks = self._writer.system_blocks(message.parts, index)
+            if (
+                message.native is not None
+                and blocks
+                and (marked := with_cache_control(message.native)) is not message.native
+            ):
+                blocks[-1] = self._writer.mark_block(blocks[-1], marked[FORMAT]["cache_control"], f"messages[{index}]")
+            self.system += blocks
             self._report_extras(self._message_extras(index, message) or {}, index)
         elif self._capabilities.accepts_system_role(is_same_format(message.native)):
             self._pending.append(_PendingSystemMessage(index, message))

@@ -35,9 +35,10 @@ from antiphon.wire.anthropic.parameters import (
 )
 from antiphon.wire.anthropic.tools import read_choice, read_tool, write_choice, write_tools
 from antiphon.wire.codec.typed_reader import EntryReader, RequestScanner, TypedReader, parameters_beside
-from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions, json_type_name
+from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.request import Message, ModelRequest
+from antiphon.wire.rules import json_type_name
 from antiphon.wire.vendors.anthropic import FORMAT
 
 
@@ -138,5 +139,5 @@ def needs_whole_request(request: ModelRequest, new: Sequence[Message]) -> bool:
         return True
     if request.output_format is not None and request.output_format.kind == "json_object":
         return True
-    natives = (getattr(part, "native", None) or {} for message in new for part in message.parts)
+    natives = (getattr(part, "native", None) or {} for message in new for part in (message, *message.parts))
     return any("cache_control" in extras for native in natives for extras in native.values())

@@ -203,9 +203,13 @@ def write_turns(
     contents = contents_writer.contents
     if contents and _is_model(contents[0]) and any(map(is_call, contents[0]["parts"])):
         contents.insert(0, _user_text(PLACEHOLDER_FIRST_TURN))
+        reason = f'the history must not begin with a call; added a user turn "{PLACEHOLDER_FIRST_TURN}" (GM-05)'
+        writer.losses.append(Loss(f"messages[{start}]", "first turn", reason))
     ends_with_model = bool(contents) and _is_model(contents[-1])
     if not contents or (ends_with_model and (len(contents) == 1 or capabilities.must_end_with_user)):
         contents.append(_user_text(CONTINUE_TEXT))
+        reason = f'the history must end with a user turn; added one, "{CONTINUE_TEXT}" (GM-16)'
+        writer.losses.append(Loss("messages", "last turn", reason))
     return contents
 
 
@@ -296,6 +300,8 @@ class _ContentsWriter:
                 calls.append(part)
             elif type(part) is Text and part.native is None:
                 written.append({"text": part.text})
+            elif type(part) is Native and part.origin != FORMAT:
+                written += writer.foreign(part, writer.path(position))
             else:
                 other = writer.write(part, position)
                 if other is not None:

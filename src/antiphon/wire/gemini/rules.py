@@ -77,7 +77,8 @@ def _check_contents(context: _RuleContext) -> None:
         return
     for index, content in enumerate(contents):
         _check_content(context, f"contents[{index}]", content)
-    context.violations.extend(check_sequence(contents))
+    is_continued = get_field(context.body, "cachedContent") is not None
+    context.violations.extend(check_sequence(contents, is_continued=is_continued))
     _check_ending(context, contents)
     if context.model.needs_signatures:
         _check_signatures(context, contents)
@@ -298,17 +299,20 @@ def _check_thinking(context: _RuleContext, config: dict[str, Any], key: str) -> 
         context.error("GM-14", f"{path}.{spelling_used(thinking, 'thinkingBudget')}", message)
 
 
-def check_sequence(contents: list[Any]) -> list[Violation]:
-    """The rules the order of turns, calls and responses breaks (GM-05, GM-06, GM-07)."""
+def check_sequence(contents: list[Any], *, is_continued: bool = False) -> list[Violation]:
+    """The rules the order of turns, calls and responses breaks (GM-05, GM-06, GM-07).
+
+    `is_continued`: cached contents come before, so the first turn may have calls, or results of calls that are not here.
+    """
     violations: list[Violation] = []
     turn = _Turn(0, is_model=False, calls_before=0)
     for index, content in enumerate(contents):
         is_model = _is_model(content)
         if index == 0 or is_model != turn.is_model:
-            violations.extend(turn.violations())
+            violations.extend(() if is_continued and turn.start == 0 else turn.violations())
             turn = _Turn(index, is_model=is_model, calls_before=turn.calls)
         turn.read(index, content)
-    violations.extend(turn.violations())
+    violations.extend(() if is_continued and turn.start == 0 else turn.violations())
     return violations
 
 

@@ -39,10 +39,12 @@ from antiphon.wire.media import (
     inline_base64,
     is_web_url,
     media_type_of_url,
+    sniff_base64,
 )
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.item_ids import IdGenerator
-from antiphon.wire.vendors.openai import OPENAI, unread_fields
+from antiphon.wire.readable import readable_parts, transcribe
+from antiphon.wire.vendors.openai import IMAGE_TYPES, OPENAI, translate_citations, unread_fields
 
 MESSAGE_FIELDS = frozenset({"type", "role", "content"})
 _CALL = frozenset({"type", "call_id", "name", "arguments"})
@@ -142,9 +144,11 @@ def write_input_part(part: Part, losses: list[Loss], path: str) -> list[dict[str
     if isinstance(part, Native):
         if part.origin == FORMAT and part.data is not None:
             return [part.data]
-        reason = f"block type specific to {part.origin}; dropped" if part.origin != FORMAT else "null content; dropped"
-        losses.append(Loss(path, block_type(part), reason))
-        return []
+        if part.origin == FORMAT:
+            losses.append(Loss(path, block_type(part), "null content; dropped"))
+            return []
+        carried = readable_parts(part, losses, path, "OpenAI Responses")
+        return [content for readable in carried for content in write_input_part(readable, losses, path)]
     if isinstance(part, Text | Refusal):
         body = {"type": "input_text", "text": part.text}
         if isinstance(part, Refusal):
@@ -173,7 +177,11 @@ def block_type(native: Native) -> str:
 
 def _write_image(image: Image) -> dict[str, Any] | None:
     if image.data:
-        return {"type": "input_image", "image_url": data_url(image.media_type or "image/png", image.data)}
+        kind = image.media_type or sniff_base64(image.data) or "image/png"
+        is_own = image.native is not None and FORMAT in image.native
+        return (
+            {"type": "input_image", "image_url": data_url(kind, image.data)} if is_own or kind in IMAGE_TYPES else None
+        )
     if image.url:
         return {"type": "input_image", "image_url": image.url}
     return {"type": "input_image", "file_id": image.file_id} if image.file_id else None
@@ -192,7 +200,7 @@ def _write_document(document: Document) -> dict[str, Any] | None:
         return {**body, "filename": document.name or file_name(kind), "file_data": data_url(kind, data)}
     if document.name:
         body["filename"] = document.name
-    if document.url and not is_audio_or_video_url(document.url):
+    if document.url and not kind.startswith(("audio/", "video/")) and not is_audio_or_video_url(document.url):
         return {**body, "file_url": document.url}
     return {**body, "file_id": document.file_id} if document.file_id else None
 
@@ -229,7 +237,7 @@ def write_output_part(part: Text | Refusal, losses: list[Loss], path: str, *, co
         body = {"type": "output_text", "annotations": [], "logprobs": [], "text": part.text}
     else:
         body = {"type": "output_text", "text": part.text}
-    body.update(own_extras(part.native, losses, path, OPENAI, FORMAT))
+    body.update(own_extras(translate_citations(part.native, FORMAT), losses, path, OPENAI, FORMAT))
     body.pop("item", None)
     return body
 
@@ -333,6 +341,10 @@ def write_output_items(parts: Sequence[OutputPart], losses: list[Loss]) -> list[
 
 def write_item(part: OutputPart, ids: IdGenerator, losses: list[Loss], path: str) -> Iterator[Any]:
     """The item of a part other than text; none if the format has no such item."""
+    spoken = transcribe(part, losses, path)
+    if spoken is not part and isinstance(spoken, Text):
+        yield message_item([spoken], ids.new("msg"), losses, path)
+        return
     if isinstance(part, ToolCallRequest):
         yield call_item(part, ids.new("ctc" if part.freeform else "fc"), losses, path)
     elif isinstance(part, Thinking):

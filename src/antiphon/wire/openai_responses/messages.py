@@ -42,11 +42,13 @@ from antiphon.wire.openai_responses.content import (
 from antiphon.wire.openai_responses.item_ids import IdPolicy, ItemIds
 from antiphon.wire.openai_responses.rules import ITEM_TYPES
 from antiphon.wire.openai_responses.tools import NAMES
+from antiphon.wire.readable import readable_parts, transcribe
 from antiphon.wire.request import Message
 from antiphon.wire.rules import name_set
 from antiphon.wire.tool_calls import IdMapper
 from antiphon.wire.vendors.openai import OPENAI, unread_fields
 
+_NAME = "OpenAI Responses"
 CALL_ID = IdMapper(r"(?s:.{1,64})")
 
 _SUCCESS = ToolExecutionStatus.SUCCESS
@@ -312,6 +314,10 @@ class MessageListWriter:
 
     def _write_other(self, part: Part, path: str, ids: IdPolicy) -> None:
         """Write any other part of a turn."""
+        spoken = transcribe(part, self._losses, path)
+        if spoken is not part and isinstance(spoken, Text):
+            self.items.append({"role": "assistant", "content": spoken.text})
+            return
         if isinstance(part, Thinking):
             self._write_thinking(part, path, ids)
         elif isinstance(part, Native):
@@ -341,7 +347,10 @@ class MessageListWriter:
     def _write_native(self, part: Native, path: str, ids: IdPolicy = IdPolicy.EACH) -> None:
         data = part.data
         if part.origin != FORMAT:
-            self._losses.append(Loss(path, block_type(part), f"block type specific to {part.origin}; dropped"))
+            texts = [
+                readable.text for readable in readable_parts(part, self._losses, path, _NAME) if type(readable) is Text
+            ]
+            self.items += [{"role": "assistant", "content": text} for text in texts]
             return
         item_id = data.get("id") if type(data) is dict else None
         if ids != IdPolicy.ALL and type(item_id) is str and item_id and not self._ids.claim(item_id):

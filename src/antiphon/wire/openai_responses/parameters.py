@@ -104,7 +104,7 @@ def write_parameters(request: ModelRequest, body: dict[str, Any], losses: list[L
     _write_text(request, body, losses)
     for field in _UNSUPPORTED:
         value = getattr(request, field)
-        if value is not None:
+        if value is not None and not (value == 0 and field.endswith("_penalty")):  # none is the default
             losses.append(Loss(field, str(value), "OpenAI Responses has no such parameter; dropped (OR-18)"))
     if request.candidates not in (None, 1):
         reason = "OpenAI Responses supports one candidate; dropped (OR-18)"

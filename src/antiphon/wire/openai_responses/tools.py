@@ -3,7 +3,7 @@
 Theory of operation. Functions and custom (freeform) tools are `ToolDefinition`s; hosted tools and namespaces are `Native` and
 go back as they came. A tool with a field of the wrong type is `Native` too. `strict` has four values here, and all survive:
 true, false, not said, and null, which native extras tell that are there and empty (or name it). What OpenAI would refuse is
-made legal: names by stand-ins, a root that is no object by wrapping it, `strict` with an open schema by taking it back (both
+made legal: names by stand-ins, a root that is not an object by wrapping it, `strict` with an open schema by taking it back (both
 are losses).
 """
 
@@ -19,7 +19,7 @@ from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.content import block_type
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
 from antiphon.wire.tool_calls import NameMapper
-from antiphon.wire.vendors.openai import OPENAI, unread_fields
+from antiphon.wire.vendors.openai import OPENAI, translate_grammar, unread_fields
 
 _FUNCTION = frozenset({"type", "name", "description", "parameters", "strict"})
 _CUSTOM = frozenset({"type", "name", "description"})
@@ -81,7 +81,8 @@ def _write_tool(tool: ToolDefinition, losses: list[Loss], path: str) -> dict[str
             body["strict"] = tool.strict and allows_strict(body.get("parameters"), losses, f"{path}.strict")
         elif tool.native and tool.native.get(FORMAT) == {}:
             body["strict"] = None
-    body.update(own_extras(tool.native, losses, path, OPENAI, FORMAT))
+    native = translate_grammar(tool.native, FORMAT) if tool.freeform else tool.native
+    body.update(own_extras(native, losses, path, OPENAI, FORMAT))
     return body
 
 

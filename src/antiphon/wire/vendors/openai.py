@@ -19,7 +19,7 @@ from antiphon.wire.json_schema import is_object_schema, strict_problems
 from antiphon.wire.media import IMAGE_TYPES as COMMON_IMAGE_TYPES
 from antiphon.wire.media import is_web_url, looks_like_base64, parse_data_url
 from antiphon.wire.output import ErrorKind, ProviderError
-from antiphon.wire.rules import Violation
+from antiphon.wire.rules import Violation, json_type_name
 
 OPENAI = "openai"
 """The origin of native extras that both formats have."""
@@ -59,15 +59,6 @@ is_name = re.compile(r"[a-zA-Z0-9_-]{1,64}").fullmatch
 
 _SHARED_FIELDS = ("prompt_cache_breakpoint", "detail")
 _MAX_SHOWN = 80
-_TYPE_NAMES: dict[type, str] = {
-    type(None): "null",
-    bool: "a boolean",
-    int: "an integer",
-    float: "a decimal number",
-    str: "a string",
-    list: "an array",
-    dict: "an object",
-}
 _is_name_charset = re.compile(r"[a-zA-Z0-9_-]+").fullmatch
 
 
@@ -100,6 +91,64 @@ def native_extras(origin: str, extras: dict[str, Any], shared: dict[str, Any]) -
     return native or None
 
 
+CHAT, RESPONSES = "openai-chat", "openai-responses"
+_CITATION = "url_citation"
+
+
+def translate_citations(native: NativeExtras | None, target: str) -> NativeExtras | None:
+    """The extras of a text with the citations of the other OpenAI format in the shape of `target`.
+
+    A citation of Chat Completions is nested in `url_citation`, one of Responses has its fields beside `type`.
+    """
+    source = RESPONSES if target == CHAT else CHAT
+    extras = native.get(source) if native is not None else None
+    annotations = extras.get("annotations") if extras is not None else None
+    if native is None or extras is None or type(annotations) is not list:
+        return native
+    written: list[Any] = []
+    kept: list[Any] = []
+    for annotation in annotations:
+        is_citation = type(annotation) is dict and annotation.get("type") == _CITATION
+        inner = annotation.get(_CITATION) if is_citation and target == RESPONSES else None
+        if is_citation and target == CHAT:
+            fields = {name: value for name, value in annotation.items() if name != "type"}
+            written.append({"type": _CITATION, _CITATION: fields})
+        elif type(inner) is dict:
+            written.append({"type": _CITATION, **inner})
+        else:
+            kept.append(annotation)
+    if not written:
+        return native
+    rest = {name: value for name, value in extras.items() if name != "annotations"}
+    other = {**rest, "annotations": kept} if kept else rest
+    return {**native, source: other, target: {**native.get(target, {}), "annotations": written}}
+
+
+def translate_grammar(native: NativeExtras | None, target: str) -> NativeExtras | None:
+    """The extras of a custom tool with the input format of the other OpenAI format in the shape of `target`.
+
+    Chat Completions nests a grammar: `{"custom": {"format": {"type": "grammar", "grammar": {…}}}}`; Responses does not.
+    """
+    source = RESPONSES if target == CHAT else CHAT
+    extras = native.get(source) if native is not None else None
+    if native is None or extras is None:
+        return native
+    if target == CHAT:
+        form, rest = extras.get("format"), {name: value for name, value in extras.items() if name != "format"}
+    else:
+        custom: Any = extras.get("custom")
+        form = custom.get("format") if type(custom) is dict else None
+        rest = {name: value for name, value in extras.items() if name != "custom" or set(custom) != {"format"}}
+    if type(form) is not dict:
+        return native
+    if form.get("type") == "grammar" and target == CHAT:
+        form = {"type": "grammar", "grammar": {name: value for name, value in form.items() if name != "type"}}
+    elif form.get("type") == "grammar" and type(form.get("grammar")) is dict:
+        form = {"type": "grammar", **form["grammar"]}
+    own = {"custom": {"format": form}} if target == CHAT else {"format": form}
+    return {**native, source: rest, target: {**native.get(target, {}), **own}}
+
+
 def texts_of(messages: Any) -> Iterator[str]:
     """The texts in the messages or input items of either format."""
     if isinstance(messages, str):
@@ -116,11 +165,6 @@ def texts_of(messages: Any) -> Iterator[str]:
 def model_family(names: str) -> Callable[[str], object]:
     """A matcher for the models of a family, with or without their release date."""
     return re.compile(rf"({names})(-\d{{4}}-\d{{2}}-\d{{2}})?").fullmatch
-
-
-def json_type_name(value: Any) -> str:
-    """The JSON type of a value, as OpenAI's errors name it."""
-    return _TYPE_NAMES.get(type(value), "an unsupported value")
 
 
 def quote_value(value: Any) -> str:

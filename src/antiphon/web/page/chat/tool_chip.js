@@ -1,3 +1,4 @@
+// @ts-check
 /* A tool call as a chip that expands: its name and state outside; arguments, result and time inside.
  *
  * A chip accepts updates in any order and more than once: from the log after a reload, from the events while it
@@ -7,7 +8,7 @@ import { button, element, fill, icon } from "../ui/dom.js";
 import { highlighted } from "../markdown/highlight.js";
 import { markdown } from "../markdown/markdown.js";
 import { withoutPlanData } from "../plans/plan_data.js";
-import { say, span } from "../ui/i18n.js";
+import { say, formatDuration } from "../ui/i18n.js";
 
 /** One call. `mediaOf(part)` makes the node of a picture or file in its result. */
 export class ToolChip {
@@ -20,6 +21,7 @@ export class ToolChip {
     this._seconds = null;
     this._started = null;
     this._note = "";
+    this._wasShown = false;
     this._state = element("span", { class: "state" });
     this._line = element("span", { class: "detail" });
     this._inside = element("div", { class: "inside" });
@@ -56,6 +58,11 @@ export class ToolChip {
     this._seconds ??=
       seconds ?? (this._started && timestamp ? Math.max(0, (Date.parse(timestamp) - this._started) / 1000) : null);
     this._note = isCached ? say("cached") : this._note;
+    // What a search found is worth reading at once; the reader may close it.
+    if (!this._wasShown && this._status === "success" && /search/i.test(this.call.tool_name)) {
+      this._wasShown = true;
+      this.node.open = true;
+    }
     this._draw();
   }
 
@@ -77,7 +84,7 @@ export class ToolChip {
 
   _draw() {
     this.node.dataset.status = this._status;
-    const time = this._seconds === null ? "" : span(this._seconds);
+    const time = this._seconds === null ? "" : formatDuration(this._seconds);
     const words = {
       pending: () => say("pending"),
       running: () => say("running"),

@@ -1,3 +1,4 @@
+// @ts-check
 /* The texts of the page in English. */
 
 export const ENGLISH = {
@@ -49,6 +50,7 @@ export const ENGLISH = {
   tryAgain: "Try again",
   resume: "Resume",
   unfinished: "This turn was interrupted.",
+  noAnswer: "The model's last response has no text.",
   ended_max_rounds: "Stopped: round limit reached.",
   ended_failed_rounds: "Stopped: tool calls kept failing.",
   ended_repeated_calls: "Stopped: the model repeated the same calls.",
@@ -90,6 +92,8 @@ export const ENGLISH = {
   editArguments: "Edit the arguments",
   approveEdited: "Run with these arguments",
   reason: "Reason for the model (optional)",
+  fault: "Error in this page: {what}. Reload it to continue.",
+  notDrawn: "Entry {number} cannot be shown.",
   notJson: "Invalid JSON: {why}",
   approved: "approved",
   denied: "denied",

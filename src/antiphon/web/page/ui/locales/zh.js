@@ -1,3 +1,4 @@
+// @ts-check
 /* The texts of the page in Chinese. */
 
 export const CHINESE = {
@@ -49,6 +50,7 @@ export const CHINESE = {
   tryAgain: "重试",
   resume: "继续",
   unfinished: "本轮已中断。",
+  noAnswer: "模型的最后一次回复没有文字。",
   ended_max_rounds: "已停止：达到回合数上限。",
   ended_failed_rounds: "已停止：工具调用连续失败。",
   ended_repeated_calls: "已停止：模型重复相同的调用。",
@@ -90,6 +92,8 @@ export const CHINESE = {
   editArguments: "修改参数",
   approveEdited: "用这些参数运行",
   reason: "拒绝理由，会发给模型（选填）",
+  fault: "页面出错：{what}。请重新加载。",
+  notDrawn: "第 {number} 条记录无法显示。",
   notJson: "JSON 无效：{why}",
   approved: "已批准",
   denied: "已拒绝",
