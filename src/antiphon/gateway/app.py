@@ -23,7 +23,7 @@ from antiphon.gateway.config.settings import Config
 from antiphon.gateway.context import RequestContext, Services
 from antiphon.gateway.endpoints.embeddings import handle_embeddings
 from antiphon.gateway.endpoints.handlers import HANDLERS
-from antiphon.gateway.endpoints.operations import NOT_ADMIN, is_operator, readiness
+from antiphon.gateway.endpoints.operations import NOT_ADMIN, OPERATOR_ACTIONS, is_operator, readiness
 from antiphon.gateway.endpoints.response_store import to_provider_error
 from antiphon.gateway.generate.charging import charged_tokens
 from antiphon.gateway.generate.generation import Generation
@@ -138,7 +138,7 @@ class Gateway:
         if limited is not None:
             self._count(endpoint, limited, "", admission.started_at)
             return limited
-        if action in ("metrics", "status") and not is_operator(loaded.keys, key, request.peer):
+        if action in OPERATOR_ACTIONS and not is_operator(loaded.keys, key, request.peer):
             response = error_response(endpoint.format, NOT_ADMIN)
             self._count(endpoint, response, "", admission.started_at)
             return response

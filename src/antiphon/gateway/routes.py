@@ -25,6 +25,8 @@ Action: TypeAlias = Literal[
     "ready",
     "metrics",
     "status",
+    "list_credentials",
+    "switch_credential",
 ]
 
 
@@ -56,6 +58,7 @@ _STATIC_ROUTES: dict[str, dict[str, Endpoint]] = {
     "/readyz": {"GET": Endpoint("ready")},
     "/metrics": {"GET": Endpoint("metrics")},
     "/status": {"GET": Endpoint("status")},
+    "/credentials": {"GET": Endpoint("list_credentials"), "POST": Endpoint("switch_credential")},
 }
 _GEMINI_CALL = re.compile(r"(?:/v1(?:beta|alpha)?)?/(?:models|tunedModels)/(?P<name>[^:]+):(?P<verb>\w+)")
 _GEMINI_MODELS = re.compile(r"/v1(?:beta|alpha)/models(?:/(?P<name>[^:]+))?")
