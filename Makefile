@@ -80,7 +80,7 @@ $(READY): pyproject.toml constraints.txt
 .venv-floors/.ready: $(READY) pyproject.toml   # with everything that the tests need, and then our own dependencies at their floors
 	@test -x .venv-floors/bin/python || $(PYTHON) -m venv .venv-floors
 	@$(call PIP,.venv-floors,-c constraints.txt -e '.[dev]')
-	@$(BIN)/python tests/floors.py > .venv-floors/floors.txt
+	@$(BIN)/python tests/support/dependency_floors.py > .venv-floors/floors.txt
 	@$(call PIP,.venv-floors,-r .venv-floors/floors.txt)
 	@touch $@
 

@@ -140,7 +140,7 @@ def main(arguments: list[str]) -> None:
             print(line, flush=True)
         return
     sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-    from postgres_server import running
+    from support.postgres_server import running
 
     with running(fsync="on", full_page_writes="on", shared_buffers="128MB", max_wal_size="1GB") as server:
         for line in figures(server.address(), server.cpu_seconds):

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from antiphon.history import SqliteStore
-from postgres_server import PostgresServer, programs
+from support.postgres_server import PostgresServer, programs
 
 # The everyday run is repeatable: the same tree gives the same result everywhere. The long one, run nightly, searches at random.
 settings.register_profile(

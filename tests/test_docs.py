@@ -44,7 +44,7 @@ def commands(block: str) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "console")], ids=lambda page: page.name)
 def test_console_examples_run_and_say_what_the_page_says(page: Path, place: Path) -> None:
-    (place / "talk.jsonl").write_bytes((ROOT / "tests" / "talk.jsonl").read_bytes())
+    (place / "talk.jsonl").write_bytes((ROOT / "tests" / "support" / "example_conversation.jsonl").read_bytes())
     (place / "body.json").write_text(
         '{"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi."}]}'
     )

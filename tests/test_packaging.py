@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from antiphon.cli.doctor import _PACKAGES
-from floors import requirements
+from support.dependency_floors import requirements
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())

@@ -27,8 +27,8 @@ from antiphon.tools import ToolExecutor, ToolRegistry
 from antiphon.tools.builtin import builtin_tools
 from antiphon.wire.delta import Assembler, Finished, ModelOutputDelta, PartDelta, Started, UsageReported
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
-from generated import json_values, said
 from providers.collected import assembled, deltas_of
+from support.history_strategies import json_values, said
 
 TODAY = date(2026, 1, 1)  # a Thursday
 TEXT: dict[str, Any] = {"type": "string"}

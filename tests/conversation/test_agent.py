@@ -24,7 +24,7 @@ from antiphon.parts import text_of
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.scripted import FunctionModel, Said, ScriptedModel, call
 from antiphon.tools import ToolContext, ToolExecutor, ToolRegistry, tool
-from played import Killed, MortalJournal, Source, World, drained, last_reason, refusals, results_in
+from support.planned_turns import Killed, MortalJournal, Source, World, drained, last_reason, refusals, results_in
 
 
 def system_of(context: Sequence[ContextEntry]) -> str:

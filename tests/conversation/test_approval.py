@@ -16,7 +16,7 @@ from antiphon.parts import ToolCallRequest
 from antiphon.providers.scripted import Said, ScriptedModel, call
 from antiphon.tools import Tool, tool
 from antiphon.tools.call_runner import NOT_RUN, UNKNOWN_OUTCOME
-from played import Source, drained, last_reason, refusals, results_in
+from support.planned_turns import Source, drained, last_reason, refusals, results_in
 
 
 class Office:

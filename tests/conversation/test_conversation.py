@@ -34,8 +34,8 @@ from antiphon.tools.call_runner import UNKNOWN_OUTCOME
 from antiphon.wire.delta import Failed, PartStarted
 from antiphon.wire.output import ProviderError
 from antiphon.wire.request import ModelRequest
-from generated import conversations
-from played import Source, World, refusals
+from support.history_strategies import conversations
+from support.planned_turns import Source, World, refusals
 
 CALL = ToolCallRequest("look", "call_1")
 

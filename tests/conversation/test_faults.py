@@ -32,7 +32,17 @@ from antiphon.tools import Tool, tool
 from antiphon.tools.call_runner import NOT_RUN, UNKNOWN_OUTCOME
 from antiphon.wire.delta import Failed, ModelOutputDelta, PartDelta, PartEnded, PartStarted, UsageReported
 from antiphon.wire.output import ModelOutput, ProviderError
-from played import Killed, MortalJournal, World, calls_in, drained, last_reason, planned, refusals, results_in
+from support.planned_turns import (
+    Killed,
+    MortalJournal,
+    World,
+    calls_in,
+    drained,
+    last_reason,
+    planned,
+    refusals,
+    results_in,
+)
 
 DOWN = ProviderError("the model is overloaded", "overloaded", status=529)
 HALF_A_TEXT: list[Item] = [PartStarted(0, Text("")), PartDelta(0, "It is ra"), Failed(DOWN)]

@@ -16,9 +16,9 @@ from antiphon.providers.transport.request import Timeouts
 from antiphon.tools import ToolContext, tool
 from antiphon.wire import FORMATS, ModelOutput, formats
 from antiphon.wire.delta import Finished
-from played import MODELS, refusals
 from providers.scripted_server import Reply, ScriptedServer
 from providers.spoken import PRESET_OF
+from support.planned_turns import MODELS, refusals
 
 ONCE = RetryPolicy(retries=0, rotations=0)
 HURRIED = Timeouts(connect=0.5, read=0.3, total=2.0)

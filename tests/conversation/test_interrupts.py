@@ -42,7 +42,7 @@ from antiphon.providers.scripted import FunctionModel, Item, ScriptedModel, call
 from antiphon.tools import Tool, ToolContext, tool
 from antiphon.tools.call_runner import CANCELLED, NOT_RUN
 from antiphon.wire.delta import PartDelta, PartStarted
-from played import CheckedJournal, calls_in, drained, last_reason, refusals, results_in
+from support.planned_turns import CheckedJournal, calls_in, drained, last_reason, refusals, results_in
 
 Way = Literal["interrupt", "cancel", "aclose", "speak", "speak elsewhere"]
 WAYS: list[Way] = ["interrupt", "cancel", "aclose", "speak", "speak elsewhere"]

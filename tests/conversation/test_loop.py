@@ -39,7 +39,7 @@ from antiphon.providers.scripted import FunctionModel, Item, Said, ScriptedModel
 from antiphon.tools import ToolContext, tool
 from antiphon.wire.delta import Finished, PartDelta, PartEnded, PartStarted
 from antiphon.wire.output import ModelOutput, ProviderError
-from played import World, calls_in, drained, last_reason, refusals, results_in
+from support.planned_turns import World, calls_in, drained, last_reason, refusals, results_in
 
 LETTERS: dict[type, str] = {
     AgentSwitched: "A",

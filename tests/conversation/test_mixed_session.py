@@ -19,8 +19,8 @@ from antiphon.providers.http_provider import HttpProviderClient
 from antiphon.providers.router import ProviderRouter
 from antiphon.tools import tool
 from antiphon.wire import ModelOutput, formats
-from played import refusals
 from providers.scripted_server import Received, Reply, ScriptedServer
+from support.planned_turns import refusals
 
 PATHS = {
     "/v1/messages": "anthropic",

@@ -17,8 +17,8 @@ from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.rendering import RenderedRequest, render_call
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.request import ModelRequest, ToolDefinition
-from generated import conversations, entries, said
-from played import MODELS
+from support.history_strategies import conversations, entries, said
+from support.planned_turns import MODELS
 
 # Any history, step by step.
 

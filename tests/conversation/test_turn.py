@@ -15,8 +15,8 @@ from antiphon.parts import Text
 from antiphon.providers.scripted import FunctionModel, Item, ScriptedModel, call
 from antiphon.tools import tool
 from antiphon.wire.output import ModelOutput
-from generated import conversations, entries
-from played import World, drained
+from support.history_strategies import conversations, entries
+from support.planned_turns import World, drained
 
 
 def outline(rounds: list[Round]) -> list[tuple[int, int, tuple[int, ...]]]:

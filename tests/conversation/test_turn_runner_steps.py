@@ -12,7 +12,7 @@ from antiphon.history import AgentHistory, ModelOutputEntry, ToolCallResultsEntr
 from antiphon.providers.scripted import ScriptedModel, call
 from antiphon.tools import tool
 from antiphon.wire.output import ProviderError
-from played import Plan, World, drained, last_reason, planned, refusals, results_in
+from support.planned_turns import Plan, World, drained, last_reason, planned, refusals, results_in
 
 plans = st.lists(
     st.lists(st.sampled_from(["look", "put", "send", "trip"]), min_size=1, max_size=3), min_size=0, max_size=4

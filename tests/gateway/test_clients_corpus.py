@@ -12,9 +12,9 @@ import pytest
 from antiphon.parts import Text, ToolCallRequest, ToolCallResult, text_of
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.request import ModelRequest, ToolDefinition
-from corpus import CORPUS
 from gateway.rig import Client, Got, Rig, rig
 from gateway.strict_upstream import says
+from support.corpus import CORPUS
 
 WIRES = {"chat": "openai-chat", "openai-chat": "openai-chat", "responses": "openai-responses"}
 OUR_OWN = {"host", "content-length", "connection", "accept-encoding", "transfer-encoding"}

@@ -49,7 +49,7 @@ from antiphon.parts import (
 )
 from antiphon.providers.scripted import FunctionModel, ScriptedModel, call
 from antiphon.tools import tool
-from generated import context_entries, conversations
+from support.history_strategies import context_entries, conversations
 
 systems = st.builds(SetSystemInstructionEntry, st.sampled_from(["Be brief.", ""]))
 

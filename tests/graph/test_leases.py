@@ -28,7 +28,7 @@ from antiphon.tools import tool
 from antiphon.wire.output import ProviderError
 from graph.rig import chats_in, kinds, log_of, loop_graph, thread
 from graph.test_step_crash import Diary
-from processes import in_a_process
+from support.child_process import in_a_process
 
 ROUNDS = 3
 

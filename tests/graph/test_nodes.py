@@ -32,7 +32,7 @@ from antiphon.providers.scripted import FunctionModel, ScriptedModel, call
 from antiphon.tools import Tool, tool
 from antiphon.wire.delta import Started
 from graph.rig import chats_in, kinds, log_of, loop_graph, thread
-from played import refusals
+from support.planned_turns import refusals
 
 
 @tool(effect="read")

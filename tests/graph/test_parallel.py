@@ -23,7 +23,7 @@ from antiphon.providers.offline import OfflineModel
 from antiphon.providers.scripted import FunctionModel, ScriptedModel, call
 from antiphon.tools import tool
 from graph.rig import chats_in, kinds, log_of, loop_graph, thread
-from postgres_server import PostgresServer
+from support.postgres_server import PostgresServer
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 

@@ -21,7 +21,7 @@ from antiphon.history import AgentHistory, ModelInputEntry, ModelOutputEntry, Ro
 from antiphon.providers.scripted import FunctionModel, ScriptedModel, call
 from antiphon.tools import tool
 from graph.rig import chats_in, kinds, log_of, loop_graph, thread
-from played import refusals, results_in
+from support.planned_turns import refusals, results_in
 
 
 class Asked(ConversationState, total=False):

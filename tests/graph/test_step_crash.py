@@ -40,8 +40,8 @@ from antiphon.tools import Tool, ToolContext, tool
 from antiphon.tools.call_runner import UNKNOWN_OUTCOME
 from antiphon.wire.output import ProviderError
 from graph.rig import is_mark, kinds, loop_graph, thread
-from played import calls_in, refusals, results_in
-from processes import in_a_process
+from support.child_process import in_a_process
+from support.planned_turns import calls_in, refusals, results_in
 
 PLAN = [["look", "put"], ["send"], ["put", "send", "look"], ["look"]]
 LEASE = 0.15

@@ -25,7 +25,7 @@ from antiphon.history import (
 )
 from antiphon.history.entries import TITLES
 from antiphon.parts import Text
-from generated import entries
+from support.history_strategies import entries
 
 STORED = Path(__file__).parent / "stored"
 

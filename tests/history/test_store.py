@@ -33,8 +33,8 @@ from antiphon.history import (
 )
 from antiphon.history.ids import is_id, new_id
 from antiphon.parts import Document, Image, Text, ToolCallRequest, ToolCallResult
-from generated import conversations
-from stores import rows, table
+from support.history_strategies import conversations
+from support.store_rows import rows, table
 
 CALL = ToolCallRequest("weather", "call_1", '{"city": "Oslo"}')
 

@@ -29,7 +29,7 @@ from antiphon.providers.scripted import FunctionModel, Said
 from antiphon.runs.hook import resume_run
 from antiphon.tools import Tool, ToolContext, tool
 from antiphon.tools.tool import ask_before_changes, tool_policy
-from played import Killed, MortalJournal, drained, refusals
+from support.planned_turns import Killed, MortalJournal, drained, refusals
 
 BOUNDS = Bounds(max_rounds=20, max_failed_rounds=20, max_repeats=20)
 

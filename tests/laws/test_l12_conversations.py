@@ -4,7 +4,7 @@ A state machine drives one conversation through random turns: agents that hand o
 calls in text, invalid and deeply nested arguments, settings that change in mid-turn, rollbacks, forks, compactions, interrupts,
 cut streams, and processes that die at any entry; played by loops of different configuration, by hand, by graph nodes and by a
 worker, on different models. After each step L1, L4, L7, L8, L9 and L11 are checked against a model that trusts nothing but
-the entries that were stored and what the tools saw (see `conversation_world` and `conversation_log`).
+the entries that were stored and what the tools saw (see `conversation_simulation`).
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ from antiphon.errors import ConversationError
 from antiphon.history import AgentHistory
 from antiphon.parts import Text, Thinking, ToolCallRequest
 from antiphon.wire import FORMATS
-from laws.conversation_log import ObservedLog
-from laws.conversation_surfaces import (
+from laws.conversation_simulation.crashing_store import Home
+from laws.conversation_simulation.log import ObservedLog
+from laws.conversation_simulation.surfaces import (
     ENDINGS,
     Ending,
     Play,
@@ -46,9 +47,8 @@ from laws.conversation_surfaces import (
     play_loop,
     play_run,
 )
-from laws.conversation_world import COMMON, HERE, Answer, Surface, World, agents
-from laws.crashing_store import Home
-from played import Killed, refusals
+from laws.conversation_simulation.world import COMMON, HERE, Answer, Surface, World, agents
+from support.planned_turns import Killed, refusals
 
 IS_LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 

@@ -9,8 +9,8 @@ import pytest
 
 from antiphon.conversation import Bounds
 from antiphon.parts import OutputPart, Text, ToolCallRequest
-from laws.conversation_surfaces import Ending, Play
-from laws.conversation_world import Answer, Surface
+from laws.conversation_simulation.surfaces import Ending, Play
+from laws.conversation_simulation.world import Answer, Surface
 from laws.test_l12_conversations import DEEP, Conversations
 
 STRICT, LAX, TEAM = Surface(), Surface(is_strict=False), Surface(has_agents=True)

@@ -16,8 +16,8 @@ from random import Random
 import pytest
 from msgspec import Struct, structs
 
-from gateway.gateway_setup import gateway_process
-from gateway.gateway_steps import (
+from laws.gateway_simulation.setup import gateway_process
+from laws.gateway_simulation.steps import (
     BAD_NAMES,
     Ask,
     DamageState,
@@ -31,7 +31,7 @@ from gateway.gateway_steps import (
     Step,
     drawn,
 )
-from gateway.gateway_world import World, fresh_world
+from laws.gateway_simulation.world import World, fresh_world
 
 WORLDS = 400 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 8
 STEPS = 40

@@ -31,7 +31,7 @@ from antiphon.history import (
     SqliteStore,
 )
 from antiphon.history.location import open_store
-from generated import entries, said
+from support.history_strategies import entries, said
 
 
 class AppendOnly(RuleBasedStateMachine):

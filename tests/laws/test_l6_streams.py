@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anthropic_bodies import without_nulls, written_out
 from antiphon.wire import Assembler, ModelOutput, formats
+from wire.anthropic.bodies import without_nulls, written_out
 
 FORMAT = formats["anthropic"]
 MODELS = ["claude-refused", "claude-second", "claude-third"]

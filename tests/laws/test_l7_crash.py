@@ -21,7 +21,7 @@ import pytest
 from antiphon.errors import AntiphonError, StoreDamaged, StoreFull, WriterConflict
 from antiphon.history import AgentHistory, HistoryEntry, HistoryStore, ModelInputEntry, SqliteStore
 from antiphon.parts import Image, Text
-from processes import in_a_process, told
+from support.child_process import in_a_process, told
 
 KILLS = 300 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 120
 

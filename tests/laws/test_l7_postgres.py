@@ -20,9 +20,9 @@ from antiphon.history.location import open_store
 from antiphon.history.postgres import PostgresStore
 from antiphon.history.search_text import searchable_text
 from laws.test_l7_crash import check_whole, do_everything, says_the_same, write_on
-from postgres_server import PostgresServer
-from processes import in_a_process, told
-from stores import rows, table
+from support.child_process import in_a_process, told
+from support.postgres_server import PostgresServer
+from support.store_rows import rows, table
 
 KILLS = 40
 CRASHES = 6

@@ -25,7 +25,18 @@ from antiphon.history import (
     ToolCallStartedEntry,
 )
 from antiphon.tools.call_runner import UNKNOWN_OUTCOME
-from played import Killed, MortalJournal, Plan, World, calls_in, drained, last_reason, planned, refusals, results_in
+from support.planned_turns import (
+    Killed,
+    MortalJournal,
+    Plan,
+    World,
+    calls_in,
+    drained,
+    last_reason,
+    planned,
+    refusals,
+    results_in,
+)
 
 plans = st.lists(
     st.lists(st.sampled_from(["look", "put", "send", "trip"]), min_size=1, max_size=3), min_size=1, max_size=4
@@ -104,7 +115,7 @@ from antiphon.conversation import Bounds, Conversation, ToolLoop
 from antiphon.history import SqliteStore
 from antiphon.tools import ToolContext, tool
 sys.path.insert(0, sys.argv[3])
-from played import planned
+from support.planned_turns import planned
 
 trace = open(sys.argv[2], "a", buffering=1)
 

@@ -17,7 +17,7 @@ from antiphon.parts import Text, ToolCallRequest
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.scripted import FunctionModel, Said, call
 from antiphon.wire.output import ModelOutput
-from played import World, drained, last_reason, planned, refusals
+from support.planned_turns import World, drained, last_reason, planned, refusals
 
 wild_calls = st.one_of(
     st.builds(

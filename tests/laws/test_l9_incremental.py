@@ -13,7 +13,7 @@ from antiphon.parts import Text, ToolCallRequest, ToolCallResult
 from antiphon.repair import repair
 from antiphon.wire import FORMATS, Message, ModelRequest, formats
 from antiphon.wire.codec.incremental import IncrementalRequestWriter
-from corpus import accepted_requests, client_requests
+from support.corpus import accepted_requests, client_requests
 
 said = st.sampled_from(["hi", "bye ", " ", "", "\n", "yo"])
 MODELS = {

@@ -19,7 +19,7 @@ from antiphon.history import (
     SetSystemInstructionEntry,
 )
 from antiphon.parts import ToolCallResult
-from generated import conversations, entries, said
+from support.history_strategies import conversations, entries, said
 
 
 def rendered_bytes(context: list[ContextEntry]) -> list[bytes]:

@@ -14,7 +14,7 @@ import pytest
 from antiphon.parts import Refusal, Text, ToolCallRequest, ToolCallResult
 from antiphon.repair import repair
 from antiphon.wire import FORMATS, Assembler, Message, ModelOutput, ModelRequest, formats
-from corpus import accepted_requests, client_requests, recorded, streams
+from support.corpus import accepted_requests, client_requests, recorded, streams
 
 PAIRS = [(source, target) for source in FORMATS for target in FORMATS]
 MODELS = {

@@ -32,9 +32,9 @@ from antiphon.wire.delta import (
     Started,
 )
 from antiphon.wire.output import ModelOutput, ProviderError
-from generated import output_parts
 from providers.collected import Endless, assembled, deltas_of, left
 from providers.spoken import QUESTION
+from support.history_strategies import output_parts
 
 OVERLOADED = ProviderError("come back later", "overloaded")
 

@@ -19,7 +19,7 @@ from antiphon.providers.scripted import FunctionModel, ScriptedModel, call
 from antiphon.runs import RunBook
 from antiphon.tools import ToolContext, tool
 from antiphon.wire.output import ProviderError
-from played import planned
+from support.planned_turns import planned
 
 FOLDER = Path(os.environ.get("RUNS_FOLDER", "."))
 BOUNDS = Bounds(max_rounds=20, max_failed_rounds=20, max_repeats=20)

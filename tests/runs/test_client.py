@@ -23,8 +23,8 @@ from antiphon.providers.scripted import FunctionModel, ScriptedModel, call
 from antiphon.runs import RunBook, Runs, Worker, submit
 from antiphon.tools import tool
 from antiphon.wire.output import ProviderError
-from played import results_in
 from runs.workers import Place
+from support.planned_turns import results_in
 
 ran: list[str] = []
 

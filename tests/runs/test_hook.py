@@ -29,9 +29,9 @@ from antiphon.runs.hook import resume_run, resume_run_async
 from antiphon.runs.registry import LoopFactory
 from antiphon.tools import Tool, tool
 from antiphon.wire.output import ProviderError
-from played import World, planned, refusals, results_in
 from runs.workers import Place, check_log, until
-from valkey_server import running
+from support.planned_turns import World, planned, refusals, results_in
+from support.valkey_server import running
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "temporal.md"
 

@@ -31,8 +31,8 @@ from antiphon.runs.temporal import start_turn, temporal_worker, turn_handle
 from antiphon.runs.temporal_workflow import TurnStatus, TurnWorkflow
 from antiphon.tools import Tool, tool
 from antiphon.wire.output import ProviderError
-from played import World, planned, refusals, results_in
-from temporal_server import TemporalServer
+from support.planned_turns import World, planned, refusals, results_in
+from support.temporal_server import TemporalServer
 
 Handle = WorkflowHandle[TurnWorkflow, TurnStatus]
 

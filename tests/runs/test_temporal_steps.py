@@ -35,7 +35,7 @@ from antiphon.runs.temporal_workflow import (
 from antiphon.tools import Tool, tool
 from antiphon.tools.call_runner import UNKNOWN_OUTCOME
 from antiphon.wire.output import ProviderError
-from played import World, planned, refusals, results_in
+from support.planned_turns import World, planned, refusals, results_in
 
 NAMES = {"": LOOK, "model": ASK_MODEL, "calls": RUN_CALLS, "approval": RUN_CALLS}
 

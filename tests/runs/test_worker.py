@@ -24,8 +24,8 @@ from antiphon.runs import RunBook, RunRetryPolicy, Runs, Worker
 from antiphon.runs.worker import _SHORTEST_POLL
 from antiphon.tools import ToolContext, tool
 from antiphon.wire.output import ErrorKind, ProviderError
-from played import World, planned, results_in
 from runs.workers import Place
+from support.planned_turns import World, planned, results_in
 
 QUICK = RunRetryPolicy(first_delay=0.05, longest_delay=0.2)
 

@@ -22,7 +22,7 @@ from antiphon.history import HistoryStore, Run, ToolCallFinishedEntry, ToolCallR
 from antiphon.history.location import open_store
 from antiphon.parts import ToolCallResult
 from antiphon.tools.call_runner import UNKNOWN_OUTCOME
-from played import refusals
+from support.planned_turns import refusals
 
 TESTS = Path(__file__).parent.parent
 PATIENCE = 60.0

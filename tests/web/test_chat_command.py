@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from cli.chat.test_terminal import streamed
 from cli.terminal import Terminal
-from cli.test_chat_terminal import streamed
 from providers.scripted_server import Reply, ScriptedServer
 from web.chat_process import antiphon_chat, plans_of, store_of, until, web_chat
 

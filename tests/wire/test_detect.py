@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from antiphon.wire.detect import detect_format
+from support.corpus import CORPUS
 
-CORPUS = Path(__file__).parents[2].parent / "shared" / "corpus" / "recorded"
 FILES = {
     "openai_chat": "openai-chat",
     "openai_responses": "openai-responses",
@@ -41,7 +40,7 @@ def test_signs(body: Any, guess: str | None) -> None:
 
 @pytest.mark.parametrize("file", FILES)
 def test_recorded_bodies_are_never_taken_for_another_format(file: str) -> None:
-    path = CORPUS / f"{file}.jsonl"
+    path = CORPUS / "recorded" / f"{file}.jsonl"
     if not path.exists():
         pytest.skip("the recorded traffic is not here")
     requests = [msgspec.json.decode(line)["request"] for line in path.read_bytes().splitlines()]

@@ -18,7 +18,7 @@ from antiphon.providers.credentials.pool import CredentialPool, Lease
 from antiphon.providers.credentials.secret import Credential
 from antiphon.providers.credentials.shared_state import NO_COOLDOWNS, RETENTION_SECONDS, SharedHealth
 from antiphon.wire.output import ErrorKind, ProviderError
-from valkey_server import ValkeyServer, running
+from support.valkey_server import ValkeyServer, running
 
 SECRET, OTHER = "sk-a-secret-nobody-may-see-1111", "sk-another-secret-unseen-2222"
 ADDRESS = "https://api.example/v1"

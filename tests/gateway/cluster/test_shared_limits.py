@@ -14,7 +14,7 @@ from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.cluster.redis_store import SharedStore, parse_store_url
 from antiphon.gateway.cluster.shared_limits import SYNC_SECONDS, SharedLimits
 from antiphon.providers.credentials.secret import Credential
-from valkey_server import Line, ValkeyServer, running
+from support.valkey_server import Line, ValkeyServer, running
 
 SMALL = ClientKey(name="small", requests_per_minute=10)
 LARGE = ClientKey(name="large", requests_per_minute=6000)

@@ -17,7 +17,7 @@ from antiphon.gateway.config.settings import ConfigError, config_schema
 from antiphon.gateway.observe.recent import RecentRequests
 from antiphon.gateway.observe.status import Status, build_status, status_json
 from antiphon.gateway.observe.status_page import status_page
-from valkey_server import ValkeyServer, running
+from support.valkey_server import ValkeyServer, running
 
 PASSWORD = "sesame-that-nobody-may-see"
 

@@ -17,7 +17,7 @@ from antiphon.wire.request import Message, ModelRequest
 from gateway.rig import ENVIRONMENT, KEY, MODELS, Client, serving, variable_of
 from gateway.strict_upstream import StrictUpstream
 from gateway.test_serve import Served, served, until
-from valkey_server import Line, ValkeyServer, running
+from support.valkey_server import Line, ValkeyServer, running
 
 CLIENT, TIGHT = "sk-antiphon-client-0123456789", "sk-antiphon-tight-0123456789"
 FIRST, SECOND = KEY.format("anthropic"), KEY.format("gemini")

@@ -24,8 +24,8 @@ from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.transport.aiohttp_transport import AiohttpTransport
 from antiphon.providers.transport.request import Timeouts
 from gateway.rig import FAST, Rig, rig, serving
-from local_server import LocalServer
 from providers.scripted_server import Reply, ScriptedServer
+from support.local_server import LocalServer
 
 SECRET = "sk-a-secret-of-the-gateway"
 

@@ -17,8 +17,8 @@ from antiphon.gateway.endpoints.tokens import (
     rewrite_count_body,
 )
 from antiphon.providers.presets import PRESETS
-from gemini_sdk import Server
-from local_server import LocalServer
+from support.local_server import LocalServer
+from wire.gemini.official_sdk import Server
 
 HELLO: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Is it raining in Oslo?"}]}
 TOOL = {

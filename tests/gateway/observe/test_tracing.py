@@ -17,7 +17,7 @@ from antiphon.gateway.observe.tracing import RequestTracer, tracer_from_environm
 from antiphon.history.entries import TokenUsage
 from antiphon.providers.call import Attempt
 from antiphon.wire.output import ProviderError
-from local_server import LocalServer
+from support.local_server import LocalServer
 
 
 def passage(**changes: object) -> RequestTrace:

@@ -6,7 +6,6 @@ with its own tokenizer, and marks the response with a header. The tokenizer is s
 
 from __future__ import annotations
 
-import asyncio
 import re
 from typing import Any
 
@@ -25,6 +24,7 @@ from antiphon.gateway.generate.prepare import replace_model
 from antiphon.gateway.generate.upstream import Upstream, UpstreamFailed, WholeReply
 from antiphon.gateway.http.errors import provider_error_response
 from antiphon.gateway.http.messages import Response
+from antiphon.gateway.threads import run_in_thread
 from antiphon.history import ContextEntryRole
 from antiphon.parts import Native, Part, Text, ToolCallRequest
 from antiphon.providers.presets import Preset
@@ -46,7 +46,7 @@ async def handle_count_tokens(context: RequestContext) -> Response:
             return await _passed_through(
                 context, upstream, name, rewrite_count_body(endpoint.format, request.body, name), address
             )
-    return await asyncio.to_thread(count_here, endpoint.format, request.body)
+    return await run_in_thread(count_here, endpoint.format, request.body)
 
 
 async def _passed_through(

@@ -12,8 +12,6 @@ outline is not legal, the target has another format, or the first target failed.
 
 from __future__ import annotations
 
-import asyncio
-import copy
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable
@@ -43,6 +41,7 @@ from antiphon.gateway.generate.usage_scanner import UsageScanner
 from antiphon.gateway.http.errors import error_response, provider_error_response
 from antiphon.gateway.http.messages import Response, header_text
 from antiphon.gateway.observe.request_trace import RequestTrace
+from antiphon.gateway.threads import run_in_thread
 from antiphon.history.ids import new_id
 from antiphon.parts import Audio, Document, Image, Part
 from antiphon.providers.model_name import check_model_name
@@ -288,13 +287,11 @@ class Generation:
         if self._endpoint.format != _RESPONSES:
             return parsed_request
         try:
-            return await asyncio.to_thread(self._services.state.expand, parsed_request, owner=self._key.name)
-        except UnknownResponse as error:
-            # The future keeps the error that it carried, and a traceback would keep this request: a copy is raised instead.
-            error.__traceback__ = None
+            return await run_in_thread(self._services.state.expand, parsed_request, owner=self._key.name)
+        except UnknownResponse:
             if upstream.format == _RESPONSES:
                 return parsed_request  # the response may be stored at the upstream
-            raise copy.copy(error) from None
+            raise
 
     def _original_body(self, parsed_request: ModelRequest, target: Target) -> bytes:
         """The client's own bytes, with the target's name for the model."""
@@ -403,7 +400,7 @@ class Generation:
     async def _store_response(self, parsed_request: ModelRequest, output: ModelOutput, body: bytes) -> None:
         try:
             response_id = str(msgspec.json.decode(body, type=_ResponseId).id)
-            await asyncio.to_thread(
+            await run_in_thread(
                 self._services.state.store, response_id, parsed_request, output, owner=self._key.name, body=body
             )
         except (AntiphonError, msgspec.DecodeError):

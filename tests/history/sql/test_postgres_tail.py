@@ -1,0 +1,159 @@
+"""Whoever tails a conversation hears each entry once and in order, whenever it begins and whatever happens to the server."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+import psycopg
+import pytest
+
+from antiphon.errors import UnknownConversation
+from antiphon.history import AgentHistory, HistoryEntry, ModelInputEntry
+from antiphon.history.location import open_store
+from antiphon.history.postgres import PostgresStore
+from antiphon.history.search_text import searchable_text
+from antiphon.history.sql import postgres_tail as tail
+from antiphon.parts import Image
+from support.postgres_server import PostgresServer
+from support.store_rows import table
+
+
+async def hear(entries: AsyncIterator[HistoryEntry], number: int, seconds: float = 30) -> list[str]:
+    """The next entries of a tail."""
+    async with asyncio.timeout(seconds):
+        return [searchable_text(await anext(entries)) for _ in range(number)]
+
+
+def write(history: AgentHistory, first: int, last: int) -> None:
+    for number in range(first, last + 1):
+        history.append(ModelInputEntry.of(str(number)))
+
+
+def numbers(first: int, last: int) -> list[str]:
+    return [str(number) for number in range(first, last + 1)]
+
+
+def test_nothing_falls_between_reading_and_listening(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Listeners come at any moment of a writer that never pauses; each is notified of everything and never has to look again."""
+    monkeypatch.setattr(tail, "MARKS_AGAIN", 3600.0)
+    with open_store(postgres) as store, PostgresStore(postgres) as other:
+        history = store.create()
+
+        async def listen(after: int, delay: float) -> list[str]:
+            await asyncio.sleep(delay)
+            async with aclosing(other.tail(history.id, after)) as entries:  # type: ignore[type-var]
+                return await hear(entries, 300 - after)
+
+        async def all_of_them() -> list[list[str]]:
+            listeners = [asyncio.create_task(listen(after, after / 2000)) for after in (0, 7, 40, 100)]
+            await asyncio.to_thread(write, history, 1, 300)
+            return await asyncio.gather(*listeners)
+
+        assert asyncio.run(all_of_them()) == [numbers(after + 1, 300) for after in (0, 7, 40, 100)]
+
+
+def test_a_tail_goes_on_after_the_server_was_away(
+    postgres_server: PostgresServer, postgres: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open_store(postgres) as store:
+        history = store.create()
+        write(history, 1, 2)
+
+        async def listen() -> list[str]:
+            async with aclosing(store.tail(history.id)) as entries:  # type: ignore[type-var]
+                heard = await hear(entries, 2)
+                waiting = asyncio.create_task(hear(entries, 3))
+                await asyncio.sleep(0.1)
+                await asyncio.to_thread(postgres_server.kill)
+                await asyncio.to_thread(postgres_server.start)
+                await asyncio.to_thread(write, history, 3, 5)
+                return heard + await waiting
+
+        assert asyncio.run(listen()) == numbers(1, 5)
+        assert f"listening again in 0.05 s, from entry 2 of {history.id} on" in caplog.text
+
+
+def test_a_tail_ends_with_its_conversation_and_with_its_listener(
+    postgres_server: PostgresServer, postgres: str
+) -> None:
+    with open_store(postgres) as store:
+        history = store.create()
+        write(history, 1, 1)
+
+        async def listen() -> None:
+            kept = store.create()
+            write(kept, 1, 1)
+            async with aclosing(store.tail(kept.id)) as others:  # type: ignore[type-var]
+                assert await hear(others, 1) == ["1"]
+            entries = store.tail(history.id)
+            assert await hear(entries, 1) == ["1"]
+            waiting = asyncio.create_task(hear(entries, 1))
+            await asyncio.sleep(0.1)
+            await asyncio.to_thread(store.delete, history.id)
+            with pytest.raises(UnknownConversation, match=history.id):
+                await waiting
+            with pytest.raises(UnknownConversation):
+                await hear(store.tail(history.id), 1)
+
+        asyncio.run(listen())
+    assert postgres_server.is_left()
+
+
+def test_a_tail_of_a_read_only_store_looks_again(postgres: str) -> None:
+    with open_store(postgres) as store, open_store(postgres, read_only=True) as replica:
+        history = store.create()
+        write(history, 1, 1)
+
+        async def listen() -> list[str]:
+            async with aclosing(replica.tail(history.id)) as entries:  # type: ignore[type-var]
+                heard = await hear(entries, 1)
+                await asyncio.to_thread(write, history, 2, 3)
+                return heard + await hear(entries, 2)
+
+        assert asyncio.run(listen()) == numbers(1, 3)
+
+
+def test_an_append_is_announced_only_while_somebody_listens(postgres_server: PostgresServer, postgres: str) -> None:
+    """Announcing makes all commits of a database wait for each other, so nobody pays for it without need."""
+    with PostgresStore(postgres) as store, psycopg.connect(postgres_server.address(), autocommit=True) as listening:
+        history = store.create()
+        listening.execute(f'LISTEN "antiphon_{history.id}"')
+        write(history, 1, 3)
+        assert list(listening.notifies(timeout=0.2)) == []
+        with store._connections.connection() as db:
+            db.execute("UPDATE conversations SET watched_until = clock_timestamp() + interval '1 minute'")
+        write(history, 4, 5)
+        announced = [notification.payload for notification in listening.notifies(timeout=10, stop_after=2)]
+        assert announced == ["4", "5"]
+
+
+def test_large_media_come_whole_through_a_tail(postgres: str) -> None:
+    with open_store(postgres) as store:
+        history = store.create()
+        entry = history.append(ModelInputEntry.of(Image("image/png", "A" * 70_000)))
+
+        async def listen() -> HistoryEntry:
+            async with aclosing(store.tail(history.id)) as entries:  # type: ignore[type-var]
+                return await anext(entries)
+
+        assert asyncio.run(listen()) == entry
+
+
+def test_a_listener_on_another_thread_does_not_stop_the_others(postgres: str) -> None:
+    with PostgresStore(postgres, max_connections=1) as store:
+        history = store.create()
+        heard: list[str] = []
+
+        async def listen() -> None:
+            async with aclosing(store.tail(history.id)) as entries:  # type: ignore[type-var]
+                heard.extend(await hear(entries, 50))
+
+        thread = threading.Thread(target=lambda: asyncio.run(listen()))
+        thread.start()
+        write(history, 1, 50)
+        thread.join()
+        assert heard == numbers(1, 50)
+        assert table(store, "SELECT count(*) FROM entries") == [(50,)]

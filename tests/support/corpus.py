@@ -1,0 +1,54 @@
+"""The recorded traffic beside the project, where it is present."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
+
+FILES = {
+    "openai-chat": "openai_chat",
+    "openai-responses": "openai_responses",
+    "anthropic": "anthropic_messages",
+    "gemini": "gemini",
+}
+
+_WIRES = {"chat": "openai-chat", "responses": "openai-responses", "anthropic": "anthropic", "gemini": "gemini"}
+
+
+@cache
+def recorded(name: str) -> list[dict[str, Any]]:
+    """The recorded exchanges of a format (or of `openai_compatible`)."""
+    path = CORPUS / "recorded" / f"{FILES.get(name, name)}.jsonl"
+    if not path.exists():
+        pytest.skip("the recorded traffic is not here")
+    return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
+
+
+def accepted_requests(name: str) -> Iterator[dict[str, Any]]:
+    """Request bodies the real API accepted."""
+    for record in recorded(name):
+        if 200 <= record["status"] < 300 and isinstance(record["request"], dict):
+            yield record["request"]
+
+
+def client_requests(name: str) -> Iterator[dict[str, Any]]:
+    """Request bodies captured from real programs."""
+    for path in sorted((CORPUS / "clients").glob("*.json")):
+        capture = msgspec.json.decode(path.read_bytes())
+        wire = capture.get("wire", "")
+        if _WIRES.get(wire, wire) == name and isinstance(capture.get("body"), dict):
+            yield capture["body"]
+
+
+def streams(name: str) -> Iterator[bytes]:
+    """Recorded streams as raw bytes, where the recorder kept them raw."""
+    for record in recorded(name):
+        if isinstance(record["sse"], str) and 200 <= record["status"] < 300:
+            yield record["sse"].encode()

@@ -1,0 +1,305 @@
+"""Typed decoding gives the request of the generic reader, and scanning its order of calls and results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from antiphon.errors import WireError
+from antiphon.parts import Audio, Document, Image, ToolCallRequest, ToolCallResult
+from antiphon.repair.sequence import is_legal
+from antiphon.wire import FORMATS, ModelRequest, formats
+from antiphon.wire.format import WriteOptions
+from support.corpus import accepted_requests, client_requests
+
+CALL = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Oslo"}'}}
+MARK = {"type": "ephemeral"}
+PLAIN: dict[str, dict[str, Any]] = {
+    "openai-chat": {
+        "model": "gpt-4o",
+        "messages": [
+            {"role": "system", "content": "Be brief."},
+            {"role": "developer", "content": [{"type": "text", "text": "In English."}]},
+            {"role": "user", "content": [{"type": "text", "text": "Rain?"}, {"type": "odd"}]},
+            {"role": "assistant", "content": None, "tool_calls": [CALL, {**CALL, "id": "call_2"}]},
+            {"role": "tool", "tool_call_id": "call_1", "content": "rain"},
+            {"role": "tool", "tool_call_id": "call_2", "name": "weather", "content": "sun"},
+            {"role": "assistant", "content": "Let me see.", "tool_calls": [{**CALL, "id": "call_3"}]},
+            {"role": "tool", "tool_call_id": "call_3", "content": ""},
+            {"role": "assistant", "content": "Rain and sun."},
+        ],
+        "tools": [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}],
+        "temperature": 0.5,
+        "thinking": {"type": "enabled"},
+    },
+    "openai-responses": {
+        "model": "gpt-4o",
+        "instructions": "Be brief.",
+        "input": [
+            {"role": "system", "content": "In English."},
+            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Rain?"}]},
+            {"type": "function_call", "call_id": "call_1", "name": "weather", "arguments": "{}"},
+            {"type": "function_call", "call_id": "call_2", "name": "weather", "arguments": ""},
+            {"type": "function_call_output", "call_id": "call_1", "output": "rain"},
+            {"type": "function_call_output", "call_id": "call_2", "output": [{"type": "input_text", "text": "sun"}]},
+            {"role": "assistant", "content": "Rain"},
+            {"role": "assistant", "content": [{"type": "output_text", "text": "and sun."}]},
+        ],
+        "tools": [{"type": "function", "name": "weather", "parameters": {"type": "object"}}],
+        "store": False,
+    },
+    "anthropic": {
+        "model": "claude-sonnet-4-5",
+        "max_tokens": 100,
+        "system": [{"type": "text", "text": "Be brief.", "cache_control": MARK}],
+        "messages": [
+            {"role": "user", "content": "Rain?"},
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "thinking", "thinking": "Hm.", "signature": "proof"},
+                    {"type": "text", "text": "Let me see."},
+                    {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"city": "Oslo"}},
+                    {"type": "tool_use", "id": "toolu_2", "name": "weather", "input": {}, "cache_control": MARK},
+                ],
+            },
+            {
+                "role": "user",
+                "content": [
+                    {"type": "tool_result", "tool_use_id": "toolu_1", "content": "rain"},
+                    {
+                        "type": "tool_result",
+                        "tool_use_id": "toolu_2",
+                        "is_error": True,
+                        "content": [{"type": "text", "text": "sun"}],
+                    },
+                    {"type": "tool_result", "tool_use_id": "toolu_2", "cache_control": MARK},
+                    {"type": "text", "text": "And?", "cache_control": MARK},
+                ],
+            },
+        ],
+        "tools": [{"name": "weather", "input_schema": {"type": "object"}}],
+    },
+    "gemini": {
+        "systemInstruction": {"parts": [{"text": "Be brief."}]},
+        "contents": [
+            {"role": "user", "parts": [{"text": "Rain?"}]},
+            {
+                "role": "model",
+                "parts": [
+                    {"text": "Let me see."},
+                    {"functionCall": {"name": "weather", "args": {"city": "Oslo"}}, "thoughtSignature": "proof"},
+                    {"functionCall": {"id": "call_2", "name": "weather", "args": {}}},
+                ],
+            },
+            {
+                "role": "user",
+                "parts": [
+                    {"functionResponse": {"name": "weather", "response": {"output": "rain"}}},
+                    {"functionResponse": {"id": "call_2", "name": "weather", "response": {"error": "{}"}}},
+                ],
+            },
+            {"role": "model", "parts": [{"text": "Rain."}]},
+        ],
+        "tools": [{"functionDeclarations": [{"name": "weather", "parametersJsonSchema": {"type": "object"}}]}],
+        "generationConfig": {"temperature": 0.5},
+    },
+}
+ODD = [None, "", "call_gm_0", "odd", 0, 1.5, True, [], {}, ["odd"], {"type": "odd"}, {"output": "{}"}]
+odd_values = st.sampled_from(ODD).map(lambda value: msgspec.json.decode(msgspec.json.encode(value)))
+
+
+def read(name: str, body: Any) -> ModelRequest | str:
+    try:
+        return formats[name].read_request(body)
+    except WireError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_recorded_body_is_read_the_same_from_its_bytes(name: str) -> None:
+    for body in (*accepted_requests(name), *client_requests(name), PLAIN[name]):
+        data = msgspec.json.encode(body)
+        assert read(name, data) == read(name, msgspec.json.decode(data))
+
+
+UNUSUAL: dict[str, list[Any]] = {
+    "openai-chat": [
+        {"role": "assistant", "content": "x", "reasoning_content": "y"},
+        {"role": "tool", "tool_call_id": "call_1", "content": {"a": 1}},
+        {"role": "function", "name": "f", "content": "x"},
+        {"role": "critic", "content": "x"},
+        {"role": "user", "content": None},
+        7,
+    ],
+    "anthropic": [
+        {"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": "https://a.b/c.png"}}]},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "toolu_9", "name": "f", "input": []}]},
+        {"role": "system", "content": "x"},
+        {"role": "user", "content": "x", "odd": 1},
+        7,
+    ],
+    "gemini": [
+        {"role": "user", "parts": [{"inlineData": {"mimeType": "image/png", "data": "AAAA"}}]},
+        {
+            "role": "model",
+            "parts": [{"functionCall": {"name": "f", "args": {}}}, {"text": "x", "thoughtSignature": "y"}],
+        },
+        {"role": "user", "parts": [{"function_response": {"name": "weather", "response": {"output": "x"}}}]},
+        {"parts": [{"text": "x"}]},
+        7,
+    ],
+}
+
+
+@pytest.mark.parametrize("name", ["openai-chat", "anthropic", "gemini"])
+def test_one_unusual_message_keeps_the_typed_parse_of_the_others(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    messages = import_module(f"antiphon.wire.{name.replace('-', '_')}.messages")
+    generic: list[Any] = []
+    add_generic = messages.MessageListReader.add_generic
+
+    def counted(self: Any, entry: Any) -> None:
+        generic.append(entry)
+        add_generic(self, entry)
+
+    monkeypatch.setattr(messages.MessageListReader, "add_generic", counted)
+    key = formats[name].module.messages_key
+    for unusual in UNUSUAL[name]:
+        for position in range(len(PLAIN[name][key]) + 1):
+            entries = [*PLAIN[name][key][:position], unusual, *PLAIN[name][key][position:]]
+            data = msgspec.json.encode({**PLAIN[name], key: entries, "unknown_parameter": 1})
+            generic.clear()
+            request = read(name, data)
+            assert generic == [unusual]
+            assert request == read(name, msgspec.json.decode(data))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_misspelt_option_is_an_error_in_every_format(name: str) -> None:
+    with pytest.raises(TypeError):
+        formats[name].write_request(ModelRequest(), dialekt="mistral")  # type: ignore[call-arg]
+    unsupported = {"dialect", "version", "model"} - formats[name].module.options
+    for option in unsupported:
+        with pytest.raises(WireError, match=option):
+            formats[name].build_request(ModelRequest(), WriteOptions(**{option: "x"}))
+
+
+def places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Everything that can be changed in a body: a container, and a key or an index of it."""
+    for key in list(value) if isinstance(value, dict) else range(len(value)):
+        yield value, key
+        if isinstance(value[key], dict | list):
+            yield from places(value[key])
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@settings(max_examples=300)
+@given(st.data())
+def test_an_unusual_body_is_read_the_same_from_its_bytes(name: str, data: st.DataObject) -> None:
+    body = msgspec.json.decode(msgspec.json.encode(PLAIN[name]))
+    for _ in range(data.draw(st.integers(1, 2))):
+        holder, key = data.draw(st.sampled_from(list(places(body))))
+        match data.draw(st.sampled_from(["remove", "replace", "add"])):
+            case "remove":
+                del holder[key]
+            case "replace":
+                holder[key] = data.draw(odd_values)
+            case _ if isinstance(holder, dict):
+                more = data.draw(st.sampled_from(["id", "name", "type", "role", "content", "text", "output", "odd"]))
+                holder[more] = data.draw(odd_values)
+            case _:
+                holder.insert(key, data.draw(odd_values))
+    written = msgspec.json.encode(body)
+    assert read(name, written) == read(name, msgspec.json.decode(written))
+
+
+SCANNED = ("openai-chat", "anthropic")
+
+
+def order(request: ModelRequest) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Roles, and the ids of calls and results under each."""
+    return [
+        (
+            message.role,
+            [
+                (type(part).__name__, part.tool_call_id)
+                for part in message.parts
+                if isinstance(part, ToolCallRequest | ToolCallResult)
+            ],
+        )
+        for message in request.messages
+        if message.role != "system"  # Anthropic's is not in the messages
+    ]
+
+
+def check_scan(name: str, body: Any) -> bool:
+    """Check that a scan is right; whether there is one."""
+    data = msgspec.json.encode(body)
+    scanned = formats[name].scan_request(data)
+    if scanned is None:
+        return False
+    try:
+        whole = formats[name].read_request(msgspec.json.decode(data))
+    except WireError:
+        return True  # the upstream reports it
+    assert (scanned.model, bool(scanned.stream)) == (whole.model, bool(whole.stream))
+    assert order(scanned) == order(whole)
+    assert is_legal(scanned.messages, formats[name].module.sequence_rule) == is_legal(
+        whole.messages, formats[name].module.sequence_rule
+    )
+    media = [part for message in whole.messages for part in message.parts if isinstance(part, Image | Audio | Document)]
+    assert media == []
+    return True
+
+
+@pytest.mark.parametrize("name", SCANNED)
+def test_a_scan_of_every_recorded_body_agrees_with_the_whole(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    scanned = [check_scan(name, body) for body in (*accepted_requests(name), *client_requests(name))]
+    with capsys.disabled():
+        print(f"\n  {name}: {len(scanned)} bodies, {sum(scanned)} of them scanned", end="")
+    assert sum(scanned) > 10
+
+
+@pytest.mark.parametrize("name", SCANNED)
+@settings(max_examples=300)
+@given(st.data())
+def test_a_scan_of_an_unusual_body_agrees_with_the_whole(name: str, data: st.DataObject) -> None:
+    body = msgspec.json.decode(msgspec.json.encode(PLAIN[name]))
+    for _ in range(data.draw(st.integers(1, 2))):
+        holder, key = data.draw(st.sampled_from(list(places(body))))
+        if data.draw(st.booleans()):
+            del holder[key]
+        else:
+            holder[key] = data.draw(odd_values)
+    check_scan(name, body)
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        (
+            "openai-chat",
+            {"choices": [{"message": {"content": "hi"}}], "usage": {"prompt_tokens": 3, "completion_tokens": 4}},
+        ),
+        ("anthropic", {"content": [{"type": "text", "text": "hi"}], "usage": {"input_tokens": 3, "output_tokens": 4}}),
+        ("gemini", {"candidates": [], "usageMetadata": {"promptTokenCount": 3, "candidatesTokenCount": 4}}),
+        ("openai-chat", {"choices": []}),
+        ("anthropic", {"content": [], "usage": None}),
+    ],
+)
+def test_scanned_usage_equals_that_of_the_whole_response(name: str, body: dict[str, Any]) -> None:
+    wire = formats[name]
+    assert wire.scan_usage(msgspec.json.encode(body)) == wire.read_response(body).usage
+
+
+@pytest.mark.parametrize("name", SCANNED)
+@pytest.mark.parametrize("body", [b"{}", b'{"usage": {}}', b"[]", b"hello"])
+def test_usage_of_an_invalid_response_is_an_error(name: str, body: bytes) -> None:
+    with pytest.raises(WireError):
+        formats[name].scan_usage(body)

@@ -1,0 +1,434 @@
+"""Bodies of Chat Completions for tests: recorded and generated ones, and when two of them mean the same."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import msgspec
+from hypothesis import strategies as st
+
+from antiphon.parts import (
+    Audio,
+    Document,
+    Image,
+    Native,
+    Refusal,
+    Text,
+    Thinking,
+    ToolCallRequest,
+    ToolCallResult,
+    ToolExecutionStatus,
+)
+from antiphon.wire.delta import Assembler, ModelOutputDelta
+from antiphon.wire.openai_chat.stream_reader import StreamReader
+from antiphon.wire.request import Message, ModelRequest, OutputFormat, Reasoning, ToolChoice, ToolDefinition
+from support.corpus import CORPUS, client_requests, recorded
+
+FORMAT = "openai-chat"
+FILES = ("openai_chat", "openai_compatible")
+OPENAI_HOSTS = ("openai", "azure")
+
+
+def request_bodies() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """What a host accepted, the longest conversations, and what real programs send: vendor, id, body."""
+    for name in FILES:
+        for record in recorded(name):
+            if (
+                200 <= record["status"] < 300
+                and isinstance(record["request"], dict)
+                and "messages" in record["request"]
+            ):
+                yield record["vendor"], record["id"], record["request"]
+        conversations = CORPUS / "conversations" / f"{name}.jsonl"
+        for line in conversations.read_bytes().splitlines():
+            record = msgspec.json.decode(line)
+            yield record["vendor"], record["id"], record["request"]
+    for place, body in enumerate(client_requests(FORMAT)):
+        yield "openai", f"client {place}", body
+
+
+def response_bodies() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for name in FILES:
+        for record in recorded(name):
+            if record["status"] == 200 and isinstance(record["response"], dict):
+                yield record["vendor"], record["id"], record["response"]
+
+
+def all_streams() -> Iterator[tuple[str, str, bytes]]:
+    """Every recorded stream with its vendor and id, as bytes; those kept as lists of events are written out."""
+    for name in FILES:
+        for record in recorded(name):
+            sse = record["sse"]
+            if isinstance(sse, str):
+                yield record["vendor"], record["id"], sse.encode()
+            elif sse is not None:
+                yield record["vendor"], record["id"], b"".join(event(chunk) for chunk in sse)
+
+
+def event(value: Any) -> bytes:
+    data = value if isinstance(value, bytes) else json.dumps(value, ensure_ascii=False).encode()
+    return b"data: " + data + b"\n\n"
+
+
+def chunk(delta: Any = None, finish: Any = None, *, index: int = 0, **more: Any) -> dict[str, Any]:
+    """A chunk of a stream with one choice."""
+    choice = {"index": index, "delta": {} if delta is None else delta, "finish_reason": finish}
+    head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 7, "model": "m"}
+    return {**head, "choices": [choice], **more}
+
+
+def read_all(data: bytes, *sizes: int) -> list[ModelOutputDelta]:
+    """The deltas of a stream that comes in pieces of these sizes, over and over."""
+    reader = StreamReader()
+    deltas: list[ModelOutputDelta] = []
+    start = turn = 0
+    while start < len(data):
+        size = sizes[turn % len(sizes)] if sizes else len(data)
+        deltas += reader.feed(data[start : start + size])
+        start, turn = start + size, turn + 1
+    return deltas + reader.close()
+
+
+def assembled(deltas: list[ModelOutputDelta]) -> Assembler:
+    assembler = Assembler()
+    for delta in deltas:
+        assembler.add(delta)
+    return assembler
+
+
+def encoded(body: Any) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(body))
+
+
+def said(value: Any) -> Any:
+    """An object without its nulls; anything else as it is."""
+    return {key: entry for key, entry in value.items() if entry is not None} if isinstance(value, dict) else value
+
+
+def normalised(body: dict[str, Any]) -> dict[str, Any]:
+    """A request body up to the documented normalisations."""
+    body = said(body)
+    if isinstance(body.get("stop"), str):
+        body["stop"] = [body["stop"]]
+    if ("max_tokens" in body) != ("max_completion_tokens" in body):
+        body["tokens"] = body.pop("max_tokens", None) or body.pop("max_completion_tokens", None)
+    if body.get("stream") is True and isinstance(body.get("stream_options", {}), dict):
+        body["stream_options"] = {"include_usage": True, **body.get("stream_options", {})}
+    if isinstance(body.get("tools"), list):
+        body["tools"] = [normalised_tool(tool) for tool in body["tools"]]
+    if body.get("tools") == []:
+        del body["tools"]
+    if body.get("tool_choice") == "any":
+        body["tool_choice"] = "required"
+    wanted = body.get("response_format")
+    if isinstance(wanted, dict) and isinstance(wanted.get("json_schema"), dict):
+        body["response_format"] = {**wanted, "json_schema": said(wanted["json_schema"])}
+    body["messages"] = [normalised_message(message) for message in body["messages"]]
+    return body
+
+
+def normalised_tool(tool: Any) -> Any:
+    if not isinstance(tool, dict) or tool.get("type", "function") not in ("function", "custom"):
+        return tool
+    tool = {"type": "function", **said(tool)}
+    kind = tool["type"]
+    return {**tool, kind: said(tool[kind])} if isinstance(tool.get(kind), dict) else tool
+
+
+def normalised_message(message: Any) -> Any:
+    if not isinstance(message, dict) or message.get("role") not in (
+        "user",
+        "system",
+        "developer",
+        "assistant",
+        "tool",
+        "function",
+    ):
+        return message
+    message = said(message)
+    content = message.get("content")
+    if isinstance(content, list):
+        content = [normalised_part(part) for part in content]
+        if message["role"] == "assistant":
+            content = lift_refusal(message, content)
+        if len(content) == 1 and isinstance(content[0], dict) and set(content[0]) == {"type", "text"}:
+            content = content[0]["text"] if content[0]["type"] == "text" else content
+        message["content"] = content
+    for key in ("annotations", "reasoning_details", "tool_calls", "content"):
+        if message.get(key) == []:
+            del message[key]
+    for key in ("refusal", "reasoning", "reasoning_content"):
+        if message.get(key) == "":
+            del message[key]
+    calls = message.get("tool_calls")
+    if isinstance(calls, list) and message["role"] == "assistant":
+        message["tool_calls"] = [normalised_call(call, place) for place, call in enumerate(calls)]
+    if message["role"] == "tool":
+        message.setdefault("tool_call_id", "")
+    substitutes = ("tool_calls", "function_call", "refusal", "audio")
+    if message["role"] != "function" and not (message["role"] == "assistant" and any(map(message.get, substitutes))):
+        message.setdefault("content", "")
+    return message
+
+
+def lift_refusal(message: dict[str, Any], content: list[Any]) -> list[Any]:
+    refusals = [part for part in content if isinstance(part, dict) and part.get("type") == "refusal"]
+    if "refusal" not in message and len(refusals) == 1 and set(refusals[0]) == {"type", "refusal"}:
+        message["refusal"] = refusals[0]["refusal"]
+        return [part for part in content if part is not refusals[0]]
+    return content
+
+
+def normalised_part(part: Any) -> Any:
+    if not isinstance(part, dict):
+        return part
+    kind = part.get("type")
+    if kind not in ("text", "image_url", "input_audio", "file", "refusal", "thinking", "document_url"):
+        return part
+    part = said(part)
+    if kind == "image_url" and isinstance(part.get("image_url"), str):
+        part["image_url"] = {"url": part["image_url"]}
+    if kind == "image_url" and isinstance(part.get("image_url"), dict):
+        part["image_url"] = said(part["image_url"])
+    return part
+
+
+def normalised_call(call: Any, place: int) -> Any:
+    if not isinstance(call, dict) or call.get("type") not in ("function", "custom", None, ""):
+        return call
+    call = {**said(call), "type": call.get("type") or "function"}
+    if call.get("index") == place:
+        del call["index"]
+    kind = call["type"]
+    if isinstance(call.get(kind), dict):
+        called = said(call[kind])
+        text = "arguments" if kind == "function" else "input"
+        if isinstance(called.get(text), dict) and kind == "function":
+            called[text] = msgspec.json.encode(called[text]).decode()
+        call[kind] = {text: "", **called}
+    return call
+
+
+def normalised_answer(body: dict[str, Any]) -> dict[str, Any]:
+    """A response body up to the documented normalisations."""
+    body = {"object": "chat.completion", **said(body)}
+    for key in ("id", "model"):
+        if body.get(key) == "":
+            del body[key]
+    if isinstance(body.get("choices"), list):
+        body["choices"] = [normalised_choice(choice, place) for place, choice in enumerate(body["choices"])]
+    return body
+
+
+def normalised_choice(choice: Any, place: int) -> Any:
+    if not isinstance(choice, dict) or not isinstance(choice.get("message") or {}, dict):
+        return choice
+    choice = {"index": place, **said(choice)}
+    if choice.get("finish_reason") == "":
+        del choice["finish_reason"]
+    message = {**said(choice.get("message") or {})}
+    message.setdefault("role", "assistant")
+    message = normalised_message(message) if message["role"] == "assistant" else message
+    if message.get("content") == "":
+        del message["content"]
+    calls = message.get("tool_calls")
+    for number, call in enumerate(calls if isinstance(calls, list) else ()):
+        if isinstance(call, dict) and not call.get("id"):
+            call["id"] = f"call_{number}"
+    return {**choice, "message": message}
+
+
+@contextmanager
+def served(answers: dict[str, tuple[int, str, bytes]]) -> Iterator[str]:
+    """A local server that answers a request for model `m` with status, content type and bytes; gives its address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        wbufsize = -1  # head and body in one piece, or each waits for the other's acknowledgement
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            status, kind, data = answers[body["model"]]
+            self.send_response(status)
+            self.send_header("content-type", kind)
+            self.send_header("content-length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_request(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+# Generated neutral requests: a legal sequence, and everything else as odd as it may be.
+
+words = st.sampled_from(
+    ["rain", "", " ", "Oslo 今天", "🙂", '{"a": 1}', "Error: no", "JSON", "x" * 600, "\n", "\u2028", "<|im|>"]
+)
+odd_names = st.sampled_from(
+    ["weather", "get weather", "a.b/c", "", "x" * 100, "天气", "a:b", "weather-2", "_", "9lives", "a_b", "a-b"]
+)
+foreign: st.SearchStrategy[Any] = st.none() | st.fixed_dictionaries(
+    {}, optional={"anthropic": st.just({"cache_control": {"type": "ephemeral"}}), "gemini": st.just({"thought": 1})}
+)
+texts = st.builds(Text, words, native=foreign)
+images = st.builds(
+    Image,
+    st.sampled_from(["image/png", "image/jpeg", "image/tiff", "image/svg+xml", "", "text/plain"]),
+    st.sampled_from(["", "iVBORw0KGgo=", "/9j/4AAQ", "<svg/>", "AAAA"]),
+    st.sampled_from(["", "https://example.com/a.png", "gs://bucket/a.png", "data:image/png;base64,AA", "a.png"]),
+    st.sampled_from(["", "file-1"]),
+    native=foreign,
+)
+documents = st.builds(
+    Document,
+    st.sampled_from(["application/pdf", "text/plain", "", "image/png"]),
+    st.sampled_from(["", "JVBERi0="]),
+    words,
+    st.sampled_from(["", "https://example.com/a.pdf"]),
+    st.sampled_from(["", "file-1"]),
+    words,
+    native=foreign,
+)
+sounds = st.builds(
+    Audio,
+    st.sampled_from(["audio/wav", "audio/mpeg", "audio/flac", ""]),
+    st.sampled_from(["", "UklGRg=="]),
+    native=foreign,
+)
+strangers = st.builds(Native, st.sampled_from(["anthropic", "gemini", "openai-responses"]), st.just({"type": "x"}))
+inputs = st.one_of(texts, images, documents, sounds, strangers)
+outputs = st.one_of(
+    texts,
+    texts,
+    st.builds(Thinking, words, native=foreign),
+    st.builds(Refusal, words, native=foreign),
+    images,
+    strangers,
+)
+odd_arguments = st.sampled_from(["{}", '{"city": "Oslo"}', "", " ", "not json", "[1]", "null", '{"a":', '"text"', "1"])
+speakers = st.none() | st.sampled_from(["ada", "Ada Lovelace", "", "a<b>", "x" * 80])
+
+
+@st.composite
+def turns(draw: st.DrawFn, ids: Iterator[str]) -> list[Message]:
+    """A question, rounds of calls that are all answered at once, in the manner of one format or another, and an answer."""
+    turn = [Message("user", tuple(draw(st.lists(inputs, max_size=3))), draw(speakers), draw(foreign))]
+    for _ in range(draw(st.integers(0, 2))):
+        calls = [
+            ToolCallRequest(draw(odd_names), next(ids), draw(odd_arguments), draw(st.booleans()), native=draw(foreign))
+            for _ in range(draw(st.integers(1, 3)))
+        ]
+        spoken: list[Any] = draw(st.lists(outputs, max_size=3))
+        turn.append(Message("assistant", tuple(draw(st.permutations([*spoken, *calls]))), draw(speakers)))
+        results = [
+            ToolCallResult(
+                draw(st.sampled_from(["", call.tool_name])),
+                call.tool_call_id,
+                draw(st.sampled_from(ToolExecutionStatus)),
+                tuple(draw(st.lists(inputs, max_size=2))),
+                native=draw(foreign),
+            )
+            for call in draw(st.permutations(calls))
+        ]
+        if draw(st.booleans()):
+            rest: list[Any] = draw(st.lists(inputs, max_size=2))
+            turn.append(Message("user", (*results, *rest)))
+        elif draw(st.booleans()):
+            turn.append(Message("tool", tuple(results)))
+        else:
+            turn += [Message("tool", (result,)) for result in results]
+    turn.append(Message("assistant", tuple(draw(st.lists(outputs, max_size=3)))))
+    return turn
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[Message, ...]:
+    ids = iter([f"{odd}{number}" for number in range(99) for odd in ["call_", "toolu|", "é ", "x" * 70]])
+    messages = [
+        Message(role, tuple(draw(st.lists(inputs, max_size=2))), draw(speakers))
+        for role in draw(st.lists(st.sampled_from(["system", "developer"]), max_size=2))
+    ]
+    for _ in range(draw(st.integers(0, 2))):
+        messages += draw(turns(ids))
+        if draw(st.integers(0, 3)) == 0:
+            messages.append(Message("system", tuple(draw(st.lists(inputs, max_size=1)))))
+    return tuple(messages)
+
+
+schemas = st.none() | st.sampled_from(
+    [
+        {},
+        {"type": "object", "properties": {"a": {"type": "string"}}},
+        {"type": "object", "properties": {}, "required": [], "additionalProperties": False},
+        {"type": "string"},
+        {"type": ["object", "null"]},
+        {"anyOf": [{"type": "object"}]},
+    ]
+)
+switches = st.none() | st.booleans()
+tools = st.builds(ToolDefinition, odd_names, st.none() | words, schemas, switches, st.booleans(), foreign)
+numbers = st.none() | st.floats() | st.integers(-5, 300)
+counts = st.none() | st.integers(-5, 300)
+models = st.sampled_from(["", "gpt-4o", "gpt-5", "o3", "o1-mini", "claude-x", "gpt-4.1-mini"])
+requests = st.builds(
+    ModelRequest,
+    messages=histories(),
+    model=models,
+    stream=switches,
+    tools=st.lists(tools | strangers, max_size=3).map(tuple),
+    tool_choice=st.none()
+    | st.builds(
+        ToolChoice,
+        st.sampled_from(["auto", "none", "required", "tool", "allowed"]),
+        st.lists(odd_names, max_size=2).map(tuple),
+        st.booleans(),
+        foreign,
+    ),
+    parallel_tool_calls=switches,
+    output_format=st.none()
+    | st.builds(
+        OutputFormat,
+        st.sampled_from(["text", "json_object", "json_schema"]),
+        schemas,
+        st.none() | odd_names,
+        st.none() | words,
+        switches,
+        foreign,
+    ),
+    reasoning=st.none()
+    | st.builds(Reasoning, st.none() | st.just("low"), counts, switches, st.none() | st.just("auto"), foreign),
+    max_output_tokens=counts,
+    stop=st.none() | st.lists(words, max_size=6).map(tuple),
+    temperature=numbers,
+    top_p=numbers,
+    top_k=counts,
+    seed=counts,
+    presence_penalty=numbers,
+    frequency_penalty=numbers,
+    candidates=counts,
+    logprobs=switches,
+    top_logprobs=counts,
+    verbosity=st.none() | st.just("low"),
+    user=st.none() | words,
+    metadata=st.none() | st.dictionaries(st.text(max_size=3) | st.just("k" * 70), words | st.integers(), max_size=20),
+    service_tier=st.none() | st.just("flex"),
+    cache_key=st.none() | words,
+    store=switches,
+    native=foreign,
+)

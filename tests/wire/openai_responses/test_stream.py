@@ -1,0 +1,545 @@
+"""Streams of OpenAI Responses: however they are cut, whatever is missing, and as the official SDK sees ours."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
+
+from antiphon.history.entries import TokenUsage
+from antiphon.parts import Image, Native, Refusal, Text, Thinking, ToolCallRequest
+from antiphon.wire.delta import (
+    Failed,
+    Finished,
+    ModelOutputDelta,
+    PartDelta,
+    PartEnded,
+    PartExtended,
+    PartStarted,
+    Started,
+    UsageReported,
+)
+from antiphon.wire.openai_responses.response import read_response
+from antiphon.wire.openai_responses.stream_reader import StreamReader
+from antiphon.wire.openai_responses.stream_writer import StreamWriter
+from antiphon.wire.output import ModelOutput, ProviderError
+from support.history_strategies import output_parts, texts
+from wire.openai_responses.bodies import (
+    FORMAT,
+    all_streams,
+    assembled,
+    dumped,
+    events_of,
+    read_all,
+    serving,
+    written_out,
+)
+
+Events = list[dict[str, Any]]
+TERMINALS = (Finished, Failed)
+CHANGING_IDS = {"3cff7ef22532f6de"}  # a host that gives an item another id with every event
+SHORTENED = {"e055f86df97aabba"}  # the recorder cut the pieces of the text, but not the text
+
+
+def in_pieces(data: bytes, cuts: list[int]) -> list[ModelOutputDelta]:
+    reader = StreamReader()
+    deltas: list[ModelOutputDelta] = []
+    for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
+        deltas += reader.feed(data[start:end])
+    return deltas + reader.close()
+
+
+def random_cuts(random_: random.Random, length: int) -> list[int]:
+    return sorted(random_.sample(range(length), min(length, random_.randint(1, 40))))
+
+
+def final_response(events: Events) -> dict[str, Any]:
+    """The response that a stream tells: its terminal object with the items as they were done."""
+    done = {event["output_index"]: event["item"] for event in events if event["type"] == "response.output_item.done"}
+    terminal: dict[str, Any] = events[-1]["response"]
+    return {**terminal, "id": events[0]["response"]["id"], "output": [done[index] for index in sorted(done)]}
+
+
+def test_recorded_streams_equal_their_wholes(capsys: pytest.CaptureFixture[str]) -> None:
+    random_ = random.Random(7)
+    streams = cuts = failed = 0
+    for stream_id, data in all_streams():
+        deltas = read_all(data)
+        assert isinstance(deltas[0], Started)
+        assert [isinstance(delta, TERMINALS) for delta in deltas] == [False] * (len(deltas) - 1) + [True]
+        streams += 1
+        ways = [random_cuts(random_, len(data)) for _ in range(4)]
+        if len(data) < 6_000:
+            ways.append(list(range(1, len(data))))
+        for way in ways:
+            assert in_pieces(data, way) == deltas
+            cuts += len(way)
+        assembler = assembled(deltas)
+        if assembler.error is not None:
+            failed += 1
+        elif stream_id not in SHORTENED:
+            assert assembler.output == read_response(final_response(events_of(data)))
+    assert streams > 200
+    assert failed == 1
+    with capsys.disabled():
+        print(f"\n{streams} streams equal their wholes in {cuts} cuts; {failed} of them fails as it should")
+
+
+def test_however_lines_end() -> None:
+    random_ = random.Random(7)
+    for _, data in all_streams():
+        if len(data) > 40_000:
+            continue
+        deltas = read_all(data)
+        for other in (
+            data.replace(b"\n", b"\r\n"),
+            data.replace(b"\n", b"\r"),
+            b"\xef\xbb\xbf" + data,
+            b": hello\n\n" + data.replace(b"\n\n", b"\n\n: still here\n\n"),
+            data.rstrip(b"\n"),
+            data + b"data: [DONE]\n\n",
+        ):
+            assert in_pieces(other, random_cuts(random_, len(other))) == deltas
+
+
+def test_a_stream_cut_anywhere_has_failed(capsys: pytest.CaptureFixture[str]) -> None:
+    random_ = random.Random(7)
+    count = 0
+    for number, (_, data) in enumerate(all_streams()):
+        whole = data[: data.rindex(b"}") + 1]  # with its last brace the terminal event is there
+        deltas = read_all(data)
+        ends = range(0, len(whole), 7) if number == 0 else [random_.randrange(len(whole)) for _ in range(8)]
+        for end in [*ends, len(whole) - 1]:
+            got = read_all(data[:end])
+            count += 1
+            assert isinstance(got[-1], Failed)
+            assert got[:-1] == deltas[: len(got) - 1]
+            assert not any(isinstance(delta, TERMINALS) for delta in got[:-1])
+    with capsys.disabled():
+        print(f"\n{count} cut streams have failed")
+
+
+def test_the_end_of_an_empty_stream() -> None:
+    (failed,) = read_all(b"")
+    assert isinstance(failed, Failed)
+    assert failed.error.kind == "stream_cut"
+
+
+RESPONSE: dict[str, Any] = {
+    "id": "resp_1",
+    "object": "response",
+    "created_at": 1,
+    "model": "m",
+    "status": "in_progress",
+}
+MESSAGE = {"id": "msg_1", "type": "message", "status": "completed", "role": "assistant"}
+
+
+def said(text: str) -> dict[str, Any]:
+    return {**MESSAGE, "content": [{"type": "output_text", "annotations": [], "text": text}]}
+
+
+CALL = {
+    "id": "fc_1",
+    "type": "function_call",
+    "status": "completed",
+    "call_id": "c",
+    "name": "f",
+    "arguments": '{"a":1}',
+}
+THOUGHT = {"id": "rs_1", "type": "reasoning", "summary": [{"type": "summary_text", "text": text} for text in "ab"]}
+SEARCH = {"id": "ws_1", "type": "web_search_call", "status": "completed"}
+ITEMS = [THOUGHT, SEARCH, said("hello"), CALL]
+DONE = {**RESPONSE, "status": "completed", "output": ITEMS, "usage": {"input_tokens": 1, "output_tokens": 2}}
+
+
+def event(kind: str, index: int | None = None, **fields: Any) -> dict[str, Any]:
+    place = {} if index is None else {"output_index": index}
+    return {"type": f"response.{kind}", **place, **fields}
+
+
+FULL: Events = [
+    event("created", response=RESPONSE),
+    event("in_progress", response=RESPONSE),
+    event("output_item.added", 0, item={**THOUGHT, "summary": []}),
+    event("reasoning_summary_part.added", 0, summary_index=0, part={}),
+    event("reasoning_summary_text.delta", 0, summary_index=0, delta="a"),
+    event("reasoning_summary_text.done", 0, summary_index=0, text="a"),
+    event("reasoning_summary_text.delta", 0, summary_index=1, delta="b"),
+    event("output_item.done", 0, item=THOUGHT),
+    event("output_item.added", 1, item={**SEARCH, "status": "in_progress"}),
+    event("web_search_call.searching", 1, item_id="ws_1"),
+    event("output_item.done", 1, item=SEARCH),
+    event("output_item.added", 2, item={**MESSAGE, "status": "in_progress", "content": []}),
+    event("content_part.added", 2, content_index=0, part={"type": "output_text", "text": ""}),
+    event("output_text.delta", 2, content_index=0, delta="hel"),
+    event("output_text.delta", 2, content_index=0, delta="lo"),
+    event("output_text.done", 2, content_index=0, text="hello"),
+    event("content_part.done", 2, content_index=0, part={"type": "output_text", "text": "hello"}),
+    event("output_item.done", 2, item=said("hello")),
+    event("output_item.added", 3, item={**CALL, "arguments": "", "status": "in_progress"}),
+    event("function_call_arguments.delta", 3, delta='{"a"'),
+    event("function_call_arguments.delta", 3, delta=":1}"),
+    event("function_call_arguments.done", 3, arguments='{"a":1}'),
+    event("output_item.done", 3, item=CALL),
+    event("completed", response=DONE),
+]
+WHOLE = read_response(DONE)
+
+
+def output_of(events: Events) -> ModelOutput:
+    deltas = read_all(written_out(events))
+    assert isinstance(deltas[-1], Finished)
+    return assembled(deltas).output
+
+
+def without(*words: str) -> Events:
+    return [found for found in FULL if not any(word in found["type"] for word in words)]
+
+
+def test_the_deltas_of_a_stream() -> None:
+    assert output_of(FULL) == WHOLE
+    native = {FORMAT: {"id": "fc_1"}}
+    assert read_all(written_out(FULL))[-7:] == [
+        PartStarted(3, ToolCallRequest("f", "c", "", native=native)),
+        PartDelta(3, '{"a"'),
+        PartDelta(3, ":1}"),
+        PartExtended(3, {FORMAT: {"id": "fc_1", "status": "completed"}}),
+        PartEnded(3),
+        UsageReported(TokenUsage(1, 2, raw=DONE["usage"], format=FORMAT)),
+        Finished("tool_calls"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        without(".done"),
+        without(".added"),
+        without(".delta"),
+        without(".delta", "text.done", "arguments.done", "part.done"),
+        without("output_item.done"),
+        [FULL[0], FULL[-1]],
+        [FULL[-1]],
+        [{**found, "item_id": f"x{number}"} for number, found in enumerate(FULL)],
+        [*FULL[:-1], event("completed", response={**DONE, "output": []})],
+        [*FULL[:-1], event("completed", response={key: value for key, value in DONE.items() if key != "output"})],
+        [{**found, "output_index": found["output_index"] * 2} if "output_index" in found else found for found in FULL],
+        [*FULL[:2], event("something.new", 0, delta={"a": []}), {"type": "keepalive"}, *FULL[2:]],
+        [*FULL, event("output_text.delta", 2, delta="more"), {"type": "error", "message": "late"}],
+        [{key: value for key, value in found.items() if key != "output_index"} for found in without("reasoning_")],
+    ],
+)
+def test_whatever_is_missing_or_too_much(events: Events) -> None:
+    assert output_of(events) == WHOLE
+
+
+def test_without_items_the_pieces_do() -> None:
+    late = output_of(without("output_item", "content_part")).parts  # the search is heard of only at the end
+    assert {type(part) for part in late} == {type(part) for part in WHOLE.parts}
+    assert [part for part in late if part in WHOLE.parts] == list(late)
+    ended = [*without(".added", ".done", "completed"), event("completed", response={**DONE, "output": []})]
+    texts_of = [getattr(part, "text", None) for part in output_of(ended).parts]
+    assert texts_of == ["a\n\nb", "hello"]  # a call that was never named cannot be told
+
+
+def test_what_a_cut_answer_says() -> None:
+    cut = {**DONE, "status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
+    assert output_of([*FULL[:-1], event("incomplete", response=cut)]).stop_reason == "length"
+    bare = output_of([*FULL[:18], {"type": "response.completed"}])
+    assert (bare.stop_reason, bare.native) == ("end", None)
+
+
+@pytest.mark.parametrize(
+    ("ending", "kind", "message"),
+    [
+        ({"type": "error", "code": "server_error", "message": "oh", "param": None}, "server", "oh"),
+        ({"type": "error", "error": {"code": "rate_limit_exceeded", "message": "slow"}}, "rate_limit", "slow"),
+        ({"error": {"message": "Too many requests"}, "type": None}, "rate_limit", "Too many requests"),
+        (event("failed", response={"error": {"code": "server_is_overloaded", "message": "b"}}), "overloaded", "b"),
+        (event("failed", response=None), "unknown", "response failed"),
+        (
+            event("completed", response={"status": "failed", "error": {"message": "Unauthorized"}}),
+            "authentication",
+            None,
+        ),
+    ],
+)
+def test_errors_in_the_middle(ending: dict[str, Any], kind: str, message: str | None) -> None:
+    data = b"".join(b"data: %b\n\n" % dumped(found) for found in [*FULL[:14], ending, *FULL[14:]])
+    deltas = read_all(data)
+    failed = deltas[-1]
+    assert isinstance(failed, Failed)
+    assert failed.error.kind == kind
+    assert message is None or failed.error.message == message
+    assert sum(isinstance(delta, TERMINALS) for delta in deltas) == 1
+
+
+@pytest.mark.parametrize("junk", [b"{broken", b"7", b"[]", b'"a"', b"\xff\xfe", b'{"type": "' + b"[" * 5000])
+def test_an_event_that_is_no_json_is_a_failure(junk: bytes) -> None:
+    data = written_out(FULL[:14]) + b"data: " + junk + b"\n\n" + written_out(FULL[14:])
+    failed = read_all(data)[-1]
+    assert isinstance(failed, Failed)
+    assert failed.error.kind == "server"
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, len(FULL) - 1), st.sampled_from(["drop", "twice", "null", "swap"])), max_size=6)
+)
+def test_broken_streams_end_once(changes: list[tuple[int, str]]) -> None:
+    events: Events = [dict(found) for found in FULL]
+    for place, change in changes:
+        found = events[place % len(events)] if events else {}
+        if change == "drop" and events:
+            del events[place % len(events)]
+        elif change == "twice":
+            events.insert(place, found)
+        elif change == "null":
+            found.update({key: None for key in list(found) if key != "type"})
+        else:
+            events.reverse() if place == 0 else events.insert(place // 2, events.pop())
+    deltas = read_all(written_out(events))
+    assert sum(isinstance(delta, TERMINALS) for delta in deltas) == 1
+    assert isinstance(deltas[-1], TERMINALS)
+    assembled(deltas)  # every piece belongs to a part that was started
+    begun: set[int] = set()
+    for delta in deltas:
+        if isinstance(delta, PartStarted):
+            assert delta.index not in begun
+            begun.add(delta.index)
+        elif isinstance(delta, PartDelta | PartExtended | PartEnded):
+            assert delta.index in begun
+
+
+def written(deltas: list[ModelOutputDelta], model: str = "m") -> tuple[bytes, StreamWriter]:
+    writer = StreamWriter(model)
+    data = b"".join(map(writer.write, deltas)) + writer.close()
+    return data, writer
+
+
+def check_form(data: bytes) -> Events:
+    """A stream as OpenAI sends it: numbered, every item and part opened and closed, the items repeated at the end."""
+    events = events_of(data)
+    assert [found["sequence_number"] for found in events] == list(range(len(events)))
+    names = [line[7:].decode() for line in data.split(b"\n") if line.startswith(b"event: ")]
+    assert names == [found["type"] for found in events]
+    assert names[:2] == ["response.created", "response.in_progress"]
+    if names[-1] != "response.failed":
+        for opened, closed in (
+            ("response.output_item.added", "response.output_item.done"),
+            ("response.content_part.added", "response.content_part.done"),
+            ("response.reasoning_summary_part.added", "response.reasoning_summary_part.done"),
+        ):
+            assert names.count(opened) == names.count(closed)
+        done = {
+            found["output_index"]: found["item"] for found in events if found["type"] == "response.output_item.done"
+        }
+        assert events[-1]["response"]["output"] == [done[index] for index in range(len(done))]
+    return events
+
+
+def nameless(output: ModelOutput) -> ModelOutput:
+    """An answer without the ids of its items."""
+
+    def stripped(part: Any) -> Any:
+        own = (part.native or {}).get(FORMAT, {})
+        own = {key: value for key, value in own.items() if key != "id"}
+        if "item" in own:
+            own["item"] = {key: value for key, value in own["item"].items() if key != "id"}
+        return structs.replace(part, native={FORMAT: own})
+
+    return structs.replace(output, parts=tuple(map(stripped, output.parts)))
+
+
+def test_recorded_streams_are_written_as_they_were(capsys: pytest.CaptureFixture[str]) -> None:
+    count = 0
+    for stream_id, data in all_streams():
+        deltas = read_all(data)
+        again, writer = written(deltas)
+        check_form(again)
+        assert writer.losses == []
+        first, second = assembled(deltas), assembled(read_all(again))
+        if first.error is not None:
+            assert second.error is not None
+            assert second.error.message == first.error.message
+        elif stream_id in CHANGING_IDS:
+            assert nameless(second.output) == nameless(first.output)
+        else:
+            assert second.output == first.output
+        count += 1
+    with capsys.disabled():
+        print(f"\n{count} streams written and read again")
+
+
+def test_a_stream_without_an_end_is_written_as_a_failure() -> None:
+    for deltas in ([], [Started("x")], [PartStarted(0, Text("a"))]):
+        data, _ = written(list(deltas))
+        assert check_form(data)[-1]["type"] == "response.failed"
+        failed = read_all(data)[-1]
+        assert isinstance(failed, Failed)
+        assert failed.error.kind == "stream_cut"
+
+
+def test_open_parts_side_by_side() -> None:
+    deltas: list[ModelOutputDelta] = [
+        Started("chatcmpl-1", "gpt", format="openai-chat"),
+        PartStarted(0, Text("")),
+        PartStarted(1, ToolCallRequest("f", "a", "")),
+        PartDelta(0, "one "),
+        PartStarted(2, ToolCallRequest("g", "b", "", freeform=True)),
+        PartDelta(2, "x"),
+        PartDelta(1, "{}"),
+        PartDelta(0, "two"),
+        PartEnded(2),
+        PartEnded(0),
+        PartEnded(1),
+        PartStarted(3, Text("three")),
+        PartEnded(3),
+        PartStarted(4, Text("four")),
+        PartEnded(4),
+        Finished("tool_calls"),
+    ]
+    data, writer = written(deltas)
+    events = check_form(data)
+    output = events[-1]["response"]["output"]
+    assert writer.losses == []
+    assert [item["type"] for item in output] == ["message", "function_call", "custom_tool_call", "message"]
+    assert [part["text"] for part in output[3]["content"]] == ["three", "four"]
+    assert events[-1]["response"]["id"] == "resp_chatcmpl-1"
+    assert [item.get("arguments", item.get("input")) for item in output] == [None, "{}", "x", None]
+
+
+def test_what_a_stream_cannot_say_is_told() -> None:
+    _, writer = written(
+        [
+            PartStarted(0, Thinking("", native={"anthropic": {"a": 1}})),
+            PartExtended(0, {"anthropic": {"signature": "x"}}),
+            PartEnded(0),
+            PartStarted(1, Native("anthropic", {"type": "server_tool_use"})),
+            PartEnded(1),
+            PartStarted(2, Image(data="AAAA")),
+            PartEnded(2),
+            PartStarted(3, Text("b"), candidate=1),
+            PartDelta(3, "c"),
+            PartEnded(3),
+            Finished("end", candidate=1),
+            Finished("stop_sequence", "x", native={"anthropic": {"container": {}}}),
+        ]
+    )
+    paths = [loss.path for loss in writer.losses]
+    assert sorted(paths[:4]) == ["parts[0].a", "parts[0].signature", "parts[1]", "parts[2]"]
+    assert paths[4:] == ["others[0]", "container", "stop_sequence", "stop_reason"]
+
+
+@st.composite
+def told(draw: st.DrawFn) -> list[ModelOutputDelta]:
+    """Deltas of any format: several parts may be open at once."""
+    deltas: list[ModelOutputDelta] = []
+    if draw(st.booleans()):
+        deltas.append(Started("id", "model", 5, "gemini"))
+    parts: list[Any] = draw(st.lists(output_parts, max_size=5))
+    for number, part in enumerate(parts):
+        if isinstance(part, ToolCallRequest):
+            parts[number] = structs.replace(part, tool_call_id=f"call_{number}")
+    open_parts: list[int] = []
+    started = 0
+    while started < len(parts) or open_parts:
+        if started < len(parts) and (not open_parts or draw(st.booleans())):
+            part = parts[started]
+            first = structs.replace(part, arguments="") if isinstance(part, ToolCallRequest) else part
+            deltas.append(PartStarted(started, first))
+            open_parts.append(started)
+            started += 1
+            continue
+        index = draw(st.sampled_from(open_parts))
+        if not isinstance(parts[index], Native) and draw(st.booleans()):
+            deltas.append(PartDelta(index, draw(texts)))
+        else:
+            deltas.append(PartEnded(index))
+            open_parts.remove(index)
+    if draw(st.booleans()):
+        deltas.append(UsageReported(TokenUsage(3, 4)))
+    ends: list[Any] = [Finished("length"), Finished("end"), Failed(ProviderError("oh", "overloaded"))]
+    deltas.append(draw(st.sampled_from(ends)))
+    return deltas
+
+
+def shown(output: ModelOutput) -> list[tuple[str, str]]:
+    seen: list[tuple[str, str]] = []
+    for part in output.parts:
+        if isinstance(part, ToolCallRequest):
+            seen.append((part.tool_call_id, part.arguments))
+        elif isinstance(part, Text | Refusal | Thinking):
+            seen.append((type(part).__name__, part.text))
+    return seen
+
+
+@given(told())
+def test_any_deltas_make_a_legal_stream(deltas: list[ModelOutputDelta]) -> None:
+    data, _ = written(deltas)
+    check_form(data)
+    first, second = assembled(deltas), assembled(read_all(data))
+    if first.error is not None:
+        assert second.error is not None
+        assert (second.error.message, second.error.kind) == ("oh", "overloaded")
+        return
+    assert shown(second.output) == shown(first.output)
+    assert second.output.stop_reason == first.output.stop_reason or first.output.stop_reason == "end"
+    assert (second.output.usage is None) is (first.output.usage is None)
+
+
+@given(told())
+def test_the_official_sdk_knows_every_event(deltas: list[ModelOutputDelta]) -> None:
+    kinds = sdk_events()
+    for found in events_of(written(deltas)[0]):
+        if found["type"] != "response.failed":  # its list of error codes is shorter than the API's
+            kinds[found["type"]].model_validate(found, strict=True)
+
+
+@cache
+def sdk_events() -> dict[str, Any]:
+    """The SDK's class for each type of event."""
+    responses = pytest.importorskip("openai.types.responses")
+    union = get_args(responses.ResponseStreamEvent)[0]
+    return {get_args(kind.model_fields["type"].annotation)[0]: kind for kind in get_args(union)}
+
+
+def sdk_output(client: Any) -> dict[str, Any]:
+    """The last response the SDK makes of a stream."""
+    with client.responses.stream(model="m", input="hi") as stream:
+        for seen in stream:
+            last = seen
+        if last.type == "response.completed":
+            assert stream.get_final_response().output == last.response.output
+    final: dict[str, Any] = last.response.to_dict(warnings=False)
+    return final
+
+
+def test_the_official_sdk_assembles_our_streams(capsys: pytest.CaptureFixture[str]) -> None:
+    openai = pytest.importorskip("openai")
+    streams = [found for number, found in enumerate(all_streams()) if number % 4 == 0]
+    with serving() as server, openai.OpenAI(api_key="k", base_url=server.url, max_retries=0) as client:
+        server.kind = "text/event-stream"
+        for stream_id, data in streams:
+            deltas = read_all(data)
+            assembler = assembled(deltas)
+            if assembler.error is not None or stream_id in CHANGING_IDS:
+                continue
+            server.reply, _ = written(deltas)
+            final = read_response(_as_sent(sdk_output(client)))
+            assert final.parts == assembler.output.parts
+            assert (final.id, final.stop_reason) == (assembler.output.id, assembler.output.stop_reason)
+    with capsys.disabled():
+        print(f"\n{len(streams)} streams assembled by the official SDK")
+
+
+def _as_sent(value: Any) -> Any:
+    """What the SDK adds to items for its users' convenience, taken away again."""
+    if isinstance(value, dict):
+        return {key: _as_sent(inner) for key, inner in value.items() if key not in ("parsed", "parsed_arguments")}
+    return [_as_sent(inner) for inner in value] if isinstance(value, list) else value
