@@ -177,9 +177,7 @@ def write_oracles(families: list[Facts], litellm: dict[str, Facts]) -> None:
     """Extracts for the tests: what LiteLLM and pydantic-ai state about the models of the table."""
     ORACLES.mkdir(exist_ok=True)
     known = sorted(name for name in litellm if family_of(families, name) is not None)
-    flags = {
-        name: {flag: litellm[name][flag] for flag in _ORACLE_FLAGS if flag in litellm[name]} for name in known
-    }
+    flags = {name: {flag: litellm[name][flag] for flag in _ORACLE_FLAGS if flag in litellm[name]} for name in known}
     header = {"package": "litellm", "version": LITELLM, "license": "MIT"}
     _write(ORACLES / "litellm.json", {**header, "models": flags})
     names = sorted({*known, *(name for family in families for name in family["examples"])})

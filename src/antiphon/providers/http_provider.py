@@ -33,6 +33,7 @@ from antiphon.providers.rendering import render_call
 from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.transport.aiohttp_transport import AiohttpTransport
 from antiphon.providers.transport.request import Timeouts, Transport
+from antiphon.wire.capabilities import CapabilityTable
 from antiphon.wire.delta import Failed, ModelOutputDelta, is_visible
 from antiphon.wire.output import ProviderError
 from antiphon.wire.request import ModelRequest
@@ -53,8 +54,8 @@ class HttpProviderClient(ProviderClient):
 
     `preset` is a row of `PRESETS`, or its name; other arguments override its fields. `keys` are secrets (literal, `env:NAME`,
     `file:PATH`), `Credential`s, or a `CredentialPool`, which may be shared. Values of `headers` may be `env:NAME` or `file:PATH`
-    too (of `environ`, by default the process's); such a value is masked if a provider repeats it. `sleep`, `clock` and
-    `fraction` (of the jitter) can be replaced in tests.
+    too (of `environ`, by default the process's); such a value is masked if a provider repeats it. `capabilities` adds facts about
+    its models to the built-in ones. `sleep`, `clock` and `fraction` (of the jitter) can be replaced in tests.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class HttpProviderClient(ProviderClient):
         clock: Callable[[], float] = time.monotonic,
         fraction: Callable[[], float] = random_fraction,
         environ: Mapping[str, str] | None = None,
+        capabilities: CapabilityTable | None = None,
     ) -> None:
         preset = get_preset(preset) if isinstance(preset, str) else preset
         name = name or preset.name
@@ -96,6 +98,7 @@ class HttpProviderClient(ProviderClient):
             retry=retry or RetryPolicy(),
             api_version=api_version or "",
             environ=environ,
+            capabilities=capabilities,
             clock=clock,
             fraction=fraction,
         )

@@ -234,14 +234,10 @@ class CapabilityOverride(Struct, frozen=True, kw_only=True, forbid_unknown_field
     ] = None
     forced_tool_choice: Annotated[bool | None, Meta(description="Whether a tool call can be forced.")] = None
     prefill: Annotated[bool | None, Meta(description="Whether the last message may be the model's.")] = None
-    parallel_tool_switch: Annotated[
-        bool | None, Meta(description="Whether `parallel_tool_calls` is accepted.")
-    ] = None
+    parallel_tool_switch: Annotated[bool | None, Meta(description="Whether `parallel_tool_calls` is accepted.")] = None
     strict_tools: Annotated[bool | None, Meta(description="Whether tools may be strict.")] = None
     structured_output: Annotated[bool | None, Meta(description="Whether an output schema is accepted.")] = None
-    system_messages: Annotated[
-        SystemMessages | None, Meta(description="Where system messages are accepted.")
-    ] = None
+    system_messages: Annotated[SystemMessages | None, Meta(description="Where system messages are accepted.")] = None
     web_search: Annotated[bool | None, Meta(description="Whether `web_search_options` is accepted.")] = None
     media_in_results: Annotated[bool | None, Meta(description="Whether tool results may hold media.")] = None
     call_signatures: Annotated[bool | None, Meta(description="Whether calls need a thought signature.")] = None

@@ -32,6 +32,7 @@ from antiphon.wire.request import Message, ModelRequest, SequenceRule
 from antiphon.wire.rules import Violation
 
 if TYPE_CHECKING:
+    from antiphon.wire.capabilities import CapabilityTable
     from antiphon.wire.openai_chat.dialects import Dialect
 
 
@@ -58,6 +59,8 @@ class WriteOptions(Struct, frozen=True, kw_only=True):
     """The host's variant of the format (openai-chat)."""
     version: str = ""
     """The `anthropic-version` header (anthropic)."""
+    capabilities: CapabilityTable | None = None
+    """What models accept, if not only the built-in facts (every format)."""
 
 
 DEFAULT_OPTIONS = WriteOptions()
@@ -166,9 +169,10 @@ class Format:
         dialect: str | Dialect = "",
         version: str = "",
         model: str = "",
+        capabilities: CapabilityTable | None = None,
     ) -> Written:
         """A body this format accepts, and the losses. With `strict`, a loss raises `LossyTranslation`."""
-        body, losses = self.build_request(request, WriteOptions(dialect=dialect, version=version, model=model))
+        body, losses = self.build_request(request, _write_options(dialect, version, model, capabilities))
         if strict and losses:
             raise LossyTranslation(losses)
         return Written(_to_plain_values(body) if self.module.embeds_raw_json else body, losses)
@@ -181,9 +185,10 @@ class Format:
         dialect: str | Dialect = "",
         version: str = "",
         model: str = "",
+        capabilities: CapabilityTable | None = None,
     ) -> Encoded:
         """The same as bytes, which is faster: a call's arguments are embedded without being parsed."""
-        body, losses = self.build_request(request, WriteOptions(dialect=dialect, version=version, model=model))
+        body, losses = self.build_request(request, _write_options(dialect, version, model, capabilities))
         if strict and losses:
             raise LossyTranslation(losses)
         return Encoded(msgspec.json.encode(body), losses)
@@ -248,18 +253,19 @@ class Format:
         dialect: str | Dialect = "",
         version: str = "",
         model: str = "",
+        capabilities: CapabilityTable | None = None,
     ) -> list[Violation]:
         """The rules of the API that a body breaks, whatever the JSON is; advisories on request."""
         if isinstance(body, _BYTES):
             body = _decode_json(body)
-        options = WriteOptions(dialect=dialect, version=version, model=model)
+        options = _write_options(dialect, version, model, capabilities)
         self._check_options(options)
         return self._rules.check_request(body, options, advisories=advisories)
 
     def _check_options(self, options: WriteOptions) -> None:
         if options != DEFAULT_OPTIONS:
             for name in options.__struct_fields__:
-                if getattr(options, name) and name not in self.module.options:
+                if getattr(options, name) and name != "capabilities" and name not in self.module.options:
                     raise WireError(f"{self.name} has no option {name!r}")
 
     def _decode(self, body: dict[str, Any] | bytes) -> dict[str, Any]:
@@ -296,6 +302,12 @@ class Format:
 
     def __repr__(self) -> str:
         return f"<Format {self.name}>"
+
+
+def _write_options(
+    dialect: str | Dialect, version: str, model: str, capabilities: CapabilityTable | None
+) -> WriteOptions:
+    return WriteOptions(dialect=dialect, version=version, model=model, capabilities=capabilities)
 
 
 def json_type_name(value: object) -> str:

@@ -10,7 +10,7 @@ What a model refuses is decided here for all formats (`refused_fields`), from it
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -20,6 +20,8 @@ from antiphon.wire.request import ModelRequest
 from antiphon.wire.rules import Violation
 
 NUMBER = (int, float)
+UNSET = -1
+"""Means "no value" in `top_p` and `top_k` of some clients, and is accepted there."""
 _DEFAULTS: dict[str, Any] = {
     "max_output_tokens": None,
     "stop": (),
@@ -61,6 +63,21 @@ class Parameter(Struct, frozen=True):
     """Makes a value legal; None drops it."""
     sends_default: bool = False
     """Whether the default value is accepted even where the parameter is refused."""
+    integer: bool = False
+    is_written: bool = True
+    """False for a row that only reads or checks."""
+
+
+class Refusal(Struct, frozen=True):
+    """Why a model refuses a parameter. `is_pair`: only because another one is present, whatever the values are."""
+
+    reason: str
+    rule: str
+    is_pair: bool = False
+
+
+Refusals: TypeAlias = Mapping[str, Refusal]
+"""By field of the request."""
 
 
 class Wording(Protocol):
@@ -69,7 +86,7 @@ class Wording(Protocol):
     def check_number(self, row: Parameter, value: Any, maximum: float | None) -> str:
         """What is wrong with the value; empty if nothing is."""
 
-    def refused(self, row: Parameter, value: Any) -> str:
+    def refused(self, row: Parameter, value: Any, refusal: Refusal) -> str:
         """That the model does not accept the parameter."""
 
 
@@ -79,6 +96,8 @@ class ParameterTable:
     def __init__(self, target: str, rows: Iterable[Parameter], *, no_loss: Collection[str] = ()) -> None:
         self.rows = tuple(rows)
         self.by_key = {row.key: row for row in self.rows}
+        self._written = tuple(row for row in self.rows if row.is_written)
+        self._ranges = tuple(row for row in self.rows if row.minimum is not None)
         fields = {row.field for row in self.rows}
         self._missing = tuple((field, value) for field, value in _DEFAULTS.items() if field not in fields | {*no_loss})
         self._no_such_parameter = f"{target} has no such parameter; dropped"
@@ -101,23 +120,23 @@ class ParameterTable:
         capabilities: Capabilities,
         losses: list[Loss],
         *,
-        refused: Mapping[str, str],
+        refused: Refusals,
         keys: Mapping[str, str] | None = None,
     ) -> None:
         """Put the parameters of a request into a body. `refused` has a reason for each field that the model refuses, and
         `keys` the names of fields that the host calls differently."""
-        for row in self.rows:
+        for row in self._written:
             value = getattr(request, row.field)
             if value is None:
                 continue
-            if row.field in refused and not (row.sends_default and is_default(row.field, value)):
+            if row.field in refused and not _is_accepted_default(row, value, refused[row.field]):
                 if not is_default(row.field, value):
-                    losses.append(Loss(row.field, row.field, f"{refused[row.field]}; dropped ({row.rule})"))
+                    losses.append(Loss(row.field, row.field, refused[row.field].reason))
                 continue
             if row.convert is not None:
                 value = row.convert(value, losses)
             elif row.minimum is not None:
-                value = _fit(row, value, max_value(row, capabilities), losses)
+                value = fit_number(row, value, capabilities, losses)
             elif row.values is not None:
                 value = _translate(row, value, losses)
             if value is not None:
@@ -129,27 +148,31 @@ class ParameterTable:
 
     def check(self, body: Mapping[str, Any], capabilities: Capabilities, wording: Wording) -> Iterator[Violation]:
         """The parameters of a body that are out of range. Keys are as in the table."""
-        for key, row in self.by_key.items():
-            value = body.get(key)
-            if value is None or row.minimum is None:
-                continue
-            problem = wording.check_number(row, value, max_value(row, capabilities))
-            if problem:
-                yield Violation(row.rule, key, problem)
+        for row in self._ranges:
+            value = body.get(row.key)
+            if value is not None:
+                problem = wording.check_number(row, value, max_value(row, capabilities))
+                if problem:
+                    yield Violation(row.rule, row.key, problem)
 
-    def check_refused(
-        self, body: Mapping[str, Any], refused: Collection[str], wording: Wording, rule: str
-    ) -> Iterator[Violation]:
+    def check_refused(self, body: Mapping[str, Any], refused: Refusals, wording: Wording) -> Iterator[Violation]:
         """The parameters of a body that its model refuses."""
         for row in self.rows:
             value = body.get(row.key)
-            if row.field in refused and value is not None and value != []:
-                if not (row.sends_default and is_default(row.field, value)):
-                    yield Violation(rule, row.key, wording.refused(row, value))
+            refusal = refused.get(row.field)
+            if refusal is None or value is None or value == [] or _is_accepted_default(row, value, refusal):
+                continue
+            yield Violation(refusal.rule, row.key, wording.refused(row, value, refusal))
+
+
+def _is_accepted_default(row: Parameter, value: Any, refusal: Refusal) -> bool:
+    return row.sends_default and not refusal.is_pair and is_default(row.field, value)
 
 
 def is_default(field: str, value: Any) -> bool:
     """Whether a value has the same effect as no value."""
+    if field in ("top_p", "top_k") and value == UNSET:
+        return True
     if field == "top_p":
         return isinstance(value, int | float) and value >= 0.99
     return field in _DEFAULTS and bool(_DEFAULTS[field] == value)
@@ -165,8 +188,9 @@ def max_value(row: Parameter, capabilities: Capabilities) -> float | None:
     return limit if row.maximum is None else row.maximum if limit is None else min(limit, row.maximum)
 
 
-def _fit(row: Parameter, value: Any, maximum: float | None, losses: list[Loss]) -> Any:
-    minimum = row.minimum
+def fit_number(row: Parameter, value: Any, capabilities: Capabilities, losses: list[Loss]) -> Any:
+    """The value, or the nearest one in range; None if it is dropped."""
+    minimum, maximum = row.minimum, max_value(row, capabilities)
     if value != value:  # not a number at all
         losses.append(Loss(row.field, row.field, "not a number; dropped"))
         return None
@@ -186,49 +210,38 @@ def _fit(row: Parameter, value: Any, maximum: float | None, losses: list[Loss]) 
 
 def _translate(row: Parameter, value: Any, losses: list[Loss]) -> Any:
     values = row.values or {}
-    if value in values:
-        return values[value] or _drop_value(row, value, losses)
-    return _drop_value(row, value, losses) if row.only_values else value
+    if value in values or not row.only_values:
+        return values.get(value, value)
+    name = row.field.replace("_", " ")
+    losses.append(Loss(row.field, row.field, f'no {name} "{str(value)[:40]}" in this format; dropped ({row.rule})'))
+    return None
 
 
-def _drop_value(row: Parameter, value: Any, losses: list[Loss]) -> None:
-    losses.append(Loss(row.field, row.field, f'no {row.field.replace("_", " ")} "{str(value)[:40]}"; dropped ({row.rule})'))
-
-
-def refused_fields(request: ModelRequest, capabilities: Capabilities, *, is_reasoning: bool) -> dict[str, str]:
-    """The fields of a request that its model refuses, each with the reason. Of a pair that excludes each other, one is refused."""
-    if capabilities.sampling is None and capabilities.temperature_with_top_p and capabilities.stop:
-        return _NOTHING
-    temperature, top_p = request.temperature, request.top_p
-    return _refused(capabilities, is_reasoning, temperature, top_p)
-
-
-def refused_keys(
-    temperature: Any, top_p: Any, capabilities: Capabilities, *, is_reasoning: bool
-) -> Mapping[str, str]:
-    """The same for a body under check: with both `temperature` and `top_p` present, the second is refused."""
-    if capabilities.sampling is None and capabilities.temperature_with_top_p and capabilities.stop:
-        return _NOTHING
-    return _refused(capabilities, is_reasoning, temperature, top_p)
-
-
-_NOTHING: dict[str, str] = {}
-
-
-def _refused(capabilities: Capabilities, is_reasoning: bool, temperature: Any, top_p: Any) -> dict[str, str]:
-    refused: dict[str, str] = {}
+def refused_fields(
+    capabilities: Capabilities, rule: str, pair_rule: str, temperature: Any, top_p: Any, *, is_reasoning: bool = False
+) -> dict[str, Refusal]:
+    """The fields that a model refuses. Of `temperature` and `top_p`, if it does not accept both, the one without effect."""
     accepted = capabilities.sampling
+    if accepted is None and capabilities.temperature_with_top_p and capabilities.stop:
+        return _NOTHING
+    refused: dict[str, Refusal] = {}
+    never = Refusal(f"model does not support it; dropped ({rule})", rule)
     if accepted is not None:
+        while_reasoning = Refusal(f"model does not support it while reasoning; dropped ({rule})", rule)
         excludes = is_reasoning and capabilities.reasoning_excludes_sampling
         for field in _SAMPLING:
             if field not in accepted:
-                refused[field] = "model does not support it"
+                refused[field] = never
             elif excludes:
-                refused[field] = "model does not support it while reasoning"
-    if not capabilities.temperature_with_top_p and temperature is not None and top_p is not None:
-        # The one that has an effect is kept; temperature if both have.
-        dropped = "temperature" if is_default("temperature", temperature) and not is_default("top_p", top_p) else "top_p"
-        refused.setdefault(dropped, "model does not accept both temperature and top_p")
+                refused[field] = while_reasoning
+    is_pair = accepted != () and temperature is not None and top_p not in (None, UNSET)
+    if is_pair and not capabilities.temperature_with_top_p:
+        is_without_effect = is_default("temperature", temperature) and not is_default("top_p", top_p)
+        reason = f"model does not accept temperature and top_p together; dropped ({pair_rule})"
+        refused["temperature" if is_without_effect else "top_p"] = Refusal(reason, pair_rule, is_pair=True)
     if not capabilities.stop:
-        refused["stop"] = "model does not support it"
+        refused["stop"] = never
     return refused
+
+
+_NOTHING: dict[str, Refusal] = {}

@@ -224,10 +224,10 @@ class Generation:
         """Whether a body violates rules of its API, and may be repaired."""
         if not self._loaded.config.gateway.repair or self._key.strict:
             return False
-        named: dict[str, Any] = (
-            {"model": model} if upstream.format == "gemini" else {}
-        )  # in other formats the body names it
-        return bool(upstream.wire.check_request(body, **named))
+        known: dict[str, Any] = {"capabilities": upstream.wire_options.get("capabilities")}
+        if upstream.format == "gemini":  # in other formats the body names it
+            known["model"] = model
+        return bool(upstream.wire.check_request(body, **known))
 
     def _prepare_unchanged(self, target: Target) -> Prepared | None:
         """The body as it came, if its outline shows that nothing has to be changed."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from antiphon.errors import WireError
 from antiphon.parts import Text
+from antiphon.wire.capabilities import look_up
 from antiphon.wire.codec.typed_reader import TypedReader
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions, json_type_name
 from antiphon.wire.loss import Loss, lose_native
@@ -29,7 +30,6 @@ from antiphon.wire.vendors.openai import (
     SHARED_PARAMETERS,
     mentions_json,
     native_extras,
-    read_parameter_fields,
     texts_of,
 )
 
@@ -51,7 +51,7 @@ def read_request(body: dict[str, Any]) -> ModelRequest:
 def build_model_request(messages: tuple[Message, ...], unread: dict[str, Any]) -> ModelRequest:
     """The request of messages, including the instructions, and the rest of their body."""
     fields: dict[str, Any] = {}
-    extras = read_parameter_fields(unread, PARAMETER_TABLE, fields)
+    extras = PARAMETER_TABLE.read(unread, fields)
     shared = {name: extras.pop(name) for name in list(extras) if name in SHARED_PARAMETERS}
     if type(extras.get("instructions")) is str:
         del extras["instructions"]
@@ -74,10 +74,9 @@ def scan_request(_data: bytes) -> ModelRequest | None:
     return None
 
 
-def write_request(
-    request: ModelRequest, losses: list[Loss], _options: WriteOptions = DEFAULT_OPTIONS
-) -> dict[str, Any]:
+def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptions = DEFAULT_OPTIONS) -> dict[str, Any]:
     """A body that OpenAI Responses accepts."""
+    capabilities = look_up(request.model, FORMAT, options.capabilities)
     native = request.native or {}
     body: dict[str, Any] = {"model": request.model} if request.model else {}
     body.update(native.get(OPENAI, {}))
@@ -91,7 +90,7 @@ def write_request(
         if tools:
             body["tools"] = tools
     write_tool_choice(request, body, losses)
-    write_parameters(request, body, losses)
+    write_parameters(request, body, losses, capabilities)
     if not body["input"] and _is_continued(body):
         del body["input"]
     return body
