@@ -18,7 +18,6 @@ from antiphon.wire.capabilities import (
     find_family,
 )
 
-
 _LIST_COLUMNS = ("efforts", "thinking", "max_output_tokens", "context_window")
 
 
@@ -100,6 +99,8 @@ def _facts(
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, list | tuple):
         return " ".join(map(str, value)) or "none"
-    return {True: "yes", False: "no"}.get(value, f"{value:,}") if isinstance(value, int) else str(value)
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -148,7 +148,7 @@ class Family(Struct, frozen=True):
 
 
 class FormatFacts(Struct, frozen=True):
-    """Facts that hold for every model behind a format."""
+    """Facts that hold for every model in a format."""
 
     facts: dict[str, Any]
     source: str

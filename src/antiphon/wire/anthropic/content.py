@@ -35,11 +35,11 @@ from antiphon.parts import (
 )
 from antiphon.wire.anthropic.block_rules import block_type
 from antiphon.wire.anthropic.media import read_document, read_image, write_document, write_image
-from antiphon.wire.anthropic.parameters import CacheBreakpoints, Target
+from antiphon.wire.anthropic.parameters import Target
 from antiphon.wire.anthropic.tools import NAMES
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.tool_calls import IdMapper, raw_json_object
-from antiphon.wire.vendors.anthropic import FORMAT, unread_fields
+from antiphon.wire.vendors.anthropic import FORMAT, CacheBreakpoints, unread_fields
 
 EMPTY_ARGUMENTS = ("{}", "", "null")
 IDS = IdMapper(r"[a-zA-Z0-9_-]{1,64}", prefix="toolu_")

@@ -20,7 +20,6 @@ from antiphon.wire.anthropic.parameters import (
     MAX_TOKENS,
     PARAMETER_TABLE,
     VERSION,
-    limit_cache_breakpoints,
     read_parameter,
     target_for,
     write_parameters,
@@ -32,7 +31,7 @@ from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions, json_type_name
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.parameters import fit_number
 from antiphon.wire.request import Message, ModelRequest
-from antiphon.wire.vendors.anthropic import FORMAT
+from antiphon.wire.vendors.anthropic import FORMAT, limit_cache_breakpoints
 
 
 def read_request(body: dict[str, Any]) -> ModelRequest:

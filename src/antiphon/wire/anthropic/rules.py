@@ -26,9 +26,10 @@ from antiphon.wire.anthropic.block_rules import (
     with_prefix,
 )
 from antiphon.wire.anthropic.parameter_rules import PARAMETER_CHECKS, RuleContext
-from antiphon.wire.anthropic.parameters import MAX_CACHE_BREAKPOINTS, VERSION, is_prefilled_without_thinking, target_for
+from antiphon.wire.anthropic.parameters import VERSION, is_prefilled_without_thinking, target_for
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.rules import Violation
+from antiphon.wire.vendors.anthropic import MAX_CACHE_BREAKPOINTS
 
 MESSAGE_FIELDS = frozenset({"role", "content"})
 # A beta lets a system message set the effort from there on, and betas are in a header.
