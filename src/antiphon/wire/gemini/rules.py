@@ -287,7 +287,8 @@ def _check_thinking(context: _RuleContext, config: dict[str, Any], key: str) -> 
     elif isinstance(budget, int) and not isinstance(budget, bool):
         _check_budget(context, budget, f"{path}.{spelling_used(thinking, 'thinkingBudget')}")
     level, levels = get_field(thinking, "thinkingLevel"), context.model.efforts
-    if isinstance(level, str) and context.model.thinking is not None and level.lower() not in (levels or EFFORTS):
+    is_stated = isinstance(level, str) and level != "THINKING_LEVEL_UNSPECIFIED"
+    if is_stated and context.model.thinking is not None and level.lower() not in (levels or EFFORTS):
         message = (
             f"Thinking level {level[:40]} is not supported for this model. Please retry with other thinking level."
         )
