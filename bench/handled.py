@@ -122,7 +122,11 @@ def requests_of(client: str, body: dict[str, Any], count: int) -> Callable[[], o
     async def ask() -> None:
         for _ in range(count):
             answer = await answerer.handle(asked)
-            pieces = [answer.body] if isinstance(answer.body, bytes) else [piece async for piece in answer.body]
+            if isinstance(answer.body, bytes):
+                pieces = [answer.body]
+            else:
+                assert isinstance(answer.body, AsyncIterator)
+                pieces = [piece async for piece in answer.body]
             assert answer.status == 200
             assert expected in b"".join(pieces), b"".join(pieces)[:300]
 

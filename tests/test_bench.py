@@ -83,7 +83,7 @@ def test_a_comparison_is_a_figure_with_medians() -> None:
     assert not figure.is_kept
 
 
-def test_tables_say_the_least_the_median_the_promise_and_what_was_not_measured() -> None:
+def test_tables_show_minimum_median_promise_and_what_was_not_measured() -> None:
     table = report.tables(
         group(
             "loop",
@@ -97,7 +97,7 @@ def test_tables_say_the_least_the_median_the_promise_and_what_was_not_measured()
     assert "- agno not measured: it is not there" in table
 
 
-def test_a_page_is_filled_and_filling_it_again_changes_nothing() -> None:
+def test_filling_a_page_is_idempotent() -> None:
     places = ("promises", "gateway", "loop")
     page = "# A\n\n" + "\n".join(f"<!-- bench:{place} -->\noutdated\n<!-- end -->\n" for place in places)
     kept = [group("gateway", *SMALL)]
@@ -117,7 +117,7 @@ def test_the_promises_that_do_not_hold_are_named() -> None:
     assert "- growth: work: slope 2.00, at most 1.1 was promised" in text
 
 
-def test_a_plot_shows_everybody_but_promises_and_says_so_in_words() -> None:
+def test_a_plot_shows_all_but_promises_and_has_a_text_description() -> None:
     drawn = report.PLOTS["overview"]({"gateway": group("gateway", *SMALL)})
     assert drawn is not None
     root = ElementTree.fromstring(drawn)
@@ -156,11 +156,11 @@ def assert_inside(root: ElementTree.Element) -> None:
         assert 0 <= float(text.attrib["y"]) <= height
 
 
-def test_without_results_nothing_is_drawn() -> None:
+def test_without_results_no_plot_is_drawn() -> None:
     assert [name for name, draw in report.PLOTS.items() if draw({}) is not None] == []
 
 
-def test_the_page_and_the_plots_say_what_the_results_say() -> None:
+def test_the_page_and_the_plots_match_the_results() -> None:
     kept = results.read_all(GROUPS)
     page = report.PAGE.read_text()
     assert set(re.findall(r"<!-- bench:([a-z-]+) -->", page)) == {*GROUPS, "circumstances", "promises"}

@@ -51,12 +51,12 @@ def test_more_than_a_tenth_above_the_budget_is_over(now: Counts, is_over: list[b
     assert [change.is_over for change in found] == is_over
 
 
-def test_a_tenth_of_nearly_nothing_is_nothing() -> None:
+def test_small_counts_have_a_minimum_tolerance() -> None:
     assert not Change("snapshot", "calls", 2, 4).is_over
     assert Change("snapshot", "calls", 2, 6).is_over
 
 
-def test_a_path_that_came_or_went_is_told() -> None:
+def test_added_and_removed_paths_are_reported() -> None:
     found = list(changes({"gone": Counts(1, 1, 1.0)}, {"new": Counts(1, 1, 1.0)}))
     assert [str(change) for change in found] == [
         "new: not in the budget",

@@ -43,7 +43,7 @@ def commands(block: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "console")], ids=lambda page: page.name)
-def test_console_examples_run_and_say_what_the_page_says(page: Path, place: Path) -> None:
+def test_console_examples_print_what_the_page_shows(page: Path, place: Path) -> None:
     (place / "talk.jsonl").write_bytes((ROOT / "tests" / "support" / "example_conversation.jsonl").read_bytes())
     (place / "body.json").write_text(
         '{"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi."}]}'
@@ -67,7 +67,7 @@ def test_console_examples_run_and_say_what_the_page_says(page: Path, place: Path
                 assert run.stdout == shown, f"{page.name}:{line}: {command}"
 
 
-def test_links_between_pages_lead_somewhere() -> None:
+def test_links_between_pages_resolve() -> None:
     for page in [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
@@ -79,6 +79,7 @@ def test_links_between_pages_lead_somewhere() -> None:
         ("the_log.py", ["it ended with signal 9", "exported again, the same: True"]),
         ("the_runs.py", ["doomed ended with signal 9", "6 done", "each once: True", "done: answered"]),
         ("the_loop.py", ["it ended with signal 9", "Outcome unknown", "create_plan", "booked: Oslo"]),
+        ("typed_output.py", ["so far: {'title': 'Toaster", "answer.priority", "ticket: Ticket(title='Toaster burns'"]),
     ],
 )
 def test_the_demos_run(example: str, said: list[str], place: Path) -> None:

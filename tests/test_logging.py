@@ -37,7 +37,7 @@ def run(configure: str) -> str:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr
 
 
-def test_without_configuration_nothing_is_written_to_standard_error() -> None:
+def test_without_configuration_standard_error_stays_empty() -> None:
     assert run("") == ""
 
 

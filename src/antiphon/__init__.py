@@ -64,7 +64,13 @@ if TYPE_CHECKING:  # what editors and type checkers see
         LoopResult as LoopResult,
     )
     from antiphon.conversation import (
+        ModelSettings as ModelSettings,
+    )
+    from antiphon.conversation import (
         ModelSwitched as ModelSwitched,
+    )
+    from antiphon.conversation import (
+        PartialOutput as PartialOutput,
     )
     from antiphon.conversation import (
         PartsTracker as PartsTracker,
@@ -77,6 +83,9 @@ if TYPE_CHECKING:  # what editors and type checkers see
     )
     from antiphon.conversation import (
         RoundUsage as RoundUsage,
+    )
+    from antiphon.conversation import (
+        StepResult as StepResult,
     )
     from antiphon.conversation import (
         TextDelta as TextDelta,
@@ -114,6 +123,9 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from antiphon.errors import (
         ApprovalPending as ApprovalPending,
     )
+    from antiphon.errors import (
+        InvalidOutput as InvalidOutput,
+    )
     from antiphon.history import (
         AgentHistory as AgentHistory,
     )
@@ -145,7 +157,16 @@ if TYPE_CHECKING:  # what editors and type checkers see
         HistoryEntry as HistoryEntry,
     )
     from antiphon.history import (
+        HistoryEntryKind as HistoryEntryKind,
+    )
+    from antiphon.history import (
         HistoryStore as HistoryStore,
+    )
+    from antiphon.history import (
+        HumanDecisionEntry as HumanDecisionEntry,
+    )
+    from antiphon.history import (
+        LiveContextInjectedEntry as LiveContextInjectedEntry,
     )
     from antiphon.history import (
         ModelInputEntry as ModelInputEntry,
@@ -157,6 +178,12 @@ if TYPE_CHECKING:  # what editors and type checkers see
         RollbackEntry as RollbackEntry,
     )
     from antiphon.history import (
+        SetMemoryNotebookEntry as SetMemoryNotebookEntry,
+    )
+    from antiphon.history import (
+        SetSystemInstructionEntry as SetSystemInstructionEntry,
+    )
+    from antiphon.history import (
         SqliteStore as SqliteStore,
     )
     from antiphon.history import (
@@ -164,6 +191,9 @@ if TYPE_CHECKING:  # what editors and type checkers see
     )
     from antiphon.history import (
         ToolCallResultsEntry as ToolCallResultsEntry,
+    )
+    from antiphon.history import (
+        ToolCallStartedEntry as ToolCallStartedEntry,
     )
     from antiphon.parts import (
         Audio as Audio,
@@ -219,6 +249,9 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from antiphon.providers import (
         ScriptedModel as ScriptedModel,
     )
+    from antiphon.repair import (
+        fix_tool_call_sequence as fix_tool_call_sequence,
+    )
     from antiphon.tools import (
         Tool as Tool,
     )
@@ -239,6 +272,9 @@ if TYPE_CHECKING:  # what editors and type checkers see
     )
     from antiphon.tools import (
         tool as tool,
+    )
+    from antiphon.wire import (
+        ModelOutputDelta as ModelOutputDelta,
     )
     from antiphon.wire import (
         ModelRequest as ModelRequest,
@@ -264,11 +300,14 @@ _EXPORTS = {
         "LoopEvent",
         "LoopFinished",
         "LoopResult",
+        "ModelSettings",
         "ModelSwitched",
+        "PartialOutput",
         "PartsTracker",
         "Round",
         "RoundStarted",
         "RoundUsage",
+        "StepResult",
         "TextDelta",
         "ThinkingDelta",
         "ToolCallFailed",
@@ -283,6 +322,7 @@ _EXPORTS = {
     "antiphon.errors": (
         "AntiphonError",
         "ApprovalPending",
+        "InvalidOutput",
     ),
     "antiphon.history": (
         "AgentHistory",
@@ -295,13 +335,19 @@ _EXPORTS = {
         "DecoratedContextEntry",
         "EntryMetadata",
         "HistoryEntry",
+        "HistoryEntryKind",
         "HistoryStore",
+        "HumanDecisionEntry",
+        "LiveContextInjectedEntry",
         "ModelInputEntry",
         "ModelOutputEntry",
         "RollbackEntry",
+        "SetMemoryNotebookEntry",
+        "SetSystemInstructionEntry",
         "SqliteStore",
         "TokenUsage",
         "ToolCallResultsEntry",
+        "ToolCallStartedEntry",
     ),
     "antiphon.parts": (
         "Audio",
@@ -325,6 +371,7 @@ _EXPORTS = {
         "ProviderRouter",
         "ScriptedModel",
     ),
+    "antiphon.repair": ("fix_tool_call_sequence",),
     "antiphon.tools": (
         "Tool",
         "ToolContext",
@@ -334,7 +381,10 @@ _EXPORTS = {
         "ask_before_changes",
         "tool",
     ),
-    "antiphon.wire": ("ModelRequest",),
+    "antiphon.wire": (
+        "ModelOutputDelta",
+        "ModelRequest",
+    ),
 }
 _HOME_OF = {name: module for module, names in _EXPORTS.items() for name in names}
 

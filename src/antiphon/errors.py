@@ -177,6 +177,10 @@ class ConversationError(AntiphonError):
     """An operation the conversation cannot do in its present state."""
 
 
+class InvalidOutput(ConversationError):
+    """The model's answer does not have the type that was asked for. The message is what is wrong with it."""
+
+
 class ApprovalPending(ConversationError):
     """Calls that need a person were not run; all others were. Decide each of `tool_call_ids`, then run the calls again."""
 

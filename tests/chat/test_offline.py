@@ -288,7 +288,7 @@ def test_a_single_task_is_ticked_by_its_id_where_the_tool_can() -> None:
 @pytest.mark.parametrize(
     "message", ["delete the plan", "删除计划", "delete the fifth plan", "mark task 9 of plan 1 done"]
 )
-def test_nothing_is_touched_when_it_is_not_clear_which(message: str) -> None:
+def test_an_ambiguous_request_changes_no_plan(message: str) -> None:
     talk = Talk(PLAN_TOOLS, Plans())
     answer = talk.say(message)
     assert [name for name, _ in talk.calls] == ["list_plans"]
@@ -333,7 +333,7 @@ GENERIC: list[tuple[ToolDefinition, str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("definition", "message", "arguments"), GENERIC)
-def test_any_tool_is_called_with_what_the_message_says(
+def test_any_tool_is_called_with_arguments_from_the_message(
     definition: ToolDefinition, message: str, arguments: dict[str, Any]
 ) -> None:
     talk = Talk([SEARCH, definition], lambda name, given: f"said {name}")
@@ -351,7 +351,7 @@ def test_what_is_missing_is_asked_for_and_the_answer_is_used() -> None:
     assert "Rain in 卑尔根." in talk.say("卑尔根")
 
 
-def test_a_freeform_tool_gets_the_words() -> None:
+def test_a_freeform_tool_gets_the_text() -> None:
     patch = ToolDefinition("apply_patch", "Apply a patch", freeform=True)
     talk = Talk([patch], lambda name, arguments: arguments[""])
     talk.say("apply_patch to everything")
@@ -370,14 +370,14 @@ def test_without_a_tool_for_it_the_answer_is_honest(message: str) -> None:
     assert "1" in bare
 
 
-def test_a_wish_without_a_tool_is_told() -> None:
+def test_a_request_without_a_matching_tool_is_reported() -> None:
     talk = Talk([WEATHER], Plans())
     assert "no tool on offer for: delete the first plan" in talk.say("delete the first plan")
     assert talk.calls == []
 
 
 @pytest.mark.parametrize(("message", "language"), [("weather in Oslo", "en"), ("列出我的计划", "zh")])
-def test_the_first_line_says_what_this_is_and_only_once(message: str, language: str) -> None:
+def test_the_notice_is_shown_on_the_first_line_only(message: str, language: str) -> None:
     talk = Talk([*PLAN_TOOLS, WEATHER], lambda name, arguments: "[]")
     talk.say(message)
     assert talk.texts[0].splitlines()[0] == NOTICE[language]  # type: ignore[index]
@@ -385,7 +385,7 @@ def test_the_first_line_says_what_this_is_and_only_once(message: str, language: 
     assert not any(notice in text for text in talk.texts for notice in NOTICE.values())
 
 
-def test_an_answer_of_another_model_does_not_stand_for_the_notice() -> None:
+def test_the_notice_is_shown_after_an_answer_of_another_model() -> None:
     talk = Talk([], Plans())
     talk.context += [ModelInputEntry.of("Hi."), ModelOutputEntry.of("Hello!")]
     assert talk.say("hello").startswith(NOTICE["en"])
@@ -429,7 +429,7 @@ def test_a_wrong_type_and_an_unknown_argument_are_corrected() -> None:
     assert [call.parse_arguments() for call in output.tool_calls] == [{"count": 7}]
 
 
-def test_a_failed_search_is_told_and_the_plan_is_made_all_the_same() -> None:
+def test_a_failed_search_is_reported_and_the_plan_is_still_made() -> None:
     plans = Plans()
     talk = Talk(
         PLAN_TOOLS,
@@ -453,7 +453,7 @@ def test_a_deletion_is_never_aimed_at_something_else() -> None:
     assert [arguments for name, arguments in talk.calls if name == "delete_plan"] == [{"plan_id": "p-2"}]
 
 
-def test_when_tools_are_taken_away_it_tells_what_it_has() -> None:
+def test_without_tools_it_answers_with_the_results_so_far() -> None:
     talk = Talk(PLAN_TOOLS, Plans())
     talk.say("find running tips")
     del talk.context[-1]
@@ -595,7 +595,7 @@ def test_what_a_search_found(text: str, points: list[tuple[str, str]]) -> None:
         ("nothing", []),
     ],
 )
-def test_records_are_found_in_data_and_in_words(text: str, records: list[tuple[str, str]]) -> None:
+def test_records_are_found_in_json_and_in_text(text: str, records: list[tuple[str, str]]) -> None:
     assert [(record.id, record.title) for record in records_in(text)] == records
 
 
@@ -651,7 +651,7 @@ answers = (
     tool_sets,
     st.lists(st.tuples(st.booleans(), answers), min_size=1),
 )
-def test_whatever_is_said_a_turn_is_legal_and_ends(
+def test_any_message_gives_a_legal_turn_that_ends(
     said_so_far: list[str], tools: list[ToolDefinition], results: list[tuple[bool, str]]
 ) -> None:
     asked = 0

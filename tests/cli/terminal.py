@@ -22,7 +22,7 @@ from typing import Any
 
 import pyte
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 """How long to wait for something to appear, in seconds: a loaded machine is slow, a broken chat says nothing for ever."""
 
 

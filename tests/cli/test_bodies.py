@@ -40,7 +40,7 @@ def antiphon(*arguments: str | Path, given: object = b"") -> tuple[int, bytes, s
     return run.returncode, run.stdout, run.stderr.decode()
 
 
-def test_convert_repairs_and_tells() -> None:
+def test_convert_repairs_and_reports_it() -> None:
     code, out, err = antiphon("convert", "--from", "openai-chat", "--to", "anthropic", given=BROKEN)
     assert code == 0
     body = msgspec.json.decode(out)
@@ -49,7 +49,7 @@ def test_convert_repairs_and_tells() -> None:
     assert "standard input: repaired messages[2]: moved: a user message stood between a call and its result" in err
 
 
-def test_losses_are_told_as_text_or_json_and_strict_refuses() -> None:
+def test_losses_are_reported_as_text_or_json_and_strict_refuses() -> None:
     command = ("convert", "--from", "openai-chat", "--to", "anthropic")
     code, out, err = antiphon(*command, given=LOSSY)
     assert (code, b"seed" in out) == (0, False)
@@ -73,7 +73,7 @@ def test_many_bodies_a_line_each(tmp_path: Path) -> None:
     assert list(tmp_path.glob(".*")) == []
 
 
-def test_check_says_one_line_a_violation() -> None:
+def test_check_prints_one_line_per_violation() -> None:
     code, out, err = antiphon("check", "--format", "openai-chat", given=BROKEN)
     assert (code, err) == (1, "")
     lines = out.decode().splitlines()
@@ -154,7 +154,7 @@ def test_a_response_is_converted() -> None:
         (b'{"system": "x", "messages": []}', "not an openai-chat body; it looks like anthropic"),
     ],
 )
-def test_what_is_no_body_gets_one_clear_line(given: bytes, complaint: str) -> None:
+def test_an_invalid_body_gets_one_clear_line(given: bytes, complaint: str) -> None:
     code, out, err = antiphon("convert", "--from", "openai-chat", "--to", "anthropic", given=given)
     assert (code, out) == (1, b"")
     assert err.startswith("antiphon: standard input: ")
@@ -162,7 +162,7 @@ def test_what_is_no_body_gets_one_clear_line(given: bytes, complaint: str) -> No
     assert err.count("\n") == 1
 
 
-def test_a_key_that_is_there_twice_is_told() -> None:
+def test_duplicate_keys_are_reported() -> None:
     given = b'{"model": "a", "model": "b", "messages": [{"role": "user", "content": "x", "content": "y"}]}'
     code, _, err = antiphon("convert", "--from", "openai-chat", "--to", "openai-chat", given=given)
     assert code == 0

@@ -102,7 +102,7 @@ def test_long_lists_come_in_pages(path: Path) -> None:
     assert (code, out) == (0, f"no conversations on page 9 of 5 in {path}\n")
 
 
-def test_show_speaks_of_model_input_and_model_output(path: Path, history: AgentHistory) -> None:
+def test_show_prints_model_input_and_model_output(path: Path, history: AgentHistory) -> None:
     code, out, _ = antiphon("history", "show", history.id[-6:], "--store", path)
     assert code == 0
     for said in (
@@ -250,7 +250,7 @@ def test_a_foreign_file_is_left_alone(tmp_path: Path) -> None:
     assert "is not an SQLite database" in err
 
 
-def test_words_that_are_no_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_commands(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["histroy"], ["history"], ["history", "list", "--colour"]):
         with pytest.raises(SystemExit) as stop:
             main(arguments)
@@ -263,7 +263,7 @@ def test_words_that_are_no_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "antiphon 0.1.0\n"
 
 
-def test_a_reader_that_leaves_is_no_error(path: Path, history: AgentHistory) -> None:
+def test_a_closed_pipe_is_not_an_error(path: Path, history: AgentHistory) -> None:
     with SqliteStore(path) as store:
         long = store.create()
         for _ in range(40):
@@ -287,3 +287,68 @@ def test_a_damaged_entry_is_reported_while_the_others_are_found(path: Path) -> N
     assert errors.startswith("antiphon: ")
     assert "entry 1 of conversation number 1 is damaged" in errors
     assert "Traceback" not in errors
+
+
+MESSAGES = [
+    {"role": "user", "content": "Is it raining?"},
+    {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"id": "c", "type": "function", "function": {"name": "weather", "arguments": "{}"}}],
+    },
+    {"role": "user", "content": "Hurry!"},
+    {"role": "tool", "tool_call_id": "c", "content": "Rain"},
+]
+
+
+def test_openai_messages_are_imported_and_exported(path: Path, tmp_path: Path) -> None:
+    file = tmp_path / "messages.json"
+    file.write_bytes(msgspec.json.encode(MESSAGES))
+    code, out, err = antiphon("history", "--store", path, "import", "--from", "openai-chat", file)
+    assert code == 0
+    assert "4 entries  Is it raining?" in out
+    assert f"{file}: messages[2]: moved" in err
+    code, out, _ = antiphon("history", "--store", path, "export", "last", "--as", "openai-chat")
+    exported = msgspec.json.decode(out)["messages"]
+    assert [message["role"] for message in exported] == ["user", "assistant", "tool", "user"]
+    tagged = antiphon("history", "--store", path, "export", "last", "--as", "openai-chat", "--strategy", "iterations")[
+        1
+    ]
+    assert {message["name"] for message in msgspec.json.decode(tagged)["messages"][:3]} == {"iteration_1"}
+    body = antiphon("history", "--store", path, "export", "last", "--as", "anthropic")[1]
+    code, out, _ = antiphon(
+        "history", "--store", path, "import", "--from", "anthropic", "-", given=body.encode(), LANG="C.UTF-8"
+    )
+    assert code == 0
+    assert "imported" in out
+
+
+def test_each_line_of_a_jsonl_is_a_conversation(path: Path, tmp_path: Path) -> None:
+    file = tmp_path / "many.jsonl"
+    file.write_bytes(msgspec.json.encode(MESSAGES[:1]) + b"\n" + msgspec.json.encode({"messages": MESSAGES}) + b"\n")
+    code, out, _ = antiphon("history", "--store", path, "import", "--from", "openai-chat", "--title", "Old", file)
+    assert code == 0
+    assert [line.rsplit("  ", 2)[1:] for line in out.splitlines()] == [
+        ["1 entries", "Old"],
+        ["4 entries", "Old"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [(b"{", "not JSON"), (b"5", "expected a list of messages"), (b'{"contents": []}', "it looks like gemini")],
+)
+def test_file_that_is_not_messages_imports_nothing(path: Path, tmp_path: Path, content: bytes, why: str) -> None:
+    file = tmp_path / "odd.json"
+    file.write_bytes(content)
+    code, out, err = antiphon("history", "--store", path, "import", "--from", "openai-chat", file)
+    assert (code, out) == (1, "")
+    assert why in err
+    with SqliteStore(path) as store:
+        assert store.count() == 0
+
+
+def test_strategy_needs_a_format(history: AgentHistory, path: Path) -> None:
+    code, _, err = antiphon("history", "--store", path, "export", "last", "--strategy", "per_part")
+    assert code == 1
+    assert "--strategy per_part needs --as openai-chat" in err

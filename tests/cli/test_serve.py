@@ -70,7 +70,7 @@ def config_for(address: str) -> str:
     )
 
 
-def test_check_says_what_a_file_means(run: Run, tmp_path: Path) -> None:
+def test_check_prints_what_a_file_configures(run: Run, tmp_path: Path) -> None:
     (tmp_path / "antiphon.toml").write_text(config_for("http://127.0.0.1:9/v1"))
     code, out, err = run("serve", "--check", "--config", "antiphon.toml", "--port", "7999", "--host", "::1", MINE=KEY)
     assert (code, err) == (0, "")
@@ -230,7 +230,7 @@ def test_doctor_compares_clocks(
         assert state is None or ("slow" if date > 0 else "fast") in found["clock"]["said"]
 
 
-def test_doctor_says_what_is_wrong_and_what_to_do(run: Run, tmp_path: Path) -> None:
+def test_doctor_reports_problems_and_how_to_fix_them(run: Run, tmp_path: Path) -> None:
     port = free_port()
     (tmp_path / "antiphon.toml").write_text(config_for(f"http://127.0.0.1:{port}"))
     code, out, _ = run("doctor", "--config", "antiphon.toml", MINE=KEY)

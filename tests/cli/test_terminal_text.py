@@ -39,7 +39,7 @@ def history(path: Path) -> AgentHistory:
 
 
 @given(st.text() | st.text(alphabet=NASTY))
-def test_escaping_leaves_no_control_character_and_nothing_to_escape(text: str) -> None:
+def test_escaping_leaves_no_control_characters_and_is_idempotent(text: str) -> None:
     escaped = escape_control_chars(text)
     assert not any(is_control(char) for char in escaped)
     assert escape_control_chars(escaped) == escaped
@@ -117,7 +117,7 @@ def test_arguments_and_files_are_escaped(arguments: list[str], path: Path, histo
     assert not any(is_control(char) for char in shown), shown
 
 
-def test_a_pager_that_is_set_to_nothing_is_none(path: Path, history: AgentHistory) -> None:
+def test_an_empty_pager_variable_means_no_pager(path: Path, history: AgentHistory) -> None:
     with SqliteStore(path) as store:
         store.open(history.id).append(ModelOutputEntry.of("\n".join(f"line {number}" for number in range(100))))
     for pager in ("", "  ", "'unfinished", "no-such-pager -x"):

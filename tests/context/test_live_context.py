@@ -62,7 +62,7 @@ def test_what_was_injected_can_be_recorded_and_the_decorated_entry_cannot(histor
     assert history.version == 7
 
 
-def test_nothing_to_decorate_still_shows_the_screen() -> None:
+def test_the_screen_is_shown_without_an_entry_to_decorate() -> None:
     context = render_live_context(AgentHistory().snapshot(), LiveContextOptions(live_screen="12:00"))
     assert [entry.live_screen for entry in context] == ["12:00"]
     assert context.injected() == LiveContextInjectedEntry("12:00", 0)

@@ -39,7 +39,7 @@ def test_the_tokenizer_counts_as_openai_does() -> None:
     assert {text: tokenizer.count(ModelInputEntry.of(text)) for text in counts} == counts
 
 
-def test_without_the_extra_characters_are_counted_and_the_log_says_so_once(
+def test_without_the_extra_characters_are_counted_and_logged_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "splintr", None)
@@ -99,7 +99,7 @@ def test_the_context_takes_what_was_last_reported_plus_what_came_since() -> None
     assert ledger.context_tokens(history.snapshot()) == 1_050
 
 
-def test_usage_adds_up_and_keeps_what_the_provider_said() -> None:
+def test_usage_adds_up_and_keeps_the_providers_figures() -> None:
     history = AgentHistory()
     raw = {"prompt_tokens": 10, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 8}}
     usage = TokenUsage(10, 4, cached_tokens=8, reasoning_tokens=1, raw=raw)

@@ -83,7 +83,7 @@ def test_the_model_may_be_switched_where_agents_have_none() -> None:
     assert loop.run_sync("Hi.").text == "Two."
 
 
-def test_one_without_a_model_uses_the_conversations_and_not_that_of_another() -> None:
+def test_an_agent_without_a_model_uses_the_conversations_model() -> None:
     bold = Agent("bold", model=ScriptedModel(call("hand_off_to_meek"), name="bold-model"), hand_offs=["meek"])
     meek = Agent("meek")
     chat = Conversation(ScriptedModel("I am meek.", "Still meek.", name="own"))
@@ -97,7 +97,7 @@ def pair(*digger_turns: Said, singer_turns: Sequence[Said] = ()) -> list[Agent]:
     return [digger, singer]
 
 
-def test_another_process_goes_on_with_the_right_agent(tmp_path: Path) -> None:
+def test_another_process_continues_with_the_right_agent(tmp_path: Path) -> None:
     path = tmp_path / "chats.db"
     with Conversation(ScriptedModel(), store=path) as chat:
         ToolLoop(chat, agents=pair(call("hand_off_to_singer"), singer_turns=["La."])).run_sync("Sing!")
@@ -109,7 +109,7 @@ def test_another_process_goes_on_with_the_right_agent(tmp_path: Path) -> None:
         assert [entry.kind for entry in chat.history.entries].count("set_system_instruction") == 2
 
 
-def test_killed_anywhere_in_a_hand_off_it_goes_on() -> None:
+def test_a_hand_off_continues_after_a_kill_at_any_entry() -> None:
     """The calls of an answer are run by whoever gave it, even if another has taken over before the kill."""
     batch: Said = [call("dig"), call("hand_off_to_singer"), call("dig")]
 
@@ -163,7 +163,7 @@ def test_an_agent_that_is_gone_makes_way_for_the_first() -> None:
     assert chat.history.system_instruction == "You bake."
 
 
-def test_an_approval_is_found_with_whoever_asked_for_it() -> None:
+def test_an_approval_is_matched_with_the_agent_that_asked() -> None:
     asked: list[str] = []
 
     @tool(needs_approval=True)
@@ -292,7 +292,7 @@ def test_an_agent_as_a_tool_asks_the_model_of_the_conversation(is_named: bool) -
     assert asked == [(name, ""), (name, "You help."), (name, "")]
 
 
-def test_an_agent_as_a_tool_that_fails_or_needs_a_person_says_so() -> None:
+def test_an_agent_as_a_tool_reports_failures_and_pending_approvals() -> None:
     @tool(needs_approval=True)
     def blast() -> str:
         return "boom"
@@ -361,7 +361,7 @@ def endless(context: Sequence[ContextEntry], options: ProviderCallOptions) -> Sa
 
 
 @pytest.mark.parametrize("most", [0, 1, 4])
-def test_an_endless_route_is_bounded_and_says_so(most: int) -> None:
+def test_an_endless_route_is_bounded_and_reported(most: int) -> None:
     def agents() -> list[Agent]:
         return [Agent(name, model=FunctionModel(endless)) for name in ("ping", "pong")]
 
@@ -382,7 +382,7 @@ def test_an_endless_route_is_bounded_and_says_so(most: int) -> None:
     assert len(chat.by_role("assistant")) == 2 * (most + 1)
 
 
-def test_a_route_to_nobody_is_a_mistake_of_the_caller() -> None:
+def test_a_route_to_an_unknown_agent_raises() -> None:
     chat = Conversation(ScriptedModel())
     agents = [Agent("only", model=ScriptedModel("Done."))]
     with pytest.raises(ConversationError, match="the route leads to 'nobody'; the agents are only"):
@@ -391,7 +391,7 @@ def test_a_route_to_nobody_is_a_mistake_of_the_caller() -> None:
     assert ToolLoop(chat, agents=agents, route=lambda agent, answer: None).run_sync().text == "Done."
 
 
-def test_killed_anywhere_in_a_route_it_goes_on() -> None:
+def test_a_route_continues_after_a_kill_at_any_entry() -> None:
     def play(history: AgentHistory) -> Conversation:
         def said(context: Sequence[ContextEntry], options: ProviderCallOptions) -> Said:
             return f"I am the {system_of(context)}."

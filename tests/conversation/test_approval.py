@@ -92,7 +92,7 @@ def resumed(loop: ToolLoop) -> list[LoopEvent]:
     return asyncio.run(drained(loop))
 
 
-def test_a_turn_is_suspended_and_says_for_what(office: Office) -> None:
+def test_a_suspended_turn_names_its_pending_calls(office: Office) -> None:
     chat = Conversation(ScriptedModel(BATCH), tools=office.tools())
     events = asyncio.run(drained(ToolLoop(chat), "Pay."))
     needed, finished = events[-2:]
@@ -102,7 +102,7 @@ def test_a_turn_is_suspended_and_says_for_what(office: Office) -> None:
     assert finished.reason == "approval"
 
 
-def test_another_process_sees_what_is_pending_and_asking_again_changes_nothing(desk: Desk, office: Office) -> None:
+def test_another_process_sees_pending_calls_and_asking_again_is_idempotent(desk: Desk, office: Office) -> None:
     def look(loop: ToolLoop) -> None:
         version = loop.chat.history.version
         for _ in range(2):
@@ -213,7 +213,7 @@ def test_a_wrong_decision_is_refused_and_not_written(desk: Desk) -> None:
     desk.play(ScriptedModel(), decide)
 
 
-def test_a_decision_is_no_decision_on_what_is_over() -> None:
+def test_a_decision_without_a_pending_call_raises() -> None:
     chat = Conversation(ScriptedModel("Hello."), tools=Office().tools())
     loop = ToolLoop(chat)
     loop.run_sync("Hi.")
@@ -259,7 +259,7 @@ def small(arguments: dict[str, Any]) -> bool:
 
 @pytest.mark.parametrize("approval", [True, small])
 @pytest.mark.parametrize("request_", UNREADABLE, ids=["freeform", "empty", "cut", "list", "other", "nested"])
-def test_a_person_decides_whatever_the_arguments_look_like(
+def test_a_person_decides_for_any_arguments(
     office: Office, request_: ToolCallRequest, approval: bool | Callable[[dict[str, Any]], bool]
 ) -> None:
     chat = Conversation(ScriptedModel(request_, "Done."), tools=office.tools(approval))
@@ -334,7 +334,7 @@ def test_what_was_decided_is_in_the_log() -> None:
     assert (decision.decision, decision.reason, decision.arguments) == ("edit", "a little", '{"to":"Ada","amount":1}')
 
 
-def test_a_suspended_turn_is_not_being_played(office: Office) -> None:
+def test_a_suspended_turn_is_not_running(office: Office) -> None:
     async def play() -> None:
         loop = ToolLoop(Conversation(ScriptedModel(BATCH), tools=office.tools()))
         await drained(loop, "Pay.")

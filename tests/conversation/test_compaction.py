@@ -22,13 +22,13 @@ async def weather(city: str) -> str:
     return f"Rain in {city}"
 
 
-def test_a_summary_is_asked_for_aside_and_stands_before_the_last_question() -> None:
+def test_a_summary_is_requested_separately_and_precedes_the_last_question() -> None:
     async def talked() -> None:
         model = ScriptedModel(call("weather", city="Oslo"), "Rain.", "Fine.", "They spoke of rain in Oslo.")
         chat = Conversation(model, tools=[weather])
         with pytest.raises(ConversationError, match="nothing to sum up yet"):
             await compact(chat)
-        await ToolLoop(chat).run("Rain in Oslo?")
+        await ToolLoop(chat).run("Rain in Oslo? " * 50)
         await ToolLoop(chat).run("And Bergen?")
         version, tokens = chat.history.version, chat.tokens
         entry = await compact(chat)

@@ -34,7 +34,7 @@ from antiphon.tools.call_runner import UNKNOWN_OUTCOME
 from antiphon.wire.delta import Failed, PartStarted
 from antiphon.wire.output import ProviderError
 from antiphon.wire.request import ModelRequest
-from support.history_strategies import conversations
+from support.history_strategies import append_any, conversations
 from support.planned_turns import Source, World, refusals
 
 CALL = ToolCallRequest("look", "call_1")
@@ -84,7 +84,10 @@ REFUSED: list[tuple[str, tuple[Any, ...], str]] = [
     ("user", (ToolCallResult.of(CALL, "x"),), "a ToolCallResult cannot be part of a message of the user"),
     ("assistant", (ToolCallResult.of(CALL, "x"),), "a ToolCallResult cannot be part of a message of the assistant"),
     ("user", (5,), "expected a string or part, got int"),
-    ("user", ({"role": "user"},), "expected a string or part, got dict"),
+    ("user", ({"role": "user"},), "empty user message"),
+    ("user", ({"text": "Hi."},), 'expected an object such as {"role": "user"'),
+    ("user", ({"role": "judge", "content": "guilty"},), "unknown role 'judge'"),
+    ("user", ({"role": "user", "content": "Hi."}, "there"), "not both in one call"),
     ("user", (ModelInputEntry.of("a"), ModelInputEntry.of("b")), "expected a string or part, got ModelInputEntry"),
     ("system", (Image("image/png", "aaaa"),), "an? .*instruction is text, not Image"),
     ("system", (5,), "is text, not int"),
@@ -93,9 +96,7 @@ REFUSED: list[tuple[str, tuple[Any, ...], str]] = [
 
 
 @pytest.mark.parametrize(("role", "content", "why"), REFUSED)
-def test_a_message_that_is_none_is_refused_and_nothing_is_written(
-    role: Any, content: tuple[Any, ...], why: str
-) -> None:
+def test_an_invalid_message_is_refused_and_not_written(role: Any, content: tuple[Any, ...], why: str) -> None:
     chat = Conversation(ScriptedModel())
     with pytest.raises(ConversationError, match=why):
         chat.add(*content, role=role)
@@ -167,12 +168,12 @@ def test_messages_by_role(role: Any, expected: list[str]) -> None:
     assert all(entry.live_screen is None for entry in chat.by_role(role)), "messages are those of the log"
 
 
-def test_a_role_that_is_none_is_refused() -> None:
+def test_an_unknown_role_is_refused() -> None:
     with pytest.raises(ConversationError, match="expected user, assistant, tool, system"):
         talked().by_role("judge")  # type: ignore[arg-type]
 
 
-def test_a_summary_is_shown_to_the_model_and_is_no_message() -> None:
+def test_a_summary_is_shown_to_the_model_but_not_a_message() -> None:
     chat = talked()
     chat.history.compact("They spoke of rain.", chat.history.version)
     assert chat.by_role("user") == ()
@@ -324,10 +325,10 @@ def test_adding_a_message_counts_without_reading_the_others(monkeypatch: pytest.
 
 
 @given(conversations, st.data())
-def test_add_gives_the_number_of_messages_whatever_happened(entries: list[HistoryEntry], data: st.DataObject) -> None:
+def test_add_always_returns_the_number_of_messages(entries: list[HistoryEntry], data: st.DataObject) -> None:
     chat = Conversation(ScriptedModel())
     for entry in entries:
-        chat.history.append(entry)
+        append_any(chat.history, entry)
         if data.draw(st.integers(0, 5)) == 0:
             act = data.draw(st.sampled_from(["add", "rollback", "compact"]))
             version = data.draw(st.integers(0, chat.history.version))
@@ -349,7 +350,7 @@ def test_tools_of_a_source_are_there_for_calls_that_came_before() -> None:
     assert asyncio.run(play()).result_markdown == "done call_1"
 
 
-def test_calling_a_model_without_anything_said_is_the_models_business() -> None:
+def test_calling_a_model_with_an_empty_history_is_allowed() -> None:
     chat = Conversation(ScriptedModel("Hello, who is there?"))
     assert asyncio.run(chat.call_model()).response_markdown == "Hello, who is there?"
 
@@ -470,7 +471,7 @@ def test_a_store_that_was_given_stays_open(store: SqliteStore) -> None:
     assert store.open(chat.id).version == 1
 
 
-def test_ids_of_a_reopened_history_stay_unique_even_behind_a_rollback() -> None:
+def test_ids_of_a_reopened_history_stay_unique_even_after_a_rollback() -> None:
     history = AgentHistory()
     chat = Conversation(ScriptedModel(), history=history)
     chat.add("Go.")
@@ -500,7 +501,7 @@ def test_bad_arguments_are_refused(make: Callable[[], object], why: str) -> None
         make()
 
 
-def test_what_cannot_be_opened_leaves_nothing_open(tmp_path: Path) -> None:
+def test_a_failed_open_leaves_no_store_open(tmp_path: Path) -> None:
     path = tmp_path / "chats.db"
     with pytest.raises(UnknownConversation):
         Conversation(ScriptedModel(), store=path, resume="last")

@@ -18,7 +18,7 @@ from antiphon.providers.scripted import FunctionModel, Said, ScriptedModel
 from antiphon.wire.output import ModelOutput
 
 
-def test_usage_adds_up_and_keeps_what_the_provider_said() -> None:
+def test_usage_adds_up_and_keeps_the_providers_figures() -> None:
     raw = {"prompt_tokens": 10, "prompt_cache_hit_tokens": 4}
     turns = [
         ModelOutput(parts=(Text("One."),), usage=TokenUsage(10, 5, 4, raw=raw, format="openai-chat")),
@@ -70,7 +70,7 @@ def echo(context: Sequence[ContextEntry], options: ProviderCallOptions) -> Said:
     return f"I see {len(context)} entries."
 
 
-def test_compaction_is_asked_for_above_the_limit_and_works_at_once() -> None:
+def test_compaction_is_requested_above_the_limit_and_takes_effect_immediately() -> None:
     heard: list[CompactionNeeded] = []
 
     def compact(chat: Conversation, event: CompactionNeeded) -> None:

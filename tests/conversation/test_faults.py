@@ -166,7 +166,7 @@ def test_a_call_that_was_cut_is_not_run(next_words: tuple[str, ...]) -> None:
     assert refusals(chat.history.snapshot()) == []
 
 
-def test_the_last_answer_behind_a_bound_may_fail_and_be_asked_for_again() -> None:
+def test_the_last_answer_after_a_bound_may_fail_and_be_retried() -> None:
     chat, model = talk(call("look"), HALF_A_TEXT, "That is all I have.")
     loop = ToolLoop(chat, max_rounds=1)
     assert last_reason(asyncio.run(drained(loop, "Go."))) == "failed"
@@ -215,7 +215,7 @@ BROKEN: list[tuple[Sequence[ModelOutputDelta], Exception | None, type[Exception]
 
 
 @pytest.mark.parametrize(("deltas", "error", "kind", "why"), BROKEN)
-def test_a_client_that_breaks_its_word(
+def test_a_client_that_breaks_the_stream_protocol(
     deltas: Sequence[ModelOutputDelta], error: Exception | None, kind: type[Exception], why: str
 ) -> None:
     world = World()
@@ -233,7 +233,10 @@ def test_a_client_that_breaks_its_word(
 def test_an_empty_answer_is_an_answer() -> None:
     chat, _ = talk(ModelOutput(), "Hello.")
     result = ToolLoop(chat).run_sync("Hi.")
-    assert (result.reason, result.text) == ("answered", "")
+    assert (result.reason, result.text) == (
+        "answered",
+        "(No answer: the model's last response has no text (stop reason: end).)",
+    )
     assert refusals(chat.history.snapshot()) == []
     assert ToolLoop(chat).run_sync("Are you there?").text == "Hello."
     assert refusals(chat.history.snapshot()) == []
@@ -246,7 +249,7 @@ WRONG_CALLS = ["{", "[]", '"text"', "nonsense", '{"city": "Os', '{"city": 5}', '
 
 @pytest.mark.parametrize("arguments", WRONG_CALLS)
 @pytest.mark.parametrize("stop", ["tool_calls", "length"])
-def test_arguments_that_are_wrong_are_told_and_corrected(arguments: str, stop: str) -> None:
+def test_invalid_arguments_are_reported_and_corrected(arguments: str, stop: str) -> None:
     @tool
     def weather(city: str) -> str:
         "Current weather in a city."
@@ -383,7 +386,7 @@ def odd_tools() -> list[Tool]:
 
 
 @pytest.mark.parametrize("name", [one.name for one in odd_tools()])
-def test_whatever_a_tool_does_the_turn_goes_on(name: str) -> None:
+def test_the_turn_continues_after_any_tool_behaviour(name: str) -> None:
     chat = Conversation(ScriptedModel([call(name), call("look")], "I see."), tools=[*odd_tools(), *World().tools()])
     assert ToolLoop(chat).run_sync("Go.").text == "I see."
     odd, good = chat.by_role("tool")[0].content
@@ -443,7 +446,7 @@ def test_a_store_that_is_full_in_mid_turn(full_at: int) -> None:
     assert refusals(chat.history.snapshot()) == []
 
 
-def test_a_screen_that_fails_is_the_callers_to_mend() -> None:
+def test_a_failing_screen_raises_to_the_caller() -> None:
     def broken() -> str:
         raise RuntimeError("no screen")
 

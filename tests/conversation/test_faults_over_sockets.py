@@ -127,7 +127,7 @@ FAULTS: dict[str, tuple[Reply, str]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_provider_that_fails_is_told_and_gone_on_from(fault: str) -> None:
+def test_a_failing_provider_is_reported_and_the_turn_can_continue(fault: str) -> None:
     reply, kind = FAULTS[fault]
     town = Town()
 
@@ -155,7 +155,7 @@ def test_a_provider_that_fails_is_told_and_gone_on_from(fault: str) -> None:
     asyncio.run(session())
 
 
-def test_nobody_there() -> None:
+def test_a_refused_connection() -> None:
     town = Town()
 
     async def session() -> None:

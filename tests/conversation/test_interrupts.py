@@ -233,7 +233,7 @@ def test_a_second_interruption_does_not_wait() -> None:
     assert list(results_in(chat.history.entries).values()) == [CANCELLED]
 
 
-def test_two_that_speak_at_once() -> None:
+def test_two_concurrent_messages() -> None:
     """The second comes before the first has taken a step: the first was still said, and both hear how it ended."""
 
     async def play() -> tuple[Conversation, list[list[LoopEvent]]]:
@@ -272,7 +272,7 @@ def test_an_interruption_before_the_model_is_asked_is_in_the_log_too() -> None:
     assert chat.by_role("assistant") == ()
 
 
-def test_interrupting_nothing_says_so() -> None:
+def test_interrupting_an_idle_conversation_returns_false() -> None:
     async def play() -> None:
         loop = ToolLoop(Conversation(ScriptedModel("Hello.")))
         assert not await loop.interrupt()
@@ -339,7 +339,7 @@ def test_half_a_call_is_kept_closed_and_legal() -> None:
     assert refusals(chat.history.snapshot()) == []
 
 
-def test_a_store_that_is_full_when_the_interruption_is_written_says_so() -> None:
+def test_a_full_store_is_reported_when_the_interruption_is_written() -> None:
     class Full(CheckedJournal):
         is_full = False
 
@@ -363,7 +363,7 @@ def test_a_store_that_is_full_when_the_interruption_is_written_says_so() -> None
     assert chat.history.version == len(journal.kept), "nothing half-written"
 
 
-def test_a_turn_that_is_played_in_another_thread_is_interrupted_there() -> None:
+def test_a_turn_running_in_another_thread_is_interrupted_there() -> None:
     async def play() -> None:
         chat = Conversation(talking(), tools=Workshop().tools())
         stream = ToolLoop(chat).stream("Go.")
@@ -386,7 +386,7 @@ from antiphon.tools import tool
 @tool
 def hang() -> str:
     "Hangs in a thread."
-    print("hanging", flush=True)
+    print("hanging\\n", end="", flush=True)  # one write: two threads print
     time.sleep(60)
     return "never"
 
@@ -418,7 +418,7 @@ def test_ctrl_c_in_run_sync(tmp_path: Path) -> None:
             assert ToolLoop(chat).run_sync("And now?").text == "Yes?"
 
 
-def test_leaving_a_turn_of_a_sealed_history_reports_nothing_to_the_event_loop(
+def test_leaving_a_turn_of_a_sealed_history_is_silent_in_the_event_loop(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A worker seals the history before it cancels the turn; the turn's failure to write is not reported."""

@@ -22,6 +22,7 @@ from antiphon.conversation import (
     ModelSwitched,
     RoundStarted,
     RoundUsage,
+    StepResult,
     TextDelta,
     ThinkingDelta,
     ToolCallFailed,
@@ -33,11 +34,12 @@ from antiphon.conversation import (
 from antiphon.errors import ConversationError
 from antiphon.history import ContextEntry, ModelOutputEntry, ToolCallResultsEntry
 from antiphon.history.entries import TokenUsage
+from antiphon.history.transcript import entry_lines
 from antiphon.parts import Refusal, Text, Thinking, ToolCallRequest
-from antiphon.providers.call import ProviderCallOptions
+from antiphon.providers.call import ModelCallFailed, ProviderCallOptions
 from antiphon.providers.scripted import FunctionModel, Item, Said, ScriptedModel, call
 from antiphon.tools import ToolContext, tool
-from antiphon.wire.delta import Finished, PartDelta, PartEnded, PartStarted
+from antiphon.wire.delta import Failed, Finished, PartDelta, PartEnded, PartStarted
 from antiphon.wire.output import ModelOutput, ProviderError
 from support.planned_turns import World, calls_in, drained, last_reason, refusals, results_in
 
@@ -101,7 +103,7 @@ answers = st.one_of(
 
 
 @given(st.lists(answers, min_size=1, max_size=6), st.sampled_from([None, 20]), st.integers(1, 30))
-def test_events_follow_the_grammar_whatever_is_said(script: list[Said], limit: int | None, chunk: int) -> None:
+def test_events_follow_the_grammar_for_any_answers(script: list[Said], limit: int | None, chunk: int) -> None:
     turns = iter(script)
 
     def next_answer(context: Sequence[ContextEntry], options: ProviderCallOptions) -> Said:
@@ -157,7 +159,7 @@ def test_a_whole_turn_event_by_event() -> None:
     assert finished.usage.total == chat.usage.total
 
 
-def test_of_several_candidates_the_one_in_the_log_is_told() -> None:
+def test_only_the_logged_candidate_produces_events() -> None:
     deltas: list[Item] = [
         PartStarted(0, Text("")),
         PartStarted(1, Text(""), candidate=1),
@@ -174,7 +176,7 @@ def test_of_several_candidates_the_one_in_the_log_is_told() -> None:
     assert chat.recent(1)[0].content == (Text("kept"),)
 
 
-def test_a_switch_of_models_is_told_between_turns_and_within_one() -> None:
+def test_a_model_switch_is_reported_between_and_within_turns() -> None:
     chat = Conversation(ScriptedModel("One.", name="first"))
     loop = ToolLoop(chat)
     assert not [e for e in asyncio.run(drained(loop, "Hi.")) if isinstance(e, ModelSwitched)]
@@ -196,14 +198,14 @@ def test_a_switch_of_models_is_told_between_turns_and_within_one() -> None:
     assert [e for e in events if isinstance(e, ModelSwitched)] == [ModelSwitched("second/second", "third/third")]
 
 
-def test_compaction_is_told_to_whoever_reads_and_to_nobody_afterwards() -> None:
+def test_a_finished_loop_unsubscribes_from_compaction() -> None:
     chat = Conversation(ScriptedModel("One.", "Two."), token_limit=1)
     events = asyncio.run(drained(ToolLoop(chat), "A long question, long enough."))
     assert spelled(events) == "RCtUF"
     assert chat._compaction_callbacks == [], "a loop that is over listens no more"
 
 
-def test_who_finishes_first_is_told_first_and_results_keep_the_order_of_calls() -> None:
+def test_finish_events_follow_completion_and_results_keep_call_order() -> None:
     gates: dict[str, asyncio.Event] = {}
 
     @tool(effect="read")
@@ -248,7 +250,7 @@ def test_results_of_run_and_run_sync() -> None:
 
 
 @pytest.mark.parametrize("stop_at", range(6))
-def test_whoever_breaks_off_can_ask_again(stop_at: int) -> None:
+def test_an_abandoned_turn_can_be_asked_again(stop_at: int) -> None:
     async def play() -> Conversation:
         chat = Conversation(
             FunctionModel(lambda context, options: [Text("I look now."), call("slow")] if stops() else "Done.", "any"),
@@ -276,7 +278,7 @@ def test_whoever_breaks_off_can_ask_again(stop_at: int) -> None:
     assert set(calls_in(chat.history.entries)) == set(results_in(chat.history.entries))
 
 
-def test_a_reader_that_dawdles_holds_nothing_up() -> None:
+def test_a_slow_reader_does_not_block_the_turn() -> None:
     done: list[int] = []
 
     @tool
@@ -300,7 +302,7 @@ def test_a_reader_that_dawdles_holds_nothing_up() -> None:
     assert asyncio.run(play()), "the tool ran while nobody read"
 
 
-def test_going_on_when_there_is_nothing_to_go_on_with() -> None:
+def test_resuming_without_an_open_turn() -> None:
     chat = Conversation(ScriptedModel())
     events = asyncio.run(drained(ToolLoop(chat)))
     assert events == [LoopFinished("answered")]
@@ -330,7 +332,6 @@ def test_a_tool_that_asks_the_model_in_mid_turn_does_not_make_it_endless() -> No
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"bounds": Bounds(), "max_rounds": 3}, "not both"),
-    ({"rounds": 3}, "unknown setting rounds; the bounds are max_rounds"),
     ({"on_interrupt": "ignore"}, "on_interrupt is 'cancel' or 'await'"),
     ({"route": lambda agent, answer: None}, "route= needs agents="),
     ({"max_hand_overs": -1}, "max_hand_overs=-1: must not be negative"),
@@ -347,14 +348,14 @@ def test_bad_settings_are_refused(settings: dict[str, Any], why: str) -> None:
 
 
 @pytest.mark.parametrize("content", [5, None, ToolCallRequest("look", "a")])
-def test_what_is_no_message_is_refused_and_interrupts_nothing(content: Any) -> None:
+def test_an_invalid_message_is_refused_without_interrupting(content: Any) -> None:
     chat = Conversation(ScriptedModel())
     with pytest.raises(ConversationError):
         ToolLoop(chat).run_sync(content)
     assert chat.history.version == 0
 
 
-def test_embedded_calls_are_found_and_their_words_are_not_shown() -> None:
+def test_embedded_calls_are_found_and_their_text_is_hidden() -> None:
     said = 'I look. <tool_call>{"name": "look", "arguments": {}}</tool_call>'
     chat = Conversation(ScriptedModel(said, "It rains."), tools=World().tools(), embedded_calls=True)
     events = asyncio.run(drained(ToolLoop(chat), "Go."))
@@ -363,3 +364,64 @@ def test_embedded_calls_are_found_and_their_words_are_not_shown() -> None:
     assert [event.call.tool_name for event in events if isinstance(event, ToolCallFinished)] == ["look"]
     (results,) = chat.by_role("tool")
     assert isinstance(results, ToolCallResultsEntry)
+
+
+def test_result_says_why_there_is_no_text() -> None:
+    chat = Conversation(ScriptedModel(ModelOutput(parts=(Text(""),))), tools=World().tools())
+    result = ToolLoop(chat).run_sync("Hi.")
+    assert (result.reason, result.text) == (
+        "answered",
+        "(No answer: the model's last response has no text (stop reason: end).)",
+    )
+    assert chat.history.to_messages() == [{"role": "user", "content": "Hi."}]
+    assert [entry.role.value for entry in chat.messages] == ["model_input"]
+    assert chat.add("Again?") == 2
+
+
+def test_step_offers_response_follow_up_and_last_result() -> None:
+    def look() -> str:
+        "Look."
+        return "rain"
+
+    async def steps() -> list[StepResult]:
+        loop = ToolLoop(Conversation(ScriptedModel(call("look"), "It rains."), tools=[look]))
+        return [await loop.step("Look."), await loop.step()]
+
+    first, second = asyncio.run(steps())
+    assert (first.requires_follow_up, first.next_prompt) == (True, "rain")
+    assert first.last_tool_result is not None
+    assert first.last_tool_result.result_markdown == "rain"
+    assert second == StepResult("It rains.", False, first.last_tool_result)
+
+
+def test_results_have_durations_and_tracebacks_in_the_log() -> None:
+    def good() -> str:
+        "Works."
+        return "fine"
+
+    def bad() -> str:
+        "Fails."
+        raise RuntimeError("out of paper")
+
+    chat = Conversation(ScriptedModel([call("good"), call("bad")], call("good"), "Done."), tools=[good, bad])
+    ToolLoop(chat).run_sync("Go.")
+    both, one = (entry for entry in chat.history.entries if isinstance(entry, ToolCallResultsEntry))
+    assert both.metadata is not None
+    assert both.metadata.extra is not None
+    ids = [result.tool_call_id for result in both.results]
+    assert list(both.metadata.extra["durations"]) == ids
+    assert list(both.metadata.extra["tracebacks"]) == ids[1:]
+    assert 'raise RuntimeError("out of paper")' in both.metadata.extra["tracebacks"][ids[1]]
+    assert one.metadata is not None
+    assert one.metadata.duration is not None
+    assert "Traceback" not in str(chat.history.to_messages())
+    assert any("traceback of" in line for line in entry_lines(both))
+
+
+def test_failed_model_call_is_logged_as_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    chat = Conversation(ScriptedModel(Failed(ProviderError("no such model", "not_found", 404))))
+    with pytest.raises(ModelCallFailed):
+        ToolLoop(chat).run_sync("Hi.")
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("ERROR", "[memory:2] the model call failed: not_found: no such model")
+    ]

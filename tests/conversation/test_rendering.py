@@ -17,7 +17,7 @@ from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.rendering import RenderedRequest, render_call
 from antiphon.wire import FORMATS, formats
 from antiphon.wire.request import ModelRequest, ToolDefinition
-from support.history_strategies import conversations, entries, said
+from support.history_strategies import append_any, conversations, entries, said
 from support.planned_turns import MODELS
 
 # Any history, step by step.
@@ -34,7 +34,7 @@ def compact(share: float, summary: str) -> Step:
 
 
 def append_all(log: list[Any]) -> Step:
-    return lambda history: [history.append(entry) for entry in log]
+    return lambda history: [append_any(history, entry) for entry in log]
 
 
 shares = st.floats(0, 1)
@@ -55,7 +55,7 @@ options = st.builds(
 
 
 @given(st.lists(st.tuples(steps, options), max_size=12))
-def test_a_renderer_gives_what_rendering_anew_gives(played: list[tuple[Step, LiveContextOptions]]) -> None:
+def test_an_incremental_renderer_equals_a_full_rendering(played: list[tuple[Step, LiveContextOptions]]) -> None:
     history, renderer = AgentHistory(), LiveContextRenderer()
     snapshots = []
     for step, asked in played:
@@ -96,7 +96,7 @@ def comparable(rendered: RenderedRequest) -> tuple[bytes, Any, list[str], list[s
 
 
 @given(st.lists(st.tuples(steps, options, calls, st.sampled_from(TARGETS)), max_size=10))
-def test_a_body_that_grew_is_the_body_written_anew(
+def test_an_incremental_body_equals_a_full_body(
     played: list[tuple[Step, LiveContextOptions, ProviderCallOptions, Origin]],
 ) -> None:
     history, renderer = AgentHistory(), LiveContextRenderer()
@@ -116,7 +116,7 @@ def test_a_conversation_rendered_at_every_entry_is_always_taken(
     history, renderer = AgentHistory(), LiveContextRenderer()
     shown = LiveContextOptions(live_screen="It is noon." if has_screen else None)
     for entry in log:
-        history.append(entry)
+        append_any(history, entry)
         snapshot = history.snapshot()
         grown = render_call(renderer.render(snapshot, shown), asked_for(1, None), target)
         anew = render_call(render_live_context(snapshot, shown), asked_for(1, None), target)
@@ -220,7 +220,7 @@ def after_a_round(format_name: str, body: dict[str, Any], origin: Origin) -> Age
 
 
 @pytest.mark.parametrize("case", PROVEN)
-def test_a_proof_of_reasoning_goes_back_where_it_came_from(case: str) -> None:
+def test_a_reasoning_signature_goes_back_to_its_provider(case: str) -> None:
     name, body = PROVEN[case]
     origin = Origin("house", name, MODELS[name])
     rendered = render_call(
@@ -239,7 +239,7 @@ OTHERS: list[tuple[str, Callable[[Origin], Origin]]] = [
 
 @pytest.mark.parametrize("case", PROVEN)
 @pytest.mark.parametrize(("where", "moved"), OTHERS, ids=[where for where, _ in OTHERS])
-def test_a_proof_of_reasoning_goes_nowhere_else_and_that_is_told(
+def test_a_reasoning_signature_goes_to_no_other_provider_and_is_a_loss(
     case: str, where: str, moved: Callable[[Origin], Origin]
 ) -> None:
     name, body = PROVEN[case]
@@ -257,7 +257,7 @@ def test_a_proof_of_reasoning_goes_nowhere_else_and_that_is_told(
 
 
 @pytest.mark.parametrize("case", PROVEN)
-def test_without_an_origin_nobody_can_claim_a_proof(case: str) -> None:
+def test_a_reasoning_signature_without_an_origin_is_not_sent(case: str) -> None:
     name, body = PROVEN[case]
     history = after_a_round(name, body, Origin())
     rendered = render_call(

@@ -15,7 +15,7 @@ from antiphon.parts import Text
 from antiphon.providers.scripted import FunctionModel, Item, ScriptedModel, call
 from antiphon.tools import tool
 from antiphon.wire.output import ModelOutput
-from support.history_strategies import conversations, entries
+from support.history_strategies import append_any, conversations, entries
 from support.planned_turns import World, drained
 
 
@@ -77,13 +77,13 @@ def test_rolled_back_rounds_are_left_out_or_shown() -> None:
     assert outline(everything) == [(1, 0, (1,)), (1, 1, (2, 3)), (2, 0, (4,)), (2, 1, (5,))]
 
 
-def test_a_round_says_why_the_turn_ended_there() -> None:
+def test_a_round_has_the_end_reason_of_its_turn() -> None:
     chat = Conversation(ScriptedModel(call("look"), call("look"), "Enough."), tools=World().tools())
     ToolLoop(chat, max_rounds=1).run_sync("Go.")
     assert [one.ended for one in rounds_of(chat.history.snapshot())] == ["", "", "max_rounds"]
 
 
-def test_an_interrupted_round_says_so() -> None:
+def test_an_interrupted_round_is_marked() -> None:
     async def said() -> AsyncIterator[Item]:
         for word in ("A ", "long ", "answer."):
             yield word
@@ -107,7 +107,7 @@ def test_an_interrupted_round_says_so() -> None:
     ]
 
 
-def test_what_is_said_before_the_results_are_there_is_part_of_the_round() -> None:
+def test_a_message_added_before_the_results_belongs_to_the_round() -> None:
     chat: Conversation
 
     @tool
@@ -124,7 +124,7 @@ def test_what_is_said_before_the_results_are_there_is_part_of_the_round() -> Non
 def test_every_entry_is_in_exactly_one_round(log: list[HistoryEntry], effective: bool) -> None:
     history = AgentHistory()
     for entry in log:
-        history.append(entry)
+        append_any(history, entry)
     rounds = rounds_of(history.snapshot(), effective=effective)
     assert [number for one in rounds for number in one.entries] == list(range(1, history.version + 1))
     places = [(one.turn, one.number) for one in rounds]
@@ -143,9 +143,9 @@ def standing(turn: Turn) -> tuple[object, ...]:
 
 
 @given(st.one_of(conversations, st.lists(entries, max_size=20)))
-def test_where_a_turn_stands_is_the_same_to_whoever_followed_and_whoever_comes_later(log: list[HistoryEntry]) -> None:
+def test_turn_state_is_the_same_incrementally_and_from_the_log(log: list[HistoryEntry]) -> None:
     history = AgentHistory()
     followed = Turn()
     for entry in log:
-        followed = followed.apply(history.append(entry))
+        followed = followed.apply(append_any(history, entry))
         assert standing(followed) == standing(Turn.of(history.snapshot()))

@@ -50,7 +50,7 @@ def test_steps_write_what_the_whole_turn_writes(plan: Plan, bounds: Bounds) -> N
     assert all(count == 1 for count in world.began.values())
 
 
-def test_no_step_only_says_where_the_turn_stands() -> None:
+def test_zero_steps_only_report_the_turn_state() -> None:
     chat = Conversation(planned([["look"]]), tools=World().tools(), history=asked())
     assert last_reason(asyncio.run(stepped(ToolLoop(chat), steps=0))) == "stepped"
     assert chat.history.version == 1
@@ -58,7 +58,7 @@ def test_no_step_only_says_where_the_turn_stands() -> None:
     assert last_reason(asyncio.run(stepped(ToolLoop(chat), steps=0))) == "answered"
 
 
-def test_seconds_that_others_played_count() -> None:
+def test_seconds_spent_by_other_processes_count() -> None:
     history = asked()
     bounds = Bounds(seconds=60)
     chat = Conversation(planned([["look"]] * 9), tools=World().tools(), history=history)
@@ -87,7 +87,7 @@ def test_a_step_ends_where_a_person_must_decide() -> None:
     assert last_reason(asyncio.run(stepped(loop))) == "answered"
 
 
-def test_a_route_leads_on_between_steps() -> None:
+def test_a_route_continues_between_steps() -> None:
     agents = [Agent("first", model=ScriptedModel("One.")), Agent("second", model=ScriptedModel("Two."))]
     chat = Conversation(history=asked())
     loop = ToolLoop(chat, agents=agents, route=lambda agent, _: "second" if agent.name == "first" else None)
@@ -97,7 +97,7 @@ def test_a_route_leads_on_between_steps() -> None:
     assert (events[-1].reason, events[-1].text) == ("answered", "Two.")
 
 
-def test_a_step_that_fails_is_played_again() -> None:
+def test_a_failed_step_is_repeated() -> None:
     model = ScriptedModel(ProviderError("busy", "overloaded", retry_after=3.0), "Here.")
     chat = Conversation(model, history=asked())
     events = asyncio.run(stepped(ToolLoop(chat)))

@@ -35,7 +35,7 @@ class Busy:
         return ToolLoop(Conversation(FunctionModel(self.answer), tools=[look]), max_rounds=self._rounds + 1)
 
 
-def test_events_are_heard_in_the_round_in_which_they_happen() -> None:
+def test_events_arrive_in_the_round_in_which_they_happen() -> None:
     busy = Busy(20)
 
     async def play() -> None:
@@ -48,7 +48,7 @@ def test_events_are_heard_in_the_round_in_which_they_happen() -> None:
     asyncio.run(play())
 
 
-def test_others_go_on_while_a_long_turn_is_run_and_may_interrupt_it() -> None:
+def test_other_tasks_run_during_a_long_turn_and_may_interrupt_it() -> None:
     busy = Busy(1_000_000)
 
     async def play() -> str:
@@ -64,7 +64,7 @@ def test_others_go_on_while_a_long_turn_is_run_and_may_interrupt_it() -> None:
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 4])
-def test_a_turn_nobody_listens_to_is_the_same_turn(rounds: int) -> None:
+def test_a_turn_without_a_reader_writes_the_same_log(rounds: int) -> None:
     """What is run and what is streamed leave the same log and end alike."""
 
     def plain(entries: Sequence[HistoryEntry]) -> list[tuple[str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -174,6 +174,7 @@ def rig(
     models: Mapping[str, Sequence[str]] | None = None,
     keys: Sequence[ClientKeySettings] = (),
     environ: Mapping[str, str] | None = None,
+    new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
     **provider_settings: Any,
 ) -> Iterator[Rig]:
     """A gateway with an upstream of each format; `models` adds names and their targets."""
@@ -189,15 +190,21 @@ def rig(
             ),
             keys=tuple(keys),
         )
-        ports = stack.enter_context(serving(config, {**ENVIRONMENT, **(environ or {})}))
+        ports = stack.enter_context(serving(config, {**ENVIRONMENT, **(environ or {})}, new_loop=new_loop))
         yield Rig(upstreams, ports)
 
 
 @contextmanager
-def serving(config: Config, environ: Mapping[str, str], path: Path | None = None) -> Iterator[tuple[int, int]]:
+def serving(
+    config: Config,
+    environ: Mapping[str, str],
+    path: Path | None = None,
+    *,
+    new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
+) -> Iterator[tuple[int, int]]:
     """A gateway in a thread with a loop of its own; the ports it serves. `path` is the file it reloads, if it has one."""
     ports: list[tuple[int, int]] = []
-    loop, stop, is_up = asyncio.new_event_loop(), asyncio.Event(), threading.Event()
+    loop, stop, is_up = new_loop(), asyncio.Event(), threading.Event()
 
     def ready(opened: tuple[int, int]) -> None:
         ports.append(opened)

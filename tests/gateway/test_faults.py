@@ -6,6 +6,7 @@ import gzip
 import time
 from collections.abc import Callable, Iterator
 
+import msgspec
 import pytest
 from msgspec import structs
 
@@ -105,7 +106,7 @@ def test_a_stream_that_breaks_ends_with_an_error(gateway: Rig, source: str, targ
     ],
     ids=lambda value: "" if isinstance(value, int) else None,
 )
-def test_a_whole_answer_that_is_none_is_an_error(gateway: Rig, source: str, fault: Fault, status: int) -> None:
+def test_an_invalid_whole_answer_is_an_error(gateway: Rig, source: str, fault: Fault, status: int) -> None:
     for target in ("openai-chat", "gemini") if source == "anthropic" else ("anthropic", "openai-responses"):
         # A connection that had been idle is closed without a word: the request is sent once more on a new one.
         gateway.upstreams[target].faults.extend([fault] * (2 if fault is CLOSED else 1))
@@ -312,7 +313,7 @@ def test_an_answer_that_cannot_be_read_is_asked_for_once(target: str, streams: b
 
 
 @pytest.mark.parametrize("streams", [False, True])
-def test_a_lost_idle_connection_is_no_failure_of_the_provider(streams: bool) -> None:
+def test_a_lost_idle_connection_is_not_a_provider_failure(streams: bool) -> None:
     with rig() as running, running.client() as client:  # no retries
         upstream = running.upstreams["anthropic"]
         assert client.ask("anthropic", "to-anthropic", QUESTION, streams=streams).status == 200
@@ -359,3 +360,64 @@ def wait_until_asked(upstream: StrictUpstream, count: int, ask: Callable[[], tup
         time.sleep(0.05)
         told = ask()
     assert told == (429, 4)
+
+
+EMPTY_ANSWERS: dict[str, tuple[str, dict[str, object]]] = {
+    "no choices": ("openai-chat", {"id": "1", "object": "chat.completion", "model": "m", "choices": []}),
+    "a choice without text": (
+        "openai-chat",
+        {
+            "id": "1",
+            "object": "chat.completion",
+            "model": "m",
+            "choices": [{"index": 0, "message": {"role": "assistant", "content": ""}, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": 3, "completion_tokens": 0, "total_tokens": 3},
+        },
+    ),
+    "no candidates": ("gemini", {"usageMetadata": {"promptTokenCount": 3, "totalTokenCount": 3}}),
+    "a malformed call": ("gemini", {"candidates": [{"index": 0, "finishReason": "MALFORMED_FUNCTION_CALL"}]}),
+    "no content": (
+        "anthropic",
+        {
+            "id": "msg_1",
+            "type": "message",
+            "role": "assistant",
+            "model": "m",
+            "content": [],
+            "stop_reason": "end_turn",
+            "stop_sequence": None,
+            "usage": {"input_tokens": 3, "output_tokens": 0},
+        },
+    ),
+    "no output": ("openai-responses", {"id": "resp_1", "object": "response", "status": "completed", "output": []}),
+}
+"""Whole answers that show nothing and do not say why, and the format they are of."""
+
+
+@pytest.mark.parametrize("name", EMPTY_ANSWERS)
+def test_an_empty_whole_answer_falls_back(name: str) -> None:
+    """As an empty stream does, whether it would be passed on or translated; without another target it is an error."""
+    target, body = EMPTY_ANSWERS[name]
+    other = "gemini" if target != "gemini" else "anthropic"
+    models = {"one": [f"{target}/{MODELS[target]}"], "two": [f"{target}/{MODELS[target]}", f"{other}/{MODELS[other]}"]}
+    fault = Reply(body=msgspec.json.encode(body), content_type="application/json")
+    with rig(models=models) as running, running.client() as client:
+        for source in FORMATS:
+            running.upstreams[target].faults.append(fault)
+            got = client.ask(source, "two", QUESTION, streams=False)
+            assert text_of(got.output(source, streams=False).parts) == "heard: Is it raining?"
+            assert got.headers["x-antiphon-target"].startswith(f"{other}/")
+            running.upstreams[target].faults.append(fault)
+            refused = client.ask(source, "one", QUESTION, streams=False)
+            assert refused.status == 502
+            assert "empty response" in refused.error(source).message
+        attempts = client.get("/status").json["requests"][0]["attempts"]
+        assert len(attempts) == 1
+
+
+def test_an_answer_that_explains_why_it_is_empty_is_passed_on() -> None:
+    blocked = Reply(body=b'{"promptFeedback":{"blockReason":"SAFETY"}}', content_type="application/json")
+    with rig(models={"one": [f"gemini/{MODELS['gemini']}"]}) as running, running.client() as client:
+        for source in FORMATS:
+            running.upstreams["gemini"].faults.append(blocked)
+            assert client.ask(source, "one", QUESTION, streams=False).status == 200

@@ -79,7 +79,7 @@ def heard_by(upstream: StrictUpstream) -> ModelRequest:
 
 
 @everywhere
-def test_words_arrive_and_come_back(gateway: Rig, client: Client, source: str, target: str, streams: bool) -> None:
+def test_text_arrives_and_comes_back(gateway: Rig, client: Client, source: str, target: str, streams: bool) -> None:
     upstream = gateway.upstreams[target]
     upstream.piece = 7  # characters are cut anywhere
     got = client.ask(source, f"to-{target}", request(), streams=streams, headers={"x-request-id": "mine-1"})
@@ -177,7 +177,7 @@ def test_a_schema_for_the_answer_arrives(gateway: Rig, client: Client, source: s
 
 
 @everywhere
-def test_stop_sequences_arrive_or_are_a_told_loss(
+def test_stop_sequences_arrive_or_are_a_reported_loss(
     gateway: Rig, client: Client, source: str, target: str, streams: bool
 ) -> None:
     output = ModelOutput(parts=(Text("a b"),), stop_reason="stop_sequence", stop_sequence="END", id="a", model="m")
@@ -192,7 +192,7 @@ def test_stop_sequences_arrive_or_are_a_told_loss(
 
 @everywhere
 @pytest.mark.parametrize("reason", ["length", "content_filter"])
-def test_why_a_model_stopped_is_told(
+def test_the_stop_reason_is_translated(
     gateway: Rig, client: Client, source: str, target: str, streams: bool, reason: StopReason
 ) -> None:
     output = ModelOutput(parts=(Text("a b"),), stop_reason=reason, id="a", model="m", usage=USAGE)
@@ -235,7 +235,7 @@ def test_errors_come_in_the_clients_shape(
 @pytest.mark.parametrize(
     ("source", "name", "body"), bodies(), ids=lambda value: value if isinstance(value, str) else ""
 )
-def test_broken_histories_are_mended_and_accepted(
+def test_broken_histories_are_repaired_and_accepted(
     gateway: Rig, client: Client, source: str, name: str, body: dict[str, Any], target: str
 ) -> None:
     upstream = gateway.upstreams[target]
@@ -248,9 +248,7 @@ def test_broken_histories_are_mended_and_accepted(
         assert word.encode() not in given or word.encode() in sent, f"{word} is gone"
 
 
-def test_a_body_that_passes_untouched_and_is_refused_for_its_shape_is_written_anew(
-    gateway: Rig, client: Client
-) -> None:
+def test_a_passed_through_body_refused_for_its_shape_is_rewritten(gateway: Rig, client: Client) -> None:
     body = {"max_tokens": 100, "messages": [{"role": "user", "content": [text_block("Q1"), text_block("")]}]}
     for model in ("to-anthropic", MODELS["anthropic"]):
         got = client.ask("anthropic", model, body, streams=False)
@@ -276,7 +274,9 @@ INTERRUPTED = (
 
 @pytest.mark.parametrize("target", ["openai-chat", "anthropic", "gemini"])  # to Responses this order is legal
 @pytest.mark.parametrize("streams", [False, True])
-def test_a_repair_is_told_and_a_strict_key_refuses_it(gateway: Rig, client: Client, target: str, streams: bool) -> None:
+def test_a_repair_is_reported_and_refused_for_a_strict_key(
+    gateway: Rig, client: Client, target: str, streams: bool
+) -> None:
     asked = request(*INTERRUPTED, tools=(WEATHER,))
     got = client.ask("openai-chat", f"to-{target}", asked, streams=streams)
     assert got.status == 200
@@ -291,7 +291,7 @@ def test_a_repair_is_told_and_a_strict_key_refuses_it(gateway: Rig, client: Clie
         assert fine.status == 200
 
 
-def test_a_strict_key_is_told_of_losses(gateway: Rig, client: Client) -> None:
+def test_a_strict_key_gets_losses_as_errors(gateway: Rig, client: Client) -> None:
     with gateway.client(STRICT_KEY) as strict:
         refused = strict.ask("openai-chat", "to-anthropic", request(seed=7), streams=False)
     assert refused.status == 422

@@ -233,7 +233,7 @@ def test_a_request_after_a_tool_arrives(gateway: Rig, client: Client, name: str,
     assert ("x-antiphon-losses" in got.headers) == has_lost
 
 
-def test_a_body_made_for_another_model_is_mended_before_it_is_refused(gateway: Rig, client: Client) -> None:
+def test_a_body_made_for_another_model_is_repaired_before_it_is_refused(gateway: Rig, client: Client) -> None:
     """Claude Code thinks adaptively on a name it does not know; the model behind the name may not."""
     got = client.ask("anthropic", "to-anthropic", CLAUDE_CODE, streams=False)
     assert got.status == 200

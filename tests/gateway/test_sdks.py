@@ -261,7 +261,7 @@ def test_a_stream_that_breaks_is_an_exception_and_no_answer(gateway: Rig, target
         list(client.models.generate_content_stream(model=model, contents="Hi"))
 
 
-def test_the_sdks_wait_as_long_as_they_are_told() -> None:
+def test_the_sdks_respect_retry_after() -> None:
     messages = [{"role": "user", "content": "Hi"}]
     with rig() as gateway:
         upstream = gateway.upstreams["openai-chat"]
@@ -281,7 +281,7 @@ def test_the_sdks_wait_as_long_as_they_are_told() -> None:
 
 
 @pytest.mark.parametrize("target", FORMATS)
-def test_responses_go_on_from_a_kept_one(gateway: Rig, target: str) -> None:
+def test_responses_continue_from_a_stored_one(gateway: Rig, target: str) -> None:
     upstream, model = gateway.upstreams[target], f"to-{target}"
     if target == "openai-responses":
         pytest.skip("it keeps them itself")

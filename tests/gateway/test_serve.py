@@ -186,7 +186,7 @@ def test_a_shutdown_waits_until_a_slow_reader_has_the_whole_response(tmp_path: P
             assert running.process.wait(PATIENCE) == 0
 
 
-def test_a_port_that_is_taken_is_an_error_that_says_so(config: Path) -> None:
+def test_a_port_in_use_is_a_clear_error(config: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         command = [sys.executable, "-m", "antiphon", "serve", "--config", str(config), "--port", port]
@@ -375,10 +375,10 @@ def soak(seconds: float) -> None:
     assert test.fine > 20
 
 
-def test_nothing_is_lost_or_mixed_up() -> None:
+def test_no_answers_are_lost_or_mixed_up() -> None:
     soak(3)
 
 
 @pytest.mark.slow
-def test_nothing_is_lost_or_mixed_up_for_longer() -> None:
+def test_no_answers_are_lost_or_mixed_up_in_a_long_run() -> None:
     soak(15)

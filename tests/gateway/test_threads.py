@@ -57,7 +57,7 @@ def test_the_error_arrives_with_the_lines_it_passed() -> None:
     assert "raise _StoreFailed" in lines
 
 
-def test_a_failed_request_is_freed_at_once() -> None:
+def test_a_failed_request_is_freed_immediately() -> None:
     async def request() -> weakref.ref[_Body]:
         body = _Body()
         try:

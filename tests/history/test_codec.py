@@ -70,7 +70,7 @@ def test_every_form_ever_stored_still_loads_and_is_written_back_the_same() -> No
         b'{ "kind" : "debug_log", "category":1, "message":"x", "sequence_number":1 }',
     ],
 )
-def test_what_a_newer_version_wrote_is_opaque_and_unharmed(stored: bytes, store: SqliteStore) -> None:
+def test_entries_of_a_newer_version_are_opaque_and_unchanged(stored: bytes, store: SqliteStore) -> None:
     entry = decode_entry(stored)
     assert isinstance(entry, OpaqueEntry)
     assert entry.kind == msgspec.json.decode(stored)["kind"]
@@ -92,12 +92,12 @@ def test_what_a_newer_version_wrote_is_opaque_and_unharmed(stored: bytes, store:
     "stored",
     [b"", b"null", b"[]", b'{"kind":1}', b'{"kind":"x"}', b'{"kind":"x","sequence_nu', b"\xff", b'{"kind":"\xa2"}'],
 )
-def test_what_is_no_entry_is_damage(stored: bytes) -> None:
+def test_an_invalid_entry_is_damage(stored: bytes) -> None:
     with pytest.raises(StoreDamaged, match="not an entry"):
         decode_entry(stored)
 
 
-def test_text_that_is_no_unicode_is_refused_before_anything_is_written(store: SqliteStore) -> None:
+def test_invalid_unicode_is_refused_before_anything_is_written(store: SqliteStore) -> None:
     history = store.create()
     with pytest.raises(InvalidEntry, match="lone surrogate"):
         history.append(ModelInputEntry((Text("a\ud800b"),)))
@@ -114,7 +114,7 @@ def test_kinds_have_the_names_readers_know() -> None:
     assert DebugLogEntry("a", "b").kind == HistoryEntryKind.DEBUG_LOG
 
 
-def test_equal_entries_are_equal_wherever_they_are() -> None:
+def test_equal_entries_compare_equal_across_histories() -> None:
     left, right = AgentHistory(), AgentHistory()
     entry = RollbackEntry(0, "mistake", timestamp=datetime(2026, 1, 1, tzinfo=UTC))
     assert left.append(entry) == right.append(entry)

@@ -108,7 +108,7 @@ def test_lease_duration_must_be_positive(any_store: HistoryStore, seconds: float
         any_store.claim(chat.id, "one", seconds)
 
 
-def test_of_many_who_claim_at_once_one_gets_it(any_store: HistoryStore) -> None:
+def test_one_of_many_concurrent_claims_wins(any_store: HistoryStore) -> None:
     chat = any_store.create()
     start = threading.Barrier(8)
     got: list[Lease | None] = []
@@ -136,7 +136,7 @@ operations = st.lists(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(operations)
-def test_whatever_happens_the_epoch_decides(any_store: HistoryStore, happening: list[tuple[str, int]]) -> None:
+def test_the_epoch_decides_after_any_events(any_store: HistoryStore, happening: list[tuple[str, int]]) -> None:
     """A model of one conversation: who may write, and so how long the log is, at every moment."""
     chat = any_store.create()
     epoch, held = 0, False
@@ -179,7 +179,7 @@ def _goes_well(trial: object, refusal: type[Exception]) -> bool:
     return True
 
 
-def test_whoever_tails_a_conversation_hears_each_entry_once(any_store: HistoryStore) -> None:
+def test_a_tail_yields_each_entry_once(any_store: HistoryStore) -> None:
     chat = any_store.create()
     say(chat, "1")
     say(chat, "2")

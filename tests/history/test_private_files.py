@@ -89,7 +89,7 @@ def test_the_folder_of_the_builtin_tools_is_private(tmp_path: Path, umask: int) 
 
 
 @pytest.mark.parametrize("arguments", [["chat", "-p", "Hello", "-m", "offline"], ["history", "list"]])
-def test_a_chat_leaves_nothing_to_others_at_any_moment(tmp_path: Path, arguments: list[str]) -> None:
+def test_files_of_a_chat_are_private_at_every_moment(tmp_path: Path, arguments: list[str]) -> None:
     home = tmp_path / "home"
     environment = {"HOME": str(home), "PATH": os.environ["PATH"], "TERM": "dumb"}
     home.mkdir()
@@ -115,7 +115,7 @@ def test_a_chat_leaves_nothing_to_others_at_any_moment(tmp_path: Path, arguments
     assert all(int(found, 8) & 0o077 == 0 for found in modes(home).values()), modes(home)
 
 
-def test_a_file_behind_a_link_is_private_too(shared: Path) -> None:
+def test_a_linked_file_is_private_too(shared: Path) -> None:
     (shared / "link.db").symlink_to(shared / "real.db")
     with SqliteStore(shared / "link.db"):
         assert mode(shared / "real.db") == 0o600
@@ -136,7 +136,7 @@ def test_what_exists_keeps_its_mode_and_is_warned_about_once(shared: Path, caplo
     assert mode(path) == 0o644
 
 
-def test_a_folder_that_nobody_else_may_enter_protects_what_is_in_it(shared: Path) -> None:
+def test_a_private_folder_protects_its_files(shared: Path) -> None:
     path = shared / "notes"
     create_private_file(path)
     assert exposure(path) == exposure(shared / "missing") == exposure("/dev/null") == ""

@@ -87,7 +87,7 @@ def test_the_latest_changed_comes_first_page_by_page(store: HistoryStore) -> Non
     assert store.list(limit=0) == []
 
 
-def test_a_conversation_without_a_title_is_called_by_its_first_words(store: HistoryStore) -> None:
+def test_a_conversation_without_a_title_is_named_by_its_first_message(store: HistoryStore) -> None:
     history = store.create()
     assert store.info(history.id).title == ""
     history.set_system_instruction("Be kind.")
@@ -116,7 +116,7 @@ def test_ids_can_be_cut_short_as_long_as_one_fits(store: HistoryStore) -> None:
         store.open("last")
 
 
-def test_search_finds_what_was_said_in_chinese_and_english(store: HistoryStore) -> None:
+def test_search_finds_text_in_chinese_and_english(store: HistoryStore) -> None:
     history = talk(store, "今天奥斯陆下雨吗？", "Is it raining in Oslo or in Ålesund?")
     history.append(ModelOutputEntry.of("Let me look.", CALL))
     history.append(ToolCallResultsEntry((ToolCallResult.of(CALL, "Heavy rain, ＧＰＴ模型 says"),)))
@@ -199,7 +199,7 @@ def test_a_fork_starts_the_same_and_goes_its_own_way(store: HistoryStore) -> Non
         store.fork(fork.id, 4)
 
 
-def test_deleting_takes_the_whole_conversation_and_nothing_else(store: HistoryStore) -> None:
+def test_deleting_removes_exactly_one_conversation(store: HistoryStore) -> None:
     kept, gone = talk(store, "kept"), talk(store, "gone", "gone too")
     store.delete(gone.id)
     assert [info.id for info in store.list()] == [kept.id]
@@ -228,7 +228,7 @@ def test_large_media_are_stored_once_and_come_back_whole(store: HistoryStore) ->
     assert rows(store, "attachments") == rows(store, "attachment_uses") == 0
 
 
-def test_words_that_look_like_a_reference_are_words(store: HistoryStore) -> None:
+def test_text_that_looks_like_a_reference_is_text(store: HistoryStore) -> None:
     name = "sha256:" + "0" * 64
     history = talk(store, name, f'"{name}"')
     assert store.open(history.id).entries == history.entries
@@ -282,7 +282,7 @@ def broken(lines: list[bytes]) -> dict[str, tuple[list[bytes], str]]:
     }
 
 
-def test_a_broken_export_is_refused_with_its_line_and_nothing_is_taken(store: HistoryStore) -> None:
+def test_a_broken_export_is_refused_with_its_line_and_not_imported(store: HistoryStore) -> None:
     history = talk(store, "a", "b")
     history.append(ModelInputEntry.of(Image("image/png", "A" * 70_000)))
     lines = list(store.export_lines(history.id))
@@ -295,7 +295,7 @@ def test_a_broken_export_is_refused_with_its_line_and_nothing_is_taken(store: Hi
         other.import_lines([*lines[:-1], lines[-1].strip() + b"\r\n", b"\n"])
 
 
-def test_a_second_writer_is_refused_and_can_go_on_from_the_new_version(store: HistoryStore) -> None:
+def test_a_second_writer_is_refused_and_can_continue_from_the_new_version(store: HistoryStore) -> None:
     first = store.create()
     second = store.open(first.id)
     first.append(ModelInputEntry.of("I was faster"))
@@ -311,7 +311,7 @@ def test_a_second_writer_is_refused_and_can_go_on_from_the_new_version(store: Hi
     assert AgentHistory().refresh() == ()
 
 
-def test_two_threads_on_one_history_are_told_apart(store: HistoryStore) -> None:
+def test_two_threads_on_one_history_conflict(store: HistoryStore) -> None:
     """Both append as fast as they can. What is refused is not written, what is accepted is, and versions stay whole."""
     history = store.create()
     accepted: list[int] = []
@@ -409,7 +409,7 @@ def test_what_only_informs_or_is_looked_for_may_hold_half_a_character(store: His
         store.runs.get(half)
 
 
-def test_a_long_text_is_found_by_its_last_words(store: HistoryStore) -> None:
+def test_a_long_text_is_found_by_its_end(store: HistoryStore) -> None:
     """Longer than an index row of any kind: many words, many different words, and a word that never ends."""
     texts = ("rain " * 20_000 + "and then snow", " ".join(f"w{n:x}" for n in range(60_000)) + " thunder", "x" * 9_000)
     history = talk(store, *texts)

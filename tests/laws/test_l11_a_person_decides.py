@@ -176,7 +176,7 @@ def check(plan: list[list[Written]], approval: Approval, ran: list[str], entries
     st.lists(st.sampled_from(["loop", "calls"]), min_size=1, max_size=4),
     st.data(),
 )
-def test_no_process_runs_what_nobody_allowed(
+def test_no_process_runs_an_unapproved_call(
     plan: list[list[Written]], approval: Approval, surfaces: list[str], data: st.DataObject
 ) -> None:
     office = Office()
@@ -240,7 +240,7 @@ def resumed_by_the_call_alone(chat: Conversation) -> None:
 
 
 @pytest.mark.parametrize("resume", [resumed_by_loop, resumed_by_execute, resumed_by_the_call_alone])
-def test_a_process_that_asks_nobody_leaves_a_pending_call_alone(
+def test_a_process_without_approvals_leaves_a_pending_call_alone(
     suspended: tuple[Office, AgentHistory], resume: Callable[[Conversation], None]
 ) -> None:
     office, history = suspended

@@ -31,12 +31,14 @@ from laws.gateway_simulation.steps import (
     Step,
     drawn,
 )
-from laws.gateway_simulation.world import World, fresh_world
+from laws.gateway_simulation.world import TIMED, World, fresh_world
 
 WORLDS = 400 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 8
 STEPS = 40
 """So many in each world."""
 SHRINKING_SECONDS = 60.0
+TRIES = 5
+"""How often a wrong time must be seen before it counts."""
 
 
 class Failure(Struct, frozen=True):
@@ -50,6 +52,11 @@ class Failure(Struct, frozen=True):
         """The rule that was broken first."""
         return self.problems[0].partition(":")[0]
 
+    @property
+    def is_timed(self) -> bool:
+        """Whether only measured times were wrong, as they are now and then on a machine that is busy with other things."""
+        return all(problem.startswith(TIMED) for problem in self.problems)
+
 
 class Law:
     """Runs steps in fresh worlds."""
@@ -62,7 +69,14 @@ class Law:
         """How many of them this machine was too slow for."""
 
     def failure(self, steps: list[Step], *, has_keys: bool, rule: str = "") -> Failure | None:
-        """The first step with a problem (of that rule), and what it took to get there."""
+        """The first step with a problem (of that rule), and what it took to get there. Times must be wrong in every try."""
+        for _ in range(TRIES):
+            found = self._first_failure(steps, has_keys=has_keys, rule=rule)
+            if found is None or not found.is_timed:
+                break
+        return found
+
+    def _first_failure(self, steps: list[Step], *, has_keys: bool, rule: str) -> Failure | None:
         with self._world(has_keys) as world:  # type: ignore[attr-defined]
             assert isinstance(world, World)
             for number, step in enumerate(steps, 1):
@@ -111,9 +125,7 @@ def one_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Law]:
         yield Law(folder, lambda has_keys: fresh_world(process, upstreams, folder, has_keys=has_keys))
 
 
-def test_whatever_happens_the_gateway_does_what_the_model_says(
-    law: Law, record_property: Callable[[str, object], None]
-) -> None:
+def test_the_gateway_follows_the_model_for_any_steps(law: Law, record_property: Callable[[str, object], None]) -> None:
     before = law.steps
     for seed in range(WORLDS):
         random = Random(seed)

@@ -164,7 +164,7 @@ def test_repair_is_linear() -> None:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_many_calls_that_wait_together_are_looked_at_once(name: str) -> None:
+def test_many_open_calls_are_looked_at_once(name: str) -> None:
     """In formats that merge assistants, every call waits until the last: what waits must not be copied for each."""
     size = 30_000
     called = [Message("assistant", (ToolCallRequest("weather", f"call_{number}"),)) for number in range(size)]
@@ -173,7 +173,7 @@ def test_many_calls_that_wait_together_are_looked_at_once(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_turns_that_come_to_nothing_are_written_in_one_pass(name: str) -> None:
+def test_empty_turns_are_written_in_one_pass(name: str) -> None:
     """The user's turns around an empty answer are one message; a thousand of them must not be copied a thousand times."""
     size = 20_000
     sequence = [

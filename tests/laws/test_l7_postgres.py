@@ -29,9 +29,7 @@ CRASHES = 6
 WRITERS = 3
 
 
-def test_kill_nine_of_the_writer_loses_nothing_that_was_acknowledged(
-    postgres: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_kill_nine_of_the_writer_loses_no_acknowledged_entry(postgres: str, capsys: pytest.CaptureFixture[str]) -> None:
     chance = random.Random(7)
     with open_store(postgres) as store:
         conversation = store.create().id
@@ -132,7 +130,7 @@ def _look_again(look: object) -> None:
             return
 
 
-def test_kill_nine_in_the_middle_of_anything_leaves_all_of_it_or_nothing(postgres: str) -> None:
+def test_kill_nine_during_any_operation_is_all_or_nothing(postgres: str) -> None:
     chance = random.Random(13)
     with open_store(postgres):
         pass

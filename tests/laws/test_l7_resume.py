@@ -150,7 +150,7 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_kill_nine_at_random_instants_repeats_nothing_that_finished(tmp_path: Path, seed: int) -> None:
+def test_kill_nine_at_random_instants_repeats_no_finished_call(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     worker = tmp_path / "worker.py"
     worker.write_text(WORKER)

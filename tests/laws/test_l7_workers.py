@@ -87,7 +87,7 @@ def test_a_worker_dies_in_the_middle_of_tools(everyday_place: Place) -> None:
         assert UNKNOWN_OUTCOME in results_in(store.open(once.conversation).entries).values()
 
 
-def test_a_zombie_writes_nothing_and_lives_on(place: Place) -> None:
+def test_a_zombie_writes_nothing_and_keeps_running(place: Place) -> None:
     with place.open() as store, WorkerProcess(place) as zombie:
         run = ask(store, ["look"], ["hold_put"], ["look"])
         until(lambda: place.began("hold_put"))
@@ -112,7 +112,7 @@ def test_a_zombie_writes_nothing_and_lives_on(place: Place) -> None:
         assert "Traceback" not in zombie.log
 
 
-def test_a_worker_that_is_stopped_hands_its_runs_over_at_once(place: Place) -> None:
+def test_a_stopped_worker_hands_its_runs_over_immediately(place: Place) -> None:
     with place.open() as store, WorkerProcess(place, "--grace", "0.2", lease=600) as stopped:
         run = ask(store, ["look"], ["hold_put"], ["look"])
         until(lambda: place.began("hold_put"))
@@ -145,7 +145,7 @@ def test_within_the_grace_a_run_comes_to_its_end(everyday_place: Place) -> None:
         assert store.runs.get(later.id).state == "waiting", "it takes no more"
 
 
-def test_told_twice_it_does_not_wait(everyday_place: Place) -> None:
+def test_a_second_stop_signal_does_not_wait(everyday_place: Place) -> None:
     place = everyday_place
     with place.open() as store, WorkerProcess(place, "--grace", "600", lease=600) as stopped:
         run = ask(store, ["hold_put"])

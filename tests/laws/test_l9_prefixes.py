@@ -67,7 +67,7 @@ def test_the_same_history_always_renders_the_same(appended: list[HistoryEntry], 
 
 
 @given(conversations, st.integers(1, 40))
-def test_a_window_stands_still_between_its_steps(appended: list[HistoryEntry], limit: int) -> None:
+def test_a_window_does_not_move_between_its_steps(appended: list[HistoryEntry], limit: int) -> None:
     """Entry by entry, the window either grows at its end or moves; when it moves it leaves room for more than one entry."""
     history = AgentHistory()
     options = LiveContextOptions(max_entries=limit, shrink_to=0.5)

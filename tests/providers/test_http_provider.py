@@ -26,7 +26,7 @@ from antiphon.providers.credentials.pool import CredentialPool
 from antiphon.providers.credentials.secret import Credential
 from antiphon.providers.http_provider import HttpProviderClient
 from antiphon.providers.retry import RetryPolicy
-from antiphon.providers.transport.aiohttp_transport import AiohttpTransport
+from antiphon.providers.transport.client import HttpClient
 from antiphon.providers.transport.request import HttpRequest, HttpResponse, Timeouts
 from antiphon.wire import formats
 from antiphon.wire.delta import Failed, Finished, ModelOutputDelta, PartDelta, PartStarted, Started
@@ -74,7 +74,7 @@ def client_of(server: ScriptedServer | str, format_name: str = "openai-chat", **
         sleep=pace.sleep,
         clock=pace,
         fraction=lambda: 1.0,
-        transport=given.pop("transport", None) or AiohttpTransport(EMPTY),
+        transport=given.pop("transport", None) or HttpClient(EMPTY),
         **given,
     )
 
@@ -96,7 +96,7 @@ def json_reply(body: Any, status: int = 200, **given: Any) -> Reply:
 
 @pytest.mark.parametrize("name", STREAMS)
 @pytest.mark.parametrize("piece", [0, 1])
-def test_a_stream_is_read_however_it_comes(name: str, piece: int) -> None:
+def test_a_stream_is_read_for_any_chunking(name: str, piece: int) -> None:
     with ScriptedServer(Reply(body=STREAMS[name], piece=piece)) as server:
         deltas = ask(client_of(server, name))
     assert text_of(deltas) == "Rain."
@@ -117,7 +117,7 @@ def test_a_compressed_answer_is_read() -> None:
         assert text_of(ask(client_of(server))) == "Rain."
 
 
-def test_the_report_tells_who_was_asked_and_how() -> None:
+def test_the_report_has_provider_key_and_attempts() -> None:
     reply = Reply(body=CHAT, headers={"x-request-id": "req_7"})
     options = ProviderCallOptions(model="gpt-4o", settings=ModelRequest(top_k=5))
     with ScriptedServer(reply) as server:
@@ -133,7 +133,7 @@ def test_the_report_tells_who_was_asked_and_how() -> None:
     assert [loss.path for loss in report.losses] == ["top_k"]
 
 
-def test_tool_names_that_had_to_be_changed_come_back_as_they_were() -> None:
+def test_changed_tool_names_are_restored() -> None:
     def call_of_the_tool(received: Received) -> Reply:
         (tool,) = msgspec.json.decode(received.body)["tools"]
         call = {"index": 0, "id": "x", "function": {"name": tool["function"]["name"], "arguments": "{}"}}
@@ -166,7 +166,7 @@ def test_tool_names_that_had_to_be_changed_come_back_as_they_were() -> None:
         ("gpt-5.4", ModelRequest(native={"openai-responses": {"previous_response_id": "r"}}), {}),
     ],
 )
-def test_responses_keep_nothing_there_and_bring_reasoning_back(
+def test_responses_are_not_stored_upstream_and_return_reasoning(
     model: str, settings: ModelRequest, expected: dict[str, Any]
 ) -> None:
     with ScriptedServer(Reply(body=STREAMS["openai-responses"])) as server:
@@ -236,10 +236,10 @@ def test_one_client_serves_one_event_loop_after_the_other() -> None:
         for _ in range(3):
             assert text_of(ask(client)) == "Rain."
         assert server.connections == 3
-        assert repr(client._provider.transport) == "<AiohttpTransport with 0 sessions>"
+        assert repr(client._provider.transport) == "<HttpClient with 0 connections>"
 
 
-def test_a_loop_that_was_closed_without_ceremony_is_let_go_of() -> None:
+def test_a_closed_event_loop_is_released() -> None:
     with ScriptedServer(Reply(body=CHAT)) as server:
         client = client_of(server)
         loop = asyncio.new_event_loop()
@@ -248,7 +248,7 @@ def test_a_loop_that_was_closed_without_ceremony_is_let_go_of() -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             assert text_of(ask(client)) == "Rain."
-        assert repr(client._provider.transport) == "<AiohttpTransport with 0 sessions>"
+        assert repr(client._provider.transport) == "<HttpClient with 0 connections>"
 
 
 # What goes wrong.
@@ -296,7 +296,7 @@ def test_every_fault_is_a_failure_of_the_right_kind(name: str, reply: Reply, kin
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_a_stream_that_is_cut_after_any_byte_never_lies(name: str) -> None:
+def test_a_stream_cut_after_any_byte_is_never_complete(name: str) -> None:
     stream = STREAMS[name]
     cuts = iter(range(len(stream)))
 
@@ -320,7 +320,7 @@ def test_a_stream_that_is_cut_after_any_byte_never_lies(name: str) -> None:
     assert finished < 40
 
 
-def test_an_error_inside_a_stream_is_passed_on_after_what_was_shown() -> None:
+def test_an_error_inside_a_stream_after_visible_output_is_passed_on() -> None:
     broken = CHAT.split(b"\n\n")[0] + b"\n\n" + events({"error": {"message": "Overloaded", "code": 529}})
     options = asked()
     with ScriptedServer(Reply(body=broken)) as server:
@@ -330,7 +330,7 @@ def test_an_error_inside_a_stream_is_passed_on_after_what_was_shown() -> None:
     assert error_of(deltas).kind == "overloaded"
 
 
-def test_an_error_inside_a_stream_before_anything_was_shown_is_mended() -> None:
+def test_an_error_inside_a_stream_before_visible_output_is_retried() -> None:
     began = events({"id": "c", "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]})
     broken = Reply(body=began + events({"error": {"message": "Overloaded", "code": 529}}))
     options = asked()
@@ -344,7 +344,7 @@ def test_an_error_inside_a_stream_before_anything_was_shown_is_mended() -> None:
     ]
 
 
-def test_nobody_is_there() -> None:
+def test_a_refused_connection() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
@@ -357,7 +357,7 @@ def test_nobody_is_there() -> None:
     assert {attempt.status for attempt in options.report.attempts} == {None}
 
 
-def test_a_name_that_nobody_has() -> None:
+def test_an_unknown_host_name() -> None:
     error = error_of(ask(client_of("http://no-such-host.invalid", retry=ONCE)))
     assert (error.kind, error.code) == ("server", "dns_failed")
     assert "no-such-host.invalid" in error.message
@@ -473,7 +473,7 @@ def test_what_is_tried_again(reply: Reply, requests: int) -> None:
         assert len(server.received) == requests
 
 
-def test_nothing_is_tried_again_once_something_was_shown() -> None:
+def test_no_retry_after_visible_output() -> None:
     with ScriptedServer(Reply(body=CHAT, cut_after=100)) as server:
         deltas = ask(client_of(server))
         assert len(server.received) == 1
@@ -541,7 +541,7 @@ def test_a_provider_without_keys_is_asked_without() -> None:
 
 
 @pytest.mark.parametrize("way", ["closed", "cancelled", "cancelled before the head"])
-def test_who_leaves_in_the_middle_closes_the_connection_at_once(way: str) -> None:
+def test_leaving_a_stream_closes_the_connection_immediately(way: str) -> None:
     async def leave(client: HttpProviderClient) -> None:
         assert client.credentials is not None
         client.credentials.acquire("m").failed(ProviderError("slow down", "rate_limit", retry_after=1.0))
@@ -626,7 +626,7 @@ def test_a_redirect_to_another_port_gets_no_key() -> None:
 def test_the_proxy_of_the_environment_is_used(environ: dict[str, str], is_used: bool) -> None:
     with ScriptedServer(Reply(body=CHAT)) as server:
         filled = {name: value.format(url=server.url) for name, value in environ.items()}
-        client = client_of("http://model.test/v1", transport=AiohttpTransport(filled), retry=ONCE)
+        client = client_of("http://model.test/v1", transport=HttpClient(filled), retry=ONCE)
         deltas = ask(client)
         targets = [received.target for received in server.received]
     if is_used:
@@ -639,7 +639,7 @@ def test_the_proxy_of_the_environment_is_used(environ: dict[str, str], is_used: 
 
 def test_a_proxy_that_cannot_be_used_is_named_without_its_password() -> None:
     for proxy in (f"socks5://me:{KEY}@127.0.0.1:1", f"http://me:{KEY}@127.0.0.1:1"):
-        client = client_of("http://model.test/v1", transport=AiohttpTransport({"ALL_PROXY": proxy}), retry=ONCE)
+        client = client_of("http://model.test/v1", transport=HttpClient({"ALL_PROXY": proxy}), retry=ONCE)
         error = error_of(ask(client))
         assert error.code == "proxy_failed"
         assert KEY not in error.message
@@ -679,13 +679,13 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", None])
-def test_a_certificate_of_ones_own(certificate: tuple[Path, Path], variable: str | None) -> None:
+def test_a_custom_certificate(certificate: tuple[Path, Path], variable: str | None) -> None:
     key, chain = certificate
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(chain, key)
     environ = {variable: str(chain)} if variable else {}
     with ScriptedServer(Reply(body=CHAT), tls=tls) as server:
-        client = client_of(server, transport=AiohttpTransport(environ))
+        client = client_of(server, transport=HttpClient(environ))
         deltas, again = ask(client), ask(client)
     if variable:
         assert (text_of(deltas), text_of(again)) == ("Rain.", "Rain.")
@@ -698,7 +698,7 @@ def test_a_certificate_of_ones_own(certificate: tuple[Path, Path], variable: str
 # Law L10.
 
 
-def test_a_key_appears_nowhere(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_key_appears_in_no_output(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     secret_header = "hidden-header-0000000000000000"
     echo = msgspec.json.encode({"error": {"message": f"no such key {KEY} {secret_header}", "detail": [KEY]}})
@@ -726,7 +726,7 @@ def test_a_key_appears_nowhere(caplog: pytest.LogCaptureFixture) -> None:
     assert "[request-1] openai/m: no such key sk-…wxyz" in caplog.text
 
 
-def test_a_request_shows_where_it_goes_and_nothing_else() -> None:
+def test_the_repr_of_a_request_shows_only_its_address() -> None:
     request = HttpRequest(url=f"https://me:{KEY}@h:1/v1?key={KEY}", headers={"authorization": KEY}, body=[KEY.encode()])
     assert repr(request) == "<HttpRequest POST to h:1>"
 
@@ -768,7 +768,7 @@ class CannedResponse:
         pass
 
 
-def test_a_transport_of_ones_own() -> None:
+def test_a_custom_transport() -> None:
     transport = Canned(CHAT[:40], CHAT[40:])
     settings = ModelRequest(reasoning=Reasoning(effort="low"))
     client = client_of("http://nowhere/v1", transport=transport)

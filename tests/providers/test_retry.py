@@ -12,7 +12,18 @@ from hypothesis import strategies as st
 
 from antiphon.providers.credentials.pool import CredentialPool
 from antiphon.providers.engine.retry_after import LONGEST, retry_after
-from antiphon.providers.retry import RETRY_RULES, RetryPlan, RetryPolicy, may_retry
+from antiphon.providers.retry import (
+    RETRY_RULES,
+    GiveUp,
+    NextTarget,
+    RetryPlan,
+    RetryPolicy,
+    RetrySettings,
+    Send,
+    Wait,
+    may_retry,
+)
+from antiphon.providers.routes import Target
 from antiphon.wire import formats
 from antiphon.wire.output import ErrorKind, ProviderError
 
@@ -58,11 +69,11 @@ KEYS = ("sk-first-key-000000aaaa", "sk-second-key-00000bbbb", "sk-third-key-0000
         ({}, None),
     ],
 )
-def test_the_wait_a_header_asks_for(headers: dict[str, str], seconds: float | None) -> None:
+def test_the_wait_in_a_header(headers: dict[str, str], seconds: float | None) -> None:
     assert retry_after(headers, LIMITED, NOW) == (None if seconds is None else pytest.approx(seconds))
 
 
-def test_the_clock_of_the_provider_counts_where_it_tells_it() -> None:
+def test_the_providers_date_header_is_used() -> None:
     headers = {"date": formatdate(NOW, usegmt=True), "retry-after": formatdate(NOW + 5, usegmt=True)}
     assert retry_after(headers, LIMITED) == 5.0
 
@@ -87,7 +98,7 @@ def test_resets_of_limits_matter_only_to_what_was_limited() -> None:
         ("I tried 20 seconds", None),
     ],
 )
-def test_the_wait_that_words_ask_for(message: str, seconds: float | None) -> None:
+def test_the_wait_in_an_error_message(message: str, seconds: float | None) -> None:
     assert retry_after({}, ProviderError(message, "rate_limit"), NOW) == (
         None if seconds is None else pytest.approx(seconds)
     )
@@ -113,9 +124,7 @@ def test_the_delay_of_googles_retry_info(wrap: Callable[[Any], Any]) -> None:
         lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["retryDelay", "retry_after", "x"]), inner),
     ),
 )
-def test_whatever_is_said_gives_a_wait_that_can_be_waited_for(
-    headers: dict[str, str], message: str, body: object
-) -> None:
+def test_any_retry_hint_gives_a_usable_wait(headers: dict[str, str], message: str, body: object) -> None:
     error = ProviderError(message, "rate_limit", native={"openai-chat": {"body": body}})
     wait = retry_after(headers, error)
     assert wait is None or 0 < wait <= LONGEST
@@ -166,25 +175,36 @@ class Clock:
         return self.now
 
 
-def course(clock: Clock, keys: int, *, total: float | None = None, retries: int = 2, rotations: int = 8) -> RetryPlan:
+TARGET = Target("mine", "m")
+
+
+def settings(
+    clock: Clock, keys: int, *, total: float | None = None, retries: int = 2, rotations: int = 8
+) -> RetrySettings:
     pool = CredentialPool(KEYS[:keys], clock=clock) if keys else None
     policy = RetryPolicy(retries=retries, rotations=rotations)
-    return RetryPlan(policy, pool, "m", total=total, clock=clock, fraction=lambda: 1.0)
+    return RetrySettings(policy=policy, pool=pool, total=total, clock=clock, fraction=lambda: 1.0)
 
 
-def fail(this: RetryPlan, clock: Clock, error: ProviderError) -> list[float]:
-    """Every try fails with this error: the delays between them."""
+def fail(this: RetrySettings, clock: Clock, error: ProviderError, plan: RetryPlan | None = None) -> list[float]:
+    """The delays between attempts that all fail with this error; 0 where another key is used."""
     delays: list[float] = []
-    while True:
-        if this.begin_attempt():
-            this.error = error
-            if this.lease is not None:
-                this.lease.failed(error)
-        delay = this.delay_after_failure()
-        if delay is None:
-            return delays
-        delays.append(delay)
-        clock.now += delay
+    plan = plan or RetryPlan([TARGET])
+    assert plan.first() == NextTarget(TARGET)
+    step = plan.begin(this)
+    while not isinstance(step, GiveUp):
+        if isinstance(step, Wait):
+            delays.append(step.seconds)
+            clock.now += step.seconds
+            step = plan.resume()
+            continue
+        assert isinstance(step, Send)
+        if step.lease is not None:
+            step.lease.failed(error)
+        step = plan.after(error)
+        if isinstance(step, Send):
+            delays.append(0.0)
+    return delays
 
 
 @pytest.mark.parametrize(
@@ -204,16 +224,16 @@ def fail(this: RetryPlan, clock: Clock, error: ProviderError) -> list[float]:
 )
 def test_rotations_and_retries_are_two_budgets(keys: int, error: ProviderError, expected: list[float]) -> None:
     clock = Clock()
-    assert fail(course(clock, keys), clock, error) == expected
+    assert fail(settings(clock, keys), clock, error) == expected
 
 
 def test_rotations_end() -> None:
     clock = Clock()
-    assert fail(course(clock, 3, rotations=1, retries=0), clock, LIMITED) == [0.0]
+    assert fail(settings(clock, 3, rotations=1, retries=0), clock, LIMITED) == [0.0]
 
 
 def test_a_wait_that_would_pass_the_deadline_is_not_begun() -> None:
     clock = Clock()
-    this = course(clock, 0, total=1.0)
-    assert fail(this, clock, ProviderError("down", "server")) == [0.5]
-    assert this.time_left() == 0.5
+    plan = RetryPlan([TARGET])
+    assert fail(settings(clock, 0, total=1.0), clock, ProviderError("down", "server"), plan) == [0.5]
+    assert plan.time_left() == 0.5

@@ -81,11 +81,11 @@ NAMES: list[tuple[str, list[str]]] = [
 
 
 @pytest.mark.parametrize(("name", "targets"), NAMES)
-def test_names_lead_where_they_say(name: str, targets: list[str]) -> None:
+def test_names_resolve_to_their_targets(name: str, targets: list[str]) -> None:
     assert [str(target) for target in router(routes=ROUTES, roles=ROLES).resolve(name)] == targets
 
 
-def test_fallbacks_come_last_and_nobody_is_asked_twice() -> None:
+def test_fallbacks_come_last_and_no_target_is_tried_twice() -> None:
     with_fallbacks = router(routes=ROUTES, fallbacks=["openai/gpt-5.5", "offline/plain"])
     assert [str(target) for target in with_fallbacks.resolve("claude-x")] == [
         "anthropic/claude-sonnet-5",
@@ -103,7 +103,7 @@ def test_fallbacks_come_last_and_nobody_is_asked_twice() -> None:
         ("", "no model named"),
     ],
 )
-def test_a_name_that_leads_nowhere_is_told_what_there_is(name: str, words: str) -> None:
+def test_an_unknown_name_error_lists_what_exists(name: str, words: str) -> None:
     with pytest.raises(RoutingError, match=words):
         router(routes=ROUTES, roles=ROLES).resolve(name)
 
@@ -146,7 +146,7 @@ NOTHING_SHOWN: list[tuple[str, Turn]] = [
 
 
 @pytest.mark.parametrize(("case", "turn"), NOTHING_SHOWN)
-def test_the_next_is_asked_as_long_as_nothing_was_shown(case: str, turn: Turn) -> None:
+def test_the_next_target_is_tried_before_visible_output(case: str, turn: Turn) -> None:
     deltas, options = asked(failing(turn), "m")
     whole = assembled(deltas)
     assert whole.output.parts == (Text("Yes."),)
@@ -167,7 +167,7 @@ SHOWN: list[tuple[str, list[ModelOutputDelta]]] = [
 
 
 @pytest.mark.parametrize(("case", "deltas"), SHOWN)
-def test_a_failure_after_something_was_shown_is_passed_on(case: str, deltas: list[ModelOutputDelta]) -> None:
+def test_a_failure_after_visible_output_is_passed_on(case: str, deltas: list[ModelOutputDelta]) -> None:
     error = ProviderError("reset", "stream_cut")
     told, options = asked(failing([*deltas, Failed(error)]), "m")
     assert told == [*deltas, Failed(error)]
@@ -176,7 +176,7 @@ def test_a_failure_after_something_was_shown_is_passed_on(case: str, deltas: lis
 
 
 @pytest.mark.parametrize("kind", RETRY_RULES)
-def test_which_errors_are_worth_asking_somebody_else(kind: ErrorKind) -> None:
+def test_which_errors_fall_back(kind: ErrorKind) -> None:
     deltas, _ = asked(failing(ProviderError("no", kind)), "m")
     assert assembled(deltas).is_finished == (kind != "invalid_request")
 
@@ -191,7 +191,7 @@ def test_a_context_too_long_is_tried_with_another_model_only() -> None:
     assert [made.options.model for made in yours.calls] == ["b"]
 
 
-def test_if_nobody_answers_the_last_failure_is_told() -> None:
+def test_if_every_target_fails_the_last_failure_is_returned() -> None:
     last = ProviderError("second", "server")
     both = ProviderRouter(
         {"mine": ScriptedModel(ProviderError("first", "server")), "yours": ScriptedModel(last)}, routes=[NEXT]
@@ -207,7 +207,7 @@ def test_an_empty_answer_of_the_last_is_an_answer() -> None:
 
 
 @pytest.mark.parametrize("stop_reason", ["content_filter", "refusal", "length"])
-def test_an_answer_that_says_why_it_is_empty_is_not_asked_for_elsewhere(stop_reason: str) -> None:
+def test_an_empty_answer_with_a_reason_does_not_fall_back(stop_reason: str) -> None:
     deltas, options = asked(failing([Started(), Finished(stop_reason)]), "m")  # type: ignore[arg-type]
     assert assembled(deltas).output.stop_reason == stop_reason
     assert options.report.origin.provider == "mine"
@@ -231,7 +231,7 @@ class Silent(ProviderClient):
         self.is_closed = True
 
 
-def test_a_client_that_says_little_is_written_down_too() -> None:
+def test_a_client_without_reports_is_recorded_too() -> None:
     silent = Silent()
     both = ProviderRouter({"mine": silent, "yours": ScriptedModel("Yes.", name="yours")}, routes=[NEXT])
     deltas, options = asked(both, "m")
@@ -243,7 +243,7 @@ def test_a_client_that_says_little_is_written_down_too() -> None:
     assert silent.is_closed
 
 
-def test_a_cut_behind_something_shown_is_told() -> None:
+def test_a_cut_after_visible_output_is_reported() -> None:
     async def half(context: Sequence[ContextEntry], options: ProviderCallOptions) -> AsyncIterator[ModelOutputDelta]:
         yield PartStarted(0, Text("It"))
 
@@ -304,7 +304,7 @@ CHOICES = [
 
 
 @pytest.mark.parametrize(("environ", "model", "words"), CHOICES)
-def test_the_environment_chooses_and_says_so(environ: dict[str, str], model: str, words: str) -> None:
+def test_the_environment_chooses_the_model_and_logs_it(environ: dict[str, str], model: str, words: str) -> None:
     choice = default_model(environ)
     assert choice.model == model
     assert words in str(choice)

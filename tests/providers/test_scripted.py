@@ -62,7 +62,7 @@ TURNS: list[tuple[Turn, tuple[OutputPart, ...], str]] = [
 
 @pytest.mark.parametrize("chunk_size", [None, 1, 3, 100])
 @pytest.mark.parametrize(("turn", "parts", "stop_reason"), TURNS)
-def test_a_turn_of_any_shape_is_said(
+def test_a_turn_of_any_shape_is_streamed(
     turn: Turn, parts: tuple[OutputPart, ...], stop_reason: str, chunk_size: int | None
 ) -> None:
     whole = assembled(deltas_of(ScriptedModel(turn, chunk_size=chunk_size)))
@@ -99,7 +99,7 @@ def test_deltas_without_an_end_are_a_cut_stream() -> None:
     assert last.error.kind == "stream_cut"
 
 
-def test_turns_are_played_in_order_and_calls_are_written_down() -> None:
+def test_turns_come_in_order_and_calls_are_recorded() -> None:
     model = ScriptedModel("one", "two", name="mine")
     growing: list[ContextEntry] = list(QUESTION)
     options = ProviderCallOptions(model="m", request_id="r1")
@@ -112,7 +112,7 @@ def test_turns_are_played_in_order_and_calls_are_written_down() -> None:
     assert options.report.origin == Origin("mine", "", "m")
 
 
-def test_one_call_too_many_says_what_was_asked() -> None:
+def test_one_call_too_many_raises_with_the_request() -> None:
     model = ScriptedModel("one")
     deltas_of(model)
     with pytest.raises(ScriptExhausted, match=r"has 1 turn, all played.*'Is it raining\?'"):
@@ -125,7 +125,7 @@ def test_one_call_too_many_says_what_was_asked() -> None:
 
 
 @pytest.mark.parametrize("turn", [7, object(), {"text": "no"}])
-def test_what_cannot_be_said_is_refused(turn: Turn) -> None:
+def test_invalid_turns_are_refused(turn: Turn) -> None:
     with pytest.raises(ScriptError, match="use text, parts"):
         deltas_of(ScriptedModel(turn))
 
@@ -222,7 +222,7 @@ def test_a_generator_that_stops_between_deltas_was_cut() -> None:
     assert last.error.kind == "stream_cut"
 
 
-def test_closing_a_call_closes_the_generator_behind_it() -> None:
+def test_closing_a_call_closes_its_generator() -> None:
     endless = Endless()
     assert left(endless.model, ProviderCallOptions(), endless)
 

@@ -17,7 +17,7 @@ RESULT = {"role": "tool", "tool_call_id": "a", "content": "found"}
 USER = {"role": "user", "content": "wait!"}
 
 
-def test_an_interruption_moves_behind_the_result_and_every_dict_is_the_same() -> None:
+def test_an_interruption_moves_after_the_result_and_dicts_are_kept() -> None:
     fixed = fix_tool_call_sequence([ASKS, USER, RESULT], "req-1")
     assert fixed == [ASKS, RESULT, USER]
     assert all(one is other for one, other in zip(fixed, [ASKS, RESULT, USER], strict=True))
@@ -30,7 +30,7 @@ def test_what_is_legal_is_the_same_list() -> None:
     assert fix_tool_call_sequence(empty, "req-1") is empty
 
 
-def test_a_missing_result_is_told_honestly_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_result_is_reported_honestly_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         fixed = fix_tool_call_sequence([ASKS, USER], "req-7")
     assert fixed == [ASKS, {"role": "tool", "tool_call_id": "a", "content": INTERRUPTED}, USER]
@@ -42,14 +42,14 @@ def test_a_missing_result_is_told_honestly_and_logged(caplog: pytest.LogCaptureF
     )
 
 
-def test_fields_nobody_knows_survive() -> None:
+def test_unknown_fields_survive() -> None:
     odd = {**USER, "x_mood": "cross"}
     asks = {**ASKS, "x_cost": 3}
     assert fix_tool_call_sequence([asks, odd, RESULT], "r") == [asks, RESULT, odd]
 
 
 @pytest.mark.parametrize("messages", [[1, "two", None], [{"role": 5}], [{"role": "tool"}], [{}], [{"tool_calls": "x"}]])
-def test_messages_that_are_none_go_through(messages: Any) -> None:
+def test_invalid_messages_pass_through(messages: Any) -> None:
     fixed = fix_tool_call_sequence(messages, "r")
     assert len(fixed) >= len(messages)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from hypothesis import strategies as st
+from msgspec import structs
 
 from antiphon.history import (
+    AgentHistory,
     ApprovalRequestedEntry,
     DebugLogEntry,
     EntryMetadata,
@@ -114,3 +116,10 @@ def turns(draw: st.DrawFn) -> list[HistoryEntry]:
 
 
 conversations = st.lists(turns(), max_size=6).map(lambda many: [entry for turn in many for entry in turn])
+
+
+def append_any(history: AgentHistory, entry: HistoryEntry) -> HistoryEntry:
+    """Append an entry as a log may hold it that another version wrote: results without a call, in any order."""
+    if isinstance(entry, ToolCallResultsEntry):
+        entry = structs.replace(entry, sequence_number=history.version + 1)
+    return history.append(entry)

@@ -76,7 +76,7 @@ def test_what_is_too_large_is_not_remembered() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 60), st.integers(1, 5), st.integers(0, 3))))
-def test_the_bounds_hold_whatever_happens(steps: list[tuple[int, int, int, int]]) -> None:
+def test_the_bounds_hold_after_any_operations(steps: list[tuple[int, int, int, int]]) -> None:
     clock = Clock()
     cache = ResultCache(max_entries=4, max_characters=120, clock=clock)
     held: dict[Any, str] = {}

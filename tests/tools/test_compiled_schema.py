@@ -33,7 +33,7 @@ def groups() -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", DRAFTS)
-def test_every_case_is_decided_as_the_suite_says(name: str) -> None:
+def test_every_case_matches_the_suite(name: str) -> None:
     draft, least = DRAFTS[name]
     wrong: list[str] = []
     cases = 0

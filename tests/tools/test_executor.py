@@ -91,7 +91,7 @@ def test_results_keep_the_order_of_the_calls() -> None:
     assert run([wait]) == []
 
 
-def test_what_a_tool_is_told() -> None:
+def test_the_context_that_a_tool_receives() -> None:
     seen: list[ToolContext] = []
 
     @tool
@@ -232,7 +232,7 @@ def test_exceptions_become_results_without_traceback_and_are_logged(caplog: pyte
     assert one(several)[0] == "several failed: ExceptionGroup: two: ValueError: a; OSError: b"
 
 
-def test_a_tool_error_speaks_to_the_model() -> None:
+def test_a_tool_error_is_shown_to_the_model() -> None:
     def refuse() -> None:
         raise ToolError("There is no plan 7; call list_plans.")
 
@@ -271,7 +271,7 @@ def test_an_async_tool_that_hangs_is_stopped() -> None:
     assert outcome.seconds >= 0.05
 
 
-def test_a_tool_that_ignores_being_cancelled_is_stopped_all_the_same() -> None:
+def test_a_tool_that_ignores_cancellation_is_stopped_anyway() -> None:
     steps: list[str] = []
 
     @tool(timeout=0.05)
@@ -330,7 +330,7 @@ def test_a_tool_that_ends_well_while_it_is_stopped_has_its_result(caplog: pytest
     assert "held up" not in caplog.text
 
 
-def test_a_plain_function_that_hangs_is_answered_and_left_behind() -> None:
+def test_a_hanging_plain_function_is_answered_and_abandoned() -> None:
     release, ended = threading.Event(), threading.Event()
 
     @tool(timeout=0.05)
@@ -356,7 +356,7 @@ def test_a_plain_function_that_hangs_is_answered_and_left_behind() -> None:
     assert [event[0] for event in watcher.events] == ["started", "finished"]
 
 
-def test_a_thread_left_behind_holds_up_neither_the_loop_nor_the_interpreter() -> None:
+def test_an_abandoned_thread_blocks_neither_the_loop_nor_the_interpreter() -> None:
     code = """
 import asyncio, time
 from antiphon.parts import ToolCallRequest
@@ -372,7 +372,7 @@ print(asyncio.run(ToolExecutor(ToolRegistry([hang])).execute([ToolCallRequest("h
     assert (ended.returncode, ended.stdout) == (0, "failed\n"), ended.stderr
 
 
-def test_a_tool_that_blocks_the_loop_is_answered_when_it_lets_go_and_named(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_tool_that_blocks_the_loop_is_answered_afterwards_and_named(caplog: pytest.LogCaptureFixture) -> None:
     @tool(timeout=0.02)
     async def block() -> str:
         time.sleep(0.1)
@@ -382,7 +382,7 @@ def test_a_tool_that_blocks_the_loop_is_answered_when_it_lets_go_and_named(caplo
     assert "block held up the event loop" in caplog.text
 
 
-def test_an_observer_that_fails_in_several_calls_is_raised_once_and_reported_nowhere_else(
+def test_an_observer_that_fails_in_several_calls_raises_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Full:
@@ -423,7 +423,7 @@ def test_fifty_megabytes_are_cut(caplog: pytest.LogCaptureFixture) -> None:
     assert len(caplog.text) < 5_000
 
 
-def test_bytes_and_nothing() -> None:
+def test_bytes_and_none_results() -> None:
     def binary() -> bytes:
         return b"\x00\xff"
 
@@ -529,7 +529,7 @@ class Crowd:
 
 
 @pytest.mark.parametrize(("max_parallel", "concurrency", "most"), [(8, None, 8), (3, None, 3), (8, 2, 2), (1, 5, 1)])
-def test_bounds_on_what_runs_at_once(max_parallel: int, concurrency: int | None, most: int) -> None:
+def test_concurrency_limits(max_parallel: int, concurrency: int | None, most: int) -> None:
     crowd = Crowd()
     visit = tool(concurrency=concurrency)(crowd.visit)
     calls = [call("visit", call_id=f"call_{number}") for number in range(12)]
@@ -655,7 +655,7 @@ def test_cancelling_does_not_wait_for_stubborn_tools_or_threads() -> None:
 
 @pytest.mark.parametrize("turns", range(4))
 @pytest.mark.parametrize("count", [1, 2])
-def test_cancelling_in_the_first_turns_of_the_loop_leaves_nothing_behind(turns: int, count: int) -> None:
+def test_cancelling_in_the_first_loop_turns_leaves_no_tasks(turns: int, count: int) -> None:
     @tool
     async def work() -> None:
         await asyncio.sleep(60)

@@ -212,7 +212,7 @@ def test_two_types_of_one_name_stay_two() -> None:
         jsonschema.validate({"one": [{"value": 1}], "two": [{"value": 1}]}, made.parameters)
 
 
-def test_classes_defined_beside_the_tool_are_found() -> None:
+def test_classes_defined_next_to_the_tool_are_found() -> None:
     class Local(msgspec.Struct):
         value: int
 
@@ -293,7 +293,7 @@ def yields() -> Any:
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_what_cannot_be_offered_is_refused_at_once(function: Callable[..., Any], words: list[str]) -> None:
+def test_unsupported_signatures_are_refused_at_definition(function: Callable[..., Any], words: list[str]) -> None:
     with pytest.raises(InvalidTool) as refused:
         tool(function)
     for word in words:

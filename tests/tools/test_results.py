@@ -133,7 +133,7 @@ def test_values_as_text(value: Any, text: str) -> None:
 
 
 @pytest.mark.parametrize("value", [circular, deep, {"a": circular}, Mute(), [Mute()], {(1,): Mute()}])
-def test_what_cannot_be_written_down_says_so(value: Any) -> None:
+def test_unserialisable_results_are_reported(value: Any) -> None:
     (part,) = as_content(value)
     assert isinstance(part, Text)
     assert "cannot be written as JSON" in part.text

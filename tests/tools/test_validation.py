@@ -249,7 +249,7 @@ def test_no_pattern_runs_without_bound(pattern: str) -> None:
         assert len(str(refused.value)) < 2_000
 
 
-def test_a_pattern_that_takes_too_many_steps_says_so() -> None:
+def test_a_pattern_with_too_many_steps_is_reported() -> None:
     made = raw({"type": "object", "properties": {"text": {"type": "string", "pattern": BACKTRACKING[0]}}})
     with pytest.raises(InvalidArguments) as refused:
         made.validate({"text": "a" * 5_000})
@@ -421,14 +421,14 @@ def test_values_without_end_are_refused() -> None:
         tree.validate({"\ud800": {}})
 
 
-def test_a_schema_that_is_none_is_refused() -> None:
+def test_an_invalid_schema_is_refused() -> None:
     with pytest.raises(InvalidTool, match=r"tool 'read': its JSON Schema is not valid: at \$\.properties\.a\.type"):
         raw({"type": "object", "properties": {"a": {"type": "nonsense"}}})
     with pytest.raises(InvalidTool, match="type 'object'"):
         raw({"type": "string"})
 
 
-def test_a_reference_to_elsewhere_is_not_followed() -> None:
+def test_an_external_reference_is_not_followed() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         place = f"http://127.0.0.1:{listener.getsockname()[1]}/schema.json"
         for reference in (place, "file:///etc/hostname", "#/$defs/nothing"):
@@ -489,7 +489,7 @@ likely = st.fixed_dictionaries(
 
 
 @given(st.dictionaries(names, json_values), likely | st.just({}))
-def test_whatever_comes_is_taken_or_explained(more: dict[str, Any], base: dict[str, Any]) -> None:
+def test_any_arguments_are_accepted_or_explained(more: dict[str, Any], base: dict[str, Any]) -> None:
     arguments = {**base, **more}
     refused: InvalidArguments | None = None
     try:

@@ -34,7 +34,7 @@ def base64(data: bytes) -> str:
     return b64encode(data).decode()
 
 
-def test_the_state_says_what_there_is(browser: Browser) -> None:
+def test_the_state_lists_models_and_settings(browser: Browser) -> None:
     state = browser.api("GET", "/state")
     assert state["version"] == ap.__version__
     assert state["choice"] == {"model": "offline/plain", "what": "offline", "how": "Set a key."}
@@ -111,7 +111,7 @@ def _planned(browser: Browser) -> str:
 
 
 @pytest.mark.parametrize("path", ["/conversations", "/conversations/{}"])
-def test_a_title_that_is_no_text_is_refused(tmp_path: Path, path: str) -> None:
+def test_a_title_must_be_text(tmp_path: Path, path: str) -> None:
     with served(tmp_path / "chats.db") as browser:
         conversation = browser.create(title="Rain")
         method = "POST" if path == "/conversations" else "PATCH"
@@ -122,7 +122,7 @@ def test_a_title_that_is_no_text_is_refused(tmp_path: Path, path: str) -> None:
         assert [one["title"] for one in browser.api("GET", "/conversations")["conversations"]] == ["Rain"]
 
 
-def test_conversations_are_listed_in_pages_and_found_by_what_was_said(tmp_path: Path) -> None:
+def test_conversations_are_listed_in_pages_and_found_by_text(tmp_path: Path) -> None:
     with served(tmp_path / "chats.db") as browser:
         made = [browser.create(title=f"number {number}") for number in range(5)]
         browser.ask(made[2], "Where do the storks nest in winter?")
@@ -197,7 +197,7 @@ def test_a_fork_begins_like_its_parent_and_goes_its_own_way(browser: Browser) ->
         assert browser.api("POST", f"/conversations/{conversation}/fork", wrong, status=400)
 
 
-def test_whoever_knows_the_beginning_asks_for_the_rest(browser: Browser) -> None:
+def test_entries_are_fetched_from_a_sequence_number(browser: Browser) -> None:
     conversation = browser.create()
     browser.ask(conversation, "one")
     browser.ask(conversation, "two")
@@ -224,7 +224,7 @@ def test_a_rollback_is_an_entry_and_what_it_hides_is_marked(browser: Browser) ->
     assert browser.api("POST", f"/conversations/{conversation}/rollback", {"to": 99}, status=400)
 
 
-def test_a_summary_stands_for_the_turns_before_the_last(tmp_path: Path) -> None:
+def test_a_summary_replaces_the_turns_before_the_last(tmp_path: Path) -> None:
     model = ap.ScriptedModel("Rain.", "Seven degrees.", "They asked about rain in Oslo.", name="wise")
     with served(tmp_path / "chats.db", model) as browser:
         conversation = browser.create()
@@ -291,7 +291,7 @@ def test_plans_are_ticked_and_edited_by_hand(tmp_path: Path) -> None:
         assert browser.api("GET", f"/plans/{plan['id']}", status=404)["error"]["code"] == "unknown_plan"
 
 
-def test_owners_do_not_see_each_others_plans_and_words(tmp_path: Path) -> None:
+def test_owners_do_not_see_each_others_plans_and_messages(tmp_path: Path) -> None:
     keys = [ClientKeySettings(name=name, key=hash_key(f"sk-{name}")) for name in ("ada", "../ben")]
     with served(tmp_path / "chats.db", with_builtin=True, keys=keys) as browser:
         ada, ben = Browser(browser.port, "sk-ada"), Browser(browser.port, "sk-../ben")
@@ -363,7 +363,7 @@ def test_pictures_and_files_reach_the_model(tmp_path: Path) -> None:
         ([{"type": "document", "media_type": "text/plain", "data": base64(b"\xff\xfe\0"), "name": "x"}], 415, "PDF"),
     ],
 )
-def test_what_cannot_be_taken_is_refused_in_words_and_nothing_is_kept(
+def test_invalid_input_is_refused_with_a_reason_and_not_stored(
     browser: Browser, content: Any, status: int, said: str
 ) -> None:
     conversation = browser.create()
@@ -397,7 +397,7 @@ def test_a_paste_of_two_megabytes_is_taken(browser: Browser) -> None:
         ("POST", "/state", b"{}", 405),
     ],
 )
-def test_wrong_questions_get_an_error_that_says_so(
+def test_invalid_requests_get_a_clear_error(
     browser: Browser, method: str, path: str, body: bytes | None, status: int
 ) -> None:
     error = browser.api(method, path, body, status=status)["error"]
@@ -405,21 +405,21 @@ def test_wrong_questions_get_an_error_that_says_so(
     assert "Traceback" not in error["message"]
 
 
-def test_words_that_are_no_unicode_are_refused(browser: Browser) -> None:
+def test_invalid_unicode_is_refused(browser: Browser) -> None:
     conversation = browser.create()
     body = b'{"content": [{"type": "text", "text": "\\ud800"}]}'
     assert browser.api("POST", f"/conversations/{conversation}/turns", body, status=400)
     assert browser.ask(conversation, "and then?")[-1].data["reason"] == "answered"
 
 
-def test_a_dead_provider_is_told_in_the_stream(tmp_path: Path) -> None:
+def test_a_dead_provider_is_reported_in_the_stream(tmp_path: Path) -> None:
     with served(tmp_path / "chats.db", ap.ScriptedModel(ProviderError("no such key", "authentication"))) as browser:
         heard = browser.ask(browser.create(), "hello")
         assert heard[-1].data["reason"] == "failed"
         assert heard[-1].data["error"]["message"] == "no such key"
 
 
-def test_a_fault_inside_a_turn_ends_it_in_words(tmp_path: Path) -> None:
+def test_a_fault_inside_a_turn_ends_it_with_a_message(tmp_path: Path) -> None:
     with served(tmp_path / "chats.db", ap.ScriptedModel(name="mute")) as browser:
         conversation = browser.create()
         heard = browser.ask(conversation, "hello")
@@ -442,7 +442,7 @@ def test_what_another_process_appends_is_shown(tmp_path: Path) -> None:
         assert browser.api("GET", f"/conversations/{conversation}", status=404)
 
 
-def test_calls_that_are_only_told_are_no_markup(tmp_path: Path) -> None:
+def test_markup_in_texts_stays_text_in_json(tmp_path: Path) -> None:
     """Everything from the store goes out as JSON: what looks like a page is a string."""
     evil = "</script><script>alert(1)</script>"
 

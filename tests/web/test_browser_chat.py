@@ -129,7 +129,7 @@ def test_the_model_is_switched_in_mid_thread(chromium: Chromium, chat: Browser) 
         assert chat.show(shown.conversation)["model"] == "other"
 
 
-def test_an_unknown_model_is_refused_in_words_and_the_old_one_stays(chromium: Chromium, chat: Browser) -> None:
+def test_an_unknown_model_is_refused_and_the_old_one_stays(chromium: Chromium, chat: Browser) -> None:
     with window(chromium, chat.port) as shown:
         shown.open().ask("Hello")
         shown.page.locator("#model").click()
@@ -139,7 +139,7 @@ def test_an_unknown_model_is_refused_in_words_and_the_old_one_stays(chromium: Ch
         expect(shown.page.locator("#model")).to_have_text("talker")
 
 
-def test_an_answer_is_stopped_and_what_was_said_is_kept(chromium: Chromium, chat: Browser) -> None:
+def test_a_stopped_answer_keeps_its_partial_text(chromium: Chromium, chat: Browser) -> None:
     with window(chromium, chat.port) as shown:
         shown.open().say("slowly please")
         shown.sees("word 5")
@@ -151,7 +151,7 @@ def test_an_answer_is_stopped_and_what_was_said_is_kept(chromium: Chromium, chat
         shown.sees("You said: And now?")
 
 
-def test_a_reload_in_mid_stream_shows_the_same_and_goes_on(chromium: Chromium, chat: Browser, gate: Gate) -> None:
+def test_a_reload_in_mid_stream_shows_the_same_and_continues(chromium: Chromium, chat: Browser, gate: Gate) -> None:
     with window(chromium, chat.port) as shown:
         shown.open().say("wait for me")
         shown.sees("First half,")
@@ -168,7 +168,7 @@ def test_a_reload_in_mid_stream_shows_the_same_and_goes_on(chromium: Chromium, c
         expect(thought.locator("strong")).to_have_text("here")
 
 
-def test_a_lost_network_is_said_and_the_turn_goes_on_behind_it(chromium: Chromium, chat: Browser, gate: Gate) -> None:
+def test_a_lost_network_is_shown_and_the_turn_continues(chromium: Chromium, chat: Browser, gate: Gate) -> None:
     with window(chromium, chat.port) as shown:
         shown.open().say("wait for me")
         shown.sees("First half,")
@@ -312,14 +312,14 @@ def test_a_free_form_call_is_edited_as_text(chromium: Chromium, tmp_path: Path) 
         assert (decision["decision"], decision["arguments"]) == ("edit", "ls")
 
 
-def test_a_provider_that_fails_is_told_in_words_and_tried_again(chromium: Chromium, chat: Browser) -> None:
+def test_a_provider_failure_is_shown_and_can_be_retried(chromium: Chromium, chat: Browser) -> None:
     with window(chromium, chat.port) as shown:
         shown.open(chat.create(model="broken")).say("Hello")
         expect(shown.thread.locator(".failed")).to_contain_text("the key was refused")
         expect(shown.button("Try again")).to_be_visible()
 
 
-def test_words_that_could_not_be_sent_are_kept(chromium: Chromium, chat: Browser) -> None:
+def test_unsent_text_is_kept(chromium: Chromium, chat: Browser) -> None:
     with window(chromium, chat.port) as shown:
         shown.open().ask("Hello")
         shown.page.route("**/turns", lambda route: route.abort())
@@ -330,7 +330,7 @@ def test_words_that_could_not_be_sent_are_kept(chromium: Chromium, chat: Browser
         expect(shown.box).to_have_value("Precious words")
 
 
-def test_a_message_written_meanwhile_waits_for_the_answer(chromium: Chromium, chat: Browser, gate: Gate) -> None:
+def test_a_message_sent_during_an_answer_is_queued(chromium: Chromium, chat: Browser, gate: Gate) -> None:
     with window(chromium, chat.port) as shown:
         shown.open().say("wait for me")
         shown.sees("First half,")

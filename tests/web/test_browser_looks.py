@@ -61,7 +61,7 @@ def test_a_conversation_by_keyboard_alone(chromium: Chromium, chat: tuple[Browse
         expect(shown.thread).to_contain_text("What would you like to do?")
 
 
-def test_chips_and_plans_work_by_keyboard_and_say_what_they_are(chromium: Chromium, chat: tuple[Browser, str]) -> None:
+def test_chips_and_plans_work_by_keyboard_and_have_labels(chromium: Chromium, chat: tuple[Browser, str]) -> None:
     browser, conversation = chat
     with window(chromium, browser.port) as shown:
         shown.open(conversation)
@@ -77,7 +77,7 @@ def test_chips_and_plans_work_by_keyboard_and_say_what_they_are(chromium: Chromi
         expect(shown.page.locator("#meter")).to_contain_text("of 20,000 tokens")
 
 
-def test_what_is_said_is_spoken_in_whole_blocks(chromium: Chromium, chat: tuple[Browser, str]) -> None:
+def test_screen_readers_get_whole_blocks(chromium: Chromium, chat: tuple[Browser, str]) -> None:
     with window(chromium, chat[0].port) as shown:
         shown.open().ask("What can you do?")
         spoken = shown.page.locator("#spoken[aria-live=polite] p")
@@ -85,7 +85,7 @@ def test_what_is_said_is_spoken_in_whole_blocks(chromium: Chromium, chat: tuple[
         expect(spoken).not_to_have_count(0)
 
 
-def test_nothing_is_wider_than_a_phone(chromium: Chromium, chat: tuple[Browser, str]) -> None:
+def test_the_page_fits_a_phone(chromium: Chromium, chat: tuple[Browser, str]) -> None:
     browser, conversation = chat
     with window(chromium, browser.port, **PHONE) as shown:
         shown.open(conversation).sees("IELTS")
@@ -114,7 +114,7 @@ def test_dark_is_the_systems_choice_or_the_readers(chromium: Chromium, chat: tup
         assert paper(shown) > 200
 
 
-def test_the_page_speaks_chinese_by_browser_and_by_choice(chromium: Chromium, chat: tuple[Browser, str]) -> None:
+def test_the_page_is_chinese_by_browser_language_and_by_choice(chromium: Chromium, chat: tuple[Browser, str]) -> None:
     browser, conversation = chat
     with window(chromium, browser.port, locale="zh-CN") as shown:
         shown.open(conversation).sees("已完成 ")
@@ -125,7 +125,7 @@ def test_the_page_speaks_chinese_by_browser_and_by_choice(chromium: Chromium, ch
         expect(shown.thread.locator(".plan")).to_contain_text("of 6 done")
 
 
-def test_both_dictionaries_have_every_word_the_page_says() -> None:
+def test_both_dictionaries_have_every_text_of_the_page() -> None:
     known = {
         name: set(re.findall(r"^  (\w+):", (PAGE / "ui" / "locales" / f"{name}.js").read_text(), re.MULTILINE))
         for name in ("en", "zh")
@@ -138,7 +138,7 @@ def test_both_dictionaries_have_every_word_the_page_says() -> None:
     assert said <= known["en"], said - known["en"]
 
 
-def test_the_page_is_plain_files_with_nothing_inline() -> None:
+def test_the_page_is_plain_files_without_inline_code() -> None:
     html = (PAGE / "index.html").read_text()
     assert not re.search(r"<style|style=|\son\w+=|<script(?![^>]*src=)|https?:", html)
     for file in PAGE.rglob("*.js"):
@@ -165,7 +165,7 @@ def axe(request: pytest.FixtureRequest) -> str:
     return script.read_text()
 
 
-def test_axe_finds_nothing(chromium: Chromium, chat: tuple[Browser, str], axe: str) -> None:
+def test_axe_finds_no_violations(chromium: Chromium, chat: tuple[Browser, str], axe: str) -> None:
     browser, conversation = chat
     schemes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
     with window(chromium, browser.port) as shown:

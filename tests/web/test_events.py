@@ -56,7 +56,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield browser
 
 
-def test_events_and_entries_are_told_in_the_order_in_which_they_happened(browser: Browser) -> None:
+def test_events_and_entries_keep_their_order(browser: Browser) -> None:
     conversation = browser.create()
     heard = browser.ask(conversation, "Look around.")
     told = [
@@ -109,7 +109,7 @@ def test_the_order_holds_when_the_log_is_far_ahead_of_the_events(has_usage: bool
         assert told[output - 1] == "TextDelta"
 
 
-def test_every_entry_is_told_once_and_as_the_conversation_shows_it(browser: Browser) -> None:
+def test_every_entry_is_sent_once_and_as_the_conversation_shows_it(browser: Browser) -> None:
     conversation = browser.create()
     heard = browser.ask(conversation, "Look around.")
     assert [event.data["entry"] for event in heard if event.name == "EntryAppended"] == browser.show(conversation)[
@@ -177,7 +177,7 @@ def test_a_page_that_forgot_everything_finds_the_open_round_again(browser: Brows
     assert [known[number] for number in sorted(known)] == finished["entries"]
 
 
-def test_two_watchers_hear_the_same(browser: Browser) -> None:
+def test_two_watchers_receive_the_same(browser: Browser) -> None:
     conversation = browser.create()
     start = browser.show(conversation)["last_event"]
     heard: list[list[Heard]] = [[], []]
@@ -232,7 +232,7 @@ def test_ids_that_were_never_given_or_are_gone_reset_the_page(browser: Browser) 
     )
 
 
-def test_whoever_watches_a_deleted_conversation_is_told(browser: Browser) -> None:
+def test_watchers_of_a_deleted_conversation_are_notified(browser: Browser) -> None:
     conversation = browser.create()
     with browser.events(conversation) as events:
         browser.api("DELETE", f"/conversations/{conversation}")
@@ -240,7 +240,7 @@ def test_whoever_watches_a_deleted_conversation_is_told(browser: Browser) -> Non
     assert browser.api("GET", f"/conversations/{conversation}", status=404)["error"]["code"] == "unknown_conversation"
 
 
-def test_a_stream_pings_while_nothing_happens_and_ends_in_time() -> None:
+def test_an_idle_stream_pings_and_ends_in_time() -> None:
     async def watched() -> list[bytes]:
         live = LiveConversation(ap.Conversation("offline/plain"), events=EventBuffer())
         return [piece async for piece in live.watch(None, seconds=0.05, ping=0.01)]
@@ -290,7 +290,7 @@ def test_a_buffer_is_bounded_and_what_it_gives_is_never_with_a_hole(events: list
 
 
 @given(words=st.lists(st.text(min_size=1, max_size=3), min_size=20, max_size=200))
-def test_the_words_of_a_long_round_are_kept_whole_behind_what_the_log_tells(words: list[str]) -> None:
+def test_the_text_of_a_long_round_is_complete_after_the_logged_part(words: list[str]) -> None:
     buffer = buffer_of([EntryAppended(TOLD, EntryPosition(1, 0)), RoundStarted(1, "m"), *map(TextDelta, words)])
     found = buffer.after(buffer.settled)
     assert found is not None

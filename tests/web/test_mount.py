@@ -43,7 +43,7 @@ def gateway(config: Config, store: Path, environ: dict[str, str] | None = None) 
         yield Browser(main), Browser(format_port)
 
 
-def test_the_gateway_serves_the_chat_beside_its_other_doors(tmp_path: Path) -> None:
+def test_the_gateway_serves_the_chat_next_to_its_endpoints(tmp_path: Path) -> None:
     with ExitStack() as watching, gateway(OFFLINE, tmp_path / "data" / "history.db") as (browser, formats):
         assert browser.get("/").headers["location"] == "/chat/"
         state = browser.api("GET", "/state")
@@ -62,13 +62,13 @@ def test_the_gateway_serves_the_chat_beside_its_other_doors(tmp_path: Path) -> N
     assert (tmp_path / "data" / "history.db").exists()
 
 
-def test_nothing_is_made_before_somebody_comes(tmp_path: Path) -> None:
+def test_no_store_is_created_before_the_first_request(tmp_path: Path) -> None:
     with gateway(OFFLINE, tmp_path / "data" / "history.db") as (browser, _):
         assert browser.get("/healthz").status == 200
     assert not (tmp_path / "data").exists()
 
 
-def test_where_there_is_no_store_the_chat_says_so_and_the_rest_goes_on(tmp_path: Path) -> None:
+def test_without_a_store_the_chat_reports_it_and_the_rest_works(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file where a folder should be")
     with gateway(OFFLINE, tmp_path / "data" / "history.db") as (browser, _):
         error = browser.api("GET", "/state", status=503)["error"]
@@ -141,7 +141,7 @@ def test_the_chat_without_keys_is_for_this_machine(tmp_path: Path) -> None:
         serve_chat(None, tmp_path / "history.db", host="0.0.0.0")
 
 
-def test_the_chat_as_a_command_says_what_answers_and_where_and_stops_when_told(tmp_path: Path) -> None:
+def test_the_chat_command_prints_model_and_address_and_stops_on_a_signal(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from antiphon.web.server import serve_chat;"
         "sys.exit(serve_chat(None, Path(sys.argv[1]), port=0, environ={}))"

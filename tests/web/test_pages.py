@@ -66,7 +66,7 @@ def test_the_page_comes_with_a_strict_policy(browser: Browser) -> None:
         assert (away.status, away.headers["location"]) == (302, "/chat/")
 
 
-def test_everything_the_api_says_is_json_that_no_browser_takes_for_a_page(browser: Browser) -> None:
+def test_every_api_response_is_json_with_nosniff(browser: Browser) -> None:
     for path in ("state", "conversations", "plans", "nothing", "conversations/x"):
         got = browser.get(f"/chat/api/{path}")
         assert got.headers["content-type"] == "application/json"
@@ -103,7 +103,7 @@ def test_files_are_asked_for_again_and_answered_with_you_have_it(browser: Browse
         "/chat/other",
     ],
 )
-def test_nothing_but_the_files_of_the_page_is_given(browser: Browser, path: str) -> None:
+def test_only_files_of_the_page_are_served(browser: Browser, path: str) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", browser.port, timeout=10)
     connection.putrequest("GET", path, skip_accept_encoding=True)
     connection.endheaders()
@@ -168,7 +168,7 @@ def test_only_our_own_page_changes_something(browser: Browser, headers: Mapping[
 
 
 @pytest.mark.parametrize("method", ["PATCH", "DELETE"])
-def test_nobody_changes_a_conversation_from_elsewhere(browser: Browser, method: str) -> None:
+def test_cross_origin_writes_are_refused(browser: Browser, method: str) -> None:
     conversation = browser.create(title="mine")
     for headers in ({}, {**JSON}, {**PAGE, "origin": "http://evil.example"}):
         body = b'{"title": "theirs"}'
@@ -204,7 +204,7 @@ def test_other_sites_do_not_read_either_and_are_not_asked_back(browser: Browser)
         ("", 403),
     ],
 )
-def test_a_name_that_was_made_to_lead_here_leads_nowhere(browser: Browser, host: str, status: int) -> None:
+def test_dns_rebinding_is_refused(browser: Browser, host: str, status: int) -> None:
     for path in ("/chat/", "/chat/api/state", "/chat/page/app.js"):
         connection = http.client.HTTPConnection("127.0.0.1", browser.port, timeout=10)
         connection.putrequest("GET", path, skip_host=True)
@@ -239,12 +239,12 @@ def test_with_keys_the_page_needs_none_and_the_api_does(keyed: Browser) -> None:
     assert state["has_keys"]
 
 
-def test_the_key_does_not_stand_in_for_our_own_page(keyed: Browser) -> None:
+def test_a_key_does_not_replace_the_origin_check(keyed: Browser) -> None:
     headers = {"authorization": f"Bearer {SECRET}", "content-type": "application/json"}
     assert keyed.request("POST", "/chat/api/conversations", b"{}", headers, plain=True).status == 403
 
 
-def test_whoever_has_a_key_sees_its_own_conversations_and_plans(keyed: Browser) -> None:
+def test_each_key_sees_its_own_conversations_and_plans(keyed: Browser) -> None:
     ada, ben = Browser(keyed.port, SECRET), Browser(keyed.port, SECRET + "-ben")
     hers = ada.create(title="the diary of Ada")
     ada.ask(hers, "hello diary")

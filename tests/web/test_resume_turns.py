@@ -49,7 +49,7 @@ def waiting_model(gate: Gate, *after: str) -> ap.FunctionModel:
     return ap.FunctionModel(say, name="waiting")
 
 
-def test_an_interrupt_keeps_what_was_said(tmp_path: Path) -> None:
+def test_an_interrupt_keeps_the_partial_answer(tmp_path: Path) -> None:
     gate = Gate()
     with served(tmp_path / "chats.db", waiting_model(gate, "Yes?")) as browser:
         conversation = browser.create()
@@ -89,7 +89,7 @@ def test_a_second_question_is_refused_while_one_is_answered_unless_it_interrupts
         assert kinds == ["model_input", "model_output", "model_input", "model_output"]
 
 
-def test_settings_change_and_others_read_while_a_turn_is_played(tmp_path: Path) -> None:
+def test_settings_and_reads_work_during_a_turn(tmp_path: Path) -> None:
     gate = Gate()
     with served(tmp_path / "chats.db", waiting_model(gate)) as browser:
         conversation = browser.create()
@@ -123,7 +123,7 @@ def two_mails() -> ap.FunctionModel:
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_calls_wait_for_a_person_and_then_the_turn_goes_on_by_itself(tmp_path: Path, restarts: bool) -> None:
+def test_calls_wait_for_approval_and_then_the_turn_continues(tmp_path: Path, restarts: bool) -> None:
     path = tmp_path / "chats.db"
     with served(path, two_mails(), tools=[send_mail]) as browser:
         conversation = browser.create()
@@ -296,7 +296,7 @@ class FullDisk:
         raise NotImplementedError
 
 
-def test_a_full_disk_is_told_to_whoever_asks_and_ends_the_turn() -> None:
+def test_a_full_disk_is_reported_and_ends_the_turn() -> None:
     async def played(room: int) -> list[str]:
         chat = ap.Conversation(ap.ScriptedModel("Hello."), history=ap.AgentHistory(journal=FullDisk(room)))
         live = LiveConversation(chat)
@@ -321,7 +321,7 @@ def test_a_full_disk_is_told_to_whoever_asks_and_ends_the_turn() -> None:
     assert asyncio.run(played(1)) == ["TurnStarted", "EntryAppended", "RoundStarted", "LoopFinished"]
 
 
-def test_two_at_once_are_opened_once_and_turns_wait_for_each_other(store: SqliteStore) -> None:
+def test_concurrent_opens_share_one_conversation_and_turns_wait(store: SqliteStore) -> None:
     made: list[str] = []
 
     def make(history: ap.AgentHistory, owner: str) -> ap.Conversation:
@@ -343,7 +343,7 @@ def test_two_at_once_are_opened_once_and_turns_wait_for_each_other(store: Sqlite
     asyncio.run(played())
 
 
-def test_idle_conversations_are_let_go_of_and_busy_ones_are_not(store: SqliteStore) -> None:
+def test_idle_conversations_are_released_and_busy_ones_are_not(store: SqliteStore) -> None:
     gate = Gate()
 
     async def played() -> None:
@@ -378,7 +378,7 @@ def test_idle_conversations_are_let_go_of_and_busy_ones_are_not(store: SqliteSto
     asyncio.run(played())
 
 
-def test_no_more_turns_are_played_than_can_be(tmp_path: Path) -> None:
+def test_concurrent_turns_are_limited(tmp_path: Path) -> None:
     gate = Gate()
     with served(tmp_path / "chats.db", waiting_model(gate), max_running=1) as browser:
         one, two = browser.create(), browser.create()

@@ -23,7 +23,7 @@ def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]
         yield running
 
 
-def test_any_worker_leads_to_the_one_that_has_the_chat(running: Served) -> None:
+def test_any_worker_forwards_to_the_one_that_has_the_chat(running: Served) -> None:
     # Every request is a connection of its own, so all workers are asked.
     browser = Browser(running.port)
     for _ in range(6):

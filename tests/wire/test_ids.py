@@ -33,7 +33,7 @@ def test_different_names_stay_different_and_legal_ones_stay_as_they_are(given_na
     assert all(NAMES.to_wire(name) == name for name in mapped)
 
 
-def test_stand_ins_are_readable() -> None:
+def test_replacement_names_are_readable() -> None:
     assert safe_name("files/read me", 64).startswith("files_read_me_")
     assert re.fullmatch(r"[a-z]\w{1,63}", safe_name("9/" + "x" * 99, 64))
     assert safe_name("功能", 64).startswith("tool_")

@@ -79,5 +79,5 @@ NO_OBJECTS = [
 
 
 @pytest.mark.parametrize("text", [*NO_OBJECTS, DEEP])
-def test_what_is_no_object_is_none(text: str) -> None:
+def test_anything_but_an_object_is_none(text: str) -> None:
     assert raw_json_object(text) is None

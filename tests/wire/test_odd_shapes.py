@@ -120,7 +120,7 @@ def rewritten(name: str, body: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize(("name", "part"), [(name, part) for name, parts in PARTS.items() for part in parts])
-def test_a_part_that_is_none_is_kept(name: str, part: Any) -> None:
+def test_an_invalid_part_is_kept(name: str, part: Any) -> None:
     body = body_of(name, part)
     assert formats[name].read_request(body).messages[-1].parts[-1] == Native(name, part)
     entries = next(key for key in ("messages", "input", "contents") if key in body)
@@ -128,7 +128,7 @@ def test_a_part_that_is_none_is_kept(name: str, part: Any) -> None:
 
 
 @pytest.mark.parametrize(("name", "tool"), [(name, tool) for name, tools in TOOLS.items() for tool in tools])
-def test_a_tool_that_is_none_is_kept(name: str, tool: Any) -> None:
+def test_an_invalid_tool_is_kept(name: str, tool: Any) -> None:
     body = body_of(name, tools=[tool])
     assert formats[name].read_request(body).tools == (Native(name, tool),)
     assert rewritten(name, body)["tools"] == [tool]
@@ -137,14 +137,14 @@ def test_a_tool_that_is_none_is_kept(name: str, tool: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "choice"), [(name, choice) for name, choices in CHOICES.items() for choice in choices]
 )
-def test_a_choice_that_is_none_is_kept(name: str, choice: Any) -> None:
+def test_an_invalid_choice_is_kept(name: str, choice: Any) -> None:
     body = body_of(name, choice=choice)
     assert formats[name].read_request(body).tool_choice is None
     key = "toolConfig" if name == "gemini" else "tool_choice"
     assert rewritten(name, body)[key] == body[key]
 
 
-def test_a_strict_translation_says_what_it_would_lose() -> None:
+def test_a_strict_translation_names_its_losses() -> None:
     thought = Message("assistant", (Thinking("hm"), Text("a")))
     request = ModelRequest(messages=(Message("user", (Text("a"),)), thought), model="m")
     for write in (formats["anthropic"].write_request, formats["anthropic"].encode_request):

@@ -23,7 +23,7 @@ def read(*chunks: bytes) -> list[SseEvent]:
 
 
 @given(payloads, st.sampled_from([b"\n", b"\r\n", b"\r"]), st.lists(st.integers(0, 300), max_size=12), st.booleans())
-def test_events_are_the_same_however_they_are_cut(texts: list[str], end: bytes, cuts: list[int], marked: bool) -> None:
+def test_events_do_not_depend_on_chunking(texts: list[str], end: bytes, cuts: list[int], marked: bool) -> None:
     lines = [b"\xef\xbb\xbf"] if marked else []
     for number, text in enumerate(texts):
         lines += [b": a comment", end, b"event: e%d" % number, end, b"data: " + text.encode(), end, b"id: 7", end, end]
@@ -52,7 +52,7 @@ def test_events_are_the_same_however_they_are_cut(texts: list[str], end: bytes, 
         (b"retry: 3\nfoo: bar\ndata: x\n\n", [(b"", b"x")]),
     ],
 )
-def test_what_the_standard_says(stream: bytes, events: list[tuple[bytes, bytes]]) -> None:
+def test_cases_of_the_standard(stream: bytes, events: list[tuple[bytes, bytes]]) -> None:
     assert read(stream) == events
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct, structs
 
@@ -24,13 +24,15 @@ from antiphon.chat.models import (
     remembered_model,
 )
 from antiphon.chat.toolbox import Toolboxes
-from antiphon.conversation import Conversation, ToolLoop
+from antiphon.conversation import Bounds, Conversation, ToolLoop
+from antiphon.conversation.compaction import compact_when_needed
 from antiphon.errors import DocumentsUnreadable, HistoryError, StoreError, UnknownConversation
 from antiphon.history import AgentHistory, ConversationInfo, HistoryStore, ModelInputEntry
 from antiphon.history.location import data_folder_for, display_location, ensure_private_folder, open_store
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.default_model import ModelChoice
 from antiphon.tools.builtin import PlanStore
+from antiphon.tools.embedded import EmbeddedSetting
 from antiphon.tools.registry import ToolRegistry
 from antiphon.tools.tool import Tool, ask_before_changes
 
@@ -41,6 +43,15 @@ def open_chat_store(location: str | Path) -> HistoryStore:
     return open_store(location)
 
 
+class TurnSettings(Struct, frozen=True, kw_only=True):
+    """How turns run: the same in the terminal, on the page and in `serve`."""
+
+    bounds: Bounds = Bounds()
+    embedded_calls: EmbeddedSetting = "auto"
+    token_limit: int | Literal["auto"] | None = "auto"
+    """Where the earlier turns are replaced by a summary: `auto` is 80 % of the model's context window; None is never."""
+
+
 def open_conversation(
     history: AgentHistory,
     models: ChatModels,
@@ -49,17 +60,21 @@ def open_conversation(
     model: str = "",
     provider: ProviderClient | None = None,
     asks_before_changes: bool = False,
-    token_limit: int | None = None,
+    turns: TurnSettings | None = None,
 ) -> Conversation:
     """A conversation of a chat, with `model`, else with the model it was last used with, if that is available."""
-    return Conversation(
+    turns = turns or TurnSettings()
+    chat = Conversation(
         model or remembered_model(history.snapshot(), models.is_available, models.choice.model),
         provider=provider or models.router,
         tools=tools,
         history=history,
-        token_limit=token_limit,
+        token_limit=turns.token_limit,
         approval=ask_before_changes if asks_before_changes else None,
+        embedded_calls=turns.embedded_calls,
     )
+    chat.on_compaction(compact_when_needed)
+    return chat
 
 
 def needs_approval(tool: Tool, *, asks_before_changes: bool) -> bool:
@@ -88,6 +103,7 @@ class ChatSettings(Struct, frozen=True, kw_only=True):
     asks_before_changes: bool = False
     """Whether calls of tools that are not read-only need approval."""
     folder: Path | None = None
+    turns: TurnSettings = TurnSettings()
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         """The fields, without a password in the address of the store (law L10)."""
@@ -217,8 +233,9 @@ class ChatSession:
             self._toolbox.registry,
             model=model,
             asks_before_changes=self.settings.asks_before_changes,
+            turns=self.settings.turns,
         )
-        self.loop = ToolLoop(self.chat)
+        self.loop = ToolLoop(self.chat, bounds=self.settings.turns.bounds)
 
     def _delete_if_created_and_empty(self) -> None:
         try:

@@ -40,7 +40,7 @@ from antiphon.providers.transport.request import HttpRequest, Timeouts, Transpor
 State: TypeAlias = Literal["ok", "warn", "fail"]
 
 _COLOURS: dict[State, str] = {"ok": "green", "warn": "yellow", "fail": "red"}
-_PACKAGES = (("msgspec", (0, 21)), ("aiohttp", (3, 14, 4)))
+_PACKAGES = (("msgspec", (0, 21)), ("httptools", (0, 6, 4)))
 _EXTRAS = (
     ("tokens", "splintr-rs"),
     ("mcp", "mcp"),
@@ -157,9 +157,9 @@ def _hosts(config: Config) -> Iterator[CheckResult]:
     if not providers:
         return
     try:
-        from antiphon.providers.transport.aiohttp_transport import AiohttpTransport
+        from antiphon.providers.transport.client import HttpClient
 
-        answers = asyncio.run(_asked(providers, AiohttpTransport()))
+        answers = asyncio.run(_asked(providers, HttpClient()))
     except AntiphonError as error:
         yield CheckResult("fail", "network", str(error))
         return

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
 from antiphon.cli.bodies import atomic_write
-from antiphon.cli.terminal import data_writer, joined, styled, table, write, write_json
-from antiphon.errors import StoreError, UnknownConversation
-from antiphon.history import ConversationInfo, HistoryEntry, HistoryStore, SearchHit, encode_entry
+from antiphon.cli.terminal import data_writer, joined, styled, table, write, write_error, write_json
+from antiphon.conversation.interchange import MessagesRead, read_messages, write_messages
+from antiphon.errors import StoreError, UnknownConversation, WireError
+from antiphon.history import AgentHistory, ConversationInfo, HistoryEntry, HistoryStore, SearchHit, encode_entry
 from antiphon.history.entries import TITLES
-from antiphon.history.export import CopyResult, CopyStatus, copy_conversation
+from antiphon.history.export import CopyResult, CopyStatus, copy_conversation, lines_of
 from antiphon.history.location import is_postgres_url, open_location, store_location
 from antiphon.history.transcript import entry_lines
+from antiphon.wire import FORMATS
 
 _SHOWN_LINES = 12
 
@@ -46,13 +49,32 @@ def configure(parser: argparse.ArgumentParser) -> None:
     search.add_argument("--limit", type=int, default=20, help="maximum number of hits (default 20)")
     _add_json(search)
 
-    export = actions.add_parser("export", help="export a conversation as JSON Lines")
+    export = actions.add_parser(
+        "export", help="export a conversation as JSON Lines, or as messages of a provider format"
+    )
     _add_conversation(export)
+    export.add_argument(
+        "--as", dest="format", choices=FORMATS, metavar="FORMAT", help=f"as a request body: {', '.join(FORMATS)}"
+    )
+    export.add_argument(
+        "--strategy",
+        choices=("merged", "per_part", "iterations"),
+        default="merged",
+        help="messages of a round with --as openai-chat: merged, one per part, or tagged by iteration (default merged)",
+    )
     export.add_argument("-o", "--output", metavar="FILE", help="where to (default: standard output)")
 
-    bring = actions.add_parser("import", help="import exports; each file is atomic")
-    bring.add_argument("files", nargs="+", metavar="FILE", help="an export; - is standard input")
+    bring = actions.add_parser("import", help="import exports or messages of a provider format; each file is atomic")
+    bring.add_argument("files", nargs="+", metavar="FILE", help="an export or a request body; - is standard input")
     bring.add_argument("--as-new", action="store_true", help="import under a new id")
+    bring.add_argument(
+        "--from",
+        dest="format",
+        choices=FORMATS,
+        metavar="FORMAT",
+        help=f"read messages of this format, one conversation per file or per line of a .jsonl: {', '.join(FORMATS)}",
+    )
+    bring.add_argument("--title", default="", help="with --from: the title (default: the first question)")
     _add_json(bring)
 
     fork = actions.add_parser("fork", help="copy a conversation up to an entry")
@@ -143,7 +165,15 @@ def _search(store: HistoryStore, arguments: argparse.Namespace) -> int:
 
 
 def _export(store: HistoryStore, arguments: argparse.Namespace) -> int:
-    lines = store.export_lines(arguments.conversation)
+    if arguments.format is not None:
+        written = write_messages(store.open(arguments.conversation), arguments.format, arguments.strategy)
+        for note in (*written.repairs, *written.losses):
+            write_error(f"{arguments.conversation}: {note}")
+        lines: Iterable[bytes] = [msgspec.json.encode(written.body) + b"\n"]
+    else:
+        if arguments.strategy != "merged":
+            raise StoreError(f"--strategy {arguments.strategy} needs --as openai-chat")
+        lines = store.export_lines(arguments.conversation)
     if arguments.output is None:
         out = data_writer()
         for line in lines:
@@ -160,17 +190,54 @@ def _import(store: HistoryStore, arguments: argparse.Namespace) -> int:
         raise StoreError("- is given more than once; standard input can be read once")
     for name in arguments.files:
         if name == "-":
-            taken.append(store.import_lines(sys.stdin.buffer, source="standard input", as_new=arguments.as_new))
+            taken += _import_file(store, sys.stdin.buffer, "standard input", arguments)
             continue
         try:
-            with open(name, "rb") as lines:
-                taken.append(store.import_lines(lines, source=name, as_new=arguments.as_new))
+            with open(name, "rb") as file:
+                taken += _import_file(store, file, name, arguments)
         except OSError as error:
             raise StoreError(f"cannot read {name}: {error.strerror or error}") from error
     if arguments.json:
         return _write_json(taken)
     write(f"imported {info.id}  {info.version} entries  {info.title}" for info in taken)
     return 0
+
+
+def _import_file(
+    store: HistoryStore, file: BinaryIO, source: str, arguments: argparse.Namespace
+) -> list[ConversationInfo]:
+    if arguments.format is None:
+        return [store.import_lines(file, source=source, as_new=arguments.as_new)]
+    data = file.read()
+    if source.endswith(".jsonl"):
+        bodies = [(f"{source}, line {n}", line) for n, line in enumerate(data.splitlines(), 1) if line.strip()]
+    else:
+        bodies = [(source, data)]
+    read = [
+        (where, _read_body(where, body, arguments.format)) for where, body in bodies
+    ]  # all, before anything is stored
+    taken = []
+    for where, messages in read:
+        for note in (*messages.repairs, *messages.losses):
+            write_error(f"{where}: {note}")
+        history = AgentHistory()
+        for entry in messages.entries:
+            history.append(entry)
+        taken.append(store.import_lines(lines_of(history.entries, arguments.title), source=where))
+    return taken
+
+
+def _read_body(where: str, data: bytes, format_name: str) -> MessagesRead:
+    try:
+        value = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise StoreError(f"{where}: not JSON: {error}") from error
+    if not isinstance(value, dict | list):
+        raise StoreError(f"{where}: expected a list of messages or a request body")
+    try:
+        return read_messages(value, format_name)
+    except WireError as error:
+        raise StoreError(f"{where}: {error}") from error
 
 
 def _fork(store: HistoryStore, arguments: argparse.Namespace) -> int:

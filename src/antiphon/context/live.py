@@ -151,7 +151,8 @@ class LiveContextRenderer:
         for entry in new:
             kind = type(entry)
             if kind in _CONTEXT:
-                self._visible.append(entry)  # type: ignore[arg-type]
+                if kind is not ModelOutputEntry or entry.content:  # type: ignore[attr-defined]
+                    self._visible.append(entry)  # type: ignore[arg-type]
             elif kind is OpaqueEntry:
                 self._opaque.append(entry.sequence_number)
         self._seen = snapshot
@@ -179,7 +180,7 @@ def render_live_context(
     options = options or LiveContextOptions()
     left_out: list[OmittedEntries] = []
     prefix = _system(snapshot, options)
-    entries: list[Any] = [entry for entry in snapshot.effective if type(entry) in _CONTEXT]
+    entries: list[Any] = [entry for entry in snapshot.effective if type(entry) in _CONTEXT and not _is_empty(entry)]
     groups = group_messages(entries)
     if snapshot.compaction is not None:
         prefix.append(_section(ContextEntryRole.MODEL_INPUT, SUMMARY_TITLE, snapshot.compaction.summary))
@@ -192,6 +193,11 @@ def render_live_context(
     visible = [entry for group in groups if group in kept for entry in entries[group.start : group.stop]]
     screen = _screen(snapshot, options)
     return LiveContext([*prefix, *_attach_screen(visible, screen)], left_out, screen=screen)
+
+
+def _is_empty(entry: HistoryEntry) -> bool:
+    """Whether an entry is an answer without content: it stays in the log and is not a message."""
+    return type(entry) is ModelOutputEntry and not entry.content
 
 
 def _system(snapshot: AgentHistorySnapshot, options: LiveContextOptions) -> list[ContextEntry]:

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any, Protocol
 
 from antiphon.history import (
     AgentHistorySnapshot,
     ContextEntry,
+    ContextEntryRole,
     DecoratedContextEntry,
     HistoryEntry,
     ModelInputEntry,
@@ -104,25 +105,41 @@ class CounterChain:
         return self._estimate.count(entry)
 
 
+_MAX_FIXED_COUNTS = 256
+
+
 class TokenLedger:
     """The token counts of one history."""
 
     def __init__(self, counter: TokenCounter | None = None) -> None:
         self._counter = CounterChain([counter]) if counter is not None else CounterChain()
         self._counts: dict[int, int] = {}
+        self._fixed_counts: dict[tuple[Part, ...], int] = {}
 
     def tokens_of(self, entry: ContextEntry) -> int:
         """The tokens of an entry. Log entries are counted once; a LiveScreen does not change the count."""
         logged = entry.entry if isinstance(entry, DecoratedContextEntry) else entry
-        if not isinstance(logged, HistoryEntry):
-            return self._counter.count(logged)
+        if not isinstance(logged, HistoryEntry) or not logged.sequence_number:
+            return self._count_text(logged)
         known = self._counts.get(logged.sequence_number)
         if known is None:
             known = self._counts[logged.sequence_number] = self._counter.count(logged)
         return known
 
-    def context_tokens(self, snapshot: AgentHistorySnapshot) -> int:
-        """Tokens of the effective history: the last reported usage plus later entries, or the sum of all counts."""
+    def _count_text(self, entry: ContextEntry) -> int:
+        """The tokens of what is not in the log; the same content is counted once."""
+        known = self._fixed_counts.get(entry.content)
+        if known is None:
+            if len(self._fixed_counts) >= _MAX_FIXED_COUNTS:
+                self._fixed_counts.clear()
+            known = self._fixed_counts[entry.content] = self._counter.count(entry)
+        return known
+
+    def context_tokens(self, snapshot: AgentHistorySnapshot, fixed: Callable[[], int] = lambda: 0) -> int:
+        """Tokens of the effective history: the last reported usage plus later entries, or the sum of all counts.
+
+        `fixed` gives the tokens that a request has besides the messages; reported usage has them in it.
+        """
         start = snapshot.compaction.sequence_number if snapshot.compaction else 0
         up_to = snapshot.compaction.up_to if snapshot.compaction else 0
         tokens = 0
@@ -135,7 +152,14 @@ class TokenLedger:
                 tokens += self.tokens_of(entry)
         if snapshot.compaction is not None:
             tokens += self._counter.count(ModelInputEntry.of(snapshot.compaction.summary))
-        return tokens
+        return tokens + fixed()
+
+    def fixed_tokens(self, context: Sequence[ContextEntry], tools: Sequence[object]) -> int:
+        """Tokens that a request has besides the messages: instruction, notebook, live screen and tools."""
+        texts = [str(tool) for tool in tools]
+        texts += [entry.live_screen for entry in context if entry.live_screen]
+        system = [entry for entry in context if entry.role is ContextEntryRole.SYSTEM]
+        return sum(self.tokens_of(entry) for entry in (*system, *map(ModelInputEntry.of, texts)))
 
     def usage(self, snapshot: AgentHistorySnapshot) -> TokenUsage:
         """Reported usage of all calls in the history, including rolled-back ones."""

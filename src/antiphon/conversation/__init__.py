@@ -11,8 +11,10 @@ from antiphon.conversation.events import (
     LoopEvent,
     LoopFinished,
     ModelSwitched,
+    PartialOutput,
     RoundStarted,
     RoundUsage,
+    StepResult,
     TextDelta,
     ThinkingDelta,
     ToolCallFailed,
@@ -22,6 +24,7 @@ from antiphon.conversation.events import (
 )
 from antiphon.conversation.loop import LoopResult, ToolLoop
 from antiphon.conversation.model_call import PartsTracker
+from antiphon.conversation.model_settings import ModelSettings
 from antiphon.conversation.turn import Bounds, Round, Turn, rounds_of
 
 __all__ = [
@@ -36,11 +39,14 @@ __all__ = [
     "LoopEvent",
     "LoopFinished",
     "LoopResult",
+    "ModelSettings",
     "ModelSwitched",
+    "PartialOutput",
     "PartsTracker",
     "Round",
     "RoundStarted",
     "RoundUsage",
+    "StepResult",
     "TextDelta",
     "ThinkingDelta",
     "ToolCallFailed",

@@ -17,19 +17,16 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, TypeAlias
 
 from antiphon.conversation.conversation import Conversation
-from antiphon.conversation.turn import AGENT_PREFIX, last_own_instruction, starts_turn
-from antiphon.conversation.turn_runner import Participants
+from antiphon.conversation.participants import Participants
+from antiphon.conversation.turn import AGENT_PREFIX, last_own_instruction
 from antiphon.errors import ConversationError, ToolError
-from antiphon.history import EntryMetadata, HistoryEntry, ModelInputEntry, SetSystemInstructionEntry
+from antiphon.history import EntryMetadata, HistoryEntry, SetSystemInstructionEntry
 from antiphon.providers.client import ProviderClient
 from antiphon.tools.context import ToolContext
 from antiphon.tools.executor import ToolExecutor
 from antiphon.tools.registry import ToolRegistry
 from antiphon.tools.tool import Tool, tool
 from antiphon.wire.request import ToolDefinition
-
-AGENT_CHANNEL = "agent"
-"""The channel of messages that a route sends to an agent."""
 
 RouteFunction: TypeAlias = Callable[["Agent", str], "str | tuple[str, str] | None"]
 """Chooses the next agent from the agent that answered and its answer: a name, a name and a message, or None to end the turn."""
@@ -191,17 +188,6 @@ class AgentTeam(Participants):
         if name not in self._agents:
             raise ConversationError(f"the route leads to {name!r}; the agents are {', '.join(self._agents)}")
         return self._agents[name], message or "Go on from here."
-
-    @property
-    def hand_overs(self) -> int:
-        """How often a route has continued since the last message of a person."""
-        count = 0
-        for entry in reversed(self.chat.history.snapshot().effective):
-            if isinstance(entry, ModelInputEntry) and starts_turn(entry):
-                if entry.channel != AGENT_CHANNEL:
-                    break
-                count += 1
-        return count
 
     def activate(self, agent: Agent) -> None:
         """Make `agent` the active one, with its instructions, or the conversation's if it has none."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 
 from antiphon.conversation.conversation import Conversation
+from antiphon.conversation.events import CompactionNeeded
 from antiphon.conversation.turn import starts_turn
 from antiphon.errors import ConversationError
 from antiphon.history import (
@@ -42,6 +43,16 @@ async def compact(chat: Conversation) -> CompactionEntry:
     up_to = compaction_end(snapshot)
     summary = await summarize(snapshot, up_to, chat.client, chat.model)
     return chat.history.compact(summary, up_to)
+
+
+async def compact_when_needed(chat: Conversation, event: CompactionNeeded) -> None:
+    """A subscriber for `Conversation.on_compaction`: summarises the earlier turns, if there are any."""
+    try:
+        entry = await compact(chat)
+    except ConversationError as reason:  # one long turn
+        logger.info("[%s] %d tokens, and no earlier turn to summarise: %s", chat.id or "memory", event.tokens, reason)
+    else:
+        logger.info("[%s] summarised the entries up to %d", chat.id or "memory", entry.up_to)
 
 
 def compaction_end(snapshot: AgentHistorySnapshot) -> int:

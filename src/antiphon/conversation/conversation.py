@@ -12,19 +12,20 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import structs
 
 from antiphon.context import LiveContext, LiveContextOptions, LiveContextRenderer, TokenCounter, TokenLedger
+from antiphon.context.model_windows import compaction_limit
 from antiphon.conversation.events import CompactionNeeded
-from antiphon.conversation.message import MessageCount, Role, make_entry, parse_role
-from antiphon.conversation.model_call import CallRecorder, ModelCall
-from antiphon.conversation.sync import run_sync
+from antiphon.conversation.message import MessageCount, Role, make_entries, parse_role
+from antiphon.conversation.model_call import FAILED, CallRecorder, EmbeddedCallPolicy, ModelCall, checked_model
+from antiphon.conversation.model_settings import SettingsLike, read_settings
+from antiphon.conversation.sync import Closable, run_sync
 from antiphon.conversation.turn import Turn, find_call_state, last_own_instruction
 from antiphon.errors import ApprovalPending, ConversationError
 from antiphon.history import (
@@ -39,9 +40,9 @@ from antiphon.history import (
     TokenUsage,
 )
 from antiphon.history.ids import new_id
-from antiphon.history.location import open_store
+from antiphon.history.location import open_history
 from antiphon.parts import Part, ToolCallRequest, ToolCallResult
-from antiphon.providers.call import CallReport, ProviderCallOptions
+from antiphon.providers.call import CallReport, ModelCallFailed, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.tools.call_runner import CallRunner, note_edit, request_approval
 from antiphon.tools.executor import ToolExecutor
@@ -52,7 +53,7 @@ from antiphon.wire.request import ModelRequest, ToolDefinition
 
 if TYPE_CHECKING:
     from antiphon.conversation.loop import ActiveTurn
-    from antiphon.tools.embedded import EmbeddedCalls
+    from antiphon.tools.embedded import EmbeddedSetting
 
 logger = logging.getLogger(__name__)
 
@@ -62,15 +63,16 @@ LiveScreenSource: TypeAlias = str | Callable[[], str | None] | None
 _SETTINGS = ModelRequest()
 
 
-class Conversation:
+class Conversation(Closable):
     """One thread with a model.
 
     `model` is a name (`anthropic/claude-…`, a route or role of the `provider`) or a `ProviderClient`; by default the first
     provider whose API key is set, else the offline provider. `store` is a file, an address
     (`postgresql://…`) or a `HistoryStore`, and `resume` the conversation in it to continue (an id, or `last`); without a store
-    the history lives in memory. `settings` are the defaults of every request (`ModelRequest(temperature=0)`); `token_limit` is
-    where compaction is requested; `live_screen` is shown to the model at the end of the context and is not kept.
-    `approval` decides which calls wait for a person: by default those whose tool requires it.
+    the history lives in memory. `settings` are the defaults of every request (`ModelSettings(temperature=0)`); `token_limit` is
+    where compaction is requested (`"auto"`: 80 % of the model's context window); `live_screen` is shown last and not
+    kept. `approval` decides which calls wait for a person: by default those whose tool requires it. `embedded_calls` is about
+    calls that models write into their text (`antiphon.tools.embedded`).
     """
 
     def __init__(
@@ -84,29 +86,26 @@ class Conversation:
         system: str | None = None,
         title: str = "",
         provider: ProviderClient | None = None,
-        settings: ModelRequest | None = None,
-        token_limit: int | None = None,
+        settings: SettingsLike | None = None,
+        token_limit: int | Literal["auto"] | None = None,
         counter: TokenCounter | None = None,
         live_screen: LiveScreenSource = None,
         context_options: LiveContextOptions | None = None,
-        embedded_calls: bool = False,
+        embedded_calls: EmbeddedSetting = "auto",
         executor: ToolExecutor | None = None,
         state: Any = None,
         approval: ApprovalPolicy | None = None,
     ) -> None:
-        if token_limit is not None and token_limit <= 0:
-            raise ConversationError(f"token_limit={token_limit}: must be above 0; leave it out for no limit")
         if executor is not None and approval is not None:
             raise ConversationError("give approval= to the ToolExecutor, not to the conversation")
-        self._own_store: HistoryStore | None = None
         self._extra_sources = ToolRegistry()
         self._own_client: ProviderClient | None = None
         self._provider = provider
-        self._model = _checked_model(model)
+        self._model = checked_model(model)
         self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
-        self.history = self._open_history(history, store, resume, title)
+        self.history, self._own_store = open_history(history, store, resume, title)
         self.executor = executor or ToolExecutor(self.registry, state=state, approval=approval or tool_policy)
-        self.settings = settings or _SETTINGS
+        self.settings: ModelRequest = _SETTINGS if settings is None else read_settings(settings)
         self.token_limit = token_limit
         self.live_screen = live_screen
         self.embedded_calls = embedded_calls
@@ -141,9 +140,13 @@ class Conversation:
         """A prefix of idempotency keys that is unique to this conversation: its id, or a random one in memory."""
         return self._key
 
-    def add(self, *content: Part | str | HistoryEntry, role: Role = "user") -> int:
-        """Append a message and return how many there are. Strings become text; an entry is appended as it is."""
-        self.history.append(make_entry(role, content))
+    def add(self, *content: Part | str | HistoryEntry | Mapping[str, Any], role: Role = "user") -> int:
+        """Append a message and return how many there are. Strings become text; an entry is appended as it is.
+
+        A mapping is a message as providers write it: `{"role": "user", "content": "…"}`, in any of the four formats.
+        """
+        for entry in make_entries(role, content):
+            self.history.append(entry)
         return self._message_count.update(self.history.snapshot(), lambda: len(self.messages))
 
     @property
@@ -195,7 +198,7 @@ class Conversation:
 
     @model.setter
     def model(self, model: str | ProviderClient) -> None:
-        self._model = _checked_model(model)
+        self._model = checked_model(model)
 
     @property
     def model_or_client(self) -> str | ProviderClient:
@@ -213,18 +216,41 @@ class Conversation:
         self.refresh_turn()
         return self._origin
 
-    async def call_model(self, **options: Any) -> ModelOutputEntry:
-        """Call the model once and append its answer. Raises `ModelCallFailed` if it is not finished; the log keeps it."""
+    async def call_model(
+        self,
+        model: str | ProviderClient | None = None,
+        *,
+        tools: Sequence[ToolDefinition] | None = None,
+        settings: SettingsLike | None = None,
+        notice: str = "",
+    ) -> ModelOutputEntry:
+        """Call the model once and append its answer. Raises `ModelCallFailed` if it is not finished; the log keeps it.
+
+        `model`, `tools` and `settings` replace the conversation's for this call; `notice` is shown after the live screen.
+        """
         await self._prepare()
-        await self.start_model_call(**options).run(None)
+        request = self._call_settings(settings)
+        try:
+            await self.start_model_call(model, tools, request, notice).run(None)
+        except ModelCallFailed as failure:
+            if not self.can_retry_in_text(failure, model):
+                raise
+            await self.start_model_call(model, tools, request, notice).run(None)
         output = self.turn.output
         assert output is not None, "a call that finished was appended"
         return output
 
-    async def stream_model(self, **options: Any) -> AsyncGenerator[ModelOutputDelta, None]:
+    async def stream_model(
+        self,
+        model: str | ProviderClient | None = None,
+        *,
+        tools: Sequence[ToolDefinition] | None = None,
+        settings: SettingsLike | None = None,
+        notice: str = "",
+    ) -> AsyncGenerator[ModelOutputDelta, None]:
         """The same as a stream. A reader that stops interrupts the model; the partial answer is appended and marked."""
         await self._prepare()
-        model_call = self.start_model_call(**options)
+        model_call = self.start_model_call(model, tools, self._call_settings(settings), notice)
         with model_call as stream:
             async with aclosing(stream) as deltas:
                 async for delta in deltas:
@@ -232,6 +258,9 @@ class Conversation:
                         yield read
             for read in model_call.finish():
                 yield read
+
+    def _call_settings(self, settings: SettingsLike | None) -> ModelRequest | None:
+        return None if settings is None else read_settings(settings, self.settings)
 
     async def _prepare(self) -> None:
         await self.registry.open()
@@ -252,7 +281,7 @@ class Conversation:
         `notice` is shown to it after the live screen; `executor` runs the calls of the answer, if not the conversation's own. The
         tools are open, and the tokens were checked.
         """
-        client, name = self._resolve_model(self._model if model is None else _checked_model(model))
+        client, name = self._resolve_model(self._model if model is None else checked_model(model))
         options = ProviderCallOptions(
             model=name,
             tools=self.registry.definitions if tools is None else tuple(tools),
@@ -263,11 +292,29 @@ class Conversation:
         self.report = options.report
         if context.screen is not None and (injected := context.injected()):
             self.history.append(injected)
-        embedded = self._embedded_reader(options.tools) if self.embedded_calls else None
-        return ModelCall(client, context, options, self._record_call, embedded, source, ended, executor)
+        reader = None
+        if not self._embedded.is_idle:
+            context, options, reader = self._embedded.prepare(context, options, self.history.version)
+        return ModelCall(client, context, options, self._record_call, reader, source, ended, executor)
+
+    @property
+    def embedded_calls(self) -> EmbeddedSetting:
+        """Whether calls that models write into their text are read."""
+        return self._embedded.setting
+
+    @embedded_calls.setter
+    def embedded_calls(self, setting: EmbeddedSetting) -> None:
+        self._embedded = EmbeddedCallPolicy(setting)
+
+    def can_retry_in_text(self, failure: ModelCallFailed, model: str | ProviderClient | None = None) -> bool:
+        """Whether a call that failed can be made again with its tools in text: the provider answered that there are none."""
+        name = self._resolve_model(self._model if model is None else checked_model(model))[1]
+        return self._embedded.can_retry(failure.error, name)
 
     def _record_call(self, model_call: ModelCall) -> None:
         self.refresh_turn()
+        if model_call.stop_reason == FAILED:
+            logger.error("[%s] the model call failed: %s", model_call.options.request_id, model_call.failure)
         entry = self._record.entry(model_call, self._ids)
         if type(entry) is ModelOutputEntry:
             # Before the output, so that its calls are never in the log without the request (law L11).
@@ -278,9 +325,16 @@ class Conversation:
                 request_approval(self.history, for_approval, model_call.source)
         self.history.append(entry)
 
-    def call_model_sync(self, **options: Any) -> ModelOutputEntry:
+    def call_model_sync(
+        self,
+        model: str | ProviderClient | None = None,
+        *,
+        tools: Sequence[ToolDefinition] | None = None,
+        settings: SettingsLike | None = None,
+        notice: str = "",
+    ) -> ModelOutputEntry:
         """`call_model` from code that does not await."""
-        return run_sync(self.call_model(**options))
+        return run_sync(self.call_model(model, tools=tools, settings=settings, notice=notice))
 
     # The tools.
 
@@ -341,7 +395,20 @@ class Conversation:
     @property
     def tokens(self) -> int:
         """The size of the conversation in tokens."""
-        return self._ledger.context_tokens(self.history.snapshot())
+        return self._ledger.context_tokens(
+            self.history.snapshot(), lambda: self._ledger.fixed_tokens(self.context(), self.registry.definitions)
+        )
+
+    @property
+    def token_limit(self) -> int | None:
+        """The size at which compaction is requested. `"auto"` stands for 80 % of the model's context window, if it is known."""
+        return compaction_limit(self.model) if self._token_limit == "auto" else self._token_limit
+
+    @token_limit.setter
+    def token_limit(self, limit: int | Literal["auto"] | None) -> None:
+        if isinstance(limit, int) and limit <= 0:
+            raise ConversationError(f"token_limit={limit}: must be above 0; leave it out for no limit")
+        self._token_limit = limit
 
     def on_compaction(self, callback: CompactionCallback) -> Callable[[], None]:
         """Call `callback` when the conversation outgrows `token_limit`; call the returned function to unsubscribe."""
@@ -355,9 +422,10 @@ class Conversation:
 
     async def check_tokens(self) -> CompactionNeeded | None:
         """Compare the tokens with the limit and call the subscribers if they exceed it."""
-        if self.token_limit is None or (tokens := self.tokens) <= self.token_limit:
+        limit = self.token_limit
+        if limit is None or (tokens := self.tokens) <= limit:
             return None
-        event = CompactionNeeded(tokens, self.token_limit)
+        event = CompactionNeeded(tokens, limit)
         for callback in tuple(self._compaction_callbacks):
             try:
                 pending = callback(self, event)
@@ -385,26 +453,6 @@ class Conversation:
             if self._own_store is not None:
                 self._own_store.close()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-    def close(self) -> None:
-        """`aclose` from code that does not await."""
-        run_sync(self.aclose())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         return f"<Conversation {self.id or 'in memory'} with {self.model or 'the default model'}>"
 
@@ -429,12 +477,10 @@ class Conversation:
     def _rendered(self, options: LiveContextOptions | None = None) -> LiveContext:
         return self._renderer.render(self.history.snapshot(), options)
 
-    def _embedded_reader(self, tools: Sequence[ToolDefinition]) -> EmbeddedCalls | None:
-        if not tools:
-            return None
-        from antiphon.tools.embedded import EmbeddedCalls
-
-        return EmbeddedCalls(tools, id_seed=str(self.history.version))
+    def has_structured_output(self, model: str | ProviderClient | None = None, *, with_tools: bool = False) -> bool:
+        """Whether `model` (by default the conversation's) keeps to the JSON Schema of an output format."""
+        client, name = self._resolve_model(self._model if model is None else model)
+        return client.has_structured_output(name, with_tools=with_tools)
 
     def _resolve_model(self, model_or_client: str | ProviderClient) -> tuple[ProviderClient, str]:
         """The client to call, and the model name to pass to it."""
@@ -451,29 +497,3 @@ class Conversation:
 
             model_or_client = self._model = default_model(os.environ).model
         return self._own_client, model_or_client
-
-    def _open_history(
-        self, history: AgentHistory | None, store: str | Path | HistoryStore | None, resume: str | None, title: str
-    ) -> AgentHistory:
-        if history is not None:
-            if store is not None or resume is not None:
-                raise ConversationError("give a history, or a store with a conversation to resume, not both")
-            return history
-        if store is None:
-            if resume is not None:
-                raise ConversationError(f"resume={resume!r} needs a store: Conversation(store=…, resume=…)")
-            return AgentHistory()
-        if not isinstance(store, HistoryStore):
-            store = self._own_store = open_store(store)
-        try:
-            return store.open(resume) if resume is not None else store.create(title)
-        except BaseException:
-            if self._own_store is not None:
-                self._own_store.close()
-            raise
-
-
-def _checked_model(model: str | ProviderClient | None) -> str | ProviderClient:
-    if not isinstance(model, str) and not isinstance(model, ProviderClient | None):
-        raise ConversationError(f"a model is a name or a ProviderClient, not {type(model).__name__}")
-    return model or ""

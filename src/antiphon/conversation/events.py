@@ -1,7 +1,8 @@
 """The events of a `ToolLoop`: small frozen values, in the order in which things happen.
 
     turn     := calls? round* LoopFinished
-    round    := AgentSwitched? RoundStarted CompactionNeeded? ModelSwitched? (TextDelta | ThinkingDelta)* RoundUsage? calls?
+    round    := AgentSwitched? RoundStarted CompactionNeeded? ModelSwitched? delta* RoundUsage? calls?
+    delta    := TextDelta | ThinkingDelta | PartialOutput
     calls    := (ToolCallStarted | ToolCallProgress | ToolCallFinished | ToolCallFailed)* ApprovalNeeded?
 
 A resumed turn may start with the calls of an earlier round. Exactly one `LoopFinished` ends a stream, with the reason; only a
@@ -10,11 +11,11 @@ mistake of the caller or a store that cannot write raises an error instead.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from antiphon.history import TokenUsage
+from antiphon.history import ModelOutputEntry, TokenUsage
 from antiphon.parts import ToolCallRequest, ToolCallResult
 from antiphon.wire.output import ProviderError
 
@@ -38,6 +39,29 @@ EndReason: TypeAlias = Literal[
 
 BOUNDS = frozenset({"max_rounds", "failed_rounds", "repeated_calls", "token_budget", "time_budget", "call_budget"})
 """The reasons that are bounds; past one, the model gets one last call without tools."""
+
+
+_WITHOUT_TEXT: dict[str, str] = {
+    "max_rounds": "the round limit was reached",
+    "failed_rounds": "tool calls kept failing",
+    "repeated_calls": "the model repeated the same calls",
+    "token_budget": "the token budget is used up",
+    "time_budget": "the time budget is used up",
+    "call_budget": "the call budget is used up",
+    "max_hand_overs": "too many hand-overs between agents",
+    "interrupted": "the turn was interrupted",
+}
+
+
+def without_text(reason: str, output: ModelOutputEntry | None) -> str:
+    """What to show when a turn ends and its last answer has no text, so that it never ends silently."""
+    if reason in ("approval", "stepped", "failed"):
+        return ""
+    if output is not None and reason == "answered" and output.content:
+        return ""  # an image, or anything else that is not text
+    stop = f" (stop reason: {output.stop_reason})" if output is not None and output.stop_reason else ""
+    why = _WITHOUT_TEXT.get(reason, "")
+    return f"(No answer: {why + '; ' if why else ''}the model's last response has no text{stop}.)"
 
 
 class RoundStarted(Struct, frozen=True, tag=True, gc=False):
@@ -65,6 +89,12 @@ class ThinkingDelta(Struct, frozen=True, tag=True, gc=False):
     """More of the model's reasoning."""
 
     text: str
+
+
+class PartialOutput(Struct, frozen=True, tag=True):
+    """The typed answer as far as it has come: plain values (dicts, lists, texts) that are not checked yet."""
+
+    value: Any
 
 
 class RoundUsage(Struct, frozen=True, tag=True, gc=False):
@@ -126,7 +156,7 @@ class AgentSwitched(Struct, frozen=True, tag=True, gc=False):
     after: str
 
 
-class LoopFinished(Struct, frozen=True, tag=True, gc=False):
+class LoopFinished(Struct, frozen=True, tag=True):
     """The end of a turn, or of its steps. `text` is the model's last answer, `error` the provider's error if it `failed`."""
 
     reason: EndReason
@@ -134,6 +164,20 @@ class LoopFinished(Struct, frozen=True, tag=True, gc=False):
     rounds: int = 0
     usage: TokenUsage = TokenUsage()
     error: ProviderError | None = None
+    output: Any = None
+    """The checked value, if the turn was run with `output=`."""
+
+
+class StepResult(Struct, frozen=True):
+    """One step of a turn. `response` is the text of the model, `last_tool_result` the last result of this turn, if any.
+
+    With `requires_follow_up` the turn is not over: step again. The model then reads `next_prompt`, the results it waits for.
+    """
+
+    response: str
+    requires_follow_up: bool
+    last_tool_result: ToolCallResult | None = None
+    next_prompt: str = ""
 
 
 LoopEvent: TypeAlias = (
@@ -141,6 +185,7 @@ LoopEvent: TypeAlias = (
     | ModelSwitched
     | TextDelta
     | ThinkingDelta
+    | PartialOutput
     | RoundUsage
     | ToolCallStarted
     | ToolCallProgress

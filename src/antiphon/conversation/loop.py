@@ -12,38 +12,57 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import aclosing, asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
-from antiphon.conversation.agent import AGENT_CHANNEL, Agent, AgentTeam, RouteFunction
+from antiphon.conversation.agent import Agent, AgentTeam, RouteFunction
 from antiphon.conversation.approval import Decision, decide
 from antiphon.conversation.conversation import Conversation
-from antiphon.conversation.events import EndReason, LoopEvent, LoopFinished
+from antiphon.conversation.events import EndReason, LoopEvent, LoopFinished, StepResult, without_text
 from antiphon.conversation.message import make_entry
+from antiphon.conversation.model_settings import SettingsLike, read_settings
+from antiphon.conversation.output.typed_output import OutputParticipants, OutputRequest, OutputType
+from antiphon.conversation.participants import Participants
 from antiphon.conversation.sync import run_sync
-from antiphon.conversation.turn import Bounds
-from antiphon.conversation.turn_runner import Participants, TurnRunner
-from antiphon.errors import ConversationError
-from antiphon.history import ModelInputEntry, ModelOutputEntry, TokenUsage
-from antiphon.parts import InputPart, ToolCallRequest
+from antiphon.conversation.turn import AGENT_CHANNEL, Bounds
+from antiphon.conversation.turn_runner import TurnRunner
+from antiphon.errors import ConversationError, InvalidOutput
+from antiphon.history import ModelInputEntry, ModelOutputEntry, TokenUsage, ToolCallResultsEntry
+from antiphon.parts import InputPart, ToolCallRequest, ToolCallResult
 from antiphon.providers.call import ModelCallFailed
 from antiphon.tools.call_runner import OnInterrupt
+from antiphon.wire.request import ModelRequest
 
 if TYPE_CHECKING:
     from antiphon.conversation.turn_runner import TurnRunner
 
 
-class LoopResult(Struct, frozen=True):
-    """How a turn ended. `text` is the model's last answer; `pending` are the calls that wait for a person."""
+T = TypeVar("T")
+
+
+class LoopResult(Struct, Generic[T], frozen=True):
+    """How a turn ended. `text` is the last answer, or why there is none; `entry` is its entry; `pending` are the calls that wait
+    for a person."""
 
     reason: EndReason
     text: str
     rounds: int
     usage: TokenUsage
-    output: ModelOutputEntry | None = None
+    entry: ModelOutputEntry | None = None
     pending: tuple[ToolCallRequest, ...] = ()
+    value: T | UnsetType = UNSET
+
+    @property
+    def output(self) -> T:
+        """The checked value of `run(…, output=T)`; without `output=` the entry of the last answer.
+
+        Raises `InvalidOutput` if the turn ended before the model gave one, as when it waits for a person.
+        """
+        if self.value is UNSET:
+            raise InvalidOutput(f"the turn ended ({self.reason}) without an answer of the requested type")
+        return self.value
 
     def __str__(self) -> str:
         return self.text
@@ -54,7 +73,7 @@ class ToolLoop:
 
     `bounds`, or its fields (`max_rounds=10`, `seconds=60`), limit a turn. `on_interrupt` decides whether
     running tools are cancelled or awaited. `agents` share the conversation (the first begins); `route` decides who is next after
-    an answer.
+    an answer. `settings` go before those of the conversation.
     """
 
     def __init__(
@@ -66,14 +85,25 @@ class ToolLoop:
         agents: Sequence[Agent] = (),
         route: RouteFunction | None = None,
         max_hand_overs: int = 10,
-        **limits: Any,
+        settings: SettingsLike | None = None,
+        max_rounds: int | None = None,
+        max_failed_rounds: int | None = None,
+        max_repeats: int | None = None,
+        tokens: int | None = None,
+        seconds: float | None = None,
+        calls: int | None = None,
     ) -> None:
+        given = {
+            "max_rounds": max_rounds,
+            "max_failed_rounds": max_failed_rounds,
+            "max_repeats": max_repeats,
+            "tokens": tokens,
+            "seconds": seconds,
+            "calls": calls,
+        }
+        limits: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         if bounds is not None and limits:
             raise ConversationError("give bounds= or single limits, not both")
-        unknown = set(limits) - set(Bounds.__struct_fields__)
-        if unknown:
-            known = ", ".join(Bounds.__struct_fields__)
-            raise ConversationError(f"unknown setting {', '.join(sorted(unknown))}; the bounds are {known}")
         if on_interrupt not in ("cancel", "await"):
             raise ConversationError(f"on_interrupt is 'cancel' or 'await', not {on_interrupt!r}")
         if max_hand_overs < 0:
@@ -86,18 +116,29 @@ class ToolLoop:
         self._participants = AgentTeam(chat, agents) if agents else Participants(chat)
         self._route = route
         self._max_hand_overs = max_hand_overs
+        self._settings = None if settings is None else read_settings(settings)
 
     async def stream(
-        self, *content: InputPart | str, steps: int | None = None, spent: float = 0.0
+        self,
+        *content: InputPart | str,
+        output: Any = None,
+        output_retries: int = 2,
+        settings: SettingsLike | None = None,
+        steps: int | None = None,
+        spent: float = 0.0,
     ) -> AsyncGenerator[LoopEvent, None]:
         """Send a message and yield events, up to one `LoopFinished`. Without content, continue the current turn.
+
+        With `output`, a type, the answer is a value of it: `PartialOutput` events while it comes in, and the checked value in
+        `LoopFinished.output`. An answer that does not fit is requested again, `output_retries` times.
 
         A failed model call ends with `LoopFinished("failed")`; a failed tool is a result for the model. With `steps`, it
         stops after so many calls of the model or runs of the calls of one output (`LoopFinished("stepped")`); `spent` is how
         many seconds the turn was played before, for its time budget.
         """
         events = _EventQueue()
-        async with self._start_turn(content, events.put, steps, spent) as active_turn:
+        request = self._output_request(output, output_retries)
+        async with self._start_turn(content, events.put, steps, spent, settings, request) as active_turn:
             loose = self.chat.on_compaction(lambda _, event: events.put(event))
             active_turn.task.add_done_callback(events.close)
             try:
@@ -113,24 +154,62 @@ class ToolLoop:
         """Continue the turn after a crash, a decision or a failure. If it is over, only `LoopFinished` is yielded."""
         return self.stream(steps=steps, spent=spent)
 
-    async def run(self, *content: InputPart | str) -> LoopResult:
-        """Run a turn and return its result. Raises `ModelCallFailed` if no provider answered."""
-        finished = await self.run_to_end(*content)
+    @overload
+    async def run(
+        self, *content: InputPart | str, settings: SettingsLike | None = None
+    ) -> LoopResult[ModelOutputEntry | None]: ...
+
+    @overload
+    async def run(
+        self,
+        *content: InputPart | str,
+        output: type[T],
+        output_retries: int = 2,
+        settings: SettingsLike | None = None,
+    ) -> LoopResult[T]: ...
+
+    @overload
+    async def run(
+        self, *content: InputPart | str, output: Any, output_retries: int = 2, settings: SettingsLike | None = None
+    ) -> LoopResult[Any]: ...
+
+    async def run(
+        self,
+        *content: InputPart | str,
+        output: Any = None,
+        output_retries: int = 2,
+        settings: SettingsLike | None = None,
+    ) -> LoopResult[Any]:
+        """Run a turn and return its result. Raises `ModelCallFailed` if no provider answered.
+
+        `output` is the type of the answer: a msgspec Struct, dataclass, TypedDict, pydantic model, Literal, list or union. The
+        model is asked again, `output_retries` times, if its answer does not fit; then `InvalidOutput` is raised. `settings` go
+        before those of the loop and the conversation.
+        """
+        finished = await self.run_to_end(*content, output=output, output_retries=output_retries, settings=settings)
         if finished.error is not None:
             raise ModelCallFailed(finished.error, self.chat.report)
+        entry = self.chat.turn.output
+        value = entry if output is None else finished.output
+        if output is not None and value is None and finished.reason not in ("approval", "interrupted", "stepped"):
+            value = OutputType[Any](output).read(entry)  # raises, unless the value is None
         return LoopResult(
             finished.reason,
-            finished.text,
+            finished.text or without_text(finished.reason, self.chat.turn.output),
             finished.rounds,
             finished.usage,
-            self.chat.turn.output,
+            entry,
             self.pending if finished.reason == "approval" else (),
+            UNSET if output is not None and value is None and finished.reason != "answered" else value,
         )
 
     async def run_to_end(
         self,
         *content: InputPart | str,
         on_event: Callable[[LoopEvent], None] | None = None,
+        output: Any = None,
+        output_retries: int = 2,
+        settings: SettingsLike | None = None,
         steps: int | None = None,
         spent: float = 0.0,
     ) -> LoopFinished:
@@ -140,12 +219,16 @@ class ToolLoop:
         """
         finished: LoopFinished | None = None
         if on_event is None:
-            async with self._start_turn(content, None, steps, spent) as active_turn:
+            request = self._output_request(output, output_retries)
+            async with self._start_turn(content, None, steps, spent, settings, request) as active_turn:
                 await asyncio.wait((active_turn.task,))
                 finished = self._result_event(active_turn)
                 await active_turn.wait()
         else:
-            async with aclosing(self.stream(*content, steps=steps, spent=spent)) as events:
+            stream = self.stream(
+                *content, output=output, output_retries=output_retries, settings=settings, steps=steps, spent=spent
+            )
+            async with aclosing(stream) as events:
                 async for event in events:
                     on_event(event)
                     if isinstance(event, LoopFinished):
@@ -153,9 +236,51 @@ class ToolLoop:
         assert finished is not None, "a stream ends with LoopFinished"
         return finished
 
-    def run_sync(self, *content: InputPart | str) -> LoopResult:
+    async def step(self, *content: InputPart | str, steps: int = 2) -> StepResult:
+        """Run one round (a call of the model and the calls it made) and say what follows. Without content, continue the turn."""
+        finished = await self.run_to_end(*content, steps=steps)
+        if finished.error is not None:
+            raise ModelCallFailed(finished.error, self.chat.report)
+        turn = self.chat.turn
+        results: tuple[ToolCallResult, ...] = ()
+        for entry in reversed(self.chat.history.effective):
+            if entry is turn.input:
+                break
+            if isinstance(entry, ToolCallResultsEntry):
+                results = entry.results
+                break
+        is_open = finished.reason in ("stepped", "approval")
+        prompt = "\n\n".join(result.result_markdown for result in results) if is_open and not turn.open_calls else ""
+        return StepResult(finished.text, is_open, results[-1] if results else None, prompt)
+
+    @overload
+    def run_sync(
+        self, *content: InputPart | str, settings: SettingsLike | None = None
+    ) -> LoopResult[ModelOutputEntry | None]: ...
+
+    @overload
+    def run_sync(
+        self,
+        *content: InputPart | str,
+        output: type[T],
+        output_retries: int = 2,
+        settings: SettingsLike | None = None,
+    ) -> LoopResult[T]: ...
+
+    @overload
+    def run_sync(
+        self, *content: InputPart | str, output: Any, output_retries: int = 2, settings: SettingsLike | None = None
+    ) -> LoopResult[Any]: ...
+
+    def run_sync(
+        self,
+        *content: InputPart | str,
+        output: Any = None,
+        output_retries: int = 2,
+        settings: SettingsLike | None = None,
+    ) -> LoopResult[Any]:
         """`run` from code that does not await."""
-        return run_sync(self.run(*content))
+        return run_sync(self.run(*content, output=output, output_retries=output_retries, settings=settings))
 
     async def interrupt(self) -> bool:
         """Interrupt the running turn and wait until it is closed, keeping the partial answer; False if none is running."""
@@ -196,17 +321,31 @@ class ToolLoop:
         self,
         content: Sequence[InputPart | str],
         emit: Callable[[LoopEvent], None] | None,
-        steps: int | None = None,
-        spent: float = 0.0,
+        steps: int | None,
+        spent: float,
+        settings: SettingsLike | None,
+        output: OutputRequest[Any] | None,
     ) -> AsyncIterator[ActiveTurn]:
         """Start the turn as a task. Leaving the block early interrupts it."""
         question = make_entry("user", content) if content else None
         while await self.interrupt():  # again, if another turn was started meanwhile
             pass
-        runner = TurnRunner(self._participants, self.bounds, emit, self._on_interrupt, steps=steps, spent=spent)
+        participants = self._participants
+        if output is not None and not output.is_native:
+            participants = OutputParticipants(participants, output.type.tool)
+        runner = TurnRunner(
+            participants,
+            self.bounds,
+            emit,
+            self._on_interrupt,
+            steps=steps,
+            spent=spent,
+            settings=self._turn_settings(settings),
+            output=output,
+        )
         if isinstance(question, ModelInputEntry):
             runner.start(question)
-        active_turn = self.chat.active_turn = ActiveTurn(runner)
+        active_turn = self.chat.active_turn = ActiveTurn(runner, output)
         active_turn.task = task = asyncio.ensure_future(self._run_turn(active_turn))
         try:
             yield active_turn
@@ -219,13 +358,27 @@ class ToolLoop:
             if self.chat.active_turn is active_turn:
                 self.chat.active_turn = None
 
+    def _turn_settings(self, settings: SettingsLike | None) -> ModelRequest | None:
+        if self._settings is None and settings is None:
+            return None  # the conversation's, as they are when the model is called
+        return read_settings(settings, read_settings(self._settings, self.chat.settings))
+
+    def _output_request(self, output: Any, retries: int) -> OutputRequest[Any] | None:
+        if output is None:
+            return None
+        if retries < 0:
+            raise ConversationError(f"output_retries={retries}: must not be negative")
+        with_tools = bool(self.chat.registry.sources or len(self.chat.registry)) or self._route is not None
+        is_native = self.chat.has_structured_output(self._participants.model, with_tools=with_tools)
+        return OutputRequest(OutputType[Any](output), retries, is_native=is_native)
+
     async def _run_turn(self, active_turn: ActiveTurn) -> None:
-        runner = active_turn.runner
+        runner, output = active_turn.runner, active_turn.output
         try:
             reason = await runner.run()
-            while reason == "answered" and self._hand_over(runner):
+            while reason == "answered" and (self._hand_over(runner) or (output and self._correct(runner, output))):
                 reason = await runner.run()
-            active_turn.finished = self._finished(reason)
+            active_turn.finished = self._finished(reason, None, output)
         except ModelCallFailed as failure:
             runner.close_calls("the answer that asked for it was cut off")
             active_turn.finished = self._finished("failed", failure)
@@ -253,17 +406,38 @@ class ToolLoop:
         if chosen is None:
             return False
         agent, text = chosen
-        if participants.hand_overs >= self._max_hand_overs:
-            runner.record_end("max_hand_overs")
-        else:
+        if runner.may_hand_over(self._max_hand_overs):
             participants.activate(agent)
             runner.start(ModelInputEntry.of(text, channel=AGENT_CHANNEL))
         return True
 
-    def _finished(self, reason: EndReason, failure: ModelCallFailed | None = None) -> LoopFinished:
+    def _correct(self, runner: TurnRunner, output: OutputRequest[Any]) -> bool:
+        """Request an answer again that does not have the requested type; False if it fits or was requested often enough."""
+        turn = self.chat.turn
+        correction = output.correction(turn.output)
+        if correction is None:
+            return False
+        output.rounds += turn.rounds
+        output.usage += turn.usage
+        runner.start(correction)
+        return True
+
+    def _finished(
+        self,
+        reason: EndReason,
+        failure: ModelCallFailed | None = None,
+        output: OutputRequest[Any] | None = None,
+    ) -> LoopFinished:
         turn = self.chat.turn
         text = turn.output.response_markdown if turn.output else ""
-        return LoopFinished(reason, text, turn.rounds, turn.usage, failure.error if failure else None)
+        error = failure.error if failure else None
+        if output is None:
+            return LoopFinished(reason, text, turn.rounds, turn.usage, error)
+        value = None
+        if reason != "approval":
+            with suppress(InvalidOutput):
+                value = output.type.read(turn.output)
+        return LoopFinished(reason, text, output.rounds + turn.rounds, output.usage + turn.usage, error, value)
 
 
 class _EventQueue:
@@ -302,12 +476,13 @@ class _EventQueue:
 class ActiveTurn:
     """The running turn of a conversation: its task, how it ended, and whether `interrupt` was called."""
 
-    __slots__ = ("finished", "is_interrupted", "runner", "task")
+    __slots__ = ("finished", "is_interrupted", "output", "runner", "task")
 
     task: asyncio.Task[None]
 
-    def __init__(self, runner: TurnRunner) -> None:
+    def __init__(self, runner: TurnRunner, output: OutputRequest[Any] | None = None) -> None:
         self.runner = runner
+        self.output = output
         self.finished: LoopFinished | None = None
         self.is_interrupted = False
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from antiphon.errors import ConversationError
@@ -64,6 +64,17 @@ def make_entry(role: str, content: Sequence[Any]) -> HistoryEntry:
     return ModelInputEntry(parts) if role == "user" else ModelOutputEntry(parts)
 
 
+def make_entries(role: str, messages: Sequence[Any]) -> list[HistoryEntry]:
+    """One message of `role`, or messages as providers write them. Raises `ConversationError` before anything is appended."""
+    if not any(isinstance(message, Mapping) for message in messages):
+        return [make_entry(role, messages)]
+    from antiphon.conversation.interchange import read_message
+
+    if not all(isinstance(message, Mapping) for message in messages):
+        raise ConversationError("give messages as mappings, or strings and parts, not both in one call")
+    return [entry for message in messages for entry in read_message(message)]
+
+
 class MessageCount:
     """The number of messages of a growing history, at the cost of what is new."""
 
@@ -72,7 +83,8 @@ class MessageCount:
 
     def update(self, snapshot: AgentHistorySnapshot, recount: Callable[[], int]) -> int:
         """The number at `snapshot`; `recount` is called where a new entry changes more than itself."""
-        kinds = list(map(type, snapshot.since(self._version)))
+        new = [entry for entry in snapshot.since(self._version) if type(entry) is not ModelOutputEntry or entry.content]
+        kinds = list(map(type, new))
         # Late results restore an output that a summary replaced.
         changing = _CHANGING if snapshot.compaction is None else _CHANGING_SUMMARISED
         if changing.isdisjoint(kinds):

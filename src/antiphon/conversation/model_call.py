@@ -1,13 +1,15 @@
 """`ModelCall`: one call of a model, always recorded in the log.
 
 It is a context manager: however the block is left (end of the answer, error, cancellation, reader gone), one entry is appended.
-`PartsTracker` assembles the deltas and makes call ids unique, `CallRecorder` turns the call into an entry with its cost.
+`PartsTracker` assembles the deltas and makes call ids unique, `CallRecorder` turns the call into an entry with its cost, and
+`EmbeddedCallPolicy` decides whether calls are read from the text of a model.
 
 Fast path: without a listener and without embedded calls, each delta goes straight to the `PartsTracker`.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Callable, Sequence, Set
 from time import perf_counter
 from types import TracebackType
@@ -22,12 +24,15 @@ from antiphon.parts import OutputPart, Text, Thinking, ToolCallRequest
 from antiphon.providers.call import CallReport, ModelCallFailed, ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.wire.delta import Assembler, ModelOutputDelta
+from antiphon.wire.output import ProviderError
 
 if TYPE_CHECKING:
     import asyncio
 
-    from antiphon.tools.embedded import EmbeddedCalls
+    from antiphon.tools.embedded import EmbeddedCalls, EmbeddedSetting
     from antiphon.tools.executor import ToolExecutor
+
+logger = logging.getLogger(__name__)
 
 INTERRUPTED = "interrupted"
 FAILED = "failed"
@@ -41,9 +46,9 @@ class PartsTracker(Assembler):
     ) -> ModelOutputEntry | None:
         """The entry for the log, or None if the answer is empty. `ended` marks an answer that was not finished."""
         parts = self.parts
-        if ended:
+        if ended or (len(parts) == 1 and _is_empty(parts[0])):
             parts = tuple(part for part in parts if not _is_empty(part))
-            if not parts:
+            if ended and not parts:
                 return None
         unique = _with_unique_ids(parts, used_ids)
         return ModelOutputEntry(unique, ended or self.stop_reason, origin, metadata=metadata)
@@ -153,6 +158,12 @@ class ModelCall(Struct, eq=False):
                 raise ModelCallFailed(tracker.error, self.options.report)
             raise ConversationError(f"the provider {self.client.name!r} ended its stream without a terminal event")
 
+    @property
+    def failure(self) -> str:
+        """Why the call failed, if it did."""
+        error = self.tracker.error
+        return f"{error.kind}: {error.message}" if error is not None else self.error_text or "no terminal event"
+
     def _track(self, deltas: list[ModelOutputDelta]) -> list[ModelOutputDelta]:
         for delta in deltas:
             self.tracker.add(delta)
@@ -204,3 +215,55 @@ class CallRecorder:
         if failed := [f"{attempt.provider}: {attempt.error.message}" for attempt in report.attempts if attempt.error]:
             extra["failed_attempts"] = failed
         return extra
+
+
+class EmbeddedCallPolicy:
+    """The setting of a conversation, and the models that turned out to have no tools."""
+
+    def __init__(self, setting: EmbeddedSetting) -> None:
+        if setting != "auto":
+            from antiphon.tools.embedded.text_tools import check_setting
+
+            check_setting(setting)
+        self.setting = setting
+        self._without_tools: set[str] = set()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether calls are made as they are. It is so until a model without tools is met."""
+        return self.setting == "auto" and not self._without_tools
+
+    def prepare(
+        self, context: LiveContext, options: ProviderCallOptions, version: int
+    ) -> tuple[LiveContext, ProviderCallOptions, EmbeddedCalls | None]:
+        """The call as the model can read it, and the reader of its answer."""
+        from antiphon.tools.embedded import EmbeddedCalls, with_text_tools
+        from antiphon.tools.embedded.text_tools import mode_for
+
+        mode = mode_for(self.setting, options.model)
+        if mode == "auto" and options.model in self._without_tools:
+            mode = "prompt"
+        reader = None
+        if options.tools and mode in (True, "prompt"):
+            reader = EmbeddedCalls(options.tools, id_seed=str(version))
+        if mode == "prompt":
+            entries, options = with_text_tools(context, options)
+            context = LiveContext(entries, context.left_out, screen=context.screen)
+        return context, options, reader
+
+    def can_retry(self, error: ProviderError, model: str) -> bool:
+        """Whether the provider answered that `model` has no tools. It is called without them from then on."""
+        from antiphon.tools.embedded.text_tools import is_unsupported, mode_for
+
+        if model in self._without_tools or mode_for(self.setting, model) != "auto" or not is_unsupported(error):
+            return False
+        logger.info("%s does not support tools; describing them in the prompt", model)
+        self._without_tools.add(model)
+        return True
+
+
+def checked_model(model: str | ProviderClient | None) -> str | ProviderClient:
+    """A model as a name or a client; an empty name is the default. Raises `ConversationError`."""
+    if not isinstance(model, str) and not isinstance(model, ProviderClient | None):
+        raise ConversationError(f"a model is a name or a ProviderClient, not {type(model).__name__}")
+    return model or ""

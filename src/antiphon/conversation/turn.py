@@ -42,6 +42,9 @@ from antiphon.tools.call_runner import CallState
 AGENT_PREFIX = "agent:"
 """Prefix of the source of entries made by an agent; its name follows."""
 
+AGENT_CHANNEL = "agent"
+"""The channel of messages that a route or a graph sends to an agent."""
+
 
 _CALL_MARKS = (ApprovalRequestedEntry, HumanDecisionEntry, ToolCallStartedEntry, ToolCallFinishedEntry)
 
@@ -90,6 +93,9 @@ class Turn:
         elif kind is ToolCallFinishedEntry:
             if open_call := self.open_calls.get(current.result.tool_call_id):
                 open_call.result = current.result
+                if current.metadata is not None:  # of a call that finished before a crash
+                    open_call.seconds = current.metadata.duration
+                    open_call.traceback = (current.metadata.extra or {}).get("traceback", "")
         elif kind is ApprovalRequestedEntry:
             self._request_approval(current)
         elif kind is HumanDecisionEntry:
@@ -166,6 +172,17 @@ def end_reason(entry: HistoryEntry) -> str:
 def starts_turn(entry: HistoryEntry) -> bool:
     """Whether an entry is an input that begins a turn; what an operator adds in mid-turn does not."""
     return isinstance(entry, ModelInputEntry) and entry.channel not in ("system", "developer")
+
+
+def count_hand_overs(effective: Sequence[HistoryEntry]) -> int:
+    """How many turns in a row, up to the last, were not started by a person."""
+    count = 0
+    for entry in reversed(effective):
+        if isinstance(entry, ModelInputEntry) and starts_turn(entry):
+            if entry.channel != AGENT_CHANNEL:
+                break
+            count += 1
+    return count
 
 
 def find_call_state(call: ToolCallRequest, entries: Iterable[HistoryEntry]) -> CallState:

@@ -4,7 +4,7 @@ It is one loop: if calls are open, run them (`CallRunner`); if the model must be
 step is in the log before the next one, so after a crash another runner continues from there.
 
 An interruption is a cancellation: the partial answer is kept and marked, running tools are cancelled or awaited, and every call
-gets a result. `Participants` provides model, tools and executor of each round; `AgentTeam` and graph nodes override it.
+gets a result. `Participants` provides model, tools and executor of each round.
 
 Fast path: without a listener no events are made, and the runner yields to the event loop at most every 10 ms.
 """
@@ -37,7 +37,9 @@ from antiphon.conversation.events import (
     ToolCallStarted,
 )
 from antiphon.conversation.model_call import INTERRUPTED, ModelCall
-from antiphon.conversation.turn import Bounds, Turn
+from antiphon.conversation.output.typed_output import OutputRequest, PartialOutputs
+from antiphon.conversation.participants import Participants
+from antiphon.conversation.turn import Bounds, Turn, count_hand_overs
 from antiphon.history import (
     ApprovalRequestedEntry,
     DebugLogEntry,
@@ -52,59 +54,12 @@ from antiphon.history import (
     ToolCallStartedEntry,
 )
 from antiphon.parts import Refusal, Text, Thinking, ToolCallRequest, ToolCallResult, ToolExecutionStatus
-from antiphon.providers.client import ProviderClient
+from antiphon.providers.call import ModelCallFailed
 from antiphon.tools.call_runner import CallPlan, CallRunner, OnInterrupt, close_calls
-from antiphon.tools.executor import CallOutcome, ToolExecutor
+from antiphon.tools.executor import CallOutcome
 from antiphon.tools.tool import Tool
 from antiphon.wire.delta import PartDelta, PartStarted
-from antiphon.wire.request import ToolChoice, ToolDefinition
-
-
-class Participants:
-    """The conversation's own model and tools."""
-
-    def __init__(self, chat: Conversation) -> None:
-        self.chat = chat
-
-    @property
-    def source(self) -> str:
-        """The source of the entries of a round: `agent:<name>`, or empty."""
-        return ""
-
-    @property
-    def model(self) -> str | ProviderClient | None:
-        """The model of the next round; None for the conversation's own."""
-        return None
-
-    @property
-    def executor(self) -> ToolExecutor:
-        """Runs the calls of the last output."""
-        return self.chat.executor
-
-    @property
-    def next_executor(self) -> ToolExecutor:
-        """Runs the calls of the next output."""
-        return self.chat.executor
-
-    @property
-    def tools(self) -> tuple[ToolDefinition, ...]:
-        """The tools of the next round."""
-        return self.chat.registry.definitions
-
-    @property
-    def is_set(self) -> bool:
-        """Whether `enter` and `open` have nothing to do."""
-        return not self.chat.registry.sources
-
-    async def enter(self) -> tuple[str, str] | None:
-        """Prepare the next round; the names of the previous and the new agent, if that changed."""
-        await self.open()
-        return None
-
-    async def open(self) -> None:
-        """Open the tools for the calls of the last output."""
-        await self.chat.registry.open()
-
+from antiphon.wire.request import ModelRequest, ToolChoice
 
 logger = logging.getLogger(__name__)
 
@@ -124,7 +79,8 @@ _OUTPUT_KINDS = (
 class TurnRunner:
     """Runs a turn; `emit` gets the events, if there is a listener.
 
-    `spent` is how many seconds the turn has taken before: they count against its budget.
+    `spent` is how many seconds the turn has taken before: they count against its budget. `settings` replace the conversation's;
+    `output` is the typed answer that is wanted.
     """
 
     def __init__(
@@ -136,8 +92,12 @@ class TurnRunner:
         *,
         steps: int | None = None,
         spent: float = 0.0,
+        settings: ModelRequest | None = None,
+        output: OutputRequest[Any] | None = None,
     ) -> None:
         self._participants = participants
+        self._settings = settings
+        self._output = output
         self._chat = participants.chat
         self._bounds = bounds
         self._has_listener = emit is not None
@@ -166,9 +126,15 @@ class TurnRunner:
                 return "stepped"
             self._steps_left -= 1
             if not turn.open_calls:
-                await self._call_model(turn)
+                try:
+                    await self._call_model(turn)
+                except ModelCallFailed as failure:
+                    if not self._chat.can_retry_in_text(failure, self._participants.model):
+                        raise
             elif not await self._run_calls(turn):
                 return "approval"
+            elif self._output is not None and self._output.is_accepted(turn.output):
+                self.record_end("answered")
             elif self._has_listener or monotonic() - self._last_yield > _MAX_BLOCKING_SECONDS:
                 await asyncio.sleep(0)  # lets the reader of the events, an interruption and everything else run
                 self._last_yield = monotonic()
@@ -191,6 +157,13 @@ class TurnRunner:
         self.close_calls("it was interrupted", INTERRUPTED)
         if self._chat.turn.needs_model:
             self.record_end(INTERRUPTED)
+
+    def may_hand_over(self, limit: int) -> bool:
+        """Whether a turn may start that no person asked for, after fewer than `limit` in a row. If not, the turn is over."""
+        if count_hand_overs(self._chat.history.snapshot().effective) < limit:
+            return True
+        self.record_end("max_hand_overs")
+        return False
 
     def record_end(self, reason: str) -> None:
         """Record that the turn is over, and why, unless another entry does."""
@@ -221,11 +194,14 @@ class TurnRunner:
         if not participants.is_set and (switched := await participants.enter()):
             self._emit(AgentSwitched(*switched))
         bound = self._bounds.exceeded(turn, monotonic() - self._started)
-        tools, settings, notice = participants.tools, chat.settings, ""
+        tools, settings, notice = participants.tools, self._settings or chat.settings, ""
+        if self._output is not None:
+            settings = self._output.settings(settings)
         if bound:
             notice = self._bounds.notice(bound, turn)
             if tools:  # offered still, so that the request begins as the ones before it, and no provider misses them
-                settings = structs.replace(settings, tool_choice=ToolChoice("none"))
+                choice = ToolChoice("none") if self._output is None else self._output.last_choice
+                settings = structs.replace(settings, tool_choice=choice)
             logger.info("[%s] the turn has come to a bound: %s", chat.id or "memory", bound)
         elif turn.output is not None and turn.output.stop_reason == "malformed_call":
             notice = "Your last tool call could not be read. Write it again, or answer without it."
@@ -238,7 +214,7 @@ class TurnRunner:
         model_call = chat.start_model_call(
             model, tools, settings, notice, participants.source, bound or "", participants.next_executor
         )
-        listener = _DeltaEvents(self._emit, chat).handle if self._has_listener else None
+        listener = _DeltaEvents(self._emit, chat, self._output).handle if self._has_listener else None
         if self._bounds.seconds is None:
             await model_call.run(listener)
         elif not await self._call_in_time(model_call, listener, self._bounds.seconds):
@@ -338,9 +314,12 @@ class _CallEvents:
 class _DeltaEvents:
     """Deltas of one answer as events."""
 
-    def __init__(self, emit: Callable[[LoopEvent], None], chat: Conversation) -> None:
+    def __init__(
+        self, emit: Callable[[LoopEvent], None], chat: Conversation, output: OutputRequest[Any] | None
+    ) -> None:
         self._emit = emit
         self._chat = chat
+        self._outputs = PartialOutputs(emit, output.type) if output is not None else None
         self._before = chat.last_origin
         self._events: dict[int, type[TextDelta] | type[ThinkingDelta] | None] = {}
 
@@ -350,6 +329,8 @@ class _DeltaEvents:
             event = self._events.get(delta.index)
             if event is not None:
                 self._emit(event(delta.text))
+            if self._outputs is not None:
+                self._outputs.feed(delta.index, delta.text)
         elif kind is PartStarted:
             if self._before is not None and self._before != self._chat.report.origin:
                 self._emit(ModelSwitched(_name(self._before), _name(self._chat.report.origin)))
@@ -359,6 +340,8 @@ class _DeltaEvents:
             self._events[delta.index] = event
             if event is not None and delta.part.text:
                 self._emit(event(delta.part.text))
+            if self._outputs is not None and not delta.candidate:
+                self._outputs.start(delta.index, delta.part)
 
 
 _EVENT_TYPES: dict[type, type[TextDelta] | type[ThinkingDelta]] = {

@@ -8,7 +8,6 @@ configuration is reloaded meanwhile.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from datetime import UTC, datetime
@@ -150,8 +149,7 @@ class Gateway:
         loaded, endpoint, key = admission.loaded, admission.endpoint, admission.key
         if endpoint is None:
             assert self._chat is not None
-            # a task, because the chat may suspend in ways an eager task does not support
-            return await asyncio.create_task(self._chat.handle(request, admission.chat))
+            return await self._chat.handle(request, admission.chat)
         action = endpoint.action
         if action == "health":
             return Response.json({"status": "ok", "version": __version__})

@@ -32,7 +32,6 @@ from antiphon.gateway.observe.logs import configure_logs
 from antiphon.gateway.observe.metrics import Metrics
 from antiphon.gateway.observe.recent import RecentRequests
 from antiphon.gateway.observe.tracing import tracer_from_environment
-from antiphon.providers.transport.aiohttp_transport import AiohttpTransport
 from antiphon.providers.transport.client import HttpClient
 
 logger = logging.getLogger("antiphon.gateway")
@@ -88,7 +87,7 @@ async def serve(
     metrics = Metrics((model.name for model in config.models), version=__version__, snapshots=snapshots)
     shared = cluster_sync(config.gateway, environ, lambda: gateway.loaded.credential_pools)
     services = Services(
-        transport=HttpClient(AiohttpTransport(environ)),
+        transport=HttpClient(environ),
         state=ResponseStore(
             config.gateway.state, seconds=config.gateway.state_seconds, limit=config.gateway.state_limit
         ),

@@ -23,8 +23,9 @@ from uuid import UUID
 
 from antiphon.conversation import Bounds, Conversation, Turn
 from antiphon.conversation.message import make_entry
+from antiphon.conversation.participants import Participants
 from antiphon.conversation.sync import run_sync
-from antiphon.conversation.turn_runner import Participants, TurnRunner
+from antiphon.conversation.turn_runner import TurnRunner
 from antiphon.errors import GraphError, LeaseHeld
 from antiphon.graph.leases import HeldConversation, LeaseCache
 from antiphon.graph.nodes import ConversationState

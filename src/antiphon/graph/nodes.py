@@ -15,12 +15,11 @@ from types import new_class
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypedDict
 
 from antiphon.conversation import Conversation, Decision, ToolLoop
-from antiphon.conversation.agent import AGENT_CHANNEL
 from antiphon.conversation.events import BOUNDS
 from antiphon.conversation.message import make_entry
+from antiphon.conversation.participants import Participants
 from antiphon.conversation.sync import run_sync
-from antiphon.conversation.turn import AGENT_PREFIX, Turn
-from antiphon.conversation.turn_runner import Participants
+from antiphon.conversation.turn import AGENT_CHANNEL, AGENT_PREFIX, Turn
 from antiphon.errors import ConversationError, GraphError, TurnLimitReached
 from antiphon.graph.step import MISSING_EXTRA, GraphStep
 from antiphon.history import EntryMetadata, HumanDecisionEntry, ModelInputEntry, SetSystemInstructionEntry

@@ -17,10 +17,9 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.conversation import Bounds, Conversation, LoopEvent, RoundStarted, TextDelta, ThinkingDelta
-from antiphon.conversation.agent import AGENT_CHANNEL
 from antiphon.conversation.model_call import INTERRUPTED
-from antiphon.conversation.turn import starts_turn
-from antiphon.conversation.turn_runner import Participants, TurnRunner
+from antiphon.conversation.participants import Participants
+from antiphon.conversation.turn_runner import TurnRunner
 from antiphon.errors import GraphError, StaleRunError, TurnLimitReached
 from antiphon.graph.langchain import to_langchain
 from antiphon.history import (
@@ -303,8 +302,7 @@ class GraphStep:
     def start_agent_turn(self, participants: Participants, question: ModelInputEntry) -> None:
         """Start a turn that no person asked for, at most `max_hand_overs` times in a row."""
         runner = self.runner(participants)
-        if _agent_turns(self.chat) >= self._max_hand_overs:
-            runner.record_end("max_hand_overs")
+        if not runner.may_hand_over(self._max_hand_overs):
             raise TurnLimitReached(
                 f"the graph handed over from model to model {self._max_hand_overs} times without a person in conversation "
                 f"{self.chat.id}. Route to END, or raise Conversations(max_hand_overs=…)"
@@ -336,17 +334,6 @@ class GraphStep:
                 break
             elapsed += (entry.metadata.duration or 0.0) if entry.metadata else 0.0
         return elapsed
-
-
-def _agent_turns(chat: Conversation) -> int:
-    """How many turns in a row were not started by a person."""
-    count = 0
-    for entry in reversed(chat.history.snapshot().effective):
-        if isinstance(entry, ModelInputEntry) and starts_turn(entry):
-            if entry.channel != AGENT_CHANNEL:
-                break
-            count += 1
-    return count
 
 
 class StreamForwarder:

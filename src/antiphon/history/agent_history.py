@@ -13,11 +13,12 @@ The fast path: an entry that only adds to the log needs no further checks, and b
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import reduce
-from typing import TYPE_CHECKING, Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
 
 from msgspec.structs import replace
 
@@ -26,10 +27,12 @@ from antiphon.history.entries import (
     CompactionEntry,
     HistoryEntry,
     KnownEntry,
+    ModelOutputEntry,
     OpaqueEntry,
     RollbackEntry,
     SetMemoryNotebookEntry,
     SetSystemInstructionEntry,
+    ToolCallResultsEntry,
 )
 from antiphon.history.snapshot import (
     SETTING_KINDS,
@@ -39,6 +42,11 @@ from antiphon.history.snapshot import (
     EntriesView,
     effective_entries,
 )
+from antiphon.parts import ToolCallRequest
+
+logger = logging.getLogger(__name__)
+is_logged = logger.isEnabledFor
+DEBUG = logging.DEBUG
 
 if TYPE_CHECKING:
     from antiphon.history.lease import Lease
@@ -92,6 +100,50 @@ class AgentHistory:
         self._load(entries)
         self._current = self._refresh_snapshot()
 
+    @classmethod
+    def from_messages(
+        cls,
+        messages: Iterable[Mapping[str, Any]] | Mapping[str, Any],
+        format: str = "openai-chat",  # noqa: A002 - as in `to_messages`
+        *,
+        model: str = "",
+        report: list[object] | None = None,
+    ) -> AgentHistory:
+        """A history of existing messages (or of a request body) in one of the four formats, repaired.
+
+        `model` is the model that wrote the answers (`anthropic/claude-…`), if one did: its signatures are then sent back to it.
+        `report` collects the repairs (`Action`) and what a history does not keep (`Loss`). Raises `WireError`.
+        """
+        from antiphon.conversation.interchange import read_messages
+
+        read = read_messages(messages, format, model)
+        history = cls()
+        for entry in read.entries:
+            history.append(entry)
+        if report is not None:
+            report += (*read.repairs, *read.losses)
+        return history
+
+    def to_messages(
+        self,
+        format: str = "openai-chat",  # noqa: A002
+        *,
+        strategy: Literal["merged", "per_part", "iterations"] = "merged",
+        report: list[object] | None = None,
+    ) -> list[dict[str, Any]]:
+        """The effective history as messages of a format, as a model would be sent them now; an empty answer is left out.
+
+        `strategy` is for OpenAI Chat: `merged`, one assistant message per round; `per_part`, one message per part; `iterations`,
+        the messages of each round with a common name. `report` collects repairs and losses. Formats that keep the instruction
+        apart from the messages have it in `system_instruction`.
+        """
+        from antiphon.conversation.interchange import write_messages
+
+        written = write_messages(self, format, strategy)
+        if report is not None:
+            report += (*written.repairs, *written.losses)
+        return written.messages
+
     @property
     def id(self) -> str:
         """The id of the stored conversation; empty for a history in memory."""
@@ -134,13 +186,16 @@ class AgentHistory:
     def append(self, entry: E) -> E:
         """Append an entry and return it as it was stored, with its sequence number and time.
 
-        Raises `InvalidEntry` for what is not an entry, `SequenceError` for an entry that has another place in a log already,
+        Results are stored in the order of their calls. Raises `InvalidEntry` for what is not an entry and for results of
+        unknown calls, `SequenceError` for an entry that has another place in a log already,
         and `WriterConflict` if another writer is active.
         """
         if not self._writing.acquire(False):
             raise self._conflict()
         try:
             log = self._log
+            if type(entry) is ToolCallResultsEntry and not entry.sequence_number:
+                entry = self._in_call_order(entry)  # type: ignore[arg-type, assignment]
             if type(entry) not in _FAST_PATH_KINDS or entry.sequence_number or self._effective is not log:
                 return self._append_slow_path(entry)
             number = len(log) + 1
@@ -149,6 +204,8 @@ class AgentHistory:
                 self._journal.write(entry)
             log.append(entry)
             self._current = AgentHistorySnapshot(number, self._in_force, log, log, number)
+            if is_logged(DEBUG):
+                log_append(self.id, entry)
             return entry
         finally:
             self._writing.release()
@@ -219,7 +276,32 @@ class AgentHistory:
             self._journal.write(entry)
         self._add(entry)
         self._current = self._refresh_snapshot()
+        if is_logged(DEBUG):
+            log_append(self.id, entry)
         return entry
+
+    def _in_call_order(self, entry: ToolCallResultsEntry) -> ToolCallResultsEntry:
+        """The entry with its results in the order of their calls. Raises `InvalidEntry` for a result without a call."""
+        results = entry.results
+        missing = {result.tool_call_id for result in results}
+        places: dict[str, tuple[int, int]] = {}
+        for output in reversed(self._log if self._effective is None else self._effective):
+            if not missing:
+                break
+            if type(output) is ModelOutputEntry:
+                for place, part in enumerate(output.content):
+                    if type(part) is ToolCallRequest and part.tool_call_id in missing:
+                        missing.discard(part.tool_call_id)
+                        places[part.tool_call_id] = (output.sequence_number, place)
+        if missing:
+            unknown = ", ".join(repr(call) for call in sorted(missing))
+            raise InvalidEntry(
+                f"results for unknown calls: {unknown}; append the ModelOutputEntry with the calls first"
+            )
+        ordered = (
+            tuple(sorted(results, key=lambda result: places[result.tool_call_id])) if len(results) > 1 else results
+        )
+        return entry if ordered == results else replace(entry, results=ordered)
 
     def _conflict(self) -> WriterConflict:
         return WriterConflict(
@@ -293,6 +375,26 @@ class AgentHistory:
 
     def __repr__(self) -> str:
         return f"<AgentHistory {self.id or 'in memory'} at version {self.version}>"
+
+
+def log_append(conversation: str, entry: HistoryEntry) -> None:
+    """One DEBUG line for an entry, or one for each of its results: sizes and ids, never text."""
+    name, number = conversation or "memory", entry.sequence_number
+    if isinstance(entry, ToolCallResultsEntry):
+        for result in entry.results:
+            logger.debug(
+                "[%s] append %d %s toolCallId=%s contentLength=%d",
+                name,
+                number,
+                entry.kind,
+                result.tool_call_id,
+                len(result.result_markdown),
+            )
+    elif isinstance(entry, ModelOutputEntry):
+        has_text, calls = bool(entry.response_markdown), len(entry.tool_calls)
+        logger.debug("[%s] append %d %s hasText=%s toolCallsCount=%d", name, number, entry.kind, has_text, calls)
+    else:
+        logger.debug("[%s] append %d %s", name, number, entry.kind)
 
 
 def _not_appendable(value: object) -> str:

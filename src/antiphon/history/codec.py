@@ -161,7 +161,10 @@ def row_entry(row: StoredRow) -> HistoryEntry:
 
 def decode_row(sequence_number: int, body: bytes) -> HistoryEntry:
     """The entry in the row of that number. Raises `StoreDamaged` if it is not an entry, or another one."""
-    entry = decode_entry(body)
+    try:
+        entry: HistoryEntry = _decoder.decode(body)
+    except _DECODE_ERRORS as error:
+        entry = _decode_opaque(body, error)
     if entry.sequence_number != sequence_number:
         raise StoreDamaged(f"its body is that of entry {entry.sequence_number}")
     return entry

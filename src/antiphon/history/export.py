@@ -10,7 +10,7 @@ exists. An interrupted copy is finished by repeating it. A conversation that dif
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import zip_longest
 from typing import Literal, TypeAlias
@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.errors import ConversationExists, ImportFormatError, SequenceError, StoreDamaged, UnknownConversation
-from antiphon.history.attachments import digest, references
+from antiphon.history.attachments import digest, extract_media, references
 from antiphon.history.codec import SCHEMA, decode_entry
 from antiphon.history.entries import HistoryEntry, OpaqueEntry
 from antiphon.history.ids import is_id, new_id
@@ -115,6 +115,18 @@ def head_line(head: ExportHead) -> bytes:
 
 def attachment_line(name: str, data: str) -> bytes:
     return msgspec.json.encode(AttachmentLine(name, data)) + b"\n"
+
+
+def lines_of(entries: Sequence[HistoryEntry], title: str = "") -> Iterator[bytes]:
+    """The export of a new conversation with these entries, for `HistoryStore.import_lines`."""
+    yield head_line(msgspec.structs.replace(ExportHead.new(title), entries=len(entries)))
+    stored, attachments = [], {}
+    for entry in entries:
+        line, media = extract_media(entry)
+        stored.append(line)
+        attachments.update(media)
+    yield from (attachment_line(name, data) for name, data in attachments.items())
+    yield from (line + b"\n" for line in stored)
 
 
 def read_export(lines: Iterable[bytes], source: str) -> Iterator[ExportLine]:

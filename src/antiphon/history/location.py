@@ -10,7 +10,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from antiphon.errors import StoreReadOnly
+from antiphon.errors import ConversationError, StoreReadOnly
+from antiphon.history.agent_history import AgentHistory
 from antiphon.history.private_files import make_private_folder
 from antiphon.history.sql.sqlite import SqliteStore
 from antiphon.history.store import HistoryStore
@@ -78,3 +79,25 @@ def ensure_private_folder(folder: Path) -> None:
         make_private_folder(folder)
     except OSError as error:
         raise StoreReadOnly(f"cannot create the folder {folder}: {error.strerror or error}") from error
+
+
+def open_history(
+    history: AgentHistory | None, store: str | Path | HistoryStore | None, resume: str | None, title: str
+) -> tuple[AgentHistory, HistoryStore | None]:
+    """The history of a conversation: `history`, or a new or resumed one; and the store, if it was opened here for it."""
+    if history is not None:
+        if store is not None or resume is not None:
+            raise ConversationError("give a history, or a store with a conversation to resume, not both")
+        return history, None
+    if store is None:
+        if resume is not None:
+            raise ConversationError(f"resume={resume!r} needs a store: Conversation(store=…, resume=…)")
+        return AgentHistory(), None
+    if isinstance(store, HistoryStore):
+        return store.open(resume) if resume is not None else store.create(title), None
+    own = open_store(store)
+    try:
+        return own.open(resume) if resume is not None else own.create(title), own
+    except BaseException:
+        own.close()
+        raise

@@ -66,6 +66,9 @@ def entry_lines(entry: HistoryEntry) -> Iterator[str]:
             yield f"(written by a newer version: {entry.why})"
     if entry.metadata and entry.metadata.error:
         yield f"error: {entry.metadata.error}"
+    if entry.metadata and entry.metadata.extra:
+        for call, text in (entry.metadata.extra.get("tracebacks") or {}).items():
+            yield f"traceback of {call}: {text}"
 
 
 def _part(part: Part) -> str:

@@ -10,11 +10,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from antiphon.history import ContextEntry
 from antiphon.providers.call import ProviderCallOptions
 from antiphon.wire.delta import ModelOutputDelta
+
+if TYPE_CHECKING:
+    from antiphon.providers.engine.model_call import TargetCall
 
 
 class ProviderClient(ABC):
@@ -27,6 +30,18 @@ class ProviderClient(ABC):
         self, context: Sequence[ContextEntry], options: ProviderCallOptions
     ) -> AsyncIterator[ModelOutputDelta]:
         """Request the next output. Implementations are async generators."""
+
+    def has_structured_output(self, model: str, *, with_tools: bool) -> bool:  # noqa: ARG002
+        """Whether `model` keeps to the JSON Schema of an output format, also in requests with tools."""
+        return False
+
+    def prepare_call(self, context: Sequence[ContextEntry], options: ProviderCallOptions) -> TargetCall | None:
+        """The call as a request with its keys and retries, for a router that has more targets.
+
+        None, the default: the router uses `call_model`, and takes each call as one attempt.
+        """
+        del context, options
+        return None
 
     async def aclose(self) -> None:  # noqa: B027 - optional
         """Close connections. Running calls end."""

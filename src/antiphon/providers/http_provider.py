@@ -1,18 +1,17 @@
 """`HttpProviderClient`: a provider over HTTP, described by a preset; and `provider`, which builds one from the environment.
 
-A call renders the context to the bytes of a body, takes a key from the pool, and reads the response as deltas
-(`engine.attempt`). Until part of the answer is visible, a failed attempt is followed by another key or a retry (`retry`); after
-that the failure is passed on. Every attempt is recorded in the report of the call, with the key masked.
+A call renders the context to the bytes of a body; `engine.model_call` sends it and reads the response as deltas. Until part of
+the answer is visible, a failed attempt is followed by another key or a retry; after that the failure is passed on. Every attempt
+is recorded in the report of the call, with the key masked.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from random import random as random_fraction
 from typing import Any
@@ -26,20 +25,19 @@ from antiphon.providers.call import ProviderCallOptions
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.credentials.pool import CredentialPool
 from antiphon.providers.credentials.secret import Credential
-from antiphon.providers.engine.attempt import UpstreamAttempt
+from antiphon.providers.engine.attempt import UpstreamRequest
+from antiphon.providers.engine.model_call import ModelCall
 from antiphon.providers.engine.provider import Provider
 from antiphon.providers.presets import Preset, first_set_variable, get_preset, normalize_base_url
 from antiphon.providers.rendering import render_call
 from antiphon.providers.retry import RetryPolicy
-from antiphon.providers.transport.aiohttp_transport import AiohttpTransport
+from antiphon.providers.routes import Target
+from antiphon.providers.transport.client import HttpClient
 from antiphon.providers.transport.request import Timeouts, Transport
 from antiphon.wire.capabilities import CapabilityTable
-from antiphon.wire.delta import Failed, ModelOutputDelta, is_visible
-from antiphon.wire.output import ProviderError
+from antiphon.wire.delta import ModelOutputDelta
 from antiphon.wire.request import ModelRequest
 from antiphon.wire.tool_calls import CallRestorer
-
-logger = logging.getLogger("antiphon.providers")
 
 Keys = CredentialPool | Iterable[str | Credential]
 
@@ -47,6 +45,10 @@ _RESPONSES = "openai-responses"
 _ENCRYPTED = "reasoning.encrypted_content"
 _has_encrypted_reasoning = re.compile(r"(?:^|[./])(?:gpt-(?!5-chat)(?:[5-9]|[1-9]\d)|o[1-9]|codex|grok-[4-9])").search
 """Whether a model returns encrypted reasoning; others reject a request for it."""
+
+
+_SCHEMA_PRESETS = frozenset({"openai", "azure-openai", "vllm", "llamacpp"})
+"""Hosts of Chat Completions that keep to a JSON Schema in `response_format`; others may ignore it."""
 
 
 class HttpProviderClient(ProviderClient):
@@ -92,7 +94,7 @@ class HttpProviderClient(ProviderClient):
             preset,
             self.base_url,
             pool=self.credentials,
-            transport=transport or AiohttpTransport(),
+            transport=transport or HttpClient(),
             headers={"accept": "application/json", **(headers or {})},
             timeouts=timeouts or Timeouts(),
             retry=retry or RetryPolicy(),
@@ -101,43 +103,38 @@ class HttpProviderClient(ProviderClient):
             capabilities=capabilities,
             clock=clock,
             fraction=fraction,
+            sleep=sleep,
         )
-        self._sleep = sleep
         self._unrenamed_tools: tuple[object, ...] = ()  # tools whose names the provider accepts unchanged
 
     async def call_model(
         self, context: Sequence[ContextEntry], options: ProviderCallOptions
     ) -> AsyncIterator[ModelOutputDelta]:
         """Request the next output; the last delta is terminal."""
-        provider, report, model = self._provider, options.report, options.model
-        report.origin = origin = Origin(self.name, provider.format, model)
-        rendered = render_call(context, self._with_replayable_reasoning(options), origin, **provider.wire_options)
-        report.losses += rendered.losses
-        report.repairs += rendered.repairs
-        restorer = self._restorer(rendered.request)
-        url = provider.url_for(model)
-        plan = provider.retry_plan(model)
-        while True:
-            should_retry: str | None = None
-            if plan.begin_attempt():
-                attempt = UpstreamAttempt(provider, plan, provider.request(plan, url, rendered.chunks))
-                is_committed = False
-                async with aclosing(self._visible_batches(attempt, restorer, options)) as batches:
-                    async for batch in batches:
-                        is_committed = True
-                        for delta in batch:
-                            yield delta
-                if is_committed:
-                    return
-                should_retry = attempt.should_retry
-            delay = plan.delay_after_failure(should_retry)
-            error = plan.final_error() if delay is None or plan.error is None else plan.error
-            self._log_failure(options, error, delay)
-            if delay is None:
-                yield Failed(error)
-                return
-            if delay:
-                await self._sleep(delay)
+
+        async def prepare(_: Target) -> UpstreamRequest:
+            return self._request(context, options)
+
+        target = Target(self.name, options.model)
+        call = ModelCall([target], prepare, options.report, accepts_empty=True, request_id=options.request_id)
+        async with aclosing(await call.batches()) as batches:
+            async for batch in batches:
+                for delta in batch:
+                    yield delta
+
+    def prepare_call(self, context: Sequence[ContextEntry], options: ProviderCallOptions) -> UpstreamRequest | None:
+        if type(self).call_model is not HttpProviderClient.call_model:
+            return None  # a subclass has a call of its own
+        return self._request(context, options)
+
+    def has_structured_output(self, model: str, *, with_tools: bool) -> bool:  # noqa: ARG002 - a matter of the API so far
+        match self.preset.format:
+            case "openai-responses":
+                return True
+            case "gemini":
+                return not with_tools  # most models refuse both at once
+            case _:
+                return self.preset.name in _SCHEMA_PRESETS
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -146,45 +143,15 @@ class HttpProviderClient(ProviderClient):
     def __repr__(self) -> str:
         return f"<HttpProviderClient {self.name} at {urlsplit(self.base_url).netloc}>"
 
-    async def _visible_batches(
-        self, attempt: UpstreamAttempt, restorer: CallRestorer | None, options: ProviderCallOptions
-    ) -> AsyncGenerator[list[ModelOutputDelta], None]:
-        """Batches of deltas from the first visible one on. None of them if the attempt failed before; the plan has the error."""
-        held: list[ModelOutputDelta] = []
-        is_committed = has_failed = False
-        try:
-            async with aclosing(attempt.batches()) as batches:
-                async for batch in batches:
-                    last = batch[-1]
-                    if isinstance(last, Failed):
-                        has_failed = True
-                        batch[-1] = Failed(attempt.failed(last.error))
-                    if restorer is not None:
-                        batch = [restored for delta in batch for restored in restorer.delta(delta)]
-                    if not is_committed:
-                        held += batch
-                        if not any(map(is_visible, batch)):
-                            continue
-                        is_committed = True
-                        batch = held
-                        if not has_failed:
-                            attempt.succeeded()
-                    yield batch
-            if not is_committed and not has_failed:  # an empty answer without a reason is passed on unchanged
-                attempt.succeeded()
-                yield held
-        finally:
-            attempt.release()
-            report = options.report
-            report.provider_request_id = attempt.provider_request_id or report.provider_request_id
-            report.attempts.append(attempt.record(options.model))
-
-    def _log_failure(self, options: ProviderCallOptions, error: ProviderError, delay: float | None) -> None:
-        action = (
-            "giving up" if delay is None else f"retrying in {delay:.2f} s" if delay else "retrying with another key"
-        )
-        target = f"{self.name}/{options.model}"
-        logger.info("[%s] %s: %s (%s); %s", options.request_id, target, error.message, error.kind, action)
+    def _request(self, context: Sequence[ContextEntry], options: ProviderCallOptions) -> UpstreamRequest:
+        """The request for a call. The report gets its origin, losses and repairs."""
+        provider, report, model = self._provider, options.report, options.model
+        report.origin = origin = Origin(self.name, provider.format, model)
+        rendered = render_call(context, self._with_replayable_reasoning(options), origin, **provider.wire_options)
+        report.losses += rendered.losses
+        report.repairs += rendered.repairs
+        url, restorer = provider.url_for(model), self._restorer(rendered.request)
+        return UpstreamRequest(provider, model, url, rendered.chunks, restorer=restorer)
 
     def _with_replayable_reasoning(self, options: ProviderCallOptions) -> ProviderCallOptions:
         """The options for the Responses API with stored responses off (the history is ours) and encrypted reasoning on, which

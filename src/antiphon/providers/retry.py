@@ -1,17 +1,18 @@
 """What to do about a failed call: another key, the same request later, another target, or give up; and how long to wait.
 
-`RETRY_RULES` is the one table for this, used by the library and by the gateway. `RetryPlan` applies it to one call at one
-provider. It has two separate budgets: rotations (another key, at once) help if the key is the problem, retries (the same key,
-later) help if the moment is. A storm of rate limits over ten keys spends rotations, an outage spends retries. Both end, and
-both happen only before anything of the answer was shown.
+`RETRY_RULES` is the one table for this. `RetryPlan` applies it to one call and all its targets, without I/O: it names the next
+step, and `engine.model_call` performs it, for the library and for the gateway. Each target has two separate budgets: rotations
+(another key, at once) help if the key is the problem, retries (the same key, later) help if the moment is. A storm of rate
+limits over ten keys spends rotations, an outage spends retries. Both end, and both happen only before anything was shown.
 
 Delays have full jitter, so clients that failed together do not return together. A delay the provider asks for is respected; if
-it is longer than `longest_wait`, the call fails at once, so that another target can be tried.
+it is longer than `longest_wait`, the next target is tried at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from random import random as random_fraction
 from types import MappingProxyType
@@ -64,7 +65,6 @@ _PERMANENT_CODES = frozenset({"tls_failed", "redirected", "redirect_loop", "inva
 """Codes of errors that a retry cannot fix."""
 _MALFORMED_CODES = frozenset({NOT_AN_ANSWER, "not_http"})
 """Codes of unreadable responses. They may be billed, so the same target is never retried, whatever it advises."""
-_NO_ANSWER = ProviderError("the provider gave no answer and no reason", "stream_cut")
 
 
 class RetryPolicy(Struct, frozen=True, kw_only=True):
@@ -106,85 +106,123 @@ def fallback_targets(error: ProviderError, failed: Target, others: list[Target])
     return others if scope == "anywhere" else []
 
 
-def applied_wait(keys: Iterable[tuple[CredentialPool, str]]) -> float | None:
-    """Seconds until the first of these pools has a key for its model; None if one has it now, or waiting does not help."""
-    soonest = min((pool.retry_after(model) for pool, model in keys), default=0.0)
-    return soonest if 0.0 < soonest < inf else None
+class RetrySettings(Struct, frozen=True, kw_only=True):
+    """What a target allows. `pool` has its keys (None: it needs none); `total` bounds all its attempts together, in seconds."""
+
+    policy: RetryPolicy = RetryPolicy()
+    pool: CredentialPool | None = None
+    total: float | None = None
+    clock: Callable[[], float] = time.monotonic
+    fraction: Callable[[], float] = random_fraction
+
+
+ONE_ATTEMPT = RetrySettings(policy=RetryPolicy(retries=0, rotations=0))
+"""For a target that is called once."""
+
+
+class NextTarget(Struct, frozen=True):
+    """Prepare the request for this target, then call `RetryPlan.begin`."""
+
+    target: Target
+
+
+class Send(Struct, frozen=True):
+    """Send the request with this key (None: without one), then call `RetryPlan.after` if it fails."""
+
+    lease: Lease | None
+
+
+class Wait(Struct, frozen=True):
+    """Wait, then call `RetryPlan.resume`."""
+
+    seconds: float
+
+
+class GiveUp(Struct, frozen=True):
+    """No attempt is left. If keys are rate limited, `error.retry_after` is the time until the first of them is free."""
+
+    error: ProviderError
+
+
+Step: TypeAlias = NextTarget | Send | Wait | GiveUp
 
 
 class RetryPlan:
-    """One call from its first attempt to its last. `lease` is the key of the current attempt, `error` why it failed."""
+    """One call from its first attempt to its last. `target` is the one that is tried now."""
 
-    def __init__(
-        self,
-        policy: RetryPolicy,
-        pool: CredentialPool | None,
-        model: str,
-        *,
-        total: float | None,
-        clock: Callable[[], float],
-        fraction: Callable[[], float],
-    ) -> None:
-        self.lease: Lease | None = None
-        self.error: ProviderError | None = None
-        self._policy = policy
-        self._pool = pool
-        self._model = model
-        self._clock = clock
-        self._fraction = fraction
-        self._deadline = None if total is None else clock() + total
-        self._retries = 0
-        self._rotations = 0
-        self._has_next_key = False
+    def __init__(self, targets: Sequence[Target]) -> None:
+        self.target, *self._others = targets
+        self._settings = RetrySettings()
+        self._pools: dict[Target, CredentialPool] = {}
+        self._deadline: float | None = None
+        self._retries = self._rotations = 0
 
-    def begin_attempt(self) -> bool:
-        """Take a key for an attempt. False if no key is usable; `error` then has the reason."""
-        self.error = None
-        if self._pool is not None and not self._has_next_key:
-            self.lease = None
+    def first(self) -> NextTarget:
+        """The first step."""
+        return NextTarget(self.target)
+
+    def begin(self, settings: RetrySettings) -> Step:
+        """The request for the current target is prepared (once more, if it was rewritten): its budgets begin."""
+        self._settings = settings
+        self._retries = self._rotations = 0
+        self._deadline = None if settings.total is None else settings.clock() + settings.total
+        if settings.pool is not None:
+            self._pools[self.target] = settings.pool
+        return self.resume()
+
+    def resume(self) -> Step:
+        """Take a key for the next attempt: the wait is over, or the target is new."""
+        pool = self._settings.pool
+        if pool is None:
+            return Send(None)
+        try:
+            return Send(pool.acquire(self.target.model))
+        except NoUsableCredential as none:
+            kind = cast(ErrorKind, none.kind)
+            error = ProviderError(str(none), kind, code="no_usable_credential", retry_after=none.soonest)
+        return self._wait_or_next(error, error.retry_after, None)
+
+    def after(self, error: ProviderError, *, should_retry: str | None = None) -> Step:
+        """The attempt failed, and the pool knows it. See `may_retry` for `should_retry`."""
+        pool, requested_delay = self._settings.pool, error.retry_after
+        if pool is not None and RETRY_RULES[error.kind].rotates and self._rotations < self._settings.policy.rotations:
             try:
-                self.lease = self._pool.acquire(self._model)
-            except NoUsableCredential as none:
-                kind = cast(ErrorKind, none.kind)
-                self.error = ProviderError(str(none), kind, code="no_usable_credential", retry_after=none.soonest)
-        self._has_next_key = False
-        return self.error is None
-
-    def time_left(self) -> float | None:
-        """Seconds left of the total timeout; None if there is none."""
-        return None if self._deadline is None else max(0.001, self._deadline - self._clock())
-
-    def delay_after_failure(self, should_retry: str | None = None) -> float | None:
-        """Seconds before the next attempt, 0 if another key is free; None to give up. See `may_retry` for `should_retry`."""
-        error = self.error
-        if error is None:
-            return None
-        requested_delay = error.retry_after
-        if self._may_rotate(error) and self._pool is not None:
-            try:
-                self.lease = self._pool.acquire(self._model)
+                lease = pool.acquire(self.target.model)
             except NoUsableCredential as none:
                 requested_delay = max(requested_delay or 0.0, none.soonest or 0.0) or None
             else:
                 self._rotations += 1
-                self._has_next_key = True
-                return 0.0
-        if self._retries >= self._policy.retries or not may_retry(error, should_retry):
-            return None
-        delay = self._policy.delay(self._retries, requested_delay, self._fraction)
-        left = self.time_left()
-        if delay is None or (left is not None and delay >= left):
-            return None
-        self._retries += 1
-        return delay
+                return Send(lease)
+        return self._wait_or_next(error, requested_delay, should_retry)
 
-    def final_error(self) -> ProviderError:
-        """The error after the last attempt. If keys are rate limited, `retry_after` is the wait until one is free."""
-        error = self.error or _NO_ANSWER
-        if error.kind != "rate_limit" or self._pool is None:
+    def has_next(self, error: ProviderError) -> bool:
+        """Whether another target could be tried after this error."""
+        return bool(fallback_targets(error, self.target, self._others))
+
+    def time_left(self) -> float | None:
+        """Seconds left of the target's total timeout; None if there is none."""
+        return None if self._deadline is None else max(0.001, self._deadline - self._settings.clock())
+
+    def _wait_or_next(self, error: ProviderError, requested_delay: float | None, should_retry: str | None) -> Step:
+        settings = self._settings
+        if self._retries < settings.policy.retries and may_retry(error, should_retry):
+            delay = settings.policy.delay(self._retries, requested_delay, settings.fraction)
+            left = self.time_left()
+            if delay is not None and (left is None or delay < left):
+                self._retries += 1
+                return Wait(delay)
+        others = fallback_targets(error, self.target, self._others)
+        if not others:
+            return GiveUp(self._with_applied_wait(error))
+        self.target, *self._others = others
+        return NextTarget(self.target)
+
+    def _with_applied_wait(self, error: ProviderError) -> ProviderError:
+        """The error with the wait that the next call really meets, if rate limits are the reason."""
+        if error.kind != "rate_limit" or not self._pools:
             return error
-        return structs.replace(error, retry_after=applied_wait([(self._pool, self._model)]))
-
-    def _may_rotate(self, error: ProviderError) -> bool:
-        is_refused = self.lease is not None and RETRY_RULES[error.kind].rotates
-        return is_refused and self._rotations < self._policy.rotations
+        waits = [pool.retry_after(target.model) for target, pool in self._pools.items()]
+        if self._settings.pool is None:
+            waits.append(error.retry_after or 0.0)
+        soonest = min(waits)
+        return structs.replace(error, retry_after=soonest if 0.0 < soonest < inf else None)

@@ -66,6 +66,8 @@ class CallState(Struct, eq=False):
     result: ToolCallResult | None = None
     is_answered: bool = False
     """Whether the result is one that a model sees: it is in a results entry."""
+    seconds: float | None = None
+    traceback: str = ""
 
     @property
     def needs_approval(self) -> bool:
@@ -201,10 +203,13 @@ class CallRunner(Struct, eq=False):
 
     def finished(self, call: ToolCallRequest, result: ToolCallResult, outcome: CallOutcome) -> None:
         """Keep a result; durably, if others are still to come."""
-        self._running[call.tool_call_id].result = result
+        state = self._running[call.tool_call_id]
+        state.result, state.seconds, state.traceback = result, outcome.seconds, outcome.traceback
         self._remaining -= 1
         if self._remaining > 0:
-            self.history.append(ToolCallFinishedEntry(result, metadata=EntryMetadata(duration=outcome.seconds)))
+            extra = {"traceback": outcome.traceback} if outcome.traceback else None
+            metadata = EntryMetadata(duration=outcome.seconds, extra=extra)
+            self.history.append(ToolCallFinishedEntry(result, metadata=metadata))
         if self.observer is not None:
             self.observer.finished(call, result, outcome)
 
@@ -222,8 +227,20 @@ def append_results(history: AgentHistory, calls: Collection[CallState], source: 
         for state in calls
         if state.result is not None
     ]
-    metadata = EntryMetadata(source=source, extra={"ended": ended} if ended else None) if source or ended else None
-    history.append(ToolCallResultsEntry(tuple(results), metadata=metadata))
+    history.append(ToolCallResultsEntry(tuple(results), metadata=_results_metadata(calls, source, ended)))
+
+
+def _results_metadata(calls: Collection[CallState], source: str, ended: str) -> EntryMetadata | None:
+    """How long the calls took (all together: the longest), and where they failed."""
+    durations = {state.call.tool_call_id: round(state.seconds, 6) for state in calls if state.seconds is not None}
+    extra: dict[str, Any] = {"ended": ended} if ended else {}
+    if len(durations) > 1:
+        extra["durations"] = durations
+    if tracebacks := {state.call.tool_call_id: state.traceback for state in calls if state.traceback}:
+        extra["tracebacks"] = tracebacks
+    if not (source or extra or durations):
+        return None
+    return EntryMetadata(source=source, duration=max(durations.values(), default=None), extra=extra or None)
 
 
 def close_calls(

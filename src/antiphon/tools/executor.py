@@ -15,18 +15,18 @@ import logging
 import random
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct, structs
 
 from antiphon.errors import InvalidSetting, ToolError
 from antiphon.parts import ToolCallRequest, ToolCallResult, ToolExecutionStatus
-from antiphon.providers.transport.errand import Errand, Moment
 from antiphon.tools.argument_errors import preview_text
+from antiphon.tools.attempt import AttemptOutcome, run_at_once, run_attempt
 from antiphon.tools.cache import ResultCache
 from antiphon.tools.context import ToolContext
 from antiphon.tools.registry import ToolRegistry
-from antiphon.tools.results import exception_text, size_of, to_result, truncate_content
+from antiphon.tools.results import exception_text, size_of, to_result, traceback_text, truncate_content
 from antiphon.tools.tool import ApprovalPolicy, ConcurrencyLimit, Tool, read_arguments, tool_policy
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ class CallOutcome(Struct, frozen=True, gc=False):
     """How often the tool ran: 0 if it never did (unknown, refused, remembered)."""
     is_cached: bool = False
     is_truncated: bool = False
+    traceback: str = ""
+    """Where a tool failed; for the history and never for the model."""
 
     @property
     def tool_name(self) -> str:
@@ -87,88 +89,6 @@ class CallObserver(Protocol):
 
 
 logger = logging.getLogger("antiphon.tools")
-
-
-class TaskOutcome(Struct, frozen=True):
-    """How the work ended: with a value, with an error, or `stopped` at its deadline."""
-
-    kind: Literal["done", "raised", "stopped"]
-    value: Any = None
-    error: BaseException | None = None
-    is_late: bool = False
-    """Whether it returned its value only after it was cancelled."""
-
-
-class Work(Errand, eq=False, weakref=True):
-    """The eager task that runs one attempt of a tool."""
-
-    def begin(self) -> TaskOutcome | None:
-        """Take the first step, within the task that calls this; how the work ended, if that was all of it."""
-        loop = self._loop
-        caller = asyncio.current_task(loop)
-        if caller is not None:
-            asyncio._leave_task(loop, caller)
-        try:
-            self.go_on()
-        finally:
-            if caller is not None:
-                asyncio._enter_task(loop, caller)
-        return self.ending if self.is_over else None
-
-    @property
-    def ending(self) -> TaskOutcome:
-        """How it ended."""
-        return TaskOutcome("done", self.value) if self.error is None else TaskOutcome("raised", error=self.error)
-
-    def close(self) -> None:
-        """End work that ignored its cancellation: it is never resumed."""
-        if self.is_over:
-            return
-        waiter, self._fut_waiter = self._fut_waiter, None
-        if type(waiter) is Moment:
-            waiter.forget()
-        elif waiter is not None:
-            waiter.remove_done_callback(self.go_on)
-            waiter.cancel()
-        try:
-            self._coroutine.close()
-        except RuntimeError as error:  # it ignored even that
-            logger.debug("%r: %s", self._coroutine, error)
-        self.error = asyncio.CancelledError()
-        self._end()
-
-    def _report_error(self, error: BaseException) -> None:
-        """Report nothing: the outcome has the error, and `sys.exit` in a tool ends the call, not the process."""
-
-
-async def run_with_timeout(work: Work, timeout: float | None, grace: float) -> TaskOutcome:
-    """How `work`, which has begun and waits for something, ends: after at most `timeout` seconds and `grace` more to clean up."""
-    loop = work.get_loop()
-    timers: list[asyncio.TimerHandle] = []
-
-    def stop() -> None:
-        work.cancel()
-        timers.append(loop.call_later(grace, work.close))
-
-    if timeout is not None:
-        timers.append(loop.call_later(timeout, stop))
-    try:
-        await work.ended()
-    except asyncio.CancelledError:
-        work.cancel()
-        try:
-            await asyncio.wait((work.ended(),), timeout=grace)
-        finally:
-            work.close()
-        raise
-    finally:
-        for timer in timers:
-            timer.cancel()
-    ending = work.ending
-    if len(timers) < 2:
-        return ending
-    # The second timer is there because the first has fired: what was raised then came from the cancellation.
-    return TaskOutcome("stopped") if ending.kind == "raised" else TaskOutcome("done", ending.value, is_late=True)
 
 
 INITIAL_BACKOFF = 0.2
@@ -306,6 +226,7 @@ class _CallExecution(Struct, eq=False):
     is_cached: bool = False
     is_truncated: bool = False
     is_over: bool = False
+    traceback: str = ""
 
     def answer(self) -> Coroutine[Any, Any, ToolCallResult]:
         """Run the call, when it is its turn, and give its result."""
@@ -331,7 +252,9 @@ class _CallExecution(Struct, eq=False):
         if observer is None and on_call is None:
             return result
         seconds = time.perf_counter() - began
-        outcome = CallOutcome(self.call, result, seconds, self.attempts, self.is_cached, self.is_truncated)
+        outcome = CallOutcome(
+            self.call, result, seconds, self.attempts, self.is_cached, self.is_truncated, self.traceback
+        )
         if observer is not None:
             observer.finished(self.call, result, outcome)
         if on_call is not None:
@@ -406,11 +329,8 @@ class _CallExecution(Struct, eq=False):
                 reporter=self._report if self.observer is not None else None,
             )
             began, timeout = time.perf_counter(), tool.timeout
-            work = Work(tool.call(arguments, context), self.loop)
-            ending = work.begin()
-            if ending is None:
-                left = None if timeout is None else timeout - (time.perf_counter() - began)
-                ending = await run_with_timeout(work, left, self.executor.grace)
+            work = tool.call(arguments, context)
+            ending = await run_attempt(work, timeout, self.executor.grace) if tool.can_wait else run_at_once(work)
             if ending.kind == "done":
                 if timeout is not None and not ending.is_late and time.perf_counter() - began > timeout:
                     self._warn_of_blocking(tool, time.perf_counter() - began)
@@ -427,7 +347,7 @@ class _CallExecution(Struct, eq=False):
         self.is_truncated = True
         return structs.replace(result, content=content)
 
-    def _describe_failure(self, tool: Tool, ending: TaskOutcome) -> str:
+    def _describe_failure(self, tool: Tool, ending: AttemptOutcome) -> str:
         """Why it failed, for the model; and for the log, with all there is."""
         error = ending.error
         if error is None:
@@ -437,6 +357,7 @@ class _CallExecution(Struct, eq=False):
             logger.info("%s refused call %s: %s", tool.name, self.call.tool_call_id, error)
             return str(error) or f"{tool.name} failed without saying why."
         words = exception_text(error)
+        self.traceback = traceback_text(error)
         logger.warning(
             "%s failed in call %s of conversation %r: %s",
             tool.name,
@@ -464,11 +385,11 @@ class _CallExecution(Struct, eq=False):
 
     def _report(self, message: str, fraction: float | None) -> None:
         """Pass on progress, from whatever thread it comes."""
+        if _running_loop() is self.loop:
+            self._forward_progress(message, fraction)
+            return
         try:
-            if asyncio._get_running_loop() is self.loop:
-                self._forward_progress(message, fraction)
-            else:
-                self.loop.call_soon_threadsafe(self._forward_progress, message, fraction)
+            self.loop.call_soon_threadsafe(self._forward_progress, message, fraction)
         except RuntimeError:
             logger.debug("progress of %s after its event loop was closed", self.call.tool_name)
 
@@ -481,7 +402,14 @@ class _CallExecution(Struct, eq=False):
             logger.exception("the observer failed on progress of %s", self.call.tool_name)
 
 
-def _can_retry(tool: Tool, ending: TaskOutcome) -> bool:
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:  # in a thread
+        return None
+
+
+def _can_retry(tool: Tool, ending: AttemptOutcome) -> bool:
     """Whether another try is safe and sensible: nothing of the last one still runs, and its error allows a retry."""
     if ending.kind == "stopped" and tool.runs_in_thread:
         return False

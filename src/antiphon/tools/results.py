@@ -15,6 +15,7 @@ import dataclasses
 import json
 import math
 import reprlib
+import traceback
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from enum import Enum
@@ -88,6 +89,19 @@ def as_text(value: Any) -> str:
         return _encoder.encode(_plain_tree(value))
     except Exception as error:  # whatever the value's own code raises: the tool has done its work
         return _repr_fallback(value, error)
+
+
+_MAX_TRACEBACK_CHARS = 8_000
+
+
+def traceback_text(error: BaseException) -> str:
+    """The traceback of an exception without the frames of this library; the end of it, if it is long."""
+    try:
+        own = traceback.TracebackException.from_exception(error, limit=-20)
+        text = "".join(own.format())
+    except Exception:  # an exception whose own code fails
+        return ""
+    return text if len(text) <= _MAX_TRACEBACK_CHARS else "…" + text[-_MAX_TRACEBACK_CHARS:]
 
 
 def exception_text(error: BaseException) -> str:

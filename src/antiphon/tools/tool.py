@@ -11,6 +11,7 @@ may run twice, `once` (the default) must not be repeated.
 from __future__ import annotations
 
 import asyncio
+import dis
 import functools
 import inspect
 import logging
@@ -86,6 +87,8 @@ class Tool(ABC):
 
     runs_in_thread: bool = False
     """Whether the work is done in a thread, which cannot be stopped."""
+    can_wait: bool = True
+    """Whether the work may wait for something; an async function without `await` cannot."""
 
     def __init__(
         self, name: str, description: str, parameters: dict[str, Any] | None, **settings: Unpack[ToolSettings]
@@ -194,6 +197,7 @@ class FunctionTool(Tool, Generic[P, R]):
         self.lax = lax
         self._is_async = _is_async(function)
         self.runs_in_thread = not self._is_async
+        self.can_wait = type(self).call is not FunctionTool.call or _may_wait(function)
         super().__init__(
             name, description if description is not None else documented.description, self.signature.schema, **settings
         )
@@ -288,6 +292,18 @@ def _is_async(function: Callable[..., Any]) -> bool:
     while isinstance(function, functools.partial):
         function = function.func
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+_SEND = dis.opmap.get("SEND")
+"""The instruction that `await`, `async for` and `async with` compile to."""
+
+
+def _may_wait(function: Callable[..., Any]) -> bool:
+    """Whether a call may wait: True unless it is an async function that contains no `await`."""
+    code = getattr(function, "__code__", None)
+    if _SEND is None or code is None or not code.co_flags & inspect.CO_COROUTINE:
+        return True
+    return _SEND in code.co_code[::2]
 
 
 def _has_own_docstring(function: Callable[..., Any]) -> bool:

@@ -13,9 +13,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
+from msgspec import structs
+
 from antiphon import __version__
 from antiphon.chat.models import ChatModels, MeteredModels, ReloadableProvider
-from antiphon.chat.session import needs_approval, open_conversation
+from antiphon.chat.session import TurnSettings, needs_approval, open_conversation
 from antiphon.chat.toolbox import Toolboxes
 from antiphon.conversation import Conversation
 from antiphon.errors import AntiphonError
@@ -53,8 +55,8 @@ class ChatApp:
 
     `models` returns the current models; `toolboxes` have the tools; `keys` are the current client keys, without which only this
     machine is served, under the names that `rules` allow; `limits` count what each key uses. `system` is the system instruction
-    of new conversations, `token_limit` the size at which compaction is suggested. With `asks_before_changes`, every call of a
-    tool that is not read-only needs approval. The caller closes what it passes, except `toolboxes`.
+    of new conversations, `turns` the current settings of turns. With `asks_before_changes`, every call of a tool that is not
+    read-only needs approval. The caller closes what it passes, except `toolboxes`.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class ChatApp:
         limits: RateLimits | None = None,
         system: str = "",
         token_limit: int | None = None,
+        turns: Callable[[], TurnSettings] = TurnSettings,
         asks_before_changes: bool = False,
         stream_seconds: Callable[[], float] = lambda: STREAM_SECONDS,
         max_running: int = MAX_RUNNING_TURNS,
@@ -80,11 +83,12 @@ class ChatApp:
         self._toolboxes = toolboxes
         self._admission = AccessControl(keys, rules)
         self._token_limit = token_limit
+        self._given_turns = turns
         self._asks_before_changes = asks_before_changes
         self._page = page or PageFiles()
         self._is_closing = False
         self._provider = ReloadableProvider(models)
-        self.conversations = OpenConversations(store, self._open_chat)
+        self.conversations = OpenConversations(store, self._open_chat, bounds=lambda: self._turns().bounds)
         conversation = ConversationApi(self.conversations, self._choice, system)
         turn = TurnApi(self.conversations, self._choice, stream_seconds, max_running)
         plan = PlanApi(toolboxes)
@@ -186,10 +190,15 @@ class ChatApp:
                     }
                     for tool in tools
                 ],
-                "token_limit": self._token_limit,
+                "token_limit": limit if isinstance(limit := self._turns().token_limit, int) else None,
+                "bounds": structs.asdict(self._turns().bounds),
                 "has_keys": self._admission.needs_key,
             }
         )
+
+    def _turns(self) -> TurnSettings:
+        turns = self._given_turns()
+        return turns if self._token_limit is None else structs.replace(turns, token_limit=self._token_limit)
 
     def _open_chat(self, history: AgentHistory, owner: str) -> Conversation:
         return open_conversation(
@@ -198,7 +207,7 @@ class ChatApp:
             self._toolboxes.of(owner).registry,
             provider=MeteredModels(self._provider, lambda tokens: self._charge(owner, tokens)),
             asks_before_changes=self._asks_before_changes,
-            token_limit=self._token_limit,
+            turns=self._turns(),
         )
 
     def _charge(self, owner: str, tokens: int) -> None:

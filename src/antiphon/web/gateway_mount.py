@@ -9,26 +9,30 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 from antiphon.chat.models import ChatModels
 from antiphon.chat.offline import OfflineModel
-from antiphon.chat.session import open_chat_store
+from antiphon.chat.session import TurnSettings, open_chat_store
 from antiphon.chat.toolbox import Toolboxes
+from antiphon.conversation import Bounds
 from antiphon.errors import AntiphonError, RoutingError
 from antiphon.gateway.access.client_keys import ClientKey
 from antiphon.gateway.app import Gateway
 from antiphon.gateway.config.loaded import LoadedConfig
+from antiphon.gateway.config.settings import ChatPageSettings
 from antiphon.gateway.endpoints.models import visible_models
-from antiphon.gateway.generate.upstream import Upstream
 from antiphon.gateway.http.messages import ClientRequest, Response
 from antiphon.history import HistoryStore
 from antiphon.history.location import data_folder_for
 from antiphon.providers.client import ProviderClient
 from antiphon.providers.default_model import MODEL_VARIABLE, PREFERRED, ModelChoice, default_model
+from antiphon.providers.engine.provider import Provider
 from antiphon.providers.http_provider import HttpProviderClient
 from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.router import ProviderRouter
 from antiphon.providers.transport.request import Timeouts
+from antiphon.tools.embedded import parse_setting
 from antiphon.web.access import AccessControl
 from antiphon.web.app import STREAM_SECONDS, ChatApp, admit
 from antiphon.web.request import ApiError, error_response
@@ -91,6 +95,7 @@ class GatewayChat:
                     rules=lambda: gateway.loaded.origin_rules,
                     limits=gateway.limits,
                     stream_seconds=self._stream_seconds,
+                    turns=lambda: turn_settings(gateway.loaded.config.chat),
                 )
             return self._app
 
@@ -105,6 +110,15 @@ class GatewayChat:
         return self._built[1]
 
 
+def turn_settings(chat: ChatPageSettings) -> TurnSettings:
+    """The settings of turns in the `[chat]` table."""
+    bounds = Bounds(max_rounds=chat.max_rounds, max_failed_rounds=chat.max_errors, seconds=chat.max_seconds)
+    limit: int | Literal["auto"] | None = (
+        chat.token_limit if chat.token_limit > 0 else None if chat.token_limit else "auto"
+    )
+    return TurnSettings(bounds=bounds, embedded_calls=parse_setting(chat.embedded_calls), token_limit=limit)
+
+
 def gateway_models(running: LoadedConfig) -> ChatModels:
     """The models of a gateway: those it lists, and one of each provider."""
     clients = {name: _client(running, name) for name in running.providers}
@@ -115,7 +129,7 @@ def gateway_models(running: LoadedConfig) -> ChatModels:
     choice = ModelChoice(
         names[0], "a model of this gateway", "Choose another from the menu, or name any this gateway serves."
     )
-    if not isinstance(running.providers[running.resolve(names[0])[0].provider], Upstream):
+    if not isinstance(running.providers[running.resolve(names[0])[0].provider], Provider):
         offline = default_model({})
         choice = ModelChoice(names[0], offline.reason, offline.hint)
     return ChatModels(router, choice, names, check=running.resolve)
@@ -137,7 +151,7 @@ def _named(running: LoadedConfig) -> Iterator[str]:
 def _client(running: LoadedConfig, name: str) -> ProviderClient:
     """A client for one of the gateway's upstreams, with its credentials and its connections."""
     upstream = running.providers[name]
-    if not isinstance(upstream, Upstream):
+    if not isinstance(upstream, Provider):
         return OfflineModel()
     settings = next(one for one in running.config.providers if one.name == name)
     return HttpProviderClient(

@@ -20,7 +20,7 @@ from contextlib import aclosing
 from typing import TypeVar
 
 from antiphon.chat.models import record_model
-from antiphon.conversation import Conversation, ToolLoop
+from antiphon.conversation import Bounds, Conversation, ToolLoop
 from antiphon.conversation.events import LoopEvent, LoopFinished
 from antiphon.conversation.turn import TurnIndex
 from antiphon.errors import AntiphonError, HistoryError, StoreError
@@ -51,11 +51,17 @@ class LiveConversation:
     """One conversation, its turns and its watchers."""
 
     def __init__(
-        self, chat: Conversation, owner: str = "", *, events: EventBuffer | None = None, is_local: bool = True
+        self,
+        chat: Conversation,
+        owner: str = "",
+        *,
+        events: EventBuffer | None = None,
+        is_local: bool = True,
+        bounds: Bounds | None = None,
     ) -> None:
         self.chat = chat
         self.owner = owner
-        self.loop = ToolLoop(chat)
+        self.loop = ToolLoop(chat, bounds=bounds)
         self.events = events or EventBuffer()
         self.places = TurnIndex()
         self.writing = asyncio.Lock()

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
-from antiphon.conversation import Conversation
+from antiphon.conversation import Bounds, Conversation
 from antiphon.errors import UnknownConversation
 from antiphon.history import AgentHistory, HistoryStore
 from antiphon.history.ids import is_id
@@ -37,11 +37,13 @@ class OpenConversations:
         store: HistoryStore,
         make: Callable[[AgentHistory, str], Conversation],
         *,
+        bounds: Callable[[], Bounds] = Bounds,
         max_open: int = MAX_OPEN,
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
         self.store = store
         self._make = make
+        self._bounds = bounds
         self._most_open = max_open
         self._idle_seconds = idle_seconds
         self._open: dict[str, LiveConversation] = {}
@@ -104,7 +106,7 @@ class OpenConversations:
 
     def _add(self, history: AgentHistory, owner: str) -> LiveConversation:
         live = self._open[history.id] = LiveConversation(
-            self._make(history, owner), owner, is_local=self.store.is_local
+            self._make(history, owner), owner, is_local=self.store.is_local, bounds=self._bounds()
         )
         return live
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from antiphon.chat.models import models_from_environment
-from antiphon.chat.session import open_chat_store, resume_conversation
+from antiphon.chat.session import TurnSettings, open_chat_store, resume_conversation
 from antiphon.chat.toolbox import Toolboxes
 from antiphon.errors import ServeRefused
 from antiphon.gateway.access.client_keys import is_loopback
@@ -39,6 +39,7 @@ def serve_chat(
     with_tools: bool = True,
     folder: Path | None = None,
     token_limit: int | None = None,
+    turns: TurnSettings | None = None,
     asks_before_changes: bool = False,
     resume: str | None = None,
     environ: Mapping[str, str] | None = None,
@@ -48,6 +49,7 @@ def serve_chat(
     Only this machine is served, because there are no keys; `antiphon serve` has keys. Plans and documents are in the folder
     of the store. With `asks_before_changes`, tools that are not read-only need approval. With `resume` the page opens that
     conversation, with `model` and `system` if they are given.
+    `turns` has the limits of turns; `token_limit` is one of them.
     """
     if host != "localhost" and not is_loopback(host):
         raise ServeRefused(
@@ -75,6 +77,7 @@ def serve_chat(
             rules=lambda: OriginRules(host),
             system=system or "",
             token_limit=token_limit,
+            turns=lambda: turns or TurnSettings(),
             asks_before_changes=asks_before_changes,
         )
         asyncio.run(serve_app(app, host, port, on_ready=on_ready))

@@ -18,7 +18,7 @@ import json
 from collections.abc import Sequence
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict, Unpack, cast
 
 import msgspec
 from msgspec import Struct
@@ -28,7 +28,7 @@ from antiphon.history.entries import TokenUsage
 from antiphon.wire.delta import ModelOutputDelta
 from antiphon.wire.loss import Loss, LossyTranslation
 from antiphon.wire.output import ModelOutput, ProviderError
-from antiphon.wire.request import Message, ModelRequest, SequenceRule
+from antiphon.wire.request import TOOL_NAMESPACES, Message, ModelRequest, SequenceRule
 from antiphon.wire.rules import Violation
 
 if TYPE_CHECKING:
@@ -61,8 +61,21 @@ class WriteOptions(Struct, frozen=True, kw_only=True):
     """The `anthropic-version` header (anthropic)."""
     capabilities: CapabilityTable | None = None
     """What models accept, if not only the built-in facts (every format)."""
+    reasoning_as_text: bool = False
+    """Whether readable reasoning of other formats is sent as labelled text instead of being dropped (all formats)."""
 
 
+class WriteKeywords(TypedDict, total=False):
+    """The same as keyword arguments."""
+
+    model: str
+    dialect: str | Dialect
+    version: str
+    reasoning_as_text: bool
+    capabilities: CapabilityTable | None
+
+
+_COMMON_OPTIONS = frozenset({"reasoning_as_text", "capabilities"})
 DEFAULT_OPTIONS = WriteOptions()
 
 
@@ -84,6 +97,10 @@ class FormatModule(Struct, frozen=True, kw_only=True):
     signature: FormatSignature = FormatSignature()
     options: frozenset[str] = frozenset()
     """The fields of `WriteOptions` that it has."""
+    normalizes_streams: bool = False
+    """Whether hosts of this format stream in ways that its official client cannot read."""
+    has_tool_namespaces: bool = False
+    """Whether tools may be in namespaces and in messages."""
     embeds_raw_json: bool = False
     """Whether built bodies hold `msgspec.Raw` or structs: true where a call's arguments are an object."""
 
@@ -104,6 +121,13 @@ class StreamWriter(Protocol):
     def write(self, delta: ModelOutputDelta) -> bytes: ...
     def close(self) -> bytes:
         """The end of the stream; an error if no terminal delta was written."""
+
+
+class StreamNormalizer(Protocol):
+    """Corrects the events of a stream for the official client of the format."""
+
+    def feed(self, events: bytes) -> bytes:
+        """Whole events in; the same bytes out if they need no correction."""
 
 
 class _RequestModule(Protocol):
@@ -162,48 +186,49 @@ class Format:
     outline_request = scan_request
 
     def write_request(
-        self,
-        request: ModelRequest,
-        *,
-        strict: bool = False,
-        dialect: str | Dialect = "",
-        version: str = "",
-        model: str = "",
-        capabilities: CapabilityTable | None = None,
+        self, request: ModelRequest, *, strict: bool = False, **options: Unpack[WriteKeywords]
     ) -> Written:
         """A body this format accepts, and the losses. With `strict`, a loss raises `LossyTranslation`."""
-        body, losses = self.build_request(request, _write_options(dialect, version, model, capabilities))
-        if strict and losses:
-            raise LossyTranslation(losses)
+        body, losses = self._build_strictly(request, strict, options)
         return Written(_to_plain_values(body) if self.module.embeds_raw_json else body, losses)
 
     def encode_request(
-        self,
-        request: ModelRequest,
-        *,
-        strict: bool = False,
-        dialect: str | Dialect = "",
-        version: str = "",
-        model: str = "",
-        capabilities: CapabilityTable | None = None,
+        self, request: ModelRequest, *, strict: bool = False, **options: Unpack[WriteKeywords]
     ) -> Encoded:
         """The same as bytes, which is faster: a call's arguments are embedded without being parsed."""
-        body, losses = self.build_request(request, _write_options(dialect, version, model, capabilities))
-        if strict and losses:
-            raise LossyTranslation(losses)
+        body, losses = self._build_strictly(request, strict, options)
         return Encoded(msgspec.json.encode(body), losses)
+
+    def _build_strictly(self, request: ModelRequest, strict: bool, options: WriteKeywords) -> Written:
+        written = self.build_request(request, WriteOptions(**options))
+        if strict and written.losses:
+            raise LossyTranslation(written.losses)
+        return written
 
     def build_request(self, request: ModelRequest, options: WriteOptions = DEFAULT_OPTIONS) -> Written:
         """A body for `msgspec.json.encode` only: it may hold structs and `msgspec.Raw`."""
         self._check_options(options)
         losses: list[Loss] = []
+        if options.reasoning_as_text:
+            from antiphon.wire.readable import with_reasoning_as_text
+
+            request = with_reasoning_as_text(request, self.name)
+        if request.native is not None and self._must_flatten(request):
+            from antiphon.wire.openai_responses.namespaces import flatten
+
+            flat = flatten(request)
+            body = self._request.write_request(flat.request, losses, options)
+            return Written(body, [flat.locate(loss) for loss in losses])
         return Written(self._request.write_request(request, losses, options), losses)
 
     compose_request = build_request
 
     def needs_whole_request(self, request: ModelRequest, new: Sequence[Message]) -> bool:
         """Whether a body depends on the whole conversation, so that `new` messages cannot be written alone."""
-        return self._request.needs_whole_request(request, new)
+        return self._must_flatten(request) or self._request.needs_whole_request(request, new)
+
+    def _must_flatten(self, request: ModelRequest) -> bool:
+        return TOOL_NAMESPACES in (request.native or ()) and not self.module.has_tool_namespaces
 
     def read_response(self, body: dict[str, Any] | bytes) -> ModelOutput:
         """A response body in neutral terms."""
@@ -245,27 +270,26 @@ class Format:
         """A new writer for one stream; `model` is the name the client asked for."""
         return cast(StreamWriter, self._stream_writer.StreamWriter(model))
 
+    def stream_normalizer(self) -> StreamNormalizer | None:
+        """A new normalizer for a stream that is forwarded in its own format; None if the format needs none."""
+        if not self.module.normalizes_streams:
+            return None
+        return cast(StreamNormalizer, self._stream_reader.StreamNormalizer())
+
     def check_request(
-        self,
-        body: Any,
-        *,
-        advisories: bool = False,
-        dialect: str | Dialect = "",
-        version: str = "",
-        model: str = "",
-        capabilities: CapabilityTable | None = None,
+        self, body: Any, *, advisories: bool = False, **options: Unpack[WriteKeywords]
     ) -> list[Violation]:
         """The rules of the API that a body breaks, whatever the JSON is; advisories on request."""
         if isinstance(body, _BYTES):
             body = _decode_json(body)
-        options = _write_options(dialect, version, model, capabilities)
-        self._check_options(options)
-        return self._rules.check_request(body, options, advisories=advisories)
+        checked = WriteOptions(**options)
+        self._check_options(checked)
+        return self._rules.check_request(body, checked, advisories=advisories)
 
     def _check_options(self, options: WriteOptions) -> None:
         if options != DEFAULT_OPTIONS:
             for name in options.__struct_fields__:
-                if getattr(options, name) and name != "capabilities" and name not in self.module.options:
+                if getattr(options, name) and name not in self.module.options | _COMMON_OPTIONS:
                     raise WireError(f"{self.name} has no option {name!r}")
 
     def _decode(self, body: dict[str, Any] | bytes) -> dict[str, Any]:
@@ -302,12 +326,6 @@ class Format:
 
     def __repr__(self) -> str:
         return f"<Format {self.name}>"
-
-
-def _write_options(
-    dialect: str | Dialect, version: str, model: str, capabilities: CapabilityTable | None
-) -> WriteOptions:
-    return WriteOptions(dialect=dialect, version=version, model=model, capabilities=capabilities)
 
 
 def json_type_name(value: object) -> str:

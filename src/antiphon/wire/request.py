@@ -92,6 +92,10 @@ class Reasoning(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True
     native: NativeExtras | None = None
 
 
+TOOL_NAMESPACES = "openai-responses:namespaces"
+"""A mark in the `native` of a request whose tools are in namespaces or in messages; other formats need them in one list."""
+
+
 class ModelRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
     """A request to a model. None means that it was not said."""
 

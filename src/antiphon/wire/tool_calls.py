@@ -23,7 +23,7 @@ from msgspec import Struct, structs
 from antiphon.parts import OutputPart, ToolCallRequest
 from antiphon.wire.delta import ModelOutputDelta, PartDelta, PartEnded, PartStarted
 from antiphon.wire.output import ModelOutput
-from antiphon.wire.request import ModelRequest, ToolDefinition
+from antiphon.wire.request import TOOL_NAMESPACES, ModelRequest, ToolDefinition
 
 FREEFORM_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -39,6 +39,7 @@ _NAME_LENGTHS = (64, 128)
 MAX_CACHED_LENGTH = 256
 """Longer keys are not cached: clients choose them, and a cache that counts entries would keep any number of megabytes."""
 _MAX_CACHED = 4096
+_NAMESPACE_ORIGIN = "openai-responses"
 _UNSAFE = re.compile(r"[^a-zA-Z0-9_]+")
 _skip_value = msgspec.json.Decoder(msgspec.Raw).decode
 
@@ -118,12 +119,17 @@ class _FreeformInput(Struct):
 
 
 class CallRestorer:
-    """Puts the client's tool names and freeform calls back into what a provider answers to `request`.
+    """Puts the client's tool names, namespaces and freeform calls back into what a provider answers to `request`.
 
     Everything else is untouched: an answer without such calls comes back as the same object.
     """
 
     def __init__(self, request: ModelRequest) -> None:
+        self._namespaces: dict[str, tuple[str, str]] = {}  # name and namespace, by the name outside of it
+        if TOOL_NAMESPACES in (request.native or ()):
+            from antiphon.wire.openai_responses.namespaces import flatten
+
+            request, _, self._namespaces = flatten(request)
         tools = [tool for tool in request.tools if isinstance(tool, ToolDefinition)]
         self._names = {safe_name(tool.name, length): tool.name for tool in tools for length in _NAME_LENGTHS}
         self._names |= {tool.name: tool.name for tool in tools}
@@ -133,7 +139,11 @@ class CallRestorer:
     @property
     def is_noop(self) -> bool:
         """Whether no answer can need restoring: every tool has its own name and takes an object."""
-        return not self._freeform and all(map(operator.eq, self._names.keys(), self._names.values()))
+        return (
+            not self._freeform
+            and not self._namespaces
+            and all(map(operator.eq, self._names.keys(), self._names.values()))
+        )
 
     def output(self, output: ModelOutput) -> ModelOutput:
         """Restore a whole answer."""
@@ -170,9 +180,13 @@ class CallRestorer:
         """The call with the client's tool name, freeform if its tool is; the arguments stay."""
         name = self._names.get(call.tool_name, call.tool_name)
         freeform = call.freeform or name in self._freeform
-        if name == call.tool_name and freeform == call.freeform:
+        if name == call.tool_name and freeform == call.freeform and name not in self._namespaces:
             return call
-        return structs.replace(call, tool_name=name, freeform=freeform)
+        native = call.native
+        if name in self._namespaces:
+            name, namespace = self._namespaces[name]
+            native = {**(native or {}), _NAMESPACE_ORIGIN: {"namespace": namespace}}
+        return structs.replace(call, tool_name=name, freeform=freeform, native=native)
 
 
 def unwrap_freeform(arguments: str) -> str:

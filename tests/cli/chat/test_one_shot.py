@@ -50,7 +50,7 @@ def until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_words_and_nothing_else_go_into_a_pipe(tmp_path: Path) -> None:
+def test_only_the_answer_is_written_to_a_pipe(tmp_path: Path) -> None:
     code, out, err = antiphon(tmp_path, "-p", "find IELTS tips, then make me a plan")
     assert (code, err) == (0, "")
     assert "\x1b" not in out
@@ -108,7 +108,7 @@ def test_events_as_json_lines(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_done_is_said_in_a_line(
+def test_impossible_requests_get_a_one_line_error(
     tmp_path: Path, arguments: list[str], environment: dict[str, str], said: str
 ) -> None:
     code, _, err = antiphon(tmp_path, *arguments, environment=environment)
@@ -119,7 +119,7 @@ def test_what_cannot_be_done_is_said_in_a_line(
     assert "sk-secret" not in err
 
 
-def test_ctrl_c_ends_with_130_and_keeps_what_was_said(tmp_path: Path) -> None:
+def test_ctrl_c_exits_with_130_and_keeps_the_partial_answer(tmp_path: Path) -> None:
     body = streamed("Some words", " and more")
     with ScriptedServer(Reply(body=body[: body.index(b" and")], hangs=True)) as server:
         process = subprocess.Popen(
@@ -138,7 +138,7 @@ def test_ctrl_c_ends_with_130_and_keeps_what_was_said(tmp_path: Path) -> None:
     assert outputs(kept(tmp_path)) == ["Some words"]
 
 
-def test_a_second_ctrl_c_ends_it_at_once_without_a_traceback(tmp_path: Path) -> None:
+def test_a_second_ctrl_c_exits_immediately_without_a_traceback(tmp_path: Path) -> None:
     body = streamed("Some words", " and more")
     with ScriptedServer(Reply(body=body[: body.index(b" and")], hangs=True)) as server:
         for _ in range(5):  # the second one may come at any moment of what the first one does
@@ -205,6 +205,42 @@ def test_an_end_by_a_bound_is_stated(tmp_path: Path) -> None:
     assert (code, out.strip()) == (1, "")
     assert "no answer" in err
     assert "the model repeated the same calls" in err
+
+
+def test_round_limit_and_embedded_calls_are_options(tmp_path: Path) -> None:
+    written = streamed('我来看看<tool_call>{"tool": "list_plans"}</tool_call>')
+
+    def answer(request: Received) -> Reply:
+        return Reply(body=streamed("Enough.") if b'"tool_choice":"none"' in request.body else written)
+
+    with ScriptedServer(answer) as server:
+        arguments = ("-p", "plans?", "--max-rounds", "1", "--embedded-calls", "on")
+        code, out, err = antiphon(tmp_path, *arguments, environment=model_at(server))
+    assert (code, out) == (0, "我来看看\n\nEnough.\n")
+    assert err.startswith("antiphon: stopped: round limit reached"), err
+    for option, why in (
+        (("--embedded-calls", "maybe"), "expected off, on"),
+        (("--token-limit", "x"), "expected a number"),
+    ):
+        code, _, err = antiphon(tmp_path, "-p", "Hi.", *option)
+        assert code == 1
+        assert why in err
+
+
+def test_host_without_tools_is_served_in_text(tmp_path: Path) -> None:
+    """The host refuses tools as Ollama does; the tools then go into the prompt."""
+
+    def answer(request: Received) -> Reply:
+        if b'"tools":' in request.body:
+            refusal = {"error": {"message": "registry.ollama.ai/library/gemma:2b does not support tools"}}
+            return Reply(status=400, body=msgspec.json.encode(refusal))
+        if b"Result of list_plans" in request.body:
+            return Reply(body=streamed("没有计划。"))
+        return Reply(body=streamed('我来看看<tool_call>{"tool": "list_plans"}</tool_call>'))
+
+    with ScriptedServer(answer) as server:
+        code, out, err = antiphon(tmp_path, "-p", "我的计划?", environment=model_at(server))
+    assert (code, out, err) == (0, "我来看看\n\n没有计划。\n", "")
 
 
 def test_a_reader_that_leaves_ends_it_quietly(tmp_path: Path) -> None:

@@ -31,9 +31,7 @@ TEXTS = st.lists(LINES, max_size=14).map("\n".join)
 
 
 @given(TEXTS, st.data())
-def test_blocks_are_the_same_however_the_text_is_cut_and_together_they_are_the_text(
-    text: str, data: st.DataObject
-) -> None:
+def test_blocks_do_not_depend_on_chunking_and_join_to_the_text(text: str, data: st.DataObject) -> None:
     whole = MarkdownBlocks()
     whole.feed(text)
     expected = [*whole.finished(), whole.rest()]
@@ -61,7 +59,7 @@ def test_a_block_is_finished_when_another_follows() -> None:
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=200) | TEXTS)
-def test_whatever_a_model_writes_is_drawn_and_moves_nothing(text: str) -> None:
+def test_any_model_text_is_drawn_without_moving_the_cursor(text: str) -> None:
     drawn = Renderer().markdown(text)
     assert not any(is_control(char) for char in drawn)  # not coloured here: no escape at all
 

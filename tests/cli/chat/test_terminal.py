@@ -66,7 +66,7 @@ def outputs(history: AgentHistory) -> list[str]:
     return [entry.response_markdown for entry in history.effective if isinstance(entry, ModelOutputEntry)]
 
 
-def test_the_first_minute_needs_nothing_and_runs_several_rounds(tmp_path: Path) -> None:
+def test_the_first_minute_needs_no_setup_and_runs_several_rounds(tmp_path: Path) -> None:
     with Terminal(tmp_path, "chat") as terminal:
         terminal.sees("offline/plain: not a language model, needs no key and no network.", "Ctrl-D: quit")
         terminal.send("find IELTS tips, then make me a plan")
@@ -93,7 +93,7 @@ def test_the_first_minute_needs_nothing_and_runs_several_rounds(tmp_path: Path) 
     assert kept(tmp_path).version == 8
 
 
-def test_an_answer_is_drawn_while_it_comes_and_stands_there_once(server: ScriptedServer, tmp_path: Path) -> None:
+def test_an_answer_is_drawn_while_it_streams_and_appears_once(server: ScriptedServer, tmp_path: Path) -> None:
     begun, ended = (
         "First *block*.\n\n| a | b |\n|---|---|\n| one | 二 |\n\n",
         "```python\nx = 1\n```\n\nThe last words.",
@@ -305,7 +305,7 @@ def test_a_conversation_is_resumed_with_its_model(server: ScriptedServer, tmp_pa
         terminal.sees("Hello.", again=True)
 
 
-def test_a_session_deletes_only_what_it_created_and_nobody_used(tmp_path: Path) -> None:
+def test_a_session_deletes_only_unused_conversations_it_created(tmp_path: Path) -> None:
     """A template or an imported greeting has no input of a person, and is not the session's to delete."""
     (tmp_path / "antiphon").mkdir()
     with SqliteStore(tmp_path / "antiphon" / "history.db") as store:
@@ -383,7 +383,7 @@ def test_several_lines_and_files(server: ScriptedServer, tmp_path: Path) -> None
     assert (document.text, document.name) == ("Tea at five.", "notes of mine.txt")
 
 
-def test_errors_of_a_provider_are_a_line_and_the_turn_can_be_had_again(server: ScriptedServer, tmp_path: Path) -> None:
+def test_provider_errors_are_one_line_and_the_turn_can_be_retried(server: ScriptedServer, tmp_path: Path) -> None:
     refusal = b'{"error": {"message": "Incorrect API key provided: sk-secret-1"}}'
     server.play(Reply(body=streamed("Half an answer", "never"), cut_after=80))
     with with_model(server, tmp_path) as terminal:

@@ -17,7 +17,7 @@ from antiphon.providers.model_name import MAX_LENGTH, check_model_name
 from antiphon.providers.presets import PRESETS
 from antiphon.providers.router import ProviderRouter
 from antiphon.providers.routes import Route
-from antiphon.providers.transport.aiohttp_transport import AiohttpTransport
+from antiphon.providers.transport.client import HttpClient
 from antiphon.web.gateway_mount import gateway_models
 from antiphon.wire import FORMATS
 from antiphon.wire.request import Message, ModelRequest
@@ -114,7 +114,7 @@ def gateway(request: pytest.FixtureRequest) -> Iterator[tuple[Rig, bool]]:
 
 
 @pytest.mark.parametrize("source", FORMATS)
-def test_unlisted_models_are_served_only_if_the_configuration_says_so(gateway: tuple[Rig, bool], source: str) -> None:
+def test_unlisted_models_are_served_only_if_configured(gateway: tuple[Rig, bool], source: str) -> None:
     running, is_open = gateway
     for target in FORMATS:
         with running.client() as client:
@@ -144,7 +144,7 @@ def test_without_models_every_model_of_the_providers_is_served() -> None:
         (Config(providers=(provider,)), True),
         (Config(providers=(provider,), models=models), False),
     ]:
-        running = LoadedConfig(config, AiohttpTransport({}), environ={"K": "sk-0123456789"})
+        running = LoadedConfig(config, HttpClient({}), environ={"K": "sk-0123456789"})
         if is_open:
             assert str(running.resolve("openai/gpt-5")[0]) == "openai/gpt-5"
         else:
@@ -160,7 +160,7 @@ def test_the_chat_page_keeps_to_the_listed_models(is_open: bool) -> None:
         providers=(ProviderSettings(name="openai", keys=("env:K",)),),
         models=(ModelSettings(name="mine", targets=("openai/gpt-4o",)),),
     )
-    models = gateway_models(LoadedConfig(config, AiohttpTransport({}), environ={"K": "sk-0123456789"}))
+    models = gateway_models(LoadedConfig(config, HttpClient({}), environ={"K": "sk-0123456789"}))
     models.check("mine")
     models.router.resolve("mine")
     assert models.names[0] == "mine"

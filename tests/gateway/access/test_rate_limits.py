@@ -45,7 +45,7 @@ def test_tokens_are_a_debt_that_is_paid_by_waiting() -> None:
     assert limits.try_admit(key) is None
 
 
-def test_a_request_that_is_not_let_in_costs_nothing() -> None:
+def test_a_rejected_request_is_not_charged() -> None:
     clock = Clock()
     limits = RateLimits(clock)
     key = ClientKey(name="a", requests_per_minute=2, tokens_per_minute=60)
@@ -57,7 +57,7 @@ def test_a_request_that_is_not_let_in_costs_nothing() -> None:
     assert limits.try_admit(key) is None
 
 
-def test_no_limit_is_no_limit_and_clients_do_not_share() -> None:
+def test_unlimited_means_unlimited_and_clients_do_not_share() -> None:
     limits = RateLimits(Clock())
     free, tight, other = (
         ClientKey(name="free"),
@@ -96,7 +96,7 @@ def test_memory_is_bounded_and_the_full_are_forgotten_first() -> None:
     assert max(len(limits._requests), len(limits._tokens)) <= 10
 
 
-def test_a_clock_that_goes_back_gives_nothing() -> None:
+def test_a_clock_step_back_grants_no_requests() -> None:
     clock = Clock()
     limits = RateLimits(clock)
     key = ClientKey(name="a", requests_per_minute=1)
@@ -110,9 +110,7 @@ def test_a_clock_that_goes_back_gives_nothing() -> None:
     st.integers(1, 500),
     st.lists(st.tuples(st.floats(0, 30), st.integers(0, 400)), max_size=60),
 )
-def test_over_any_time_no_more_is_let_in_than_the_limits_allow(
-    requests: int, tokens: int, steps: list[tuple[float, int]]
-) -> None:
+def test_admissions_never_exceed_the_limits(requests: int, tokens: int, steps: list[tuple[float, int]]) -> None:
     clock = Clock()
     limits = RateLimits(clock)
     key = ClientKey(name="a", requests_per_minute=requests, tokens_per_minute=tokens)

@@ -87,7 +87,7 @@ def test_a_head_that_does_not_come_is_not_waited_for(gateway: Rig, client: Clien
     assert client.get("/healthz").status == 200
 
 
-def test_half_a_body_is_408_and_asks_nobody(gateway: Rig) -> None:
+def test_an_incomplete_body_is_408_and_reaches_no_provider(gateway: Rig) -> None:
     assert sent(gateway.port, HEAD + b"content-length: 1000\r\n\r\n" + BODY).split()[1] == b"408"
     sent(gateway.port, HEAD + b"content-length: 1000\r\n\r\n" + BODY, is_over=True)
     sent(gateway.port, HEAD + CHUNKED + b"\r\n41\r\n" + BODY + b"\r\n", is_over=True)
@@ -172,7 +172,7 @@ def test_a_body_that_is_called_something_else_is_415(client: Client, kind: str) 
 
 
 @pytest.mark.parametrize("source", FORMATS)
-def test_an_unknown_model_is_told_which_exist(client: Client, source: str) -> None:
+def test_an_unknown_model_error_lists_the_models(client: Client, source: str) -> None:
     got = client.ask(source, "to-nobody", QUESTION, streams=True)
     assert got.status == 404
     assert all(f"to-{name}" in got.error(source).message for name in FORMATS)
@@ -315,10 +315,10 @@ def idle_streams(count: int) -> None:
         assert upstream.gone.wait(10)
 
 
-def test_300_idle_streams_at_once() -> None:
+def test_300_concurrent_idle_streams() -> None:
     idle_streams(300)
 
 
 @pytest.mark.slow
-def test_1000_idle_streams_at_once() -> None:
+def test_1000_concurrent_idle_streams() -> None:
     idle_streams(1000)

@@ -112,7 +112,7 @@ def tell(source: CredentialPool, *targets: CredentialPool) -> None:
         target.merge_health(named, source.export_health(named))
 
 
-def test_a_rest_is_heard_of_and_its_end_too() -> None:
+def test_cooldowns_and_their_ends_are_shared() -> None:
     (one, two), clock = pools_of()
     one.acquire("m").failed(error("rate_limit", 20))
     tell(one, two)
@@ -128,7 +128,7 @@ def test_a_rest_is_heard_of_and_its_end_too() -> None:
     assert two.status()[0].models == {}
 
 
-def test_a_recovery_does_not_end_a_longer_rest_that_somebody_else_knows_of() -> None:
+def test_a_recovery_does_not_end_a_longer_cooldown_of_another_process() -> None:
     (one, two), clock = pools_of()
     one.acquire("m").failed(error("rate_limit", 20))
     tell(one, two)
@@ -142,7 +142,7 @@ def test_a_recovery_does_not_end_a_longer_rest_that_somebody_else_knows_of() -> 
         assert pool.status()[0].models["m"].seconds == pytest.approx(60)
 
 
-def test_a_failure_after_word_of_a_rest_waits_twice_as_long_but_not_for_calls_under_way() -> None:
+def test_a_failure_after_a_shared_cooldown_doubles_it_except_for_running_calls() -> None:
     (one, two), clock = pools_of()
     under_way = two.acquire("m")
     one.acquire("m").failed(error("rate_limit", 8))
@@ -178,7 +178,7 @@ def test_a_rejection_is_known_to_all_and_cleared_for_all_when_the_key_works() ->
     assert [pool.status()[0].state for pool in (one, two, three)] == ["healthy"] * 3
 
 
-def test_an_operator_is_heard_by_all_and_of_two_the_one_who_disables() -> None:
+def test_operator_changes_are_shared_and_disabling_wins() -> None:
     (one, two), _ = pools_of()
     one.acquire("m").failed(error("billing", 6000))
     tell(one, two)
@@ -212,7 +212,7 @@ def test_a_replaced_secret_is_another_key() -> None:
     assert one.export_health(named).keys() != two.export_health(named).keys()
 
 
-def test_what_is_long_over_and_names_that_are_none_are_not_told() -> None:
+def test_expired_cooldowns_and_invalid_names_are_not_shared() -> None:
     (one, _), clock = pools_of()
     for model in ("m", "x" * 300, "line\nbreak", "half \ud800"):
         one.acquire(model).failed(error("rate_limit", 5))
@@ -238,7 +238,7 @@ EVENTS = st.lists(
 
 
 @given(EVENTS, st.randoms(use_true_random=False))
-def test_whatever_happens_where_in_the_end_all_know_the_same(
+def test_all_processes_converge_after_any_events(
     events: list[tuple[int, str, str, int]], chance: random.Random
 ) -> None:
     pools, clock = pools_of(3)
@@ -360,7 +360,7 @@ def test_what_one_learns_the_other_knows_and_no_secret_is_there(server: ValkeySe
     assert all(int(server.ask("TTL", key)) > 0 for key in kept)
 
 
-def test_whoever_writes_later_with_less_undoes_nothing(server: ValkeyServer) -> None:
+def test_a_late_write_with_older_state_undoes_nothing(server: ValkeyServer) -> None:
     async def play() -> None:
         one = fresh()
         async with sharing(server, one, fresh()) as ((store, first), (_, second)):
@@ -374,7 +374,7 @@ def test_whoever_writes_later_with_less_undoes_nothing(server: ValkeyServer) -> 
     asyncio.run(play())
 
 
-def test_nothing_is_read_or_written_while_nothing_changes(server: ValkeyServer) -> None:
+def test_no_reads_or_writes_without_changes(server: ValkeyServer) -> None:
     async def play() -> None:
         one, two = fresh(), fresh()
         one.acquire("m").failed(error("rate_limit", 100))
@@ -394,7 +394,7 @@ def test_nothing_is_read_or_written_while_nothing_changes(server: ValkeyServer) 
     asyncio.run(play())
 
 
-def test_a_flushed_server_is_told_again(server: ValkeyServer) -> None:
+def test_a_flushed_server_is_filled_again(server: ValkeyServer) -> None:
     async def play() -> None:
         one, two, late = fresh(), fresh(), fresh()
         one.acquire("m").failed(error("billing", 100))
@@ -421,7 +421,7 @@ def test_keys_for_another_address_or_with_another_password_are_others() -> None:
     assert all(SECRET not in name and len(name) == 32 for name in names)
 
 
-def test_words_of_a_later_version_are_passed_over() -> None:
+def test_fields_of_a_later_version_are_ignored() -> None:
     assert from_sorted_set(["0 until model m", "5.5", "0 blessed", "1", "nothing", "2"]) == SharedHealth(
         until={"model m": 5.5}
     )

@@ -87,7 +87,7 @@ def test_a_small_limit_holds_for_all_together(server: ValkeyServer) -> None:
     asyncio.run(play())
 
 
-def test_many_who_ask_at_once_get_what_there_is(server: ValkeyServer) -> None:
+def test_concurrent_requests_share_what_is_left(server: ValkeyServer) -> None:
     async def play() -> None:
         async with workers(server.address, 2) as (one, two):
             before = asked(server)
@@ -110,7 +110,7 @@ def test_a_large_limit_is_asked_for_in_slices_and_overshoots_by_no_more(server: 
     asyncio.run(play())
 
 
-def test_requests_that_are_refused_ask_nobody(server: ValkeyServer) -> None:
+def test_rejected_requests_do_not_ask_the_store(server: ValkeyServer) -> None:
     async def play() -> None:
         async with workers(server.address, 1) as [limits]:
             assert await let_in(limits, SMALL, 11) == 10
@@ -121,7 +121,7 @@ def test_requests_that_are_refused_ask_nobody(server: ValkeyServer) -> None:
     asyncio.run(play())
 
 
-def test_a_client_that_leaves_breaks_nothing_off(server: ValkeyServer) -> None:
+def test_cancelled_waiters_give_their_admissions_back(server: ValkeyServer) -> None:
     async def play() -> None:
         async with workers(server.address, 1) as [limits]:
             asking = [asyncio.create_task(limits.admit_async(SMALL)) for _ in range(6)]
@@ -151,7 +151,7 @@ def test_tokens_are_a_debt_at_every_worker(server: ValkeyServer) -> None:
     asyncio.run(play())
 
 
-def test_what_was_spent_is_told_once_also_by_two_at_the_same_time(server: ValkeyServer) -> None:
+def test_spending_is_reported_once_even_concurrently(server: ValkeyServer) -> None:
     async def play() -> None:
         async with workers(server.address, 1) as [limits]:
             limits.charge_tokens(TOKENS, 100)
@@ -161,7 +161,7 @@ def test_what_was_spent_is_told_once_also_by_two_at_the_same_time(server: Valkey
     assert float(server.ask("HGET", "antiphon:limit:tokens", "tokens")) == pytest.approx(500, abs=20)
 
 
-def test_what_does_not_wait_is_told_afterwards(server: ValkeyServer) -> None:
+def test_try_admit_is_reported_on_flush(server: ValkeyServer) -> None:
     async def play() -> None:
         async with workers(server.address, 2) as (one, two):
             assert await let_in(two, SMALL, 3) == 3
@@ -185,7 +185,7 @@ def test_buckets_that_are_full_are_not_kept(server: ValkeyServer) -> None:
     assert 590_000 <= int(server.ask("PTTL", "antiphon:limit:tokens")) <= 602_000
 
 
-def test_a_flush_gives_nobody_a_new_minute(server: ValkeyServer) -> None:
+def test_a_flush_grants_no_new_minute(server: ValkeyServer) -> None:
     async def play() -> None:
         async with workers(server.address, 2) as (one, two):
             assert await let_in(one, SMALL, 4) == 4
@@ -201,7 +201,7 @@ def test_a_flush_gives_nobody_a_new_minute(server: ValkeyServer) -> None:
     asyncio.run(play())
 
 
-def test_without_the_store_each_counts_alone_and_nobody_waits(server: ValkeyServer) -> None:
+def test_without_the_store_each_process_counts_alone_without_waiting(server: ValkeyServer) -> None:
     async def play() -> None:
         clock = Clock()
         with Line(server) as line:
@@ -241,7 +241,7 @@ def test_what_was_used_long_before_the_store_is_back_is_not_held_against_anybody
 
 
 @pytest.mark.parametrize("trouble", ["READONLY", "no password", "wrong password", "nobody"])
-def test_a_server_that_is_of_no_use_is_away_and_says_why(server: ValkeyServer, trouble: str) -> None:
+def test_an_unusable_server_is_reported_as_away_with_the_reason(server: ValkeyServer, trouble: str) -> None:
     expected = {
         "READONLY": "replica",
         "no password": "NOAUTH|Authentication required",

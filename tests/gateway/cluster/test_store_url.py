@@ -96,7 +96,7 @@ def test_what_is_refused(case: str, tmp_path: Path) -> None:
     assert PASSWORD not in str(refused.value)
 
 
-def test_a_password_in_a_file_beside_it_is_watched(tmp_path: Path) -> None:
+def test_a_password_file_is_watched(tmp_path: Path) -> None:
     (tmp_path / "antiphon.toml").write_text('[gateway]\nshared = "redis://store"\nshared_password = "file:secret"\n')
     (tmp_path / "secret").write_text(PASSWORD)
     read = read_config(tmp_path / "antiphon.toml", {})
@@ -106,7 +106,7 @@ def test_a_password_in_a_file_beside_it_is_watched(tmp_path: Path) -> None:
     assert PASSWORD not in repr(read)
 
 
-def test_editors_are_told_of_it() -> None:
+def test_the_json_schema_has_the_setting() -> None:
     properties = config_schema()["$defs"]["GatewaySettings"]["properties"]
     assert "redis://" in properties["shared"]["description"]
     assert "env:NAME" in properties["shared_password"]["description"]
@@ -128,7 +128,7 @@ def run(folder: Path, *words: str, code: str = "", **environ: str) -> tuple[int,
     return ended.returncode, ended.stdout + ended.stderr
 
 
-def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
+def test_without_the_extra_the_error_names_the_package(tmp_path: Path) -> None:
     (tmp_path / "antiphon.toml").write_text('[gateway]\nport = 9\nshared = "redis://store"\n')
     missing = "sys.modules['redis'] = None"
     code, said = run(tmp_path, "serve", "--check", "--config", "antiphon.toml", code=missing)
@@ -168,7 +168,7 @@ def test_the_doctor_looks_at_it(locked: ValkeyServer, tmp_path: Path, monkeypatc
     assert seen(PASSWORD, is_offline=True) == []
 
 
-def test_the_page_tells_of_it_harmlessly() -> None:
+def test_the_status_page_shows_it_escaped() -> None:
     def told(*, is_unavailable: bool) -> Status:
         now = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
         shared = SharedStatus(

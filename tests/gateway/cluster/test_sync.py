@@ -161,7 +161,7 @@ def test_a_key_that_cools_at_one_cools_at_the_other_and_limits_hold_for_both(
     assert not any(secret in str(kept) for secret in (FIRST, SECOND, CLIENT, TIGHT))
 
 
-def test_a_store_that_is_killed_under_load_fails_no_request_and_is_told_all_when_it_is_back(
+def test_a_store_killed_under_load_fails_no_request_and_is_synced_when_back(
     server: ValkeyServer, upstream: StrictUpstream, tmp_path: Path
 ) -> None:
     is_over = threading.Event()

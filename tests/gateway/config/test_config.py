@@ -248,7 +248,7 @@ UNREADABLE: dict[str, tuple[bytes, int, int, str]] = {
 
 
 @pytest.mark.parametrize(("data", "line", "column", "reason"), UNREADABLE.values(), ids=UNREADABLE)
-def test_what_is_no_toml(file: Path, data: bytes, line: int, column: int, reason: str) -> None:
+def test_invalid_toml(file: Path, data: bytes, line: int, column: int, reason: str) -> None:
     file.write_bytes(data)
     (problem,) = read_config(file, {}).problems
     assert problem.line == line
@@ -257,7 +257,7 @@ def test_what_is_no_toml(file: Path, data: bytes, line: int, column: int, reason
     assert str(problem).startswith(f"{file}:{line}:" if line else f"{file}: ")
 
 
-def test_what_is_no_file(tmp_path: Path) -> None:
+def test_a_missing_file(tmp_path: Path) -> None:
     for path, reason in (
         (tmp_path / "gone.toml", "not found"),
         (tmp_path, "is a folder"),
@@ -386,7 +386,7 @@ def test_the_scanner_finds_exactly_the_places_that_tomllib_reads(text: str) -> N
 
 
 @given(st.data())
-def test_the_scanner_tells_the_line_that_a_key_was_written_on(data: st.DataObject) -> None:
+def test_the_scanner_finds_the_line_of_a_key(data: st.DataObject) -> None:
     """Tables and lists of tables with unique names, each on a line that is known while it is written."""
     text, expected = "", {}
     counts: dict[str, int] = {}
@@ -426,7 +426,7 @@ WORDS = ["".join(letters) for length in range(6) for letters in product("abc", r
 
 
 @given(PATTERNS, PATTERNS)
-def test_what_is_said_to_be_covered_is(wide: str, narrow: str) -> None:
+def test_a_covered_pattern_matches_no_further_names(wide: str, narrow: str) -> None:
     if glob_covers(wide, narrow):
         assert not [word for word in WORDS if fnmatchcase(word, narrow) and not fnmatchcase(word, wide)]
 
@@ -452,7 +452,7 @@ def test_covers(wide: str, narrow: str, is_covered: bool) -> None:
 # Without a file.
 
 
-def test_nothing_in_the_environment_is_the_offline_provider() -> None:
+def test_an_empty_environment_gives_the_offline_provider() -> None:
     offer = config_from_environment({})
     assert offer.summary.startswith("no configuration file; using offline/plain: not a language model")
     assert "\n" not in offer.summary

@@ -104,7 +104,7 @@ def with_the_same_times(file: Path, said: str) -> None:
 
 
 @pytest.mark.parametrize("saved", [in_place, replaced, removed_and_made_again, linked, with_the_same_times])
-def test_a_save_takes_effect_however_it_is_done(file: Path, saved: Callable[[Path, str], None]) -> None:
+def test_every_way_of_saving_takes_effect(file: Path, saved: Callable[[Path, str], None]) -> None:
     async def story() -> None:
         served = Served()
         async with watching(watcher_of(file, served)) as watcher:
@@ -147,7 +147,10 @@ def test_a_bad_file_is_refused_logged_once_and_the_old_one_serves_on(
         assert (watcher.status.refused, watcher.status.applied) == (1, 0)
         assert f"{file}:2: gateway.prot unknown key; did you mean port?" in watcher.status.refusal
         assert f"{file}:3: gateway.port" in watcher.status.refusal
-        assert len([record for record in caplog.records if record.levelno == logging.ERROR]) == 1
+        (message,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+        assert message.count("invalid configuration") == 1
+        assert message.count("problems in the configuration") == 0
+        assert f"{file}:2: gateway.prot unknown key" in message
         file.unlink()
         await watcher.check()
         assert "not found" in watcher.status.refusal
@@ -165,7 +168,7 @@ def test_a_bad_file_is_refused_logged_once_and_the_old_one_serves_on(
     ("trouble", "told"),
     [(ProviderSetupError("no such thing"), "no such thing"), (ZeroDivisionError("sk-secret"), "ZeroDivisionError")],
 )
-def test_whoever_applies_it_may_refuse_it(file: Path, trouble: Exception, told: str) -> None:
+def test_the_callback_may_refuse_a_configuration(file: Path, trouble: Exception, told: str) -> None:
     async def story() -> None:
         served = Served()
         served.trouble = trouble
@@ -249,7 +252,7 @@ def test_secret_files_count(file: Path) -> None:
     run(story())
 
 
-def test_a_hangup_reads_at_once_and_applies_what_has_not_changed(file: Path) -> None:
+def test_a_sighup_reloads_immediately_even_an_unchanged_file(file: Path) -> None:
     async def story() -> None:
         served = Served()
         before = signal.getsignal(signal.SIGHUP)
@@ -265,7 +268,7 @@ def test_a_hangup_reads_at_once_and_applies_what_has_not_changed(file: Path) -> 
     run(story())
 
 
-def test_what_the_command_line_said_stays_said(file: Path) -> None:
+def test_command_line_options_survive_a_reload(file: Path) -> None:
     async def story() -> None:
         served = Served()
         watcher = watcher_of(file, served, overrides={"host": "::1"})

@@ -10,20 +10,27 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from antiphon.errors import WireError
 from antiphon.gateway.access.client_keys import hash_key
 from antiphon.gateway.config.settings import ClientKeySettings, Config, ModelSettings, ProviderSettings
 from antiphon.gateway.endpoints.embeddings import embeddings_unsupported, embeddings_url
 from antiphon.gateway.generate.prepare import read_model_name, replace_model
-from antiphon.gateway.generate.upstream import Upstream, UpstreamFailed, WholeReply
 from antiphon.gateway.http.errors import error_response, provider_error_response
+from antiphon.providers.call import CallReport
 from antiphon.providers.credentials.pool import CredentialPool
+from antiphon.providers.engine.attempt import UpstreamRequest
+from antiphon.providers.engine.model_call import ModelCall
+from antiphon.providers.engine.provider import Provider
+from antiphon.providers.engine.reply import UpstreamFailed, WholeReply
 from antiphon.providers.presets import PRESETS
 from antiphon.providers.retry import RetryPolicy
-from antiphon.providers.transport.aiohttp_transport import AiohttpTransport
+from antiphon.providers.routes import Target
+from antiphon.providers.transport.client import HttpClient
 from antiphon.providers.transport.request import Timeouts
 from gateway.rig import FAST, Rig, rig, serving
+from gateway.strict_upstream import hang
 from providers.scripted_server import Reply, ScriptedServer
 from support.local_server import LocalServer
 
@@ -86,13 +93,13 @@ def test_who_makes_none_names_those_who_do() -> None:
     assert "No provider of this gateway has one" in embeddings_unsupported("claude-5", "anthropic", []).message
 
 
-def upstream(url: str) -> Upstream:
-    return Upstream(
+def provider_at(url: str) -> Provider:
+    return Provider(
         "openai",
         PRESETS["openai"],
         f"{url}/v1",
         pool=CredentialPool([SECRET]),
-        transport=AiohttpTransport({}),
+        transport=HttpClient({}),
         headers={},
         timeouts=Timeouts(),
         retry=RetryPolicy(retries=0, rotations=0),
@@ -100,23 +107,23 @@ def upstream(url: str) -> Upstream:
 
 
 def embed(url: str, body: bytes) -> WholeReply:
-    async def ask() -> WholeReply:
-        provider = upstream(url)
+    async def call() -> WholeReply:
+        provider = provider_at(url)
+        address = embeddings_url(provider.preset, provider.base_url, "theirs")
+        assert address is not None
+        request = UpstreamRequest(provider, "theirs", address, [replace_model(body, "theirs")], streams=False)
+
+        async def prepare(_: Target) -> UpstreamRequest:
+            return request
+
         try:
-            reply = await provider.ask(
-                "theirs",
-                [replace_model(body, "theirs")],
-                streams=False,
-                headers={},
-                attempts=[],
-                address=embeddings_url(provider.preset, provider.base_url, "theirs"),
-            )
+            reply = await ModelCall([Target("openai", "theirs")], prepare, CallReport()).reply()
         finally:
             await provider.transport.aclose()
         assert isinstance(reply, WholeReply)
         return reply
 
-    return asyncio.run(ask())
+    return asyncio.run(call())
 
 
 def test_through_an_upstream_and_back_to_the_official_client() -> None:
@@ -143,7 +150,7 @@ def test_through_an_upstream_and_back_to_the_official_client() -> None:
     assert msgspec.json.decode(received.body) == {**msgspec.json.decode(asked), "model": "theirs"}
 
 
-def test_an_error_of_the_provider_is_told_in_openais_shape_without_the_key() -> None:
+def test_a_provider_error_has_openais_shape_without_the_key() -> None:
     said = {"error": {"message": f"`input` is too long. Key: {SECRET}", "type": "invalid_request_error", "code": None}}
     reply = Reply(status=400, body=msgspec.json.encode(said), content_type="application/json")
     with ScriptedServer(reply) as provider, pytest.raises(UpstreamFailed) as failed:
@@ -175,7 +182,7 @@ def gateway() -> Iterator[Rig]:
         yield running
 
 
-def test_embeddings_are_logged_counted_and_say_who_answered(gateway: Rig) -> None:
+def test_embeddings_are_logged_counted_and_name_the_provider(gateway: Rig) -> None:
     gateway.clear()
     with gateway.client("sk-operator") as client:
         got = client.post("/v1/embeddings", {"model": "small", "input": "rain"})
@@ -229,3 +236,20 @@ def test_embeddings_use_the_configured_api_version() -> None:
             assert client.post("/v1/embeddings", {"model": "small", "input": "rain"}).body == made
         (received,) = azure.received
     assert received.target == "/openai/deployments/deployed/embeddings?api-version=2025-01-01-preview"
+
+
+@pytest.mark.parametrize("limit", ["read_seconds", "request_seconds"])
+def test_an_embeddings_request_that_takes_too_long_is_a_504(limit: str) -> None:
+    """Whether the provider's timeout ends it or the request's own: the client gets a 504, and a 504 is recorded."""
+    settings = structs.replace(FAST, request_seconds=0.5) if limit == "request_seconds" else FAST
+    provider: dict[str, Any] = {"read_seconds": 0.5} if limit == "read_seconds" else {}
+    with rig(settings, models={"small": ["openai-chat/embed-small"]}, **provider) as running:
+        running.upstreams["openai-chat"].faults.append(hang())
+        with running.client() as client:
+            got = client.post("/v1/embeddings", {"model": "small", "input": "rain"})
+            assert got.status == 504
+            assert got.error("openai-chat").message
+        with running.client() as client:
+            record = client.get("/status").json["requests"][0]
+            assert (record["target"], record["status"]) == ("openai-chat/embed-small", 504)
+            assert 'status="504"' in client.get("/metrics").body.decode()

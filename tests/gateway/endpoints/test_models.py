@@ -111,7 +111,7 @@ def test_an_empty_list_has_every_field() -> None:
     assert list_models("gemini", ()) == {"models": []}
 
 
-def test_an_unknown_name_is_told_which_there_are() -> None:
+def test_an_unknown_name_error_lists_the_models() -> None:
     error = unknown_model_error("model-1", MANY)
     assert error.status == 404
     assert "`model-1`" in error.message

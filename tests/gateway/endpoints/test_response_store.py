@@ -88,7 +88,7 @@ def test_a_follow_up_becomes_a_full_request(state: ResponseStore) -> None:
     assert [message["role"] for message in body["messages"]] == ["user", "assistant"] * 2 + ["user"]
 
 
-def test_a_request_that_goes_on_from_nothing_is_the_same_object(state: ResponseStore) -> None:
+def test_a_request_without_a_previous_response_is_the_same_object(state: ResponseStore) -> None:
     request = asked("Hi.", store=True)
     assert state.expand(request) is request
     assert previous_response_id(request) == ""
@@ -151,7 +151,7 @@ def test_references_inside_a_kept_response_are_followed(state: ResponseStore) ->
     assert words(state.expand(asked("On.", "resp_2")))[0] == ("assistant", "Hello.")
 
 
-def test_what_is_not_kept_is_told_in_openais_words(state: ResponseStore) -> None:
+def test_a_missing_response_gives_openais_error(state: ResponseStore) -> None:
     with pytest.raises(UnknownResponse, match=r"^Previous response with id 'resp_none' not found\.$") as told:
         state.expand(asked("Hi.", "resp_none"))
     answer = error_response("openai-responses", to_provider_error(told.value), status=told.value.status)
@@ -286,7 +286,7 @@ def test_a_file_is_found_again_and_others_are_left_alone(tmp_path: Path) -> None
         ResponseStore(tmp_path / "chats.db")
 
 
-def test_many_threads_and_files_at_once(tmp_path: Path) -> None:
+def test_concurrent_threads_and_files(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     with ResponseStore(path, timeout=60) as one, ResponseStore(path, timeout=60) as other:
         troubles: list[BaseException] = []
@@ -318,7 +318,7 @@ steps = st.lists(st.tuples(st.sampled_from("kkkkd"), st.integers(0, 9), st.integ
 
 @settings(max_examples=60, deadline=None)
 @given(steps)
-def test_against_a_model_that_forgets_nothing(plan: list[tuple[str, int, int]]) -> None:
+def test_the_store_agrees_with_a_dictionary(plan: list[tuple[str, int, int]]) -> None:
     """Whatever is kept, deleted and kept again under the same id: what can be found is right, and nothing stays for nobody."""
     known: dict[str, list[str]] = {}
     with ResponseStore() as state:
@@ -340,7 +340,7 @@ def test_against_a_model_that_forgets_nothing(plan: list[tuple[str, int, int]]) 
 
 
 @pytest.mark.parametrize(("store", "is_kept"), [(None, True), (True, True), (False, False)])
-def test_a_response_is_kept_unless_the_client_says_otherwise(store: bool | None, is_kept: bool) -> None:
+def test_a_response_is_stored_unless_the_client_opts_out(store: bool | None, is_kept: bool) -> None:
     assert should_store(ModelRequest(store=store)) is is_kept
 
 

@@ -49,7 +49,7 @@ def test_what_is_put_before_the_model_is_counted() -> None:
     assert 500 < tokens(twice) < 1500
 
 
-def test_a_tool_costs_what_its_schema_says() -> None:
+def test_a_tool_costs_the_tokens_of_its_schema() -> None:
     wide = {**TOOL, "input_schema": {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(50)}}}
     assert tokens({**HELLO, "tools": [wide]}) > tokens({**HELLO, "tools": [TOOL]}) + 200
 
@@ -73,12 +73,12 @@ def test_gemini_may_wrap_the_request(wrap: bool) -> None:
         ("gemini", b"[" * 100_000),
     ],
 )
-def test_a_body_that_is_none_is_refused(format_name: str, body: bytes) -> None:
+def test_an_invalid_body_is_refused(format_name: str, body: bytes) -> None:
     with pytest.raises(WireError):
         count_here(format_name, body)
 
 
-def test_the_answer_says_that_it_is_an_estimate() -> None:
+def test_the_answer_is_marked_as_an_estimate() -> None:
     answer = count_here("anthropic", msgspec.json.encode(HELLO))
     assert answer.headers[ESTIMATE_HEADER] == "1"
     assert answer.status == 200

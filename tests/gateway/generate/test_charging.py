@@ -63,7 +63,7 @@ def test_usage_that_the_client_did_not_ask_for_is_charged_and_hidden(gateway: Ri
 
 
 @pytest.mark.parametrize("piece", [1, 7, 0])
-def test_the_chunk_is_hidden_however_the_stream_is_cut(gateway: Rig, piece: int) -> None:
+def test_the_usage_chunk_is_hidden_for_any_chunking(gateway: Rig, piece: int) -> None:
     gateway.upstreams["openai-chat"].piece = piece
     with gateway.client("sk-tight") as client:
         got = client.ask("openai-chat", "to-openai-chat", CHAT, streams=True)
@@ -143,7 +143,7 @@ def test_a_stream_that_breaks_is_charged(gateway: Rig, target: str) -> None:
 
 
 @pytest.mark.parametrize("streams", [False, True])
-def test_what_nobody_answered_is_not_charged(gateway: Rig, streams: bool) -> None:
+def test_an_unanswered_request_is_not_charged(gateway: Rig, streams: bool) -> None:
     upstream = gateway.upstreams["anthropic"]
     with gateway.client("sk-tight") as client:
         for _ in range(3):
@@ -179,7 +179,7 @@ def test_media_in_a_body_is_not_counted_by_its_bytes() -> None:
     assert 1000 <= prompt_estimate(picture) <= 1020
 
 
-def test_asking_for_usage_changes_nothing_else() -> None:
+def test_asking_for_usage_changes_only_the_usage() -> None:
     body = b'{"model": "m", "stream_options": {"include_obfuscation": false}, "x": {"a" : 1.0}}'
     asked = with_usage_requested(body)
     assert not requests_usage(body)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -14,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.errors import MediaFetchError
-from antiphon.gateway.generate.address_guard import AddressGuard, IpAddress, is_public
 from antiphon.gateway.generate.media import FetchedMedia, MediaFetcher, MediaLimits
 from antiphon.parts import Audio, Document, Image, Native, Part, Text, ToolCallResult
+from antiphon.providers.transport.address_guard import AddressGuard, IpAddress, is_public
 from antiphon.wire.loss import Loss
 from antiphon.wire.media import sniff_bytes
 from antiphon.wire.request import Message, ModelRequest
@@ -187,7 +186,7 @@ def test_urls_that_are_refused_before_anything_is_looked_up(url: str, why: str) 
 
 
 @pytest.mark.parametrize("addresses", [["127.0.0.1"], ["8.8.8.8", "127.0.0.1"], ["::ffff:127.0.0.1"], ["no address"]])
-def test_a_name_that_leads_inside_is_refused_whole(addresses: list[str]) -> None:
+def test_a_host_with_a_private_address_is_refused(addresses: list[str]) -> None:
     with ScriptedServer(PICTURE) as server:
         names = Names(addresses)
         told = refused(MediaFetcher(ports=ANY_PORT, resolve=names), f"http://rebound.test:{server.port}/")
@@ -213,14 +212,13 @@ def test_a_name_is_looked_up_once_and_what_was_checked_is_dialled() -> None:
         assert server.received[0].headers["host"] == f"rebound.test:{server.port}"
 
 
-def test_the_socket_has_the_last_word() -> None:
+def test_the_connected_address_is_checked() -> None:
     """Whatever was resolved and by whom: no socket is made for an address or a port that is not allowed."""
     guard = AddressGuard()
-    for address in (("127.0.0.1", 80), ("::1", 80, 0, 0), ("fe80::1%eth0", 80, 0, 2), ("8.8.8.8", 22)):
-        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    for address in (("127.0.0.1", 80), ("::1", 80), ("fe80::1%eth0", 80), ("8.8.8.8", 22)):
         with pytest.raises(OSError):
-            guard._socket((family, socket.SOCK_STREAM, 0, "", address))
-    guard._socket((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("8.8.8.8", 443))).close()
+            guard.check(*address)
+    guard.check("8.8.8.8", 443)
 
 
 def redirect(location: str, status: int = 302) -> Reply:
@@ -228,7 +226,7 @@ def redirect(location: str, status: int = 302) -> Reply:
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_a_redirect_is_followed_with_nothing_of_ours(status: int) -> None:
+def test_a_redirect_is_followed_without_our_headers(status: int) -> None:
     cookie = Reply(status=status, headers={"location": "/b.png", "set-cookie": "a=b"}, content_type="text/plain")
     with ScriptedServer(cookie, PICTURE) as server:
         assert fetch(fetcher(), f"{server.url}/a.png") == FetchedMedia("image/png", PNG)
@@ -326,7 +324,7 @@ SNIFFED: list[tuple[bytes, str, str | None]] = [
 
 
 @pytest.mark.parametrize(("data", "declared", "kind"), SNIFFED)
-def test_bytes_say_what_they_are(data: bytes, declared: str, kind: str | None) -> None:
+def test_media_types_come_from_the_bytes(data: bytes, declared: str, kind: str | None) -> None:
     assert sniff_bytes(data, declared) == kind
 
 
@@ -390,13 +388,13 @@ def test_parts_become_what_they_point_to() -> None:
         assert sorted(received.target for received in server.received) == ["/a.pdf", "/a.png", "/a.txt", "/a.wav"]
 
 
-def test_nothing_wanted_is_the_same_object() -> None:
+def test_without_media_to_fetch_the_request_is_the_same_object() -> None:
     request = request_of(Image(url="http://example.com/a.png"), Text("t"))
     assert inlined(request, fetcher(), lambda part: isinstance(part, Audio)) == (request, [])
     assert inlined(request, fetcher(), lambda _: False)[0] is request
 
 
-def test_what_cannot_be_had_is_said_in_its_place_and_told_as_a_loss() -> None:
+def test_failed_fetches_leave_a_note_and_a_loss() -> None:
     with ScriptedServer(by_path) as server:
         request = request_of(
             Image(url=f"{server.url}/page"),
@@ -419,7 +417,7 @@ def test_what_cannot_be_had_is_said_in_its_place_and_told_as_a_loss() -> None:
     assert "secret" not in str(found) + str(losses)
 
 
-def test_an_inner_address_is_told_like_any_other() -> None:
+def test_a_private_address_gives_the_usual_error() -> None:
     names = Names(["10.1.2.3"])
     _, losses = inlined(request_of(Image(url="http://inside.test/a.png")), MediaFetcher(resolve=names))
     assert [loss.why for loss in losses] == ["http://inside.test/a.png was not fetched: the address is not public"]
@@ -443,7 +441,7 @@ def test_the_parts_of_a_request_share_their_time() -> None:
         assert server.connections < 10
 
 
-def test_many_are_fetched_at_once_and_no_more_than_allowed() -> None:
+def test_fetches_are_concurrent_up_to_the_limit() -> None:
     running = most = 0
 
     class Counting(Names):

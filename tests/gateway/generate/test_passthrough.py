@@ -119,7 +119,7 @@ def test_no_credential_and_no_header_of_a_connection_crosses(gateway: Rig, sourc
     assert secret not in repr(got)
 
 
-def test_headers_that_say_how_a_body_is_read_go_to_the_same_format_only(gateway: Rig) -> None:
+def test_version_headers_go_to_the_same_format_only(gateway: Rig) -> None:
     with gateway.client() as client:
         for target in ("anthropic", "openai-chat"):
             asked = {"anthropic-version": "2023-06-01", "anthropic-beta": "context-1m"}

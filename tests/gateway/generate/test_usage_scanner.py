@@ -75,7 +75,7 @@ def test_a_skimmed_stream_ends_as_a_read_one(
 
 
 @pytest.mark.parametrize("name", SKIMMED)
-def test_words_in_between_are_not_read(name: str) -> None:
+def test_text_between_usage_fields_is_not_parsed(name: str) -> None:
     stream = written(name, ["rain "] * 200, "end")
     begun = stream.index(b"\n\n", 800) + 2
     reader = ResponseReader(formats[name])

@@ -25,7 +25,7 @@ from antiphon.gateway.access.client_keys import hash_key
 from antiphon.gateway.config.settings import ClientKeySettings
 from antiphon.gateway.http.listener import Listener, bind_socket
 from antiphon.gateway.http.messages import ClientRequest, Response
-from antiphon.gateway.http.slow_clients import StallTimer, unsent_bytes
+from antiphon.gateway.http.timeouts import ConnectionTimer, unsent_bytes
 from antiphon.gateway.observe.metrics import Metrics
 from gateway.rig import FAST, Rig, rig
 from gateway.strict_upstream import hang, says
@@ -163,17 +163,23 @@ def test_a_client_that_still_reads_is_not_disconnected() -> None:
         with right:
             transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, sock=left)
             transport.write(b"x" * (4 * MIB))
-            stall = StallTimer(transport, 3600)
+            timer = ConnectionTimer(transport, transport.abort)
+            timer.watch_client(3600)
+
+            def look() -> None:
+                timer._stall_due = 0.0
+                timer._on_due()
+
             for _ in range(3):
                 right.recv(300_000)
                 await asyncio.sleep(0.01)
-                stall._check()
+                look()
                 assert not transport.is_closing()
             assert unsent_bytes(transport) > 0
-            stall._check()
-            stall._check()
+            look()
+            look()
             assert transport.is_closing()
-            stall.cancel()
+            timer.cancel()
 
     asyncio.run(run())
 

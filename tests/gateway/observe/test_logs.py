@@ -127,7 +127,7 @@ def test_every_line_of_a_request_has_its_id() -> None:
 @given(
     text=st.text(st.characters(), max_size=40), name=st.sampled_from(["note", "level", "time", "message_", "exception"])
 )
-def test_nobody_can_write_a_line_of_ours(log_format: LogFormat, text: str, name: str) -> None:
+def test_log_lines_cannot_be_forged(log_format: LogFormat, text: str, name: str) -> None:
     evil = f"{text}\r\n\x1b[31m\u2028\x85\u202e{{}}\ud800 2025 ERROR forged"
     with request_id_scope(evil):
         line = logged(log_format, "%s", evil, extra={name: {evil: [evil]}})
@@ -142,7 +142,7 @@ def test_nobody_can_write_a_line_of_ours(log_format: LogFormat, text: str, name:
 
 
 @pytest.mark.parametrize("log_format", ["json", "console"])
-def test_secrets_are_masked_wherever_they_stand(log_format: LogFormat) -> None:
+def test_secrets_are_masked_everywhere(log_format: LogFormat) -> None:
     error = RuntimeError(f"refused: {SECRET}")
     line = logged(
         log_format,
@@ -159,7 +159,7 @@ def test_secrets_are_masked_wherever_they_stand(log_format: LogFormat) -> None:
     assert "no" in logged(log_format, "no")  # two letters are no secret, and mask nothing
 
 
-def test_a_secret_that_begins_another_leaves_nothing_of_it() -> None:
+def test_a_secret_that_is_a_prefix_of_another_is_fully_masked() -> None:
     stream = io.StringIO()
     configure_logs("json", stream=stream, secrets=lambda: [SECRET, SECRET + "-and-more-of-it"])
     logging.getLogger("antiphon").info(SECRET + "-and-more-of-it")
@@ -198,7 +198,7 @@ def test_arguments_that_do_not_fit_are_shown() -> None:
     assert json.loads(stream.getvalue())["message"] == "%d things ('many',)"
 
 
-def test_an_exception_is_told_in_one_json_line_and_set_apart_on_a_console() -> None:
+def test_an_exception_is_one_json_line_and_a_block_on_a_console() -> None:
     error = ValueError("first\n12:00:00 INFO forged")
     told = json.loads(logged("json", "broken", exc_info=error))
     shown = logged("console", "broken", exc_info=error)
@@ -206,7 +206,7 @@ def test_an_exception_is_told_in_one_json_line_and_set_apart_on_a_console() -> N
     assert all(line.startswith("    | ") for line in shown.splitlines()[1:])
 
 
-def test_a_full_disk_is_counted_and_told_of_later() -> None:
+def test_a_full_disk_is_counted_and_reported_later() -> None:
     stream = FullDisk()
     failures: list[None] = []
     handler = configure_logs("json", stream=stream, on_failure=lambda: failures.append(None))
@@ -221,7 +221,7 @@ def test_a_full_disk_is_counted_and_told_of_later() -> None:
     assert messages == ["2 earlier log lines could not be written", "three", "four"]
 
 
-def test_a_closed_stream_stops_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_closed_log_stream_is_ignored(capsys: pytest.CaptureFixture[str]) -> None:
     stream = io.StringIO()
     handler = configure_logs("console", stream=stream)
     stream.close()
@@ -242,7 +242,7 @@ def test_configuring_again_replaces_and_levels_are_kept_apart() -> None:
 
 
 @pytest.mark.parametrize(("log_format", "level"), [("xml", "info"), ("json", "loud")])
-def test_what_cannot_be_configured_is_said(log_format: Any, level: str) -> None:
+def test_invalid_log_settings_are_refused(log_format: Any, level: str) -> None:
     with pytest.raises(AntiphonError, match="the formats are json and console, the levels debug"):
         configure_logs(log_format, level)
 
@@ -253,7 +253,7 @@ def test_what_cannot_be_configured_is_said(log_format: Any, level: str) -> None:
     ["a line", f"a line with {SECRET} in it", "two\nlines", "más", "long " * 2000],
     ids=["plain", "secret", "lines", "accents", "long"],
 )
-def test_a_line_that_is_told_is_the_line_that_would_be_logged(log_format: LogFormat, message: str) -> None:
+def test_the_formatted_line_equals_the_logged_line(log_format: LogFormat, message: str) -> None:
     extra = {"request_id": "request-1", "key": "k", "overhead_ms": 0.25, "repairs": [], "losses": ["one"]}
     lines = []
     for way in ("told", "logged"):

@@ -113,7 +113,7 @@ def test_what_goes_up_and_down() -> None:
     assert value(text, "antiphon_log_failures_total") == 1
 
 
-def test_credentials_are_told_by_state_and_forgotten_with_their_provider() -> None:
+def test_credentials_are_counted_by_state_and_removed_with_their_provider() -> None:
     metrics = Metrics()
     resting = status("healthy", {"m": ModelStatus("cooling", 3)})
     text = metrics.render(
@@ -128,7 +128,7 @@ def test_credentials_are_told_by_state_and_forgotten_with_their_provider() -> No
     ("model", "told"),
     [("claude-3", "claude-*"), ("gpt-5", "gpt-5"), ("gpt-5-mini", "other"), ("claude-*", "claude-*"), ("", "other")],
 )
-def test_models_are_told_by_their_route(model: str, told: str) -> None:
+def test_models_are_labelled_by_route(model: str, told: str) -> None:
     metrics = Metrics(["claude-*", "gpt-5"])
     metrics.request(model=model)
     assert value(metrics.render(), "antiphon_requests_total", model=told) == 1
@@ -190,7 +190,7 @@ def test_rows_beyond_the_limit_are_counted_together() -> None:
     assert gauge.rows == {("a",): [2], ("b",): [1], ("other",): [2]}
 
 
-def test_any_worker_tells_the_sum(tmp_path: Path) -> None:
+def test_any_worker_reports_the_sum(tmp_path: Path) -> None:
     workers = [Metrics(["claude-*"], snapshots=WorkerSnapshots(tmp_path)) for _ in range(3)]
     for number, metrics in enumerate(workers):
         for _ in range(number + 1):
@@ -207,7 +207,7 @@ def test_any_worker_tells_the_sum(tmp_path: Path) -> None:
         assert text.count(b'state="healthy"') == 3
 
 
-def test_counters_never_go_back_whoever_is_asked(tmp_path: Path) -> None:
+def test_counters_never_decrease_on_any_worker(tmp_path: Path) -> None:
     one, other = (Metrics(snapshots=WorkerSnapshots(tmp_path)) for _ in range(2))
     seen = []
     for metrics in (one, other):
@@ -248,7 +248,7 @@ def test_a_folder_that_is_gone_or_damaged_costs_only_the_others(
     assert value(Metrics(snapshots=WorkerSnapshots(tmp_path)).render(), "antiphon_workers") == 1
 
 
-def test_sharing_goes_on_until_it_is_cancelled(tmp_path: Path) -> None:
+def test_sharing_continues_until_cancelled(tmp_path: Path) -> None:
     async def shared_twice() -> None:
         calls = 0
         is_enough = asyncio.Event()

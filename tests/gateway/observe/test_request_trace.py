@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from antiphon.gateway.generate import encoders, generation
+from antiphon.gateway.generate import encoders, prepare
 from antiphon.parts import Text
+from antiphon.wire import Format
 from antiphon.wire.request import Message, ModelRequest
 from gateway.rig import FAST, Rig, rig
 from gateway.strict_upstream import hang, says
@@ -73,7 +74,7 @@ def ask(gateway: Rig, fields: str, path: str = "/v1/messages", body: bytes = BOD
 def test_a_defect_before_the_answer_is_a_500(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], shape: str
 ) -> None:
-    monkeypatch.setattr(generation, "repair", broken)
+    monkeypatch.setattr(prepare, "repair", broken)
     with rig() as gateway:
         with ask(gateway, SHAPES[shape]) as raw:
             assert raw.recv(1000).startswith(b"HTTP/1.1 500")
@@ -141,3 +142,23 @@ def test_keep_alives_do_not_restart_the_silence_clock(client_format: str) -> Non
         assert error is not None
         assert "1.0 s" in error.message
         assert upstream.gone.wait(PATIENCE)
+
+
+@pytest.mark.parametrize("step", ["read_response", "encode_response"])
+def test_translating_a_whole_answer_is_overhead(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """The time from the last byte of the upstream to the response is the gateway's own."""
+    seconds, real = 0.4, getattr(Format, step)
+
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        time.sleep(seconds)
+        return real(*args, **kwargs)
+
+    with rig() as gateway, gateway.client() as client:
+        monkeypatch.setattr(Format, step, slow)
+        got = client.ask("anthropic", "to-openai-chat", QUESTION, streams=False)
+        monkeypatch.setattr(Format, step, real)
+        assert got.status == 200
+        text = client.get("/metrics").body.decode()
+        found = re.search(r"^antiphon_overhead_seconds_sum\{[^}]*\} ([0-9.e-]+)", text, re.MULTILINE)
+        assert found is not None
+        assert float(found[1]) >= seconds

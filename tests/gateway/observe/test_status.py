@@ -80,7 +80,7 @@ def status(seen: Activity | None = None, word: str = "claude-x") -> Status:
     )
 
 
-def test_a_record_tells_what_a_passage_gathered() -> None:
+def test_a_record_has_the_facts_of_its_trace() -> None:
     record = RequestRecord.of(
         trace(
             repairs=[Action("moved", 3, "behind its call")],
@@ -112,7 +112,7 @@ def test_a_record_tells_what_a_passage_gathered() -> None:
     assert not record.is_refused
 
 
-def test_a_record_is_small_whatever_happened() -> None:
+def test_a_record_is_always_small() -> None:
     huge = "x" * 100_000
     record = RequestRecord.of(
         trace(
@@ -176,11 +176,11 @@ def test_percentiles_are_right_to_five_in_a_hundred(times: list[float], fraction
     assert percentile(minute.seconds, fraction) == pytest.approx(exact, rel=0.05)
 
 
-def test_percentiles_of_nothing() -> None:
+def test_percentiles_of_an_empty_list() -> None:
     assert percentile({}, 0.5) is None
 
 
-def test_every_worker_tells_what_all_saw(tmp_path: Path) -> None:
+def test_every_worker_reports_requests_of_all_workers(tmp_path: Path) -> None:
     workers = [RecentRequests(snapshots=WorkerSnapshots(tmp_path), clock=NOW.timestamp) for _ in range(3)]
     for number, recent in enumerate(workers):
         for place in range(10):
@@ -196,7 +196,7 @@ def test_every_worker_tells_what_all_saw(tmp_path: Path) -> None:
     assert workers[0].activity().workers == 3
 
 
-def test_nothing_new_is_not_written_again(tmp_path: Path) -> None:
+def test_unchanged_records_are_not_written_again(tmp_path: Path) -> None:
     recent = RecentRequests(snapshots=WorkerSnapshots(tmp_path, "w"))
     recent.add(RequestRecord(id="1"))
     recent.share()
@@ -208,7 +208,7 @@ def test_nothing_new_is_not_written_again(tmp_path: Path) -> None:
     assert (tmp_path / "recent-w").exists()
 
 
-def test_the_json_tells_everything() -> None:
+def test_the_json_has_every_section() -> None:
     recent = RecentRequests(clock=NOW.timestamp)
     recent.add(RequestRecord.of(trace()))
     told = json.loads(status_json(status(recent.activity())))
@@ -299,7 +299,7 @@ def page_of(word: str) -> Page:
     return page
 
 
-def test_what_strangers_say_is_text() -> None:
+def test_foreign_text_is_escaped() -> None:
     plain, evil = page_of("word"), page_of(EVIL)
     assert [tag for tag, _ in plain.elements] == [tag for tag, _ in evil.elements]
     assert [sorted(attributes) for _, attributes in plain.elements] == [
@@ -314,7 +314,7 @@ def test_any_text_leaves_the_page_whole(word: str) -> None:
     assert [tag for tag, _ in page_of(word).elements] == [tag for tag, _ in page_of("word").elements]
 
 
-def test_the_policy_allows_the_style_and_nothing_else() -> None:
+def test_the_content_policy_allows_only_the_style() -> None:
     body = status_page(status())
     style = re.search(rb"<style>(.*?)</style>", body, re.DOTALL)
     assert style is not None
@@ -346,7 +346,7 @@ def test_the_page_can_be_read_without_seeing_it() -> None:
     assert sum(tag == "thead" for tag, _ in page.elements) == tables >= 4
 
 
-def test_the_page_says_what_matters() -> None:
+def test_the_page_shows_the_key_figures() -> None:
     text = page_of("word").text
     for said in (
         "serving for 3 days",
@@ -370,7 +370,7 @@ def test_the_page_says_what_matters() -> None:
         ("", "openai", "none to openai"),
     ],
 )
-def test_a_request_says_who_was_asked(model: str, target: str, told: str) -> None:
+def test_a_request_shows_its_attempts(model: str, target: str, told: str) -> None:
     record = RequestRecord(id="1", time=NOW, model=model, target=target, seconds=1)
     page = Page(status_page(status(Activity([record], []))))
     assert f"200{told}1.0 s" in page.text
@@ -430,5 +430,5 @@ def test_plots_stay_in_their_frame(minutes: list[list[tuple[float, int]]]) -> No
         (400_000, "4 days"),
     ],
 )
-def test_times_are_said_as_people_say_them(seconds: float, told: str) -> None:
+def test_durations_are_readable(seconds: float, told: str) -> None:
     assert format_duration(seconds) == told

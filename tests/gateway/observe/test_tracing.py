@@ -90,7 +90,7 @@ def test_times_are_those_of_the_request() -> None:
     assert ends[2] == ends[0] < before
 
 
-def test_the_trace_of_the_client_goes_on() -> None:
+def test_the_trace_of_the_client_is_continued() -> None:
     parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     request = recorded(passage(), traceparent=parent)["chat claude-x"]
     assert request.parent is not None
@@ -115,12 +115,12 @@ def test_what_counts_as_an_error_of_ours(changes: dict[str, object], error: str 
     assert (request.status.status_code is StatusCode.ERROR) is (error is not None)
 
 
-def test_a_request_that_reached_nobody() -> None:
+def test_a_request_that_reached_no_provider() -> None:
     spans = recorded(RequestTrace(request_id="1", client_format="anthropic", status=400))
     assert list(spans) == ["chat"]
 
 
-def test_without_opentelemetry_nothing_happens() -> None:
+def test_without_opentelemetry_tracing_is_off() -> None:
     code = (
         "import logging, sys; logging.basicConfig(); sys.modules['opentelemetry'] = None\n"
         "from antiphon.gateway.observe.request_trace import RequestTrace\n"
@@ -140,7 +140,7 @@ def test_without_opentelemetry_nothing_happens() -> None:
     assert "pip install 'antiphon[otel]'" in run.stderr
 
 
-def test_spans_are_sent_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spans_are_sent_to_the_configured_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
     with LocalServer() as server:
         server.answer(200, "application/x-protobuf", b"")

@@ -26,7 +26,7 @@ from antiphon.history import (
 from antiphon.history.codec import pack, row_checksum, row_entry, to_microseconds
 from antiphon.history.postgres import PostgresStore
 from antiphon.history.sql.schema import FILE_SCHEMA
-from antiphon.parts import Image, ToolCallResult
+from antiphon.parts import Image, ToolCallRequest, ToolCallResult
 from support.store_rows import table
 
 LONG = "What is read is what was written, and what was written is stored as it was written, word for word. " * 12
@@ -183,6 +183,7 @@ def test_rows_without_a_checksum_are_still_read_and_new_ones_have_one(any_store:
 def test_a_damaged_attachment_is_named(any_store: HistoryStore) -> None:
     history = any_store.create()
     image = Image(data="QUJD" * 40_000, media_type="image/png")
+    history.append(ModelOutputEntry.of(ToolCallRequest("t", "c")))
     history.append(ToolCallResultsEntry((ToolCallResult("t", "c", content=(image,)),)))
     assert any_store.open(history.id).entries == history.entries
     data = "QUJD" * 39_999 + "QUJE"

@@ -32,7 +32,7 @@ def test_a_history_keeps_its_store_open(tmp_path: Path) -> None:
     assert history.version == 1
 
 
-def test_a_program_that_ends_without_closing_says_nothing(tmp_path: Path) -> None:
+def test_a_program_that_exits_without_closing_prints_nothing(tmp_path: Path) -> None:
     code = "import antiphon as ap; ap.SqliteStore('chats.db').create().append(ap.ModelInputEntry.of('hi'))"
     run = subprocess.run(
         [sys.executable, "-Walways", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True

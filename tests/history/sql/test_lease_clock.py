@@ -66,7 +66,9 @@ def test_a_clock_step_lets_no_second_writer_in(tmp_path: Path, step: Callable[[f
 
 @needs_boot_id
 @pytest.mark.parametrize("by", [HOURS, -HOURS])
-def test_a_clock_step_locks_nobody_out(tmp_path: Path, step: Callable[[float], None], by: float) -> None:
+def test_an_expired_lease_can_be_claimed_after_a_clock_step(
+    tmp_path: Path, step: Callable[[float], None], by: float
+) -> None:
     with SqliteStore(tmp_path / "chats.db") as store:
         chat = store.create()
         dead = claimed(store, chat.id, "dead")

@@ -52,7 +52,7 @@ def last_change(store: HistoryStore, history: AgentHistory) -> datetime:
 @given(DOINGS, st.integers(0, 4), st.integers(0, 3))
 @example(IN_ONE_MINUTE, 1, 0)
 @example(IN_ONE_MINUTE, 1, 1)
-def test_the_order_is_exact_whatever_happened(
+def test_the_order_is_exact_after_any_operations(
     any_store: HistoryStore, doings: list[tuple[str, int, int]], limit: int, offset: int
 ) -> None:
     tag, made = f"example {next(_tags)}", list[AgentHistory]()

@@ -135,7 +135,7 @@ def test_without_the_driver_the_extra_is_named() -> None:
     assert "kanarie" not in told
 
 
-def test_a_server_that_was_restarted_meanwhile_is_not_noticed(postgres_server: PostgresServer, postgres: str) -> None:
+def test_a_server_restart_between_calls_is_not_noticed(postgres_server: PostgresServer, postgres: str) -> None:
     with open_store(postgres) as store:
         history = store.create()
         for how in (signal.SIGINT, signal.SIGQUIT):
@@ -194,9 +194,7 @@ def test_a_lost_acknowledgement_is_not_taken_from_another_writer(
         assert store.open(history.id).version == 1
 
 
-def test_what_may_or_may_not_have_been_written_is_told_and_found_out(
-    postgres_server: PostgresServer, postgres: str
-) -> None:
+def test_an_uncertain_append_is_reported_and_resolved(postgres_server: PostgresServer, postgres: str) -> None:
     with through_a_proxy(postgres_server, postgres) as (store, proxy):
         history = store.create()
         proxy.lose("answers", 9)
@@ -298,7 +296,7 @@ def test_many_threads_share_few_connections(postgres_server: PostgresServer, pos
     assert postgres_server.is_left()
 
 
-def test_somebody_else_holds_the_row(postgres_server: PostgresServer, postgres: str) -> None:
+def test_another_session_holds_the_row(postgres_server: PostgresServer, postgres: str) -> None:
     with PostgresStore(postgres, timeout=0.2) as store, psycopg.connect(postgres_server.address()) as other:
         history = store.create()
         other.execute(f"SELECT 1 FROM {store._connections.address.schema}.conversations FOR UPDATE")
@@ -408,7 +406,7 @@ def test_text_that_postgres_cannot_keep(postgres: str) -> None:
             store.open("\ud800\0")
 
 
-def test_a_closed_store_says_so(postgres: str) -> None:
+def test_a_closed_store_raises(postgres: str) -> None:
     store = open_store(postgres)
     history = store.create()
     store.close()

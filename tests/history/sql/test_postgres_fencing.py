@@ -46,7 +46,7 @@ class Meanwhile:
         return self._result
 
 
-def test_an_append_waits_for_a_claim_under_way_and_is_fenced_off_by_it(postgres: str) -> None:
+def test_an_append_waits_for_a_running_claim_and_is_fenced_off(postgres: str) -> None:
     with PostgresStore(postgres) as store:
         chat = store.create()
         lease = store.claim(chat.id, "zombie", 1e-6)
@@ -59,7 +59,7 @@ def test_an_append_waits_for_a_claim_under_way_and_is_fenced_off_by_it(postgres:
         assert store.open(chat.id).version == zombie.version == 0
 
 
-def test_a_claim_waits_for_an_append_under_way_and_its_holder_sees_the_entry(postgres: str) -> None:
+def test_a_claim_waits_for_a_running_append_and_sees_its_entry(postgres: str) -> None:
     with PostgresStore(postgres) as store:
         chat = store.create()
         with store._connections.transaction() as db:
@@ -72,7 +72,7 @@ def test_a_claim_waits_for_an_append_under_way_and_its_holder_sees_the_entry(pos
         heir.append(ModelInputEntry.of("mine"))
 
 
-def test_an_append_under_way_and_a_delete(postgres: str) -> None:
+def test_a_delete_during_an_append(postgres: str) -> None:
     with PostgresStore(postgres) as store:
         chat, other = store.create(), store.create()
         with store._connections.transaction() as db:
@@ -88,7 +88,7 @@ def test_an_append_under_way_and_a_delete(postgres: str) -> None:
         assert store._connections.rows("SELECT count(*) FROM entries") == [(0,)]
 
 
-def test_a_listener_waits_for_an_append_under_way(postgres: str) -> None:
+def test_a_listener_waits_for_a_running_append(postgres: str) -> None:
     """Else it would read before the entry is there, and hear nothing of it because nobody listened when it was written."""
     with PostgresStore(postgres) as store:
         store.create()
@@ -104,7 +104,7 @@ def test_a_listener_waits_for_an_append_under_way(postgres: str) -> None:
         assert marked.result() is None
 
 
-def test_a_conversation_gets_one_run_however_many_ask_at_once(postgres: str) -> None:
+def test_concurrent_submits_create_one_run_per_conversation(postgres: str) -> None:
     with open_store(postgres, max_connections=8) as store:
         chat = store.create()
         chat.append(ModelInputEntry.of("hello"))

@@ -40,7 +40,7 @@ def standing(store: PostgresStore) -> list[int]:
     return [number for (number,) in table(store, "SELECT number FROM migrations ORDER BY number")]
 
 
-def test_many_who_open_a_new_database_at_once_make_its_tables_once(postgres: str) -> None:
+def test_concurrent_opens_create_the_tables_once(postgres: str) -> None:
     start = threading.Barrier(6)
     stores: list[PostgresStore] = []
 

@@ -36,7 +36,7 @@ def numbers(first: int, last: int) -> list[str]:
     return [str(number) for number in range(first, last + 1)]
 
 
-def test_nothing_falls_between_reading_and_listening(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_entry_is_missed_between_reading_and_listening(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Listeners come at any moment of a writer that never pauses; each is notified of everything and never has to look again."""
     monkeypatch.setattr(tail, "MARKS_AGAIN", 3600.0)
     with open_store(postgres) as store, PostgresStore(postgres) as other:
@@ -55,7 +55,7 @@ def test_nothing_falls_between_reading_and_listening(postgres: str, monkeypatch:
         assert asyncio.run(all_of_them()) == [numbers(after + 1, 300) for after in (0, 7, 40, 100)]
 
 
-def test_a_tail_goes_on_after_the_server_was_away(
+def test_a_tail_continues_after_a_server_restart(
     postgres_server: PostgresServer, postgres: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with open_store(postgres) as store:
@@ -116,7 +116,7 @@ def test_a_tail_of_a_read_only_store_looks_again(postgres: str) -> None:
         assert asyncio.run(listen()) == numbers(1, 3)
 
 
-def test_an_append_is_announced_only_while_somebody_listens(postgres_server: PostgresServer, postgres: str) -> None:
+def test_an_append_notifies_only_with_listeners(postgres_server: PostgresServer, postgres: str) -> None:
     """Announcing makes all commits of a database wait for each other, so nobody pays for it without need."""
     with PostgresStore(postgres) as store, psycopg.connect(postgres_server.address(), autocommit=True) as listening:
         history = store.create()

@@ -55,7 +55,7 @@ def test_a_question_may_bring_a_picture(any_store: HistoryStore) -> None:
     assert entry.content == picture.content
 
 
-def test_a_run_may_go_on_with_what_stands_in_the_log(any_store: HistoryStore) -> None:
+def test_a_run_may_continue_an_existing_log(any_store: HistoryStore) -> None:
     chat = any_store.create()
     chat.append(QUESTION)
     run = any_store.runs.submit(None, kind="chat", conversation=chat.id[:10])
@@ -89,7 +89,7 @@ def test_a_conversation_has_one_run_that_is_not_over(any_store: HistoryStore) ->
     assert any_store.runs.get(run.id).state == "waiting"  # it is being played
 
 
-def test_a_conversation_that_somebody_holds_is_asked_nothing(any_store: HistoryStore) -> None:
+def test_a_leased_conversation_accepts_no_run(any_store: HistoryStore) -> None:
     chat = any_store.create()
     any_store.claim(chat.id, "a graph")
     with pytest.raises(LeaseHeld, match="a graph"):
@@ -165,7 +165,7 @@ def test_no_more_runs_of_a_provider_than_its_limit(any_store: HistoryStore) -> N
     assert claim(any_store, limits=limits).provider == "a"
 
 
-def test_workers_that_claim_at_once_share_the_runs_and_keep_the_limit(any_store: HistoryStore) -> None:
+def test_concurrent_claims_share_the_runs_and_keep_the_limit(any_store: HistoryStore) -> None:
     for number in range(30):
         submitted(any_store, str(number), provider="a" if number % 2 else "b")
     got: list[str] = []

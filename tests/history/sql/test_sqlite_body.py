@@ -136,7 +136,7 @@ def test_a_file_of_the_second_schema_is_read_as_it_is_and_then_brought_up(tmp_pa
         assert table(store, "PRAGMA user_version") == [(FILE_SCHEMA,)]
 
 
-def test_an_older_program_says_that_the_file_is_newer(tmp_path: Path) -> None:
+def test_an_older_program_reports_a_newer_file(tmp_path: Path) -> None:
     path = tmp_path / "chats.db"
     with SqliteStore(path) as store:
         store.create().append(ModelInputEntry.of(PROSE))

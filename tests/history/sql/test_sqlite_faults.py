@@ -169,7 +169,7 @@ def test_a_read_only_folder(path: Path) -> None:
         folder.chmod(0o755)
 
 
-def test_a_file_nobody_may_read(path: Path) -> None:
+def test_an_unreadable_file(path: Path) -> None:
     open_up(path.parent)
     path.chmod(0)
 
@@ -180,7 +180,7 @@ def test_a_file_nobody_may_read(path: Path) -> None:
     as_nobody(look)
 
 
-def test_a_closed_store_says_so(path: Path) -> None:
+def test_a_closed_store_raises(path: Path) -> None:
     store = SqliteStore(path)
     history = store.open("last")
     store.close()

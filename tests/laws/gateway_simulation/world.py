@@ -66,6 +66,8 @@ FOREIGN_HEADERS = {
     "text/plain": {"content-type": "text/plain"},
 }
 _SLOW_READING = 0.3
+TIMED = "overhead:"
+"""The beginning of problems that are about measured times."""
 _PAUSE = 1.3
 _AT_ITS_LIMIT = b"rate limit exceeded for this key"
 
@@ -236,7 +238,7 @@ class World:
         if record is not None and step.reads_slowly and record["seconds"] >= _SLOW_READING:
             ours = record["seconds"] - 0.9 * _SLOW_READING
             if record["overhead_seconds"] > ours:
-                yield f"record: the client's slow reading counts as overhead ({record['overhead_seconds']:.2f} s)"
+                yield f"{TIMED} the client's slow reading counts as overhead ({record['overhead_seconds']:.2f} s)"
         yield from self._view.counted(got.status, name, reported, len(attempts), ending.failed)
         if got.status == 429 and ending.last is not None:
             yield from self._view.waits_told(got, ending.last)

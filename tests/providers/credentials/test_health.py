@@ -192,7 +192,7 @@ def test_only_one_call_probes_at_a_time(tmp_path: Path) -> None:
             story.pool.acquire("m")
 
 
-def test_a_rejected_key_says_when_it_is_tried_again(tmp_path: Path) -> None:
+def test_a_rejected_key_has_its_next_probe_time(tmp_path: Path) -> None:
     story = Story(tmp_path / "key")
     story.play("401 m")
     with pytest.raises(NoUsableCredential, match="k is rejected for 120") as none:
@@ -203,7 +203,7 @@ def test_a_rejected_key_says_when_it_is_tried_again(tmp_path: Path) -> None:
     assert story.pool.retry_after("n") == 0
 
 
-def test_a_new_sibling_revives_nobody_and_a_new_secret_only_its_own_key() -> None:
+def test_a_new_sibling_revives_no_key_and_a_new_secret_only_its_own() -> None:
     environ = {"A": SECRET, "B": OTHER}
     before = CredentialPool(["env:A", "env:B"], environ=environ, clock=lambda: 1000.0)
     for model in ("m", "n"):

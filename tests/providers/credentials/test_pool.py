@@ -137,7 +137,7 @@ def test_calls_that_fail_together_count_once_and_the_latest_deadline_holds() -> 
     assert pool.status()[0].models["m"].seconds == 18.0
 
 
-def test_a_success_that_began_before_the_rest_heals_nothing() -> None:
+def test_a_success_started_before_the_cooldown_does_not_end_it() -> None:
     pool, clock = pool_of(FIRST)
     before, limited = pool.acquire("m"), pool.acquire("m")
     limited.failed(error("rate_limit", 10.0))
@@ -173,7 +173,7 @@ def test_a_probe_that_was_given_up_or_lost_makes_room_for_another() -> None:
     assert state(pool) == "healthy"
 
 
-def test_a_wait_that_nobody_can_mean_is_bounded() -> None:
+def test_an_absurd_wait_is_bounded() -> None:
     pool, _ = pool_of(FIRST, waits=CooldownPolicy(max_retry_after=100.0))
     pool.acquire("m").failed(error("rate_limit", 1e9))
     assert pool.status()[0].models["m"].seconds == 100.0
@@ -228,7 +228,7 @@ def test_where_secrets_come_from(tmp_path: Path) -> None:
         ("sk-schlüssel-000000", "contains characters that an HTTP header cannot carry"),
     ],
 )
-def test_a_secret_that_cannot_be_used_is_refused_in_words_without_it(secret: str, message: str) -> None:
+def test_an_unusable_secret_is_refused_without_showing_it(secret: str, message: str) -> None:
     with pytest.raises(CredentialError, match=message) as refused:
         CredentialPool([secret], environ={})
     assert "Evil" not in str(refused.value)
@@ -242,7 +242,7 @@ def test_a_pool_without_keys_or_with_a_weightless_one_is_refused() -> None:
         Credential(secret=FIRST, weight=0)
 
 
-def test_two_keys_that_look_alike_have_two_names() -> None:
+def test_two_similar_keys_have_two_names() -> None:
     pool = CredentialPool(["sk-one-0000000000-wxyz", "sk-two-0000000000-wxyz"])
     assert [status.name for status in pool.status()] == ["sk-…wxyz", "sk-…wxyz #2"]
 
@@ -268,7 +268,7 @@ def test_what_a_provider_repeats_of_a_key_is_scrubbed_everywhere() -> None:
     assert scrub(clean, [FIRST]) is clean
 
 
-def test_header_values_that_are_read_from_somewhere_are_secret_whatever_the_name() -> None:
+def test_header_values_read_from_env_or_file_are_secret() -> None:
     headers = {"X-Team": "env:TEAM", "Authorization": "Basic dXNlcjpwYXNz", "X-Plain": "two words"}
     values, secrets = read_headers(headers, {"TEAM": "blue-team-pass"})
     assert values == {"x-team": "blue-team-pass", "authorization": "Basic dXNlcjpwYXNz", "x-plain": "two words"}

@@ -1,11 +1,12 @@
-"""The direct transport reads every way in which an answer may be framed, however it is cut, and believes nothing doubtful."""
+"""The HTTP client: framing, reuse of connections, timeouts, lost connections; on asyncio's event loop and on uvloop."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import gzip
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+import weakref
+from collections.abc import Awaitable, Callable
 from itertools import pairwise
 
 import pytest
@@ -13,137 +14,117 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.errors import TransportError
-from antiphon.providers.transport.aiohttp_transport import AiohttpTransport
+from antiphon.providers.transport import connection as connection_module
 from antiphon.providers.transport.client import HttpClient
 from antiphon.providers.transport.request import HttpRequest, Timeouts
+from providers.transport.raw_host import CONTENT, LENGTH, LOOPS, OK, WHOLE, RawHost, run_on, send, with_host
 
-WORDS = b"data: one\n\ndata: two\n\n"
-LENGTH = b"content-length: %d\r\n" % len(WORDS)
-OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 CHUNKS = b"b\r\ndata: one\n\n\r\n0B;x=y\r\ndata: two\n\n\r\n"
-WHOLE = {
-    "a length": OK + LENGTH + b"\r\n" + WORDS,
+FRAMED = {
+    "length": WHOLE,
     "chunks": CHUNKED + CHUNKS + b"0\r\n\r\n",
-    "chunks with fields behind": CHUNKED + CHUNKS + b"0\r\nx-sum: 1\r\nx-more: 2\r\n\r\n",
-    "a word before": b"HTTP/1.1 103 Early Hints\r\nlink: a\r\n\r\n" + OK + LENGTH + b"\r\n" + WORDS,
-    "no reason": b"HTTP/1.1 200\r\n" + LENGTH + b"\r\n" + WORDS,
+    "chunks with trailers": CHUNKED + CHUNKS + b"0\r\nx-sum: 1\r\nx-more: 2\r\n\r\n",
+    "interim response": b"HTTP/1.1 103 Early Hints\r\nlink: a\r\n\r\n" + WHOLE,
+    "no reason phrase": b"HTTP/1.1 200\r\n" + LENGTH + b"\r\n" + CONTENT,
 }
-PACKED = gzip.compress(WORDS)
+PACKED = gzip.compress(CONTENT)
+Work = Callable[[HttpClient, str, RawHost], Awaitable[None]]
+both_loops = pytest.mark.parametrize("loop", LOOPS)
 
 
-class Host:
-    """A host that says the next of its answers for each request, in pieces, and then waits or closes. None: it closes."""
+def run(host: Callable[[], RawHost], work: Work, loop: str = "asyncio") -> None:
+    async def body() -> None:
+        await with_host(host(), work)
 
-    def __init__(self, *answers: Sequence[bytes] | None, closes: bool = False) -> None:
-        self.asked: list[bytes] = []
-        self.connections = 0
-        self.gone = asyncio.Event()
-        self._answers = list(answers)
-        self._closes = closes
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        try:
-            while head := await reader.readuntil(b"\r\n\r\n"):
-                length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
-                self.asked.append(head + await reader.readexactly(length))
-                answer = self._answers.pop(0) if self._answers else ()
-                for piece in answer or ():
-                    writer.write(piece)
-                    await asyncio.sleep(0)
-                if self._closes or answer is None:
-                    break
-        except asyncio.IncompleteReadError:
-            self.gone.set()
-        finally:
-            writer.close()
+    run_on(loop, body())
 
 
-@asynccontextmanager
-async def running(host: Host) -> AsyncIterator[tuple[HttpClient, str]]:
-    server = await asyncio.start_server(host.serve, "127.0.0.1", 0)
-    transport = HttpClient(AiohttpTransport({}))
-    try:
-        yield transport, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1/chat"
-    finally:
-        await transport.aclose()
-        server.close()
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-
-
-def with_host(host: Callable[[], Host], work: Callable[[HttpClient, str, Host], Awaitable[None]]) -> None:
-    async def run() -> None:
-        made = host()
-        async with running(made) as (transport, url):
-            await work(transport, url, made)
-
-    asyncio.run(run())
-
-
-async def asked(transport: HttpClient, url: str, timeouts: Timeouts | None = None) -> tuple[int, bytes]:
-    request = HttpRequest(url=url, headers={"x-a": "b"}, body=(b"{", b"}"), timeouts=timeouts or Timeouts(read=20))
-    response = await transport.send(request)
-    return response.status, b"".join([piece async for piece in response.body])
-
-
-@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("name", FRAMED)
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
-def test_an_answer_is_the_same_however_it_is_cut(name: str, data: st.DataObject) -> None:
-    said = WHOLE[name]
-    cuts = sorted({0, len(said), *data.draw(st.lists(st.integers(0, len(said)), max_size=8))})
-    pieces = [said[start:end] for start, end in pairwise(cuts)]
+def test_a_response_is_the_same_however_it_is_cut(name: str, data: st.DataObject) -> None:
+    response = FRAMED[name]
+    cuts = sorted({0, len(response), *data.draw(st.lists(st.integers(0, len(response)), max_size=8))})
+    pieces = [response[start:end] for start, end in pairwise(cuts)]
 
-    async def work(transport: HttpClient, url: str, host: Host) -> None:
-        assert await asked(transport, url) == (200, WORDS)
-        assert await asked(transport, url) == (200, WORDS)
-        assert host.connections == 1  # the connection was used again
+    async def work(client: HttpClient, url: str, host: RawHost) -> None:
+        assert await send(client, url) == (200, CONTENT)
+        assert await send(client, url) == (200, CONTENT)
+        assert host.connections == 1  # the connection was reused
 
-    with_host(lambda: Host(pieces, pieces), work)
+    run(lambda: RawHost(pieces, pieces), work)
 
 
+@both_loops
 @pytest.mark.parametrize(
-    ("said", "body", "is_kept"),
+    ("response", "body", "is_reused"),
     [
-        (OK + b"\r\n" + WORDS, WORDS, False),
-        (b"HTTP/1.0 200 OK\r\n" + LENGTH + b"\r\n" + WORDS, WORDS, False),
-        (OK + LENGTH + b"connection: close\r\n\r\n" + WORDS, WORDS, False),
-        (OK + LENGTH + b"\r\n" + WORDS + b"HTTP/1.1 200 OK\r\n", WORDS, False),
-        (CHUNKED + CHUNKS + b"0\r\n\r\nHTTP/1.1", WORDS, False),
-        (OK + b"content-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(PACKED) + PACKED, WORDS, True),
+        (OK + b"\r\n" + CONTENT, CONTENT, False),
+        (b"HTTP/1.0 200 OK\r\n" + LENGTH + b"\r\n" + CONTENT, CONTENT, False),
+        (b"HTTP/1.0 200 OK\r\nconnection: keep-alive\r\n" + LENGTH + b"\r\n" + CONTENT, CONTENT, True),
+        (OK + LENGTH + b"connection: close\r\n\r\n" + CONTENT, CONTENT, False),
+        (WHOLE + b"HTTP/1.1 200 OK\r\n", CONTENT, False),
+        (CHUNKED + CHUNKS + b"0\r\n\r\nHTTP/1.1", CONTENT, False),
+        (OK + b"content-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(PACKED) + PACKED, CONTENT, True),
         (b"HTTP/1.1 204 No Content\r\n\r\n", b"", True),
         (OK + b"content-length: 0\r\n\r\n", b"", True),
+        (OK + b"keep-alive: timeout=20, max=3\r\n" + LENGTH + b"\r\n" + CONTENT, CONTENT, True),
+        (OK + b"keep-alive: timeout=1\r\n" + LENGTH + b"\r\n" + CONTENT, CONTENT, False),
     ],
-    ids=["to the end", "old", "closing", "more behind", "more behind chunks", "packed", "nothing", "empty"],
+    ids=[
+        "until the connection ends",
+        "HTTP/1.0",
+        "HTTP/1.0 with keep-alive",
+        "connection: close",
+        "bytes after a length",
+        "bytes after chunks",
+        "gzip",
+        "no content",
+        "empty",
+        "long keep-alive",
+        "short keep-alive",
+    ],
 )
-def test_other_ways_to_frame_an_answer(said: bytes, body: bytes, is_kept: bool) -> None:
-    async def work(transport: HttpClient, url: str, host: Host) -> None:
-        assert (await asked(transport, url))[1] == body
-        assert (await asked(transport, url))[1] == body
-        assert host.connections == (1 if is_kept else 2)
+def test_a_connection_is_reused_only_if_it_can_be(loop: str, response: bytes, body: bytes, is_reused: bool) -> None:
+    async def work(client: HttpClient, url: str, host: RawHost) -> None:
+        assert (await send(client, url))[1] == body
+        assert (await send(client, url))[1] == body
+        assert host.connections == (1 if is_reused else 2)
 
-    with_host(lambda: Host([said], [said], closes=said.startswith(OK + b"\r\n")), work)
+    run(lambda: RawHost([response], [response], closes=response.startswith(OK + b"\r\n")), work, loop)
 
 
 MALFORMED = {
-    "no HTTP": b"SSH-2.0-OpenSSH\r\n\r\n",
+    "not HTTP": b"SSH-2.0-OpenSSH\r\n\r\n",
+    "another protocol": b"RTSP/1.0 200 OK\r\n" + LENGTH + b"\r\n" + CONTENT,
+    "HTTP/2.0": b"HTTP/2.0 200 OK\r\n" + LENGTH + b"\r\n" + CONTENT,
+    "status below 100": b"HTTP/1.1 099 No\r\n" + LENGTH + b"\r\n" + CONTENT,
+    "switching protocols": b"HTTP/1.1 101 Switching\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n",
+    "line feeds only": b"HTTP/1.1 200 OK\ncontent-length: 2\n\n{}",
     "length and chunks": OK + LENGTH + b"transfer-encoding: chunked\r\n\r\n0\r\n\r\n",
-    "two lengths": OK + LENGTH + b"content-length: 5\r\n\r\n" + WORDS,
-    "a length with a sign": OK + b"content-length: +5\r\n\r\n" + WORDS,
-    "another coding": OK + b"transfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
-    "another packing": OK + b"content-encoding: br\r\n" + LENGTH + b"\r\n" + WORDS,
-    "a folded field": OK + LENGTH + b"x-a: b\r\n c\r\n\r\n" + WORDS,
-    "a field without a name": OK + LENGTH + b": b\r\n\r\n" + WORDS,
-    "a chunk of no size": CHUNKED + b"zz\r\n",
-    "a chunk with a sign": CHUNKED + b"+5\r\nhello\r\n0\r\n\r\n",
-    "a chunk that goes on": CHUNKED + b"2\r\nhello\r\n0\r\n\r\n",
-    "not packed": OK + b"content-encoding: gzip\r\n" + LENGTH + b"\r\n" + WORDS,
-    "a head without end": OK + b"x-a: " + b"a" * 70_000,
+    "two lengths": OK + LENGTH + b"content-length: 5\r\n\r\n" + CONTENT,
+    "a length twice": OK + LENGTH + LENGTH + b"\r\n" + CONTENT,
+    "a length with a sign": OK + b"content-length: +5\r\n\r\n" + CONTENT,
+    "a length beyond 64 bits": OK + b"content-length: 99999999999999999999\r\n\r\n",
+    "another transfer encoding": OK + b"transfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    "chunked twice": OK + b"transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+    "another content encoding": OK + b"content-encoding: br\r\n" + LENGTH + b"\r\n" + CONTENT,
+    "a folded header": OK + LENGTH + b"x-a: b\r\n c\r\n\r\n" + CONTENT,
+    "a header without a name": OK + LENGTH + b": b\r\n\r\n" + CONTENT,
+    "a header with a zero byte": OK + LENGTH + b"x-a: b\0\r\n\r\n" + CONTENT,
+    "an invalid chunk size": CHUNKED + b"zz\r\n",
+    "a chunk size with a sign": CHUNKED + b"+5\r\nhello\r\n0\r\n\r\n",
+    "a chunk size beyond 64 bits": CHUNKED + b"FFFFFFFFFFFFFFFFFF\r\n",
+    "a chunk longer than its size": CHUNKED + b"2\r\nhello\r\n0\r\n\r\n",
+    "not gzip": OK + b"content-encoding: gzip\r\n" + LENGTH + b"\r\n" + CONTENT,
+    "headers without end": OK + b"x-a: " + b"a" * 70_000,
+    "too many headers": OK + b"x-a: b\r\n" * 10_000,
+    "interim responses without end": b"HTTP/1.1 103 Early Hints\r\nlink: a\r\n\r\n" * 5_000,
+    "trailers without end": CHUNKED + b"0\r\nx-a: " + b"a" * 600_000,
     "a space before the colon": OK + b"Content-Length : 2\r\n\r\n{}",
-    "packed and cut": OK + b"content-encoding: gzip\r\ncontent-length: 20\r\n\r\n" + PACKED[:20],
-    "packed and damaged behind": OK
+    "gzip, truncated": OK + b"content-encoding: gzip\r\ncontent-length: 20\r\n\r\n" + PACKED[:20],
+    "gzip with bytes after it": OK
     + b"content-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % (len(PACKED) + 4)
     + PACKED
     + b"more",
@@ -151,59 +132,131 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-def test_what_is_doubtful_is_no_answer_and_ends_the_connection(name: str) -> None:
-    async def work(transport: HttpClient, url: str, host: Host) -> None:
-        with pytest.raises(TransportError) as caught:
-            await asked(transport, url)
+def test_a_malformed_response_is_an_error_and_is_not_requested_again(name: str) -> None:
+    async def work(client: HttpClient, url: str, host: RawHost) -> None:
+        with pytest.raises(TransportError, match="malformed HTTP response") as caught:
+            await send(client, url)
         assert caught.value.code == "not_http"
         await asyncio.wait_for(host.gone.wait(), 10)
+        assert len(host.requests) == 1
 
-    with_host(lambda: Host([MALFORMED[name]]), work)
+    run(lambda: RawHost([MALFORMED[name]]), work)
 
 
-@pytest.mark.parametrize("said", [b"", OK, OK + LENGTH + b"\r\n" + WORDS[:5], CHUNKED + CHUNKS])
-def test_an_answer_that_breaks_off_is_told_as_that(said: bytes) -> None:
-    async def work(transport: HttpClient, url: str, _: Host) -> None:
+def test_a_malformed_response_on_a_reused_connection_is_not_requested_again() -> None:
+    async def work(client: HttpClient, url: str, host: RawHost) -> None:
+        assert await send(client, url) == (200, CONTENT)
         with pytest.raises(TransportError) as caught:
-            await asked(transport, url)
+            await send(client, url)
+        assert caught.value.code == "not_http"
+        assert len(host.requests) == 2
+
+    run(lambda: RawHost([WHOLE], [MALFORMED["not HTTP"]], [WHOLE]), work)
+
+
+def test_a_space_before_the_colon_is_named() -> None:
+    async def work(client: HttpClient, url: str, _: RawHost) -> None:
+        with pytest.raises(TransportError, match=r"malformed HTTP response from 127.*: invalid header field char"):
+            await send(client, url)
+
+    run(lambda: RawHost([MALFORMED["a space before the colon"]]), work)
+
+
+@both_loops
+@pytest.mark.parametrize("response", [b"", OK, OK + LENGTH + b"\r\n" + CONTENT[:5], CHUNKED + CHUNKS])
+def test_a_truncated_response_is_a_lost_connection(loop: str, response: bytes) -> None:
+    async def work(client: HttpClient, url: str, _: RawHost) -> None:
+        with pytest.raises(TransportError) as caught:
+            await send(client, url)
         assert caught.value.code == "connection_lost"
-        assert ("before the response ended" in str(caught.value)) is (b"\r\n\r\n" in said)
+        assert ("before the response ended" in str(caught.value)) is (b"\r\n\r\n" in response)
 
-    with_host(lambda: Host([said], closes=True), work)
+    run(lambda: RawHost([response], closes=True), work, loop)
 
 
-@pytest.mark.parametrize("said", [b"", CHUNKED + CHUNKS])
-def test_a_host_that_is_silent_is_not_waited_for(said: bytes) -> None:
-    async def work(transport: HttpClient, url: str, host: Host) -> None:
+@both_loops
+@pytest.mark.parametrize("response", [b"", CHUNKED + CHUNKS])
+def test_a_silent_host_times_out(loop: str, response: bytes) -> None:
+    async def work(client: HttpClient, url: str, host: RawHost) -> None:
         for code, timeouts in {"read_timeout": Timeouts(read=0.05), "total_timeout": Timeouts(total=0.05)}.items():
             with pytest.raises(TransportError) as caught:
-                await asked(transport, url, timeouts)
+                await send(client, url, timeouts)
             assert caught.value.code == code
         await asyncio.wait_for(host.gone.wait(), 10)
 
-    with_host(lambda: Host([said], [said]), work)
+    run(lambda: RawHost([response], [response]), work, loop)
 
 
-def test_what_is_sent_is_one_message_with_what_was_given() -> None:
-    async def work(transport: HttpClient, url: str, host: Host) -> None:
-        await asked(transport, url)
-        head, body = host.asked[0].split(b"\r\n\r\n")
+def test_the_request_has_the_given_headers_and_body() -> None:
+    async def work(client: HttpClient, url: str, host: RawHost) -> None:
+        await send(client, url)
+        head, body = host.requests[0].split(b"\r\n\r\n")
         assert head.startswith(b"POST /v1/chat HTTP/1.1\r\nhost: 127.0.0.1:")
         assert b"\r\nx-a: b\r\n" in head + b"\r\n"
         assert b"accept-encoding: identity" in head
         assert body == b"{}"
-        for value in ("b\r\nx-evil: 1", "b\0"):
+
+    run(lambda: RawHost([WHOLE]), work)
+
+
+def test_headers_that_would_split_the_request_are_refused() -> None:
+    async def work(client: HttpClient, url: str, host: RawHost) -> None:
+        for headers in ({"x-a": "b\r\nx-evil: 1"}, {"x-a": "b\0"}, {"x-a\r\nx-evil": "1"}):
+            with pytest.raises(TransportError, match="contains characters that HTTP does not allow"):
+                await client.send(HttpRequest(url=url, headers=headers))
+        for headers in ({"host": "a\r\nx-evil: 1"}, {"Host": "a\nb"}):
             with pytest.raises(TransportError):
-                await transport.send(HttpRequest(url=url, headers={"x-a": value}))
-        assert len(host.asked) == 1
+                await client.send(HttpRequest(url=url, headers=headers))
+        assert host.requests == []
 
-    with_host(lambda: Host([WHOLE["a length"]]), work)
+    run(lambda: RawHost([WHOLE]), work)
 
 
-def test_letting_go_of_an_answer_closes_its_connection() -> None:
-    async def work(transport: HttpClient, url: str, host: Host) -> None:
-        response = await transport.send(HttpRequest(url=url))
-        assert await anext(response.body) == WORDS
+def test_headers_of_the_caller_replace_ours_and_never_the_length() -> None:
+    async def work(client: HttpClient, url: str, host: RawHost) -> None:
+        headers = {"User-Agent": "mine", "Content-Length": "999", "Host": "named.test", "Accept-Encoding": "gzip"}
+        await client.send(HttpRequest(url=url, headers=headers, body=(b"{}",)))
+        head = host.requests[0].lower()
+        for name in (
+            b"user-agent: mine\r\n",
+            b"content-length: 2\r\n",
+            b"host: named.test\r\n",
+            b"accept-encoding: gzip\r\n",
+        ):
+            assert head.count(name) == head.count(name.split(b" ")[0]) == 1
+
+    run(lambda: RawHost([WHOLE]), work)
+
+
+@pytest.mark.parametrize(
+    ("written", "sent"),
+    [("/a b?q=ä&x=%20", b"/a%20b?q=%C3%A4&x=%20"), ("", b"/"), ("?a=1", b"/?a=1"), ("/a#part", b"/a")],
+)
+def test_a_path_is_sent_as_http_allows(written: str, sent: bytes) -> None:
+    async def work(client: HttpClient, url: str, host: RawHost) -> None:
+        await client.send(HttpRequest(url=url.removesuffix("/v1/chat") + written, method="GET"))
+        assert host.requests[0].startswith(b"GET " + sent + b" HTTP/1.1\r\n")
+        assert b"content-length" not in host.requests[0]
+
+    run(lambda: RawHost([WHOLE]), work)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://[", "http://", "http:///x", "ftp://host/", "http://me:word@host/", "http://a b/"]
+)
+def test_an_invalid_url_is_refused(url: str) -> None:
+    async def work() -> None:
+        with pytest.raises(TransportError) as caught:
+            await HttpClient({}).send(HttpRequest(url=url))
+        assert caught.value.code == "invalid_url"
+
+    run_on("asyncio", work())
+
+
+def test_closing_a_response_early_closes_its_connection() -> None:
+    async def work(client: HttpClient, url: str, host: RawHost) -> None:
+        response = await client.send(HttpRequest(url=url))
+        assert await anext(response.body) == CONTENT
         waiting = asyncio.ensure_future(anext(response.body))
         await asyncio.sleep(0)
         waiting.cancel()
@@ -211,32 +264,170 @@ def test_letting_go_of_an_answer_closes_its_connection() -> None:
         await response.aclose()
         await asyncio.wait_for(host.gone.wait(), 10)
 
-    with_host(lambda: Host([CHUNKED + CHUNKS]), work)
+    run(lambda: RawHost([CHUNKED + CHUNKS]), work)
 
 
-def test_nobody_there_and_no_such_name() -> None:
-    async def run() -> None:
-        transport = HttpClient(AiohttpTransport({}))
+@both_loops
+def test_no_host_and_no_such_name(loop: str) -> None:
+    async def work() -> None:
+        client = HttpClient({})
         for url, code in {
             "http://127.0.0.1:1/v1": "connection_failed",
             "http://nobody.invalid/v1": "dns_failed",
         }.items():
             with pytest.raises(TransportError) as caught:
-                await transport.send(HttpRequest(url=url))
+                await client.send(HttpRequest(url=url))
             assert caught.value.code == code
-        await transport.aclose()
+        await client.aclose()
 
-    asyncio.run(run())
+    run_on(loop, work())
 
 
-def test_more_than_is_taken_is_not_read() -> None:
+@both_loops
+def test_reading_pauses_while_the_body_is_not_taken(loop: str) -> None:
     body = b"x" * 3_000_000
 
-    async def work(transport: HttpClient, url: str, _: Host) -> None:
-        response = await transport.send(HttpRequest(url=url))
+    async def work(client: HttpClient, url: str, _: RawHost) -> None:
+        response = await client.send(HttpRequest(url=url))
         await asyncio.sleep(0.1)
         first = await anext(response.body)
         assert len(first) < 1_000_000
         assert first + b"".join([piece async for piece in response.body]) == body
 
-    with_host(lambda: Host([OK + b"content-length: 3000000\r\n\r\n", body]), work)
+    run(lambda: RawHost([OK + b"content-length: 3000000\r\n\r\n", body]), work, loop)
+
+
+@both_loops
+def test_a_lost_idle_connection_is_replaced_once(loop: str) -> None:
+    async def work(client: HttpClient, url: str, host: RawHost) -> None:
+        assert (await send(client, url))[1] == CONTENT
+        assert (await send(client, url))[1] == CONTENT  # the host closed the first connection when this request came
+        assert (host.connections, len(host.requests)) == (2, 3)
+
+    run(lambda: RawHost([WHOLE], None, [WHOLE]), work, loop)
+
+
+def test_a_new_connection_that_is_closed_is_not_replaced() -> None:
+    async def work(client: HttpClient, url: str, host: RawHost) -> None:
+        with pytest.raises(TransportError) as caught:
+            await send(client, url)
+        assert caught.value.code == "connection_lost"
+        assert len(host.requests) == 1
+        assert (await send(client, url))[1] == CONTENT
+        with pytest.raises(TransportError):  # the idle one, and the new one that replaces it
+            await send(client, url)
+        assert len(host.requests) == 4
+
+    run(lambda: RawHost(None, [WHOLE], None, None), work)
+
+
+def test_a_response_that_is_truncated_on_a_reused_connection_is_not_requested_again() -> None:
+    async def work(client: HttpClient, url: str, host: RawHost) -> None:
+        assert (await send(client, url))[1] == CONTENT
+        host.closes = True
+        with pytest.raises(TransportError):
+            await send(client, url)
+        assert len(host.requests) == 2
+
+    run(lambda: RawHost([WHOLE], [WHOLE[:-5]]), work)
+
+
+def test_an_idle_connection_is_closed_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "IDLE_SECONDS", 0.05)
+
+    async def work(client: HttpClient, url: str, host: RawHost) -> None:
+        await send(client, url)
+        await asyncio.wait_for(host.gone.wait(), 10)
+        assert repr(client) == "<HttpClient with 0 connections>"
+
+    run(lambda: RawHost([WHOLE]), work)
+
+
+def test_a_connection_is_not_reused_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "MAX_AGE_SECONDS", 0.0)
+
+    async def work(client: HttpClient, url: str, host: RawHost) -> None:
+        await send(client, url)
+        await send(client, url)
+        assert host.connections == 2
+
+    run(lambda: RawHost([WHOLE], [WHOLE]), work)
+
+
+def test_a_response_to_head_has_no_body() -> None:
+    async def work(client: HttpClient, url: str, _: RawHost) -> None:
+        response = await client.send(HttpRequest(url=url, method="HEAD"))
+        assert response.headers["content-length"] == str(len(CONTENT))
+        assert [piece async for piece in response.body] == []
+
+    run(lambda: RawHost([OK + LENGTH + b"\r\n"]), work)
+
+
+class Body:
+    """A request body of which it can be seen whether it is still alive."""
+
+    def __init__(self) -> None:
+        self.pieces = [b"{", b"}"]
+
+    def __len__(self) -> int:
+        return len(self.pieces)
+
+    def __iter__(self) -> object:
+        return iter(self.pieces)
+
+    def __getitem__(self, index: int) -> bytes:
+        return self.pieces[index]
+
+
+@pytest.mark.parametrize(
+    "answer", [None, [MALFORMED["not HTTP"]], [CHUNKED + CHUNKS], "refused", "no such name", "TLS"], ids=str
+)
+@pytest.mark.skipif("sys.version_info >= (3, 13)", reason="frames of 3.13 may be kept until the next collection")
+def test_a_failed_request_is_freed_without_the_garbage_collector(answer: object) -> None:
+    places = {"refused": "http://127.0.0.1:1/", "no such name": "http://nobody.invalid/"}
+
+    async def work(client: HttpClient, url: str, _: RawHost) -> None:
+        where = url.replace("http:", "https:") if answer == "TLS" else places.get(str(answer), url)
+
+        async def fail() -> weakref.ref[Body]:
+            body = Body()
+            request = HttpRequest(url=where, body=body, timeouts=Timeouts(read=0.05))  # type: ignore[arg-type]
+            try:
+                response = await client.send(request)
+                async for _ in response.body:
+                    pass
+            except TransportError:
+                pass
+            return weakref.ref(body)
+
+        gc.collect()
+        gc.disable()
+        try:
+            alive = await asyncio.ensure_future(fail())
+            await asyncio.sleep(0)
+            assert alive() is None
+        finally:
+            gc.enable()
+
+    run(lambda: RawHost(answer if isinstance(answer, list) else None), work)
+
+
+def compressed(body: bytes) -> bytes:
+    return OK + b"content-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+
+
+def test_every_member_of_a_gzip_body_is_read() -> None:
+    members = gzip.compress(CONTENT[:11]) + gzip.compress(b"") + gzip.compress(CONTENT[11:])
+
+    async def work(client: HttpClient, url: str, _: RawHost) -> None:
+        assert (await send(client, url))[1] == CONTENT
+
+    run(lambda: RawHost([compressed(members)]), work)
+
+
+def test_a_gzip_bomb_is_refused() -> None:
+    async def work(client: HttpClient, url: str, _: RawHost) -> None:
+        with pytest.raises(TransportError, match="the decompressed body is too large"):
+            await send(client, url)
+
+    run(lambda: RawHost([compressed(gzip.compress(bytes(80 * 1024 * 1024)))]), work)

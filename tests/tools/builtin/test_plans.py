@@ -195,7 +195,7 @@ REFUSED: list[tuple[str, dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("tool_name", "arguments", "said"), REFUSED)
-def test_what_is_wrong_is_told_to_the_model_and_changes_nothing(
+def test_invalid_calls_are_explained_to_the_model_and_change_nothing(
     model: Model, tool_name: str, arguments: dict[str, Any], said: list[str]
 ) -> None:
     model.call("create_plan", title="first", goal="g", tasks=["a", "b"])
@@ -209,11 +209,11 @@ def test_what_is_wrong_is_told_to_the_model_and_changes_nothing(
     assert plans_of(model.call("list_plans")) == before
 
 
-def test_without_any_plan_the_model_is_told_how_to_make_one(model: Model) -> None:
+def test_without_plans_the_model_gets_a_hint_to_create_one(model: Model) -> None:
     assert "there are no plans yet; create_plan makes one" in model.call("get_plan", plan_id="plan-1").result_markdown
 
 
-def test_effects_say_what_may_be_run_again() -> None:
+def test_effects_declare_what_may_be_repeated() -> None:
     effects = {tool.name: tool.effect for tool in plan_tools(PlanStore())}
     assert effects == {
         "create_plan": "idempotent",
@@ -239,7 +239,7 @@ def test_the_same_call_again_happens_once(tmp_path: Path) -> None:
     assert [plan.title for plan in PlanStore(tmp_path / "plans.db").list()] == ["another"]
 
 
-def test_calls_of_a_conversation_without_an_id_are_not_taken_for_those_of_another(tmp_path: Path) -> None:
+def test_calls_of_conversations_without_ids_are_kept_apart(tmp_path: Path) -> None:
     path = tmp_path / "plans.db"
     first = Model(PlanStore(path), conversation_id="")
     assert first.plan("create_plan", call_id="call_1", title="p") == first.plan(
@@ -258,7 +258,7 @@ def test_a_refused_call_may_be_made_again() -> None:
     assert store.update("plan-1", PlanChange(remove_tasks=["t1"]), key="k").tasks == ()
 
 
-def test_who_decided_by_an_old_version_is_refused() -> None:
+def test_an_update_based_on_an_old_version_is_refused() -> None:
     store = PlanStore()
     read = store.create("p", tasks=["a"])
     store.update("plan-1", PlanChange(task_updates=[TaskUpdate("t1", done=True)]))
@@ -274,7 +274,7 @@ LINES = TEXTS.filter(lambda text: bool(text.strip()))
 
 
 @given(LINES, TEXTS, st.lists(st.builds(TaskDraft, LINES, notes=TEXTS, done=st.booleans()), max_size=5))
-def test_whatever_a_plan_says_it_is_read_back_from_its_result(title: str, goal: str, tasks: list[TaskDraft]) -> None:
+def test_any_plan_is_read_back_from_its_result(title: str, goal: str, tasks: list[TaskDraft]) -> None:
     plan = new_plan("plan-1", title, goal, tasks, NOW)
     call = ToolCallRequest("get_plan", "call_1")
     assert plan_of(ToolCallResult.of(call, one_plan("This is it.", plan))) == plan
@@ -319,7 +319,7 @@ def test_a_task_number_is_given_once(changes: list[PlanChange]) -> None:
         ("get_plan", ToolExecutionStatus.SUCCESS, ""),
     ],
 )
-def test_what_is_no_plan_is_not_taken_for_one(tool_name: str, status: ToolExecutionStatus, text: str) -> None:
+def test_other_json_is_not_read_as_a_plan(tool_name: str, status: ToolExecutionStatus, text: str) -> None:
     whole = one_plan("It is.", new_plan("plan-1", "p", "", ["a"], NOW))
     said = text.replace("{whole}", whole).replace("{cut}", whole[:-30])
     assert plan_of(ToolCallResult.of(ToolCallRequest(tool_name, "c"), said, status=status)) is None
@@ -348,7 +348,7 @@ def in_a_process(work: Callable[[], None]) -> int:
     return process
 
 
-def test_twenty_processes_and_twenty_threads_lose_nothing(tmp_path: Path) -> None:
+def test_twenty_processes_and_twenty_threads_lose_no_plan(tmp_path: Path) -> None:
     path = tmp_path / "plans.db"
     with PlanStore(path) as store:
         for title in ("processes", "threads"):
@@ -429,7 +429,7 @@ def test_a_store_that_is_locked_is_worth_another_try(tmp_path: Path) -> None:
         assert not told.value.retry
 
 
-def test_a_file_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+def test_a_foreign_file_is_left_alone(tmp_path: Path) -> None:
     from antiphon.history import SqliteStore
 
     SqliteStore(tmp_path / "chats.db").close()
@@ -440,7 +440,7 @@ def test_a_file_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
         PlanStore(tmp_path / "notes.db")
 
 
-def test_a_damaged_plan_is_told(tmp_path: Path) -> None:
+def test_a_damaged_plan_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "plans.db"
     with PlanStore(path) as store:
         store.create("p")

@@ -121,6 +121,17 @@ def with_tavily(
     asyncio.run(run())
 
 
+def test_address_of_the_service_is_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        async with tavily(pages()) as fake:
+            monkeypatch.setenv("TAVILY_BASE_URL", fake.url)
+            monkeypatch.setenv("TAVILY_API_KEY", KEY)
+            await asked(search_tool(), "IELTS")
+            assert [got.body["query"] for got in fake.received] == ["IELTS"]
+
+    asyncio.run(run())
+
+
 def test_the_web_is_searched_through_the_real_api() -> None:
     async def work(fake: FakeTavily, tool: Tool) -> None:
         text = await asked(tool, "  IELTS 7分\n需要什么水平 ", max_results=3)
@@ -276,7 +287,7 @@ def test_local_documents_are_found(folder: Path, query: str, path: str, excerpt:
     assert excerpt in said
 
 
-def test_scripts_and_styles_are_not_what_a_page_says(folder: Path) -> None:
+def test_scripts_and_styles_are_not_indexed(folder: Path) -> None:
     assert [found.path for found in DocumentIndex(folder).search("coat").found] == ["rain.md"]
 
 
@@ -298,7 +309,7 @@ def test_the_number_of_results_has_bounds(folder: Path, max_results: object) -> 
     ("query", "said"),
     [("", "query is empty"), (" \n\t", "query is empty"), ("x" * 401, "401 characters"), ('?!"*()', "no word in it")],
 )
-def test_a_query_that_says_nothing(folder: Path, query: str, said: str) -> None:
+def test_a_query_without_search_terms(folder: Path, query: str, said: str) -> None:
     for tool in (search_tool(folder), search_tool(), search_tool(key=KEY)):
         with pytest.raises(ToolError, match=re.escape(said)) as told:
             ask(tool, query)
@@ -346,7 +357,7 @@ def test_a_kept_index_reads_only_what_changed(folder: Path, tmp_path: Path) -> N
     assert not index.search("Oslo").found
 
 
-def test_a_search_where_nothing_changed_waits_for_no_writer(folder: Path, tmp_path: Path) -> None:
+def test_a_search_of_an_unchanged_folder_waits_for_no_writer(folder: Path, tmp_path: Path) -> None:
     kept = tmp_path / "index.db"
     index = DocumentIndex(folder, kept)
     index.search("rain")
@@ -356,7 +367,7 @@ def test_a_search_where_nothing_changed_waits_for_no_writer(folder: Path, tmp_pa
     other.close()
 
 
-def test_several_at_once_share_an_index(folder: Path, tmp_path: Path) -> None:
+def test_concurrent_searches_share_an_index(folder: Path, tmp_path: Path) -> None:
     found: list[int] = []
 
     def look() -> None:
@@ -411,7 +422,7 @@ def test_a_folder_that_cannot_be_read(folder: Path, tmp_path: Path) -> None:
         ask(tool, "rain")
 
 
-def test_an_empty_folder_is_said_to_be_empty(tmp_path: Path) -> None:
+def test_an_empty_folder_is_reported_as_empty(tmp_path: Path) -> None:
     text = ask(search_tool(tmp_path), "rain")
     assert "0 documents" in text
     assert "Nothing was found" in text
@@ -482,11 +493,11 @@ def test_an_excerpt_is_where_most_of_the_words_are(text: str, words: list[str], 
         ("?!", []),
     ],
 )
-def test_the_words_that_are_looked_for(query: str, words: list[str]) -> None:
+def test_the_search_terms_of_a_query(query: str, words: list[str]) -> None:
     assert query_terms(query) == words
 
 
-def test_the_guide_answers_when_nothing_is_set_up() -> None:
+def test_the_guide_answers_without_any_setup() -> None:
     for query, title in [
         ("IELTS 7分需要什么水平", "雅思 7 分需要什么水平，怎么备考"),
         ("what is needed for IELTS band 7", "IELTS band 7: what it takes and how to prepare"),
@@ -502,7 +513,7 @@ def test_the_guide_answers_when_nothing_is_set_up() -> None:
         assert "Source: built-in guide, " in text
 
 
-def test_what_is_said_explicitly_counts_before_the_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explicit_settings_override_the_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAVILY_API_KEY", KEY)
     assert search_tool().description.startswith("Search the web")
     assert search_tool(folder).description.startswith("Search the user's own documents")
@@ -512,7 +523,7 @@ def test_what_is_said_explicitly_counts_before_the_environment(folder: Path, mon
     assert {tool.effect for tool in (search_tool(), search_tool(folder), search_tool(key=""))} == {"read"}
 
 
-def test_the_built_in_tools_work_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_built_in_tools_work_without_setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["create_plan", "list_plans", "get_plan", "update_plan", "delete_plan", "search_web"]
     place = tmp_path / "new" / "data"
     assert [tool.name for tool in builtin_tools()] == names
@@ -546,7 +557,7 @@ def test_every_format_can_offer_the_built_in_tools(name: str) -> None:
     assert formats[name].check_request(body) == []
 
 
-def test_a_place_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreReadOnly, match="cannot be made"):
         builtin_tools(tmp_path / "file" / "data")

@@ -83,6 +83,27 @@ CALLS: list[tuple[str, list[Said]]] = [
     (f"<tool_call>hm\n{CALL}", ["<tool_call>hm", WEATHER]),
     (f'<tool_call>{{"name": "oops\n{CALL}', ['<tool_call>{"name": "oops', WEATHER]),
     (f"a < b [1] {{x}}\n{CALL}", ["a < b [1] {x}", WEATHER]),
+    # in the middle of a sentence, outside code and quotations
+    (f"我来帮你搜索{CALL}", ["我来帮你搜索", WEATHER]),
+    (f"我来帮你搜索：{CALL}请稍等", ["我来帮你搜索：", WEATHER, "请稍等"]),
+    (f"我先搜索，{CALL}\n\n然后制定计划。", ["我先搜索，", WEATHER, "然后制定计划。"]),
+    (f"You would write {CALL} to call it.", ["You would write", WEATHER, "to call it."]),
+    (f"{CALL} is how it is written.", [WEATHER, "is how it is written."]),
+    (f"- {CALL}", ["-", WEATHER]),
+    (f"1. {CALL}", ["1.", WEATHER]),
+    (f'搜索“雅思”和 "7分" {CALL}', ['搜索“雅思”和 "7分"', WEATHER]),
+    (f"First {CALL}, then {CALL}.", ["First", WEATHER, ", then", WEATHER, "."]),
+    ('好的 {"tool": "weather", "city": "Oslo"} 请稍等', ["好的", ("weather", '{"city":"Oslo"}'), "请稍等"]),
+    ('{"city": "Oslo", "tool": "weather"}', [("weather", '{"city":"Oslo"}')]),
+    ('For example {"tool": "weather", "city": "Oslo"}', ["For example", ("weather", '{"city":"Oslo"}')]),
+    (f'{{"name": "weather", "arguments": {OSLO}}}; {{"name": "weather", "arguments": {OSLO}}}', [WEATHER, WEATHER]),
+    ('```\n{"tool": "weather", "city": "Oslo"}\n```', [("weather", '{"city":"Oslo"}')]),
+    # closed, and not on offer: the model hears that there is no such tool
+    (CALL.replace("weather", "delete_everything"), [("delete_everything", OSLO)]),
+    (
+        f"<tool_call>[{CALL[11:-12]}, {CALL[11:-12].replace('weather', 'unknown')}]</tool_call>",
+        [WEATHER, ("unknown", OSLO)],
+    ),
     # unclosed, and what is left of the JSON is whole
     (CALL.removesuffix("</tool_call>"), [WEATHER]),
     (f"{CALL.removesuffix('</tool_call>')}\n{CALL}", [WEATHER, WEATHER]),
@@ -170,23 +191,18 @@ STAYS_TEXT = [
     f"    {CALL}",
     f"\t{CALL}",
     '```python\n{"tool": "weather", "city": "Oslo"}\n```',
-    '```\n{"tool": "weather", "city": "Oslo"}\n```',
     f"```json\n{CALL}\n```",
     # more than the call in the block
     '```json\n{"tool": "weather", "city": "Oslo"}\nand so on\n```',
     '```json\n// call it\n{"tool": "weather", "city": "Oslo"}\n```',
     '```json\n{"a": 1}\n```\n',
-    # prose around it
-    f"You would write {CALL} to call it.",
-    f"You would write {CALL}",
-    f"{CALL} is how it is written.",
-    f"- {CALL}",
-    f"1. {CALL}",
-    f"1 . {CALL}",
+    # in quotation marks
     f"Like “{CALL}”.",
-    f"要这样写{CALL}来调用",
-    'For example {"tool": "weather", "city": "Oslo"}',
-    '{"tool": "weather", "city": "Oslo"} is a call.',
+    f'He wrote "use {CALL} here".',
+    f"例如「{CALL}」",
+    'For example "{"tool": "weather"}"',
+    # unclosed, with words after it
+    f"{CALL.removesuffix('</tool_call>')} and so on",
     '    {"tool": "weather", "city": "Oslo"}',
     f"The mark [TOOL_CALLS]weather[ARGS]{OSLO} announces a call.",
     "The mark <|python_tag|> announces a call.",
@@ -196,14 +212,15 @@ STAYS_TEXT = [
     f"  > Then it said.\n> {CALL}\n",
     '> {"tool": "weather", "city": "Oslo"}',
     # not on offer, or no call
-    CALL.replace("weather", "delete_everything"),
-    f"<tool_call>[{CALL[11:-12]}, {CALL[11:-12].replace('weather', 'unknown')}]</tool_call>",
+    CALL.replace("weather", "delete_everything").removesuffix("</tool_call>"),
+    CALL.replace("weather", "not a name"),
     '{"tool": "delete_everything"}',
     "<function=delete_everything></function>",
     f"[TOOL_CALLS]delete_everything[ARGS]{OSLO}",
     '{"name": "weather"}',
     '{"name": "weather", "city": "Oslo"}',
-    '{"city": "Oslo", "tool": "weather"}',
+    '{"city": "Oslo", "tool": "unknown"}',
+    '{"answer": {"tool": "weather"}}',
     '{"answer": 42}',
     "<tool_call></tool_call>",
     "<tool_call>[]</tool_call>",
@@ -290,7 +307,7 @@ def test_what_is_quoted_broken_or_not_on_offer_stays_text(text: str) -> None:
         assert output.stop_reason == "end"
 
 
-def test_with_no_tools_on_offer_there_are_no_calls() -> None:
+def test_without_tools_there_are_no_calls() -> None:
     assert find_calls(CALL, ()) == (Text(CALL),)
 
 
@@ -298,7 +315,7 @@ def test_a_freeform_tool_is_not_called_with_json() -> None:
     assert find_calls(CALL, [ToolDefinition("weather", freeform=True)]) == (Text(CALL),)
 
 
-def test_arguments_that_do_not_parse_are_for_the_model_to_hear() -> None:
+def test_arguments_that_do_not_parse_are_reported_to_the_model() -> None:
     (call,) = find_calls('<tool_call>{"name": "weather", "arguments": {"city": "a\nb"}}</tool_call>', TOOLS)
     assert isinstance(call, ToolCallRequest)
     with pytest.raises(ValueError, match="not valid JSON"):
@@ -347,7 +364,7 @@ FRAGMENTS = st.sampled_from(
     st.lists(FRAGMENTS | st.text(max_size=4), max_size=8).map("".join),
     st.lists(st.integers(1, 12), min_size=1, max_size=20),
 )
-def test_however_the_text_is_cut_the_result_is_the_same(text: str, sizes: list[int]) -> None:
+def test_the_result_does_not_depend_on_chunking(text: str, sizes: list[int]) -> None:
     pieces, at = [], 0
     for number in range(len(text)):
         size = sizes[number % len(sizes)]
@@ -391,12 +408,14 @@ def test_no_part_of_a_call_is_shown(text: str) -> None:
         ("Hello [TOOL", "[TOOL"),
         ("Hello [TOO much]", ""),
         ('{"to', '{"to'),
-        ('{"answer"', ""),
+        ('{"answer"', '{"answer"'),
+        ('{"answer": 42}', ""),
+        ('{"items": [' + "1, " * 500, ""),
         ('{"name": "nobody", ', ""),
         ("```js", "```js"),
         ("```js\n", ""),
         ('```json\n{"answ', '```json\n{"answ'),
-        ('```json\n{"answer"', ""),
+        ('```json\n{"answer": 42}\n```', ""),
         ('{"' + "x" * 300, ""),
     ],
 )
@@ -404,7 +423,7 @@ def test_only_what_may_become_a_call_is_held_back(text: str, held: str) -> None:
     assert shown_after(text).rstrip() == text.removesuffix(held).rstrip()
 
 
-def test_parts_that_are_no_text_pass_and_keep_their_order() -> None:
+def test_non_text_parts_pass_and_keep_their_order() -> None:
     native = ToolCallRequest("weather", "id-1", "")
     deltas: list[ModelOutputDelta] = [
         Started("r"),
@@ -458,7 +477,7 @@ def test_candidates_are_read_apart() -> None:
     ("text", "expected"),
     [
         (CALL, [("weather", None), ("", "s")]),
-        ("Hi.\n" + CALL, [("Hi.", "s"), ("weather", None)]),
+        ("Hi.\n" + CALL, [("Hi.", None), ("weather", None), ("", "s")]),
         (CALL + "\nHi.", [("weather", None), ("Hi.", "s")]),
         ("", [("", "s")]),
     ],

@@ -251,7 +251,7 @@ def test_arguments_are_checked_before_the_server_sees_them(stdio: Bench) -> None
     assert stdio.noted("calls") == []
 
 
-def test_many_calls_at_once_get_their_own_answers(either: Bench) -> None:
+def test_concurrent_calls_get_their_own_answers(either: Bench) -> None:
     async def ask() -> list[ToolCallResult]:
         calls = [ToolCallRequest("test__echo", str(number), f'{{"text": "{number}"}}') for number in range(20)]
         return await ToolExecutor(either.registry).execute(calls)
@@ -320,7 +320,7 @@ def test_headers_reach_the_server(http: Bench) -> None:
     assert http.call("test__headers").content == (Text(f"Bearer {SECRET}"),)
 
 
-def test_a_call_of_a_server_that_dies_says_so_and_the_next_finds_it_alive(old: Bench) -> None:
+def test_a_call_reports_a_server_crash_and_the_next_restarts_it(old: Bench) -> None:
     result = old.call("old__crash")
     assert result.status is FAILED
     assert "lost while it ran crash" in result.result_markdown
@@ -362,7 +362,7 @@ def test_an_older_server_is_understood(old: Bench) -> None:
         ("silent", "The tool failed without saying why."),
     ],
 )
-def test_what_is_no_answer_is_an_error_result(old: Bench, name: str, words: str) -> None:
+def test_an_invalid_answer_is_an_error_result(old: Bench, name: str, words: str) -> None:
     result = old.call(f"old__{name}")
     assert result.status is FAILED
     assert result.result_markdown.startswith(words)
@@ -415,7 +415,7 @@ def test_a_server_that_does_not_start_is_a_clear_error(
     assert SECRET not in f"{raised.value!r} {server!r} {caplog.text}"
 
 
-def test_a_registry_whose_server_is_missing_says_which(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_registry_names_the_missing_server(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     server = McpServer.http("http://user:pass-9918@127.0.0.1:9/mcp", {"X-Key": SECRET}, name="nobody")
 
@@ -441,7 +441,7 @@ def test_names_of_servers_that_would_not_keep_tools_apart_are_refused(name: str)
         McpServer.stdio("true", name=name)
 
 
-def test_an_url_that_is_none_is_refused() -> None:
+def test_an_invalid_url_is_refused() -> None:
     for url in ("", "localhost:80", "ftp://x/y"):
         with pytest.raises(McpUnavailable, match="http or https"):
             McpServer.http(url, name="x")
@@ -486,9 +486,7 @@ def test_a_server_serves_one_event_loop_after_the_other(http_process: HttpProces
         assert one.run(ask()).content == other.run(ask()).content == one.run(ask()).content
 
 
-def test_a_server_that_was_started_again_is_found_and_one_that_is_gone_is_said(
-    http: Bench, http_process: HttpProcess
-) -> None:
+def test_a_restarted_server_is_found_and_a_stopped_one_is_reported(http: Bench, http_process: HttpProcess) -> None:
     first = http.call("test__process")
     http_process.stop()
     http_process.start()

@@ -346,7 +346,7 @@ def test_odd_messages_are_kept() -> None:
     assert written(read_request({"messages": neighbours}))[0]["messages"] == neighbours
 
 
-def test_the_system_prompt_leads() -> None:
+def test_the_system_prompt_comes_first() -> None:
     body, losses = written(
         request(system(Text("a")), Message("developer", (Text("b", native={"anthropic": MARK}),)), ASK)
     )
@@ -370,7 +370,7 @@ def test_a_later_system_message_stays_where_the_model_takes_it() -> None:
     assert losses == []
 
 
-def test_a_later_system_message_slides_behind_the_user() -> None:
+def test_a_later_system_message_moves_after_the_user() -> None:
     turns, losses = messages_of(ASK, ANSWER, LATER, ASK, ANSWER, ASK, model="claude-opus-4-8")
     assert [turn["role"] for turn in turns] == ["user", "assistant", "user", "system", "assistant", "user"]
     assert losses == ["messages[2]"]
@@ -381,7 +381,7 @@ def test_a_later_system_message_slides_behind_the_user() -> None:
     assert losses == ["messages[2]"]
 
 
-def test_a_later_system_message_becomes_a_note_elsewhere() -> None:
+def test_a_later_system_message_becomes_a_note_in_other_models() -> None:
     turns, losses = messages_of(ASK, ANSWER, LATER, ASK)
     assert turns[2] == {"role": "user", "content": [NOTED, text("Is it raining in Oslo?")]}
     assert losses == ["messages[2]"]
@@ -427,7 +427,7 @@ def test_blank_text_is_left_out() -> None:
     assert [turn["content"] for turn in turns] == [[text("a"), text("b", **MARK)]]
 
 
-def test_newer_models_do_not_speak_last() -> None:
+def test_newer_models_do_not_end_with_an_assistant_turn() -> None:
     turns, losses = messages_of(ASK, ANSWER, model="claude-opus-4-6")
     assert turns[-1] == {"role": "user", "content": "(continue)"}
     assert losses == ["messages"]
@@ -505,7 +505,7 @@ def test_failed_results_hold_text_only() -> None:
         Audio("audio/wav", "AAAA"),
         Thinking("Hm."),
         Thinking("Hm.", native={"gemini": {"thoughtSignature": "x"}}),
-        Native("openai-responses", {"type": "web_search_call"}),
+        Native("openai-responses", {"type": "compaction"}),
         Image("image/bmp", "Qk0="),
         Image(url="gs://bucket/a.png"),
         Image(file_id="file-abc"),
@@ -514,13 +514,13 @@ def test_failed_results_hold_text_only() -> None:
         Document("text/plain", "!!!"),
     ],
 )
-def test_what_nobody_here_understands_is_told(part: Part) -> None:
+def test_unsupported_parts_are_losses(part: Part) -> None:
     turns, losses = messages_of(ASK, model(part, Text("It is.")))
     assert turns[1] == {"role": "assistant", "content": "It is."}
     assert losses == ["messages[1].parts[0]"]
 
 
-def test_media_are_carried_in_another_dress() -> None:
+def test_media_are_translated() -> None:
     turns, losses = messages_of(
         user(
             Image(data=PNG),
@@ -538,7 +538,7 @@ def test_media_are_carried_in_another_dress() -> None:
     assert losses == ["messages[0].parts[2].media_type", "messages[0].parts[3].media_type"]
 
 
-def test_refusals_and_names_are_told() -> None:
+def test_refusals_and_names_are_losses() -> None:
     turns, losses = messages_of(Message("user", (Text("?"),), name="Ada"), model(Refusal("No.")), ASK)
     assert turns[1] == {"role": "assistant", "content": "No."}
     assert losses == ["messages[0].name", "messages[1].parts[0]"]
@@ -921,7 +921,7 @@ FIELDS: dict[str, Any] = {
 }
 
 
-def test_every_field_is_said_or_told() -> None:
+def test_every_field_is_written_or_a_loss() -> None:
     assert FIELDS.keys() == {field.name for field in msgspec.structs.fields(ModelRequest)}
     plain, none_lost = written(request())
     assert none_lost == []
@@ -960,7 +960,7 @@ NESTED: list[tuple[ModelRequest, str]] = [
 
 
 @pytest.mark.parametrize(("wanted", "path"), NESTED, ids=[path for _, path in NESTED])
-def test_what_others_say_inside_is_told(wanted: ModelRequest, path: str) -> None:
+def test_nested_foreign_parts_are_losses(wanted: ModelRequest, path: str) -> None:
     assert written(wanted)[1] == [path]
 
 
@@ -1144,7 +1144,7 @@ requests = st.builds(
 
 @given(requests, st.sampled_from(["2023-06-01", NEW]))
 @settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-def test_whatever_is_asked_the_body_is_legal(wanted: ModelRequest, version: str) -> None:
+def test_any_request_gives_a_legal_body(wanted: ModelRequest, version: str) -> None:
     before = repr(wanted)
     losses: list[Loss] = []
     body = sent(write_request(wanted, losses, WriteOptions(version=version)))
@@ -1243,7 +1243,7 @@ bodies = st.builds(
 @example({"system": False, "messages": [{"role": "system", "content": [None]}, None]})
 @given(bodies)
 @settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-def test_whatever_a_body_holds_it_comes_back(body: dict[str, Any]) -> None:
+def test_any_body_comes_back(body: dict[str, Any]) -> None:
     before = repr(body)
     read = read_request(body)
     losses: list[Loss] = []
@@ -1261,14 +1261,14 @@ def test_whatever_a_body_holds_it_comes_back(body: dict[str, Any]) -> None:
 
 @given(st.dictionaries(st.text(max_size=5) | st.just("messages"), json_values, max_size=3))
 @settings(max_examples=200, deadline=None)
-def test_nothing_but_a_wire_error_is_raised(body: dict[str, Any]) -> None:
+def test_only_wire_errors_are_raised(body: dict[str, Any]) -> None:
     try:
         read_request(body)
     except WireError:
         assert not isinstance(body.get("messages"), list)
 
 
-def test_depth_does_no_harm() -> None:
+def test_deep_nesting_is_safe() -> None:
     deep: Any = {}
     for _ in range(3000):
         deep = {"properties": {"a": deep}, "type": "object"}

@@ -98,7 +98,7 @@ def test_why_it_stopped(word: Any, content: list[Any], stop: StopReason, kept: b
     assert written(output)[0]["stop_reason"] == word
 
 
-def test_what_an_answer_says_besides() -> None:
+def test_other_fields_of_an_answer() -> None:
     body = answer(
         RAIN,
         stop_reason="refusal",
@@ -130,7 +130,7 @@ def test_usage_is_inclusive() -> None:
     assert written(foreign)[0]["usage"] == {name: value for name, value in raw.items() if name != "service_tier"}
 
 
-def test_what_is_no_answer() -> None:
+def test_invalid_answers() -> None:
     for hopeless in ({}, {"content": "text"}, {"type": "error", "error": {"message": "Overloaded"}}):
         with pytest.raises(WireError, match="content: expected an array, got"):
             read_response(hopeless)
@@ -159,7 +159,7 @@ FOREIGN = ModelOutput(
 )
 
 
-def test_an_answer_of_another_format() -> None:
+def test_an_answer_from_another_format() -> None:
     body, losses = written(FOREIGN)
     assert [block["type"] for block in body["content"]] == [
         "thinking",
@@ -235,7 +235,7 @@ blocks = st.one_of(
     )
 )
 @settings(max_examples=250, deadline=None)
-def test_whatever_an_answer_holds_it_comes_back(body: dict[str, Any]) -> None:
+def test_any_answer_comes_back(body: dict[str, Any]) -> None:
     before = repr(body)
     again, losses = written(read_response(body))
     assert repr(body) == before
@@ -248,7 +248,7 @@ def test_whatever_an_answer_holds_it_comes_back(body: dict[str, Any]) -> None:
 
 @given(st.dictionaries(st.text(max_size=5) | st.just("content"), json_values, max_size=3))
 @settings(max_examples=200, deadline=None)
-def test_nothing_but_a_wire_error_is_raised(body: dict[str, Any]) -> None:
+def test_only_wire_errors_are_raised(body: dict[str, Any]) -> None:
     try:
         read_response(body)
     except WireError:

@@ -466,7 +466,7 @@ def label(case: Case) -> str:
 
 
 @pytest.mark.parametrize("case", CASES, ids=label)
-def test_a_broken_rule_is_found_and_nothing_else(case: Case) -> None:
+def test_only_the_broken_rule_is_found(case: Case) -> None:
     found = check_request(case.broken, WriteOptions(version=case.version))
     assert [(violation.rule, violation.path) for violation in found] == [(case.rule, case.path)]
     assert case.words in found[0].message
@@ -503,7 +503,7 @@ def test_paths_can_be_followed_in_the_body(case: Case) -> None:
     assert isinstance(value, dict) or (isinstance(value, list) and (not last or int(last) < len(value)))
 
 
-def test_a_foreign_id_is_told_at_the_call_and_at_its_result() -> None:
+def test_a_foreign_id_is_reported_at_the_call_and_at_its_result() -> None:
     found = check_request(body(ASK, assistant(call("eval:301")), user(result("eval:301"))))
     assert [(violation.rule, violation.path) for violation in found] == [
         ("AN-11", "messages.1.content.0.id"),
@@ -590,7 +590,7 @@ def nested(key: str, depth: int) -> dict[str, Any]:
     return schema
 
 
-def test_depth_does_no_harm() -> None:
+def test_deep_nesting_is_safe() -> None:
     deep = nested("properties", 50_000)
     assert check_request(body(output_config=output(deep))) == []
     assert check_request(body(tools=strict(1, deep)))[0].rule == "AN-16"
@@ -649,7 +649,7 @@ def test_no_accepted_request_is_flagged() -> None:
     assert checked >= 639
 
 
-def test_refused_requests_are_caught_in_the_words_of_the_provider() -> None:
+def test_refused_requests_are_found_with_the_providers_message() -> None:
     refused = [record for record in recorded() if record["status"] == 400]
     caught = 0
     for record in refused:

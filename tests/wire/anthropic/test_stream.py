@@ -118,7 +118,7 @@ def meaning(output: ModelOutput) -> Any:
     return value
 
 
-def test_recorded_streams_equal_their_answers_however_they_are_cut(capsys: pytest.CaptureFixture[str]) -> None:
+def test_recorded_streams_equal_their_answers_for_any_chunking(capsys: pytest.CaptureFixture[str]) -> None:
     dice = random.Random(1)
     counts = {"streams": 0, "cuts": 0, "bytes": 0}
     for name, data in streams():
@@ -430,7 +430,7 @@ def test_a_final_count_of_zero_replaces_the_provisional_one() -> None:
         assert usage.completion_tokens == expected
 
 
-def test_what_the_end_says_replaces_what_the_start_said() -> None:
+def test_values_at_the_end_replace_those_at_the_start() -> None:
     first, last = [{"type": "a", "index": 1}], [{"type": "b", "index": 2}]
     begun = start()
     begun["message"]["input_transformations"] = first
@@ -529,7 +529,7 @@ strange = st.fixed_dictionaries(
 
 @given(st.lists(strange | st.sampled_from([start(), *WORDS, finish()]), max_size=8), st.booleans())
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_whatever_the_events_there_is_one_end(events: list[Any], is_ended: bool) -> None:
+def test_any_events_give_one_end(events: list[Any], is_ended: bool) -> None:
     data = b"".join(
         b"data: " + msgspec.json.encode(said) + b"\n\n" for said in [*events, *([STOP] if is_ended else [])]
     )
@@ -633,7 +633,7 @@ def test_interleaved_parts_are_written_one_after_the_other() -> None:
     )
 
 
-def test_the_writer_says_at_once_what_it_can() -> None:
+def test_the_writer_does_not_buffer_text() -> None:
     writer = StreamWriter("claude")
     assert b"message_start" in writer.write(Started("x", "gpt", format="openai-chat"))
     assert writer.write(PartStarted(0, Text(""))) == b""

@@ -25,7 +25,7 @@ PAGE = """<!DOCTYPE html><html><head><title>502 Bad
         ("", ""),
     ],
 )
-def test_the_words_of_a_page(page: str, words: str) -> None:
+def test_the_text_of_a_page(page: str, words: str) -> None:
     assert page_text(page) == words
 
 

@@ -49,7 +49,7 @@ def test_an_array_in_any_layout_and_any_cut(
     assert reader.is_complete is (started == data)
 
 
-def test_an_object_that_is_deeper_than_usual_is_read_behind_one_on_several_lines() -> None:
+def test_a_deeper_object_is_read_after_one_on_several_lines() -> None:
     deep = json.loads("[" * 3 + '{"a":' * 12 + "1" + "}" * 12 + "]" * 3)
     data = f"[{json.dumps({'a': 1}, indent=2)},{json.dumps({'deep': deep})}]".encode()
     found, reader = read(data, [5_000])

@@ -105,7 +105,7 @@ PLAIN: dict[str, dict[str, Any]] = {
                     {"functionResponse": {"id": "call_2", "name": "weather", "response": {"error": "{}"}}},
                 ],
             },
-            {"role": "model", "parts": [{"text": "Rain."}]},
+            {"role": "model", "parts": [{"text": "Hm.", "thought": True}, {"text": "Rain.", "thoughtSignature": "z"}]},
         ],
         "tools": [{"functionDeclarations": [{"name": "weather", "parametersJsonSchema": {"type": "object"}}]}],
         "generationConfig": {"temperature": 0.5},
@@ -122,11 +122,30 @@ def read(name: str, body: Any) -> ModelRequest | str:
         return str(error)
 
 
+def assert_same_from_bytes(name: str, body: Any) -> None:
+    """A body gives one request: from bytes, from decoded JSON, and with every message read generically."""
+    data = msgspec.json.encode(body)
+    request = read(name, data)
+    assert request == read(name, msgspec.json.decode(data))
+    if isinstance(request, ModelRequest):
+        unread = msgspec.json.decode(data)
+        entries = unread.pop(formats[name].module.messages_key, None)
+        if not isinstance(entries, list):
+            return
+        reader = import_module(f"antiphon.wire.{name.replace('-', '_')}.messages").MessageListReader(unread)
+        for entry in entries:
+            reader.add_generic(entry)
+        generic = reader.finish()
+        assert request.messages[len(request.messages) - len(generic) :] == generic
+        assert formats[name].encode_request(request) == formats[name].encode_request(
+            formats[name].read_request(msgspec.json.decode(data))
+        )
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_recorded_body_is_read_the_same_from_its_bytes(name: str) -> None:
     for body in (*accepted_requests(name), *client_requests(name), PLAIN[name]):
-        data = msgspec.json.encode(body)
-        assert read(name, data) == read(name, msgspec.json.decode(data))
+        assert_same_from_bytes(name, body)
 
 
 UNUSUAL: dict[str, list[Any]] = {
@@ -149,7 +168,7 @@ UNUSUAL: dict[str, list[Any]] = {
         {"role": "user", "parts": [{"inlineData": {"mimeType": "image/png", "data": "AAAA"}}]},
         {
             "role": "model",
-            "parts": [{"functionCall": {"name": "f", "args": {}}}, {"text": "x", "thoughtSignature": "y"}],
+            "parts": [{"functionCall": {"name": "f", "args": {}}}, {"text": "x", "mediaResolution": "y"}],
         },
         {"role": "user", "parts": [{"function_response": {"name": "weather", "response": {"output": "x"}}}]},
         {"parts": [{"text": "x"}]},
@@ -216,8 +235,7 @@ def test_an_unusual_body_is_read_the_same_from_its_bytes(name: str, data: st.Dat
                 holder[more] = data.draw(odd_values)
             case _:
                 holder.insert(key, data.draw(odd_values))
-    written = msgspec.json.encode(body)
-    assert read(name, written) == read(name, msgspec.json.decode(written))
+    assert_same_from_bytes(name, body)
 
 
 SCANNED = ("openai-chat", "anthropic")
@@ -304,3 +322,15 @@ def test_scanned_usage_equals_that_of_the_whole_response(name: str, body: dict[s
 def test_usage_of_an_invalid_response_is_an_error(name: str, body: bytes) -> None:
     with pytest.raises(WireError):
         formats[name].scan_usage(body)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_body_encodes_the_same_whether_read_as_bytes_or_values(name: str) -> None:
+    unknown = {"zulu": 1, "alpha": 2}
+    for body in ({**PLAIN[name], "safety_settings": []}, {**unknown, **PLAIN[name]}, {**PLAIN[name], **unknown}):
+        in_reverse = dict(reversed(body.items()))
+        encoded = {
+            formats[name].encode_request(formats[name].read_request(given)).data
+            for given in (body, in_reverse, msgspec.json.encode(body), msgspec.json.encode(in_reverse))
+        }
+        assert len(encoded) == 1

@@ -55,7 +55,7 @@ def test_any_response_is_read_and_comes_back(body: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("candidates", ["x", 5, True])
-def test_candidates_that_are_none_are_refused(candidates: Any) -> None:
+def test_invalid_candidates_are_refused(candidates: Any) -> None:
     with pytest.raises(WireError, match="candidates: expected an array"):
         read_response({"candidates": candidates})
 
@@ -134,7 +134,7 @@ def test_usage_includes_what_gemini_counts_apart() -> None:
     assert usage.prompt_tokens + usage.completion_tokens == usage.total
 
 
-def test_usage_of_others_is_counted_in_geminis_way() -> None:
+def test_usage_of_other_formats_is_converted_to_geminis() -> None:
     usage = TokenUsage(100, 50, 40, 10, 30, raw={"input_tokens": 50}, format="anthropic")
     body, losses = write(
         ModelOutput(parts=(Text("x"),), stop_reason="end", usage=usage, format="anthropic", id="msg_1")
@@ -165,7 +165,7 @@ FOREIGN = ModelOutput(
 )
 
 
-def test_an_answer_of_another_model() -> None:
+def test_an_answer_from_another_model() -> None:
     body, losses = write(FOREIGN)
     assert [loss.path for loss in losses] == ["parts[0].signature"]
     assert body == {
@@ -280,7 +280,7 @@ def test_an_odd_error_body_is_read(body: Any) -> None:
     assert error.message
 
 
-def test_an_error_of_another_provider() -> None:
+def test_an_error_from_another_provider() -> None:
     assert write_error(ProviderError("Overloaded", "overloaded", 529, "overloaded_error")) == {
         "error": {"code": 529, "message": "Overloaded", "status": "UNAVAILABLE"}
     }

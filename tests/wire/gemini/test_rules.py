@@ -274,7 +274,7 @@ def label(case: Case) -> str:
 
 
 @pytest.mark.parametrize("case", CASES, ids=label)
-def test_a_broken_rule_is_found_and_nothing_else(case: Case) -> None:
+def test_only_the_broken_rule_is_found(case: Case) -> None:
     found = check_request(case.broken, WriteOptions(model=case.model))
     assert [(violation.rule, violation.path) for violation in found] == [(case.rule, case.path)]
     assert case.words in found[0].message
@@ -387,7 +387,7 @@ def test_no_value_makes_it_raise_or_change(value: Any, name: str) -> None:
     assert repr(value) == before
 
 
-def test_depth_does_no_harm() -> None:
+def test_deep_nesting_is_safe() -> None:
     deep: dict[str, Any] = {"type": "STRING"}
     for _ in range(50_000):
         deep = {"type": "OBJECT", "properties": {"a": deep}}
@@ -442,7 +442,7 @@ def test_no_accepted_request_is_flagged() -> None:
     assert checked >= 595
 
 
-def test_refused_requests_are_caught_in_the_words_of_the_provider() -> None:
+def test_refused_requests_are_found_with_the_providers_message() -> None:
     refused = caught = 0
     for record in recorded():
         if record["status"] != 400 or not isinstance(record["request"], dict):

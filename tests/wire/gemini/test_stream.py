@@ -100,7 +100,7 @@ def chunk(*parts: Any, finish: str | None = None, **rest: Any) -> dict[str, Any]
 # The corpus
 
 
-def test_however_a_stream_is_cut_it_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stream_does_not_depend_on_chunking(capsys: pytest.CaptureFixture[str]) -> None:
     chance = random.Random(7)
     cuts = finished = 0
     recorded = streams()
@@ -127,7 +127,7 @@ def test_however_a_stream_is_cut_it_says_the_same(capsys: pytest.CaptureFixture[
         print(f"\n{len(recorded)} Gemini streams, {finished} of them finished, read in {cuts} cuts")
 
 
-def test_events_and_the_array_say_the_same() -> None:
+def test_events_and_the_array_give_the_same() -> None:
     said = dict(streams())
     both = [name for name in said if f"{name}.array" in said]
     assert len(both) > 60
@@ -297,7 +297,7 @@ def test_a_signature_belongs_to_the_part_it_comes_with() -> None:
     )
 
 
-def test_the_model_may_go_on_after_a_finish_reason() -> None:
+def test_the_model_may_continue_after_a_finish_reason() -> None:
     code = {"executableCode": {"language": "PYTHON", "code": "1"}}
     chunks = [chunk(code, finish="STOP"), chunk({"text": "1"}), chunk({"text": "."}, finish="STOP")]
     assert assembled(read(as_events(chunks))).parts == (Native("gemini", code), Text("1."))
@@ -376,7 +376,7 @@ def test_an_error_in_the_stream(data: bytes) -> None:
         (b"data: " + b'{"a":' * 200_000 + b"1" + b"}" * 200_000 + b"\n\n", "server"),
     ],
 )
-def test_what_is_no_stream_has_failed(data: bytes, kind: str) -> None:
+def test_an_invalid_stream_is_a_failure(data: bytes, kind: str) -> None:
     for pieces in ([data], [data[place : place + 1] for place in range(len(data))]):
         deltas = read(*pieces)
         check_grammar(deltas)
@@ -562,7 +562,7 @@ def spoken(draw: st.DrawFn) -> list[ModelOutputDelta]:
 
 
 @given(spoken())
-def test_whatever_is_said_can_be_read(deltas: list[ModelOutputDelta]) -> None:
+def test_any_written_stream_can_be_read(deltas: list[ModelOutputDelta]) -> None:
     again = read(rewritten(deltas))
     check_grammar(again)
     assert failure(again) is None
@@ -635,7 +635,7 @@ def test_the_sdk_understands_every_kind_of_stream(capsys: pytest.CaptureFixture[
         print(f"\nthe SDK understood our Gemini streams as the originals, one of each of {count} kinds")
 
 
-def test_the_sdk_understands_what_another_model_says() -> None:
+def test_the_sdk_reads_a_stream_of_another_model() -> None:
     with Server() as server:
         said, calls, finish, usage = understood(server, rewritten(FOREIGN))
     assert said == [(True, "hm"), (False, "It rains.")]
@@ -644,7 +644,7 @@ def test_the_sdk_understands_what_another_model_says() -> None:
     assert usage["thoughts_token_count"] == 5
 
 
-def test_the_sdk_hears_of_a_failure() -> None:
+def test_the_sdk_raises_a_failure() -> None:
     with Server() as server:
         server.stream(
             rewritten([Started(), PartStarted(0, Text("a")), Failed(ProviderError("busy", "overloaded", 503))])

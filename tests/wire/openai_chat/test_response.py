@@ -161,7 +161,7 @@ def is_joined(choice: Any) -> bool:
     return isinstance(choice["message"].get("content"), list)
 
 
-def test_a_body_that_is_no_answer_is_refused_with_its_reason() -> None:
+def test_an_invalid_answer_is_refused_with_its_reason() -> None:
     with pytest.raises(WireError, match="choices: expected an array, got null"):
         read_response({})
     with pytest.raises(WireError, match="Provider returned error"):
@@ -189,7 +189,7 @@ OTHER = ModelOutput(
 )
 
 
-def test_answers_of_other_formats_are_written_and_their_losses_told() -> None:
+def test_answers_from_other_formats_are_written_with_losses() -> None:
     body, losses = written(OTHER)
     message = body["choices"][0]["message"]
     assert body["id"] == "chatcmpl-msg_1"
@@ -224,13 +224,13 @@ def test_answers_of_other_formats_are_written_and_their_losses_told() -> None:
         ("", "stop", False),
     ],
 )
-def test_reasons_of_other_formats_have_a_word(reason: Any, word: str, is_told: bool) -> None:
+def test_stop_reasons_of_other_formats_are_mapped(reason: Any, word: str, is_told: bool) -> None:
     body, losses = written(ModelOutput(parts=(Text("a"),), stop_reason=reason, format="gemini"))
     assert body["choices"][0]["finish_reason"] == word
     assert bool(losses) is is_told
 
 
-def test_every_field_of_an_output_is_written_or_told() -> None:
+def test_every_field_of_an_output_is_written_or_a_loss() -> None:
     """L3."""
     plain = ModelOutput(parts=(Text("a"),), id="x", model="m", created=1, stop_reason="end", format="gemini")
     changes: dict[str, Any] = {
@@ -300,7 +300,7 @@ USAGES: list[tuple[dict[str, Any], tuple[int, int, int, int, int]]] = [
 
 
 @pytest.mark.parametrize(("raw", "counts"), USAGES, ids=str)
-def test_counts_are_inclusive_whatever_the_host_does(raw: dict[str, Any], counts: tuple[int, ...]) -> None:
+def test_counts_are_inclusive_for_every_host(raw: dict[str, Any], counts: tuple[int, ...]) -> None:
     usage = read_usage(raw)
     assert usage is not None
     assert usage.raw is raw
@@ -349,7 +349,7 @@ KINDS: list[tuple[ErrorKind, int, Any]] = [
 
 
 @pytest.mark.parametrize(("kind", "status", "body"), KINDS, ids=str)
-def test_errors_are_told_apart(kind: ErrorKind, status: int, body: Any) -> None:
+def test_errors_are_classified(kind: ErrorKind, status: int, body: Any) -> None:
     error = read_error(body, status)
     assert error.kind == kind
     assert error.message
@@ -384,7 +384,7 @@ def test_reading_an_error_never_fails(body: Any, status: int | None) -> None:
 
 
 @pytest.mark.parametrize("kind", get_args(ErrorKind))
-def test_every_kind_of_error_can_be_told(kind: ErrorKind) -> None:
+def test_every_kind_of_error_can_be_written(kind: ErrorKind) -> None:
     body = write_error(ProviderError("why", kind, 418))
     assert set(body["error"]) == {"message", "type", "param", "code"}
 

@@ -322,7 +322,7 @@ def test_the_sequence_is_checked_alone() -> None:
     assert check_sequence([USER, asks(call()), tells(), SAYS, USER]) == []
 
 
-def test_ids_that_are_no_strings_break_only_their_own_rules() -> None:
+def test_non_string_ids_break_only_their_own_rules() -> None:
     body = chat(USER, asks(call([1]), call({"a": 1})), tells([1]), tells({"a": 1}))
     assert Counter(each.rule for each in check_request(body)) == {"OC-07": 2, "OC-04": 2}
 
@@ -494,7 +494,7 @@ def test_what_clients_send_is_clean() -> None:
     assert len(bodies) >= 26
 
 
-def test_refusals_are_foreseen() -> None:
+def test_provider_refusals_are_predicted() -> None:
     records = [*recorded("openai_chat"), *recorded("openai_compatible")]
     refused = [record for record in records if record["status"] == 400 and _blames_the_body(record["response"])]
     caught = [record["id"] for record in refused if FORESEEN.get(record["id"]) in _rules(record["request"])]

@@ -75,7 +75,7 @@ def check_grammar(deltas: list[ModelOutputDelta]) -> None:
         assert numbers == sorted(set(numbers))
 
 
-def test_recorded_streams_are_the_same_however_they_are_cut(capsys: pytest.CaptureFixture[str]) -> None:
+def test_recorded_streams_do_not_depend_on_chunking(capsys: pytest.CaptureFixture[str]) -> None:
     """L6."""
     chance = random.Random(7)
     streams = cuts = finished = 0
@@ -95,7 +95,7 @@ def test_recorded_streams_are_the_same_however_they_are_cut(capsys: pytest.Captu
     assert finished > 470
 
 
-def test_line_ends_comments_and_marks_change_nothing() -> None:
+def test_line_ends_comments_and_byte_order_marks_are_ignored() -> None:
     for _, name, data in islice(all_streams(), 0, None, 9):
         whole = read_all(data)
         plain = data.replace(b"\r\n", b"\n")
@@ -279,7 +279,7 @@ def interleaved() -> Iterator[ModelOutputDelta]:
     yield Finished("tool_calls", native={"anthropic": {"stop_details": 1}})
 
 
-def test_deltas_of_other_formats_are_written_and_their_losses_told() -> None:
+def test_deltas_from_other_formats_are_written_with_losses() -> None:
     data, writer = rewritten(list(interleaved()))
     output = assembled(read_all(data)).output
     assert joined(output)[:4] == [
@@ -292,7 +292,7 @@ def test_deltas_of_other_formats_are_written_and_their_losses_told() -> None:
     assert [loss.path for loss in writer.losses] == ["native.container", "parts[0].signature", "native.stop_details"]
 
 
-def test_parts_that_come_whole_are_written_or_told() -> None:
+def test_whole_parts_are_written_or_losses() -> None:
     parts: list[Any] = [
         Image("image/png", "iVBORw0KGgo="),
         Image("image/png", "iVBORw0KGgo="),
@@ -311,7 +311,7 @@ def test_parts_that_come_whole_are_written_or_told() -> None:
     assert [loss.what for loss in writer.losses] == ["document", "native", "stop_sequence", "malformed_call"]
 
 
-def test_a_writer_that_is_closed_too_early_says_so() -> None:
+def test_a_writer_closed_too_early_reports_it() -> None:
     writer = StreamWriter("m")
     data = writer.write(PartStarted(0, Text("a"))) + writer.close()
     assert isinstance(read_all(data)[-1], Failed)
@@ -338,7 +338,7 @@ ANY_PART = st.one_of(
 
 
 @given(st.data())
-def test_any_interleaving_is_written_and_says_the_same(data: st.DataObject) -> None:
+def test_any_interleaving_is_written_equivalently(data: st.DataObject) -> None:
     """Parts of several candidates, open at once, their pieces in any order."""
     texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)
     deltas: list[Any] = [Started(id="x", format="gemini")]
@@ -727,7 +727,7 @@ def test_log_probabilities_are_gathered_and_padding_is_dropped() -> None:
     assert output.native == {FORMAT: {"choice": {"logprobs": tokens}}}
 
 
-def test_extras_of_the_body_are_told_once() -> None:
+def test_extras_of_the_body_are_reported_once() -> None:
     data = stream(
         chunk({"content": "a"}, service_tier="default", citations=["x"], provider="p"),
         chunk({"content": "b"}, service_tier="default", citations=["x"], provider="q"),
@@ -824,7 +824,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 
 
 @given(st.lists(JSON, max_size=4), st.booleans(), st.integers(1, 30))
-def test_whatever_the_deltas_are_the_grammar_holds(deltas: list[Any], done: bool, size: int) -> None:
+def test_the_grammar_holds_for_any_deltas(deltas: list[Any], done: bool, size: int) -> None:
     data = stream(*(chunk(delta) for delta in deltas), chunk({}, "stop"), done=done)
     read = read_all(data)
     check_grammar(read)
@@ -837,6 +837,6 @@ def test_whatever_the_deltas_are_the_grammar_holds(deltas: list[Any], done: bool
 
 
 @given(st.lists(JSON, max_size=3))
-def test_whatever_the_events_are_nothing_is_raised(events: list[Any]) -> None:
+def test_no_events_raise(events: list[Any]) -> None:
     read = read_all(b"".join(event(msgspec.json.encode(value)) for value in events))
     check_grammar(read)

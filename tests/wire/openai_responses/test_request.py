@@ -293,7 +293,7 @@ def test_a_choice_without_its_tool_is_lost() -> None:
     assert [loss.what for loss in losses] == ["g"]
 
 
-def test_names_are_made_legal_everywhere_alike() -> None:
+def test_names_are_made_legal_consistently() -> None:
     name = "files.read/write"
     call = Message("assistant", (ToolCallRequest(name, "call_1"),))
     answer = Message("tool", (ToolCallResult(name, "call_1"),))
@@ -304,7 +304,7 @@ def test_names_are_made_legal_everywhere_alike() -> None:
     assert check_request(body) == []
 
 
-def test_a_failure_is_said_in_words() -> None:
+def test_a_failed_result_is_written_as_text() -> None:
     call = ToolCallRequest("f", "call_1")
     outputs = []
     for content in ((Text("no file"),), (Text("Error: no file"),), (), (Image(url="https://a.example/b.png"),)):
@@ -316,7 +316,7 @@ def test_a_failure_is_said_in_words() -> None:
     assert [part["type"] for part in outputs[3]] == ["input_text", "input_image"]
 
 
-def test_results_among_a_users_words_keep_their_place() -> None:
+def test_results_among_user_text_keep_their_place() -> None:
     call = Message("assistant", (ToolCallRequest("f", "a"), ToolCallRequest("f", "b")))
     mixed = Message(
         "user",
@@ -371,7 +371,7 @@ def test_ids_are_sent_once_and_only_if_they_are_openais() -> None:
     assert check_request(body) == []
 
 
-def test_thoughts_of_others_stay_with_them() -> None:
+def test_foreign_reasoning_is_not_sent() -> None:
     for thought in (Thinking("hm"), Thinking("hm", native={"anthropic": {"signature": "x"}})):
         body, losses = turn(thought, Text("a"))
         assert body["input"][1:] == [{"role": "assistant", "content": "a"}]
@@ -490,7 +490,7 @@ FULL: list[Any] = [
 
 
 @pytest.mark.parametrize("thing", FULL, ids=repr)
-def test_what_cannot_be_said_is_told(thing: Any) -> None:
+def test_inexpressible_fields_are_losses(thing: Any) -> None:
     if isinstance(thing, Message):
         _, losses = written(ModelRequest(messages=(USER, thing)))
     else:
@@ -500,7 +500,7 @@ def test_what_cannot_be_said_is_told(thing: Any) -> None:
 
 
 @pytest.mark.parametrize("given_input", [7, {}, True, 1.5])
-def test_a_hopeless_body_is_refused(given_input: Any) -> None:
+def test_an_unreadable_body_is_refused(given_input: Any) -> None:
     with pytest.raises(WireError, match="input: expected a string or an array"):
         read_request({"input": given_input})
 

@@ -116,12 +116,12 @@ def test_why_the_model_stopped(status: str | None, details: Any, output: list[An
         ("other", "completed", None, 1),
     ],
 )
-def test_reasons_of_others(reason: StopReason, status: str, details: Any, lost: int) -> None:
+def test_stop_reasons_of_other_formats(reason: StopReason, status: str, details: Any, lost: int) -> None:
     body, losses = written(ModelOutput(parts=(Text("a"),), stop_reason=reason, format="anthropic"))
     assert (body["status"], body["incomplete_details"], len(losses)) == (status, details, lost)
 
 
-def test_an_answer_from_elsewhere() -> None:
+def test_an_answer_from_another_format() -> None:
     output = ModelOutput(
         parts=(
             Thinking("hm", native={"anthropic": {"signature": "x"}}),
@@ -169,7 +169,7 @@ def test_reasoning_is_its_content_or_its_summary() -> None:
 
 
 @pytest.mark.parametrize("output", [7, {}, "a", True])
-def test_a_hopeless_response_is_refused(output: Any) -> None:
+def test_an_unreadable_response_is_refused(output: Any) -> None:
     with pytest.raises(WireError, match="output: expected an array"):
         read_response({"output": output})
 
@@ -245,13 +245,13 @@ def kept(parts: tuple[OutputPart, ...]) -> list[tuple[type, str]]:
 
 
 @given(outputs)
-def test_answers_of_others_are_read_again_as_they_were(output: ModelOutput) -> None:
+def test_answers_from_other_formats_round_trip(output: ModelOutput) -> None:
     body, _ = written(output)
     assert kept(read_response(body).parts) == kept(output.parts)
 
 
 @given(outputs)
-def test_the_official_sdk_takes_answers_of_others(output: ModelOutput) -> None:
+def test_the_official_sdk_reads_answers_from_other_formats(output: ModelOutput) -> None:
     responses = pytest.importorskip("openai.types.responses")
     body, _ = written(output)
     parsed = responses.Response.model_validate(body, strict=True)
@@ -277,7 +277,7 @@ def test_the_official_sdk_reads_our_responses(capsys: pytest.CaptureFixture[str]
         print(f"\n{len(bodies)} responses read by the official SDK")
 
 
-def test_recorded_errors_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+def test_recorded_errors_are_classified(capsys: pytest.CaptureFixture[str]) -> None:
     kinds: dict[str, int] = {}
     for record in recorded(FORMAT):
         if record["status"] >= 400:

@@ -277,7 +277,7 @@ def test_an_output_may_answer_any_kind_of_call() -> None:
     assert check_request(ask(search, tells())) == []
 
 
-def test_ids_that_are_no_strings_break_only_their_own_rules() -> None:
+def test_non_string_ids_break_only_their_own_rules() -> None:
     body = ask(call([1]), call({"a": 1}), tells([1]), {**USER, "id": [1]})
     assert Counter(each.rule for each in check_request(body)) == {"OR-04": 2, "OR-05": 1, "OR-09": 1}
 
@@ -421,7 +421,7 @@ def test_what_clients_send_is_clean() -> None:
     assert len(bodies) >= 35
 
 
-def test_refusals_are_foreseen() -> None:
+def test_provider_refusals_are_predicted() -> None:
     refused = [record for record in recorded() if record["status"] == 400 and _blames_the_body(record["response"])]
     caught = [record["id"] for record in refused if FORESEEN.get(record["id"]) in _rules(record["request"])]
     missed = sorted({record["id"] for record in refused} - set(caught))

@@ -90,7 +90,7 @@ def test_recorded_streams_equal_their_wholes(capsys: pytest.CaptureFixture[str])
         print(f"\n{streams} streams equal their wholes in {cuts} cuts; {failed} of them fails as it should")
 
 
-def test_however_lines_end() -> None:
+def test_any_line_ending() -> None:
     random_ = random.Random(7)
     for _, data in all_streams():
         if len(data) > 40_000:
@@ -235,7 +235,7 @@ def test_the_deltas_of_a_stream() -> None:
         [{key: value for key, value in found.items() if key != "output_index"} for found in without("reasoning_")],
     ],
 )
-def test_whatever_is_missing_or_too_much(events: Events) -> None:
+def test_missing_and_extra_events(events: Events) -> None:
     assert output_of(events) == WHOLE
 
 
@@ -248,7 +248,7 @@ def test_without_items_the_pieces_do() -> None:
     assert texts_of == ["a\n\nb", "hello"]  # a call that was never named cannot be told
 
 
-def test_what_a_cut_answer_says() -> None:
+def test_a_truncated_answer() -> None:
     cut = {**DONE, "status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
     assert output_of([*FULL[:-1], event("incomplete", response=cut)]).stop_reason == "length"
     bare = output_of([*FULL[:18], {"type": "response.completed"}])
@@ -281,7 +281,7 @@ def test_errors_in_the_middle(ending: dict[str, Any], kind: str, message: str | 
 
 
 @pytest.mark.parametrize("junk", [b"{broken", b"7", b"[]", b'"a"', b"\xff\xfe", b'{"type": "' + b"[" * 5000])
-def test_an_event_that_is_no_json_is_a_failure(junk: bytes) -> None:
+def test_an_event_with_invalid_json_is_a_failure(junk: bytes) -> None:
     data = written_out(FULL[:14]) + b"data: " + junk + b"\n\n" + written_out(FULL[14:])
     failed = read_all(data)[-1]
     assert isinstance(failed, Failed)
@@ -414,7 +414,7 @@ def test_open_parts_side_by_side() -> None:
     assert [item.get("arguments", item.get("input")) for item in output] == [None, "{}", "x", None]
 
 
-def test_what_a_stream_cannot_say_is_told() -> None:
+def test_inexpressible_deltas_are_losses() -> None:
     _, writer = written(
         [
             PartStarted(0, Thinking("", native={"anthropic": {"a": 1}})),

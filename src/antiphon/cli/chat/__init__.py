@@ -11,10 +11,13 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Literal
 
-from antiphon.chat.session import ChatSession, ChatSettings
+from antiphon.chat.session import ChatSession, ChatSettings, TurnSettings
+from antiphon.conversation import Bounds
 from antiphon.errors import ConversationError
 from antiphon.history.location import store_location
+from antiphon.tools.embedded import parse_setting
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-tools", action="store_true", help="disable tools")
     parser.add_argument("--ask", action="store_true", help="require approval for every tool that is not read-only")
     parser.add_argument("--folder", type=Path, metavar="DIR", help="documents for the model to search")
+    add_turn_options(parser)
     parser.add_argument("--json", action="store_true", help="with -p or a pipe: print every event as a line of JSON")
     parser.add_argument("--web", action="store_true", help="serve the chat page on localhost")
     parser.add_argument("--port", type=_port, metavar="N", help="with --web: the port (default 8765; 0 for any)")
@@ -48,6 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         has_tools=not arguments.no_tools,
         asks_before_changes=arguments.ask,
         folder=arguments.folder,
+        turns=turn_settings(arguments),
     )
     if arguments.web:
         if arguments.prompt is not None or arguments.json:
@@ -93,7 +98,56 @@ def _served(settings: ChatSettings, arguments: argparse.Namespace) -> int:
         folder=settings.folder,
         asks_before_changes=settings.asks_before_changes,
         resume=settings.resume,
+        turns=settings.turns,
     )
+
+
+def add_turn_options(parser: argparse.ArgumentParser) -> None:
+    """The limits of a turn, and what happens to long conversations and to calls in text."""
+    bounds = Bounds()
+    parser.add_argument(
+        "--max-rounds", type=int, metavar="N", help=f"rounds of tool calls in a turn (default {bounds.max_rounds})"
+    )
+    parser.add_argument(
+        "--max-errors",
+        type=int,
+        metavar="N",
+        help=f"rounds in a row in which no tool call succeeds (default {bounds.max_failed_rounds})",
+    )
+    parser.add_argument("--max-seconds", type=float, metavar="S", help="time limit of a turn (default: none)")
+    parser.add_argument(
+        "--embedded-calls",
+        metavar="MODE",
+        help="tool calls in the model's text: off, on, prompt, or auto for models without tool support (default auto); "
+        "by model: 'ollama/*=prompt'",
+    )
+    parser.add_argument(
+        "--token-limit",
+        metavar="N",
+        help="summarise earlier turns above N tokens; 'off' for never (default: 80%% of the model's context window)",
+    )
+
+
+def turn_settings(arguments: argparse.Namespace) -> TurnSettings:
+    """The settings these options make. Raises `ConversationError`."""
+    given = {
+        "max_rounds": arguments.max_rounds,
+        "max_failed_rounds": arguments.max_errors,
+        "seconds": arguments.max_seconds,
+    }
+    bounds = Bounds(**{name: value for name, value in given.items() if value is not None})
+    embedded = parse_setting(arguments.embedded_calls) if arguments.embedded_calls is not None else "auto"
+    return TurnSettings(bounds=bounds, embedded_calls=embedded, token_limit=_token_limit(arguments.token_limit))
+
+
+def _token_limit(text: str | None) -> int | Literal["auto"] | None:
+    if text is None or text == "auto":
+        return "auto"
+    if text == "off":
+        return None
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise ConversationError(f"invalid --token-limit {text!r}: expected a number, 'auto' or 'off'")
+    return int(text)
 
 
 def _port(text: str) -> int:

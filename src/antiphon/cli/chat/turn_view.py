@@ -122,7 +122,7 @@ class TurnView:
                 self._note(f"{event.before or 'the first agent'} → {event.after}")
             case CompactionNeeded():
                 self._note(
-                    f"{event.tokens:,} tokens, over the limit of {event.limit:,}; /compact to shorten the conversation"
+                    f"{event.tokens:,} tokens, over the limit of {event.limit:,}; earlier turns are summarised (/history)"
                 )
             case ApprovalNeeded():
                 self._end_output()

@@ -12,14 +12,22 @@ from fnmatch import fnmatchcase
 from itertools import product
 from urllib.parse import parse_qsl, urlsplit
 
-from antiphon.errors import AntiphonError, InvalidModelName
+from antiphon.errors import AntiphonError, ConversationError, InvalidModelName
 from antiphon.gateway.access.client_keys import HASH_PREFIX, key_digest
 from antiphon.gateway.cluster.redis_store import HOW_TO_INSTALL, InvalidStoreUrl, is_installed, parse_store_url
 from antiphon.gateway.config.schema import Problem, did_you_mean
-from antiphon.gateway.config.settings import OFFLINE, Config, ConfigPath, GatewaySettings, ProviderSettings
+from antiphon.gateway.config.settings import (
+    OFFLINE,
+    ChatPageSettings,
+    Config,
+    ConfigPath,
+    GatewaySettings,
+    ProviderSettings,
+)
 from antiphon.providers.credentials.secret import Credential, looks_secret
 from antiphon.providers.model_name import check_model_name
 from antiphon.providers.presets import PRESETS, Preset, normalize_base_url
+from antiphon.tools.embedded import parse_setting
 from antiphon.wire.capabilities import capability_data, find_family
 from antiphon.wire.openai_chat.dialects import DIALECTS
 
@@ -38,6 +46,7 @@ def check_config(config: Config, environ: Mapping[str, str]) -> list[Problem]:
     """Everything that is wrong with a configuration."""
     return [
         *_gateway(config.gateway),
+        *_chat(config.chat),
         *_shared(config.gateway, environ),
         *_client_keys(config, environ),
         *_duplicates("providers", [provider.name for provider in config.providers]),
@@ -59,6 +68,13 @@ def _capabilities(config: Config) -> Iterator[Problem]:
             yield Problem(("capabilities", number, "like"), problem)
         elif not override.like and not override.facts:
             yield Problem(("capabilities", number), "states nothing; set `like` or a capability")
+
+
+def _chat(chat: ChatPageSettings) -> Iterator[Problem]:
+    try:
+        parse_setting(chat.embedded_calls)
+    except ConversationError:
+        yield Problem(("chat", "embedded_calls"), "expected off, on, auto or prompt, or by model: 'ollama/*=prompt'")
 
 
 def _gateway(gateway: GatewaySettings) -> Iterator[Problem]:

@@ -8,24 +8,21 @@ one that was rejected is probed by the next call.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import chain
-
-from msgspec import structs
 
 from antiphon.gateway.access.client_keys import ClientKeys
 from antiphon.gateway.access.origin import OriginRules
 from antiphon.gateway.config.settings import Config, ProviderSettings
-from antiphon.gateway.generate.offline import OfflineUpstream
-from antiphon.gateway.generate.upstream import Upstream
+from antiphon.gateway.generate.offline import OfflineProvider
 from antiphon.providers.credentials.health import CredentialStatus
 from antiphon.providers.credentials.pool import CredentialPool
+from antiphon.providers.engine.provider import Provider
 from antiphon.providers.presets import normalize_base_url
-from antiphon.providers.retry import RetryPolicy, applied_wait
+from antiphon.providers.retry import RetryPolicy
 from antiphon.providers.routes import Route, RouteTable, Target
 from antiphon.providers.transport.request import Timeouts, Transport
 from antiphon.wire.capabilities import CapabilityTable
-from antiphon.wire.output import ProviderError
 
 
 class LoadedConfig:
@@ -44,7 +41,7 @@ class LoadedConfig:
         self.keys = ClientKeys(config, self.environ)
         self.origin_rules = OriginRules.of(config.gateway)
         self._capabilities = CapabilityTable(config.capabilities) if config.capabilities else None
-        self.providers: dict[str, Upstream | OfflineUpstream] = {
+        self.providers: dict[str, Provider | OfflineProvider] = {
             settings.name: self._upstream(settings, transport, previous) for settings in config.providers
         }
         self.formats = frozenset(upstream.format for upstream in self.providers.values())
@@ -58,14 +55,6 @@ class LoadedConfig:
         """The targets of `model`, in order. Raises `RoutingError`, and `InvalidModelName` for an impossible name."""
         return self._table.resolve(model)
 
-    def with_applied_wait(self, error: ProviderError, targets: Sequence[Target]) -> ProviderError:
-        """The error with the wait until the first target is available again, if rate limits are the reason."""
-        if error.kind != "rate_limit" or error.retry_after is None:
-            return error
-        pools = [(self.providers[target.provider].pool, target.model) for target in targets]
-        known = [(pool, model) for pool, model in pools if pool is not None]
-        return structs.replace(error, retry_after=applied_wait(known)) if known else error
-
     @property
     def credentials(self) -> dict[str, list[CredentialStatus]]:
         """The health of the keys of each provider."""
@@ -75,7 +64,7 @@ class LoadedConfig:
     @property
     def credential_pools(self) -> list[tuple[str, CredentialPool]]:
         """The key pool of each provider that has keys, with the URL the keys are for."""
-        providers = (upstream for upstream in self.providers.values() if isinstance(upstream, Upstream))
+        providers = (upstream for upstream in self.providers.values() if isinstance(upstream, Provider))
         return [(upstream.base_url, upstream.pool) for upstream in providers if upstream.pool is not None]
 
     @property
@@ -85,11 +74,11 @@ class LoadedConfig:
 
     def _upstream(
         self, settings: ProviderSettings, transport: Transport, previous: LoadedConfig | None
-    ) -> Upstream | OfflineUpstream:
+    ) -> Provider | OfflineProvider:
         if settings.is_offline:
-            return OfflineUpstream(settings.name)
+            return OfflineProvider(settings.name)
         preset = settings.effective_preset
-        return Upstream(
+        return Provider(
             settings.name,
             preset,
             normalize_base_url(settings.base_url or preset.base_url, settings.name),
@@ -115,5 +104,5 @@ class LoadedConfig:
         return CredentialPool(list(settings.keys), environ=self.environ, previous=kept)
 
 
-def _model_patterns(upstream: Upstream | OfflineUpstream) -> tuple[str, ...]:
-    return upstream.preset.models if isinstance(upstream, Upstream) else ()
+def _model_patterns(upstream: Provider | OfflineProvider) -> tuple[str, ...]:
+    return upstream.preset.models if isinstance(upstream, Provider) else ()

@@ -139,7 +139,8 @@ class ConfigReloader:
             refusal=str(error) if isinstance(error, AntiphonError) else f"could not be applied: {type(error).__name__}",
         )
         if not is_logged:
-            logger.error("invalid configuration; keeping the previous one: %s", error)
+            problems = "\n  ".join(["", *map(str, error.problems)]) if isinstance(error, ConfigError) else f" {error}"
+            logger.error("invalid configuration; keeping the previous one:%s", problems)
 
     async def _wait_for_change(self) -> None:
         with contextlib.suppress(TimeoutError):

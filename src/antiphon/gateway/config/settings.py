@@ -210,10 +210,35 @@ class ClientKeySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     ] = False
 
 
+class ChatPageSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The chat page of the gateway."""
+
+    max_rounds: Annotated[int, Meta(ge=1, le=1000, description="Rounds of tool calls in a turn.")] = 5
+    max_errors: Annotated[
+        int, Meta(ge=1, le=1000, description="Rounds in a row in which no tool call succeeds, after which a turn ends.")
+    ] = 2
+    max_seconds: Annotated[Seconds | None, Meta(description="Time limit of a turn. Default: none.")] = None
+    embedded_calls: Annotated[
+        str,
+        Meta(
+            description="Tool calls in the model's text: off, on, prompt, or auto for models without tool support; "
+            "by model: 'ollama/*=prompt'."
+        ),
+    ] = "auto"
+    token_limit: Annotated[
+        int,
+        Meta(
+            ge=-1,
+            description="Summarise earlier turns above so many tokens. 0: 80 % of the model's context window; -1: never.",
+        ),
+    ] = 0
+
+
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The configuration of the Antiphon gateway."""
 
     gateway: GatewaySettings = GatewaySettings()
+    chat: ChatPageSettings = ChatPageSettings()
     providers: tuple[ProviderSettings, ...] = ()
     models: tuple[ModelSettings, ...] = ()
     keys: tuple[ClientKeySettings, ...] = ()

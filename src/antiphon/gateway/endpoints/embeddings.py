@@ -18,18 +18,21 @@ from antiphon.errors import InvalidModelName, WireError
 from antiphon.gateway.context import RequestContext
 from antiphon.gateway.endpoints.models import allowed_targets, model_not_found
 from antiphon.gateway.generate.charging import prompt_estimate
-from antiphon.gateway.generate.offline import OfflineUpstream
+from antiphon.gateway.generate.offline import OfflineProvider
 from antiphon.gateway.generate.prepare import read_model_name, replace_model
-from antiphon.gateway.generate.upstream import Upstream, UpstreamFailed, WholeReply
 from antiphon.gateway.http.errors import error_response, provider_error_response
 from antiphon.gateway.http.messages import Response, header_text
 from antiphon.gateway.observe.request_trace import RequestTrace
 from antiphon.history.entries import TokenUsage
+from antiphon.providers.call import CallReport
+from antiphon.providers.engine.attempt import UpstreamRequest
+from antiphon.providers.engine.model_call import ModelCall
+from antiphon.providers.engine.provider import Provider
+from antiphon.providers.engine.reply import UpstreamFailed, WholeReply
 from antiphon.providers.presets import Preset
-from antiphon.providers.retry import fallback_targets
 from antiphon.providers.routes import Target
 from antiphon.wire.openai_chat.response import read_usage
-from antiphon.wire.output import NOT_AN_ANSWER, ProviderError
+from antiphon.wire.output import ProviderError
 
 Finished: TypeAlias = Callable[[RequestTrace, RequestContext], None]
 
@@ -82,57 +85,43 @@ async def _respond(context: RequestContext, trace: RequestTrace) -> Response:
     providers = context.loaded.providers
     able = [target for target in targets if _address(providers[target.provider], target.model) is not None]
     if not able:
-        others = [name for name, upstream in providers.items() if _address(upstream, "m") is not None]
+        others = [name for name, provider in providers.items() if _address(provider, "m") is not None]
         return error_response(endpoint, embeddings_unsupported(model, targets[0].provider, others))
-    tried = able
-    while True:
-        target, *rest = able
-        trace.provider, trace.model = target.provider, target.model
-        began = time.monotonic()
-        try:
-            reply, trace.usage = await _call_target(context, trace, target, replace_model(body, target.model))
-        except UpstreamFailed as failure:
-            trace.error = failure.error
-            able = fallback_targets(failure.error, target, rest)
-            if not able:
-                return provider_error_response(
-                    endpoint, context.loaded.with_applied_wait(failure.error, tried), target.provider
-                )
-        else:
-            trace.error = None
-            return Response.json(reply.body, headers={"x-antiphon-target": header_text(str(target))})
-        finally:
-            trace.waiting_seconds += time.monotonic() - began
 
+    async def prepare(target: Target) -> UpstreamRequest:
+        provider = providers[target.provider]
+        trace.provider, trace.model, trace.upstream_format = target.provider, target.model, provider.format
+        address = _address(provider, target.model)
+        assert isinstance(provider, Provider), "only able targets are called"
+        assert address is not None, "only able targets are called"
+        sent = [replace_model(body, target.model)]
+        return UpstreamRequest(provider, target.model, address, sent, streams=False, read=_read_usage)
 
-async def _call_target(
-    context: RequestContext, trace: RequestTrace, target: Target, body: bytes
-) -> tuple[WholeReply, TokenUsage | None]:
-    """A target's response and its cost. Raises `UpstreamFailed`."""
-    upstream = context.loaded.providers[target.provider]
-    trace.upstream_format = upstream.format
-    reply = await upstream.ask(
-        target.model,
-        [body],
-        streams=False,
-        headers={},
-        attempts=trace.attempts,
-        address=_address(upstream, target.model),
-    )
-    assert isinstance(reply, WholeReply), "no stream was requested"
+    call = ModelCall(able, prepare, CallReport(attempts=trace.attempts))
     try:
-        return reply, read_usage(msgspec.json.decode(reply.body, type=_Embedded).usage)
+        reply = await call.reply()
+    except UpstreamFailed as failure:
+        trace.error = failure.error
+        return provider_error_response(endpoint, failure.error, trace.provider)
+    finally:
+        trace.waiting_seconds += call.waiting_seconds
+    assert isinstance(reply, WholeReply), "no stream was requested"
+    trace.usage = reply.content
+    return Response.json(reply.body, headers={"x-antiphon-target": header_text(f"{trace.provider}/{trace.model}")})
+
+
+def _read_usage(body: bytes) -> TokenUsage | None:
+    """The cost of a response with embeddings."""
+    try:
+        return read_usage(msgspec.json.decode(body, type=_Embedded).usage)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        message = f"invalid response from provider {target.provider}: no embeddings in it"
-        failed = ProviderError(message, "server", code=NOT_AN_ANSWER)
-        trace.fail_attempt(failed)
-        raise UpstreamFailed(failed) from None
+        raise WireError("no embeddings in it") from None
 
 
-def _address(upstream: Upstream | OfflineUpstream, model: str) -> str | None:
-    if not isinstance(upstream, Upstream):
+def _address(provider: Provider | OfflineProvider, model: str) -> str | None:
+    if not isinstance(provider, Provider):
         return None
-    return embeddings_url(upstream.preset, upstream.base_url, model, upstream.api_version)
+    return embeddings_url(provider.preset, provider.base_url, model, provider.api_version)
 
 
 def embeddings_url(preset: Preset, base_url: str, model: str, api_version: str = "") -> str | None:

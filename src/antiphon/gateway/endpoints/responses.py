@@ -17,7 +17,7 @@ from antiphon.gateway.context import RequestContext
 from antiphon.gateway.endpoints.response_store import FORMAT, StoredResponse
 from antiphon.gateway.http.messages import Response
 from antiphon.wire import formats
-from antiphon.wire.openai_responses.content import GENERATED_ID_MARK
+from antiphon.wire.openai_responses.item_ids import GENERATED_ID_MARK
 from antiphon.wire.request import ModelRequest
 
 

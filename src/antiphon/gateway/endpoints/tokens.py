@@ -19,15 +19,19 @@ from antiphon.gateway.endpoints.models import (
     allowed_targets,
     model_not_found,
 )
-from antiphon.gateway.generate.offline import OfflineUpstream
 from antiphon.gateway.generate.prepare import replace_model
-from antiphon.gateway.generate.upstream import Upstream, UpstreamFailed, WholeReply
 from antiphon.gateway.http.errors import provider_error_response
 from antiphon.gateway.http.messages import Response
 from antiphon.gateway.threads import run_in_thread
 from antiphon.history import ContextEntryRole
 from antiphon.parts import Native, Part, Text, ToolCallRequest
+from antiphon.providers.call import CallReport
+from antiphon.providers.engine.attempt import UpstreamRequest
+from antiphon.providers.engine.model_call import ModelCall
+from antiphon.providers.engine.provider import Provider
+from antiphon.providers.engine.reply import UpstreamFailed, WholeReply
 from antiphon.providers.presets import Preset
+from antiphon.providers.routes import Target
 from antiphon.wire import formats
 from antiphon.wire.request import ModelRequest, ToolDefinition
 
@@ -36,33 +40,41 @@ async def handle_count_tokens(context: RequestContext) -> Response:
     """Count the tokens of a request: by a provider that counts in the client's format, else by an estimate."""
     request, endpoint = context.request, context.endpoint
     model = endpoint.resource or read_count_request(endpoint.format, request.body).model
-    found = resolve_target(context, model)
-    if found is None:
+    targets = allowed_targets(context, model)
+    if not targets:
         return model_not_found(context, model)
-    upstream, name = found
-    if isinstance(upstream, Upstream) and upstream.format == endpoint.format:
-        address = count_url(upstream.preset, upstream.base_url, name, upstream.api_version)
-        if address is not None:
-            return await _passed_through(
-                context, upstream, name, rewrite_count_body(endpoint.format, request.body, name), address
-            )
+    counting = [target for target in targets if _address(context, target) is not None]
+    if targets[0] in counting:
+        return await _counted_upstream(context, counting)
     return await run_in_thread(count_here, endpoint.format, request.body)
 
 
-async def _passed_through(
-    context: RequestContext, upstream: Upstream, model: str, body: bytes, address: str
-) -> Response:
+async def _counted_upstream(context: RequestContext, targets: list[Target]) -> Response:
+    endpoint, providers = context.endpoint, context.loaded.providers
+
+    async def prepare(target: Target) -> UpstreamRequest:
+        provider, address = providers[target.provider], _address(context, target)
+        assert isinstance(provider, Provider), "only counting targets are called"
+        assert address is not None, "only counting targets are called"
+        body = rewrite_count_body(endpoint.format, context.request.body, target.model)
+        return UpstreamRequest(provider, target.model, address, [body], streams=False)
+
+    report = CallReport()
     try:
-        reply = await upstream.ask(model, [body], streams=False, headers={}, attempts=[], address=address)
+        reply = await ModelCall(targets, prepare, report).reply()
     except UpstreamFailed as failure:
-        return provider_error_response(context.endpoint.format, failure.error, upstream.name)
+        last = report.attempts[-1].provider if report.attempts else targets[0].provider
+        return provider_error_response(endpoint.format, failure.error, last)
     assert isinstance(reply, WholeReply), "no stream was requested"
     return Response.json(reply.body)
 
 
-def resolve_target(context: RequestContext, model: str) -> tuple[Upstream | OfflineUpstream, str] | None:
-    targets = allowed_targets(context, model)
-    return (context.loaded.providers[targets[0].provider], targets[0].model) if targets else None
+def _address(context: RequestContext, target: Target) -> str | None:
+    """The URL at which a target counts in the client's format; None if it does not."""
+    provider = context.loaded.providers[target.provider]
+    if not isinstance(provider, Provider) or provider.format != context.endpoint.format:
+        return None
+    return count_url(provider.preset, provider.base_url, target.model, provider.api_version)
 
 
 ESTIMATE_HEADER = "x-antiphon-estimate"

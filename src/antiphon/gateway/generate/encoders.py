@@ -42,7 +42,10 @@ class StreamEncoder(Protocol):
 
 
 class PassThroughEncoder:
-    """The upstream's own bytes, in whole events: a partial one is held, since a comment or an error may come before the rest."""
+    """The upstream's own bytes, in whole events: a partial one is held, since a comment or an error may come before the rest.
+
+    Events that the format's official client cannot read are corrected.
+    """
 
     comment = KEEP_ALIVE_COMMENT
     losses: list[Loss] = []  # noqa: RUF012 - bytes that pass as they came lose nothing
@@ -51,9 +54,11 @@ class PassThroughEncoder:
         self._wire = wire
         self._requested_model = requested_model
         self._events = EventBuffer()
+        self._normalizer = wire.stream_normalizer()
 
     def feed(self, piece: bytes, _: list[ModelOutputDelta]) -> bytes:
-        return self._events.feed(piece)
+        events = self._events.feed(piece)
+        return self._normalizer.feed(events) if self._normalizer is not None and events else events
 
     def finish(self, failed: Failed | None) -> bytes:
         return self._events.close() if failed is None else self._wire.stream_writer(self._requested_model).write(failed)

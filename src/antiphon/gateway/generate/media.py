@@ -16,20 +16,19 @@ import time
 from base64 import b64encode
 from collections import OrderedDict
 from collections.abc import Callable, Container, Iterator
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 from urllib.parse import urljoin, urlsplit
 
 from msgspec import Struct, structs
 
-from antiphon.errors import MediaFetchError
-from antiphon.gateway.generate.address_guard import WEB_PORTS, AddressBlocked, AddressGuard, IpAddress, Resolve
+from antiphon.errors import MediaFetchError, TransportError
 from antiphon.parts import Audio, Document, Image, Part, Text, ToolCallResult
+from antiphon.providers.transport.address_guard import WEB_PORTS, AddressGuard, IpAddress, Resolve
+from antiphon.providers.transport.client import HttpClient
+from antiphon.providers.transport.request import HttpRequest, HttpResponse, Timeouts
 from antiphon.wire.loss import Loss
 from antiphon.wire.media import sniff_bytes
 from antiphon.wire.request import Message, ModelRequest
-
-if TYPE_CHECKING:
-    import aiohttp
 
 Media: TypeAlias = Image | Audio | Document
 _MEDIA = (Image, Audio, Document)
@@ -40,7 +39,11 @@ _HEADERS = {
     "accept": "image/*, audio/*, application/pdf, text/*",
     "accept-encoding": "identity",
     "user-agent": "antiphon",
+    "connection": "close",  # another URL is most likely on another host
 }
+_TIMEOUTS = Timeouts(connect=None, read=None)  # the limits of the part and of the request bound it
+_REASONS = {"address_blocked": "the address is not public", "invalid_url": "invalid URL"}
+"""What a client may know of a failure; other messages may contain addresses and names of this network."""
 _FAMILIES: dict[type, str] = {Image: "image", Audio: "audio"}
 
 
@@ -82,14 +85,14 @@ class MediaFetcher:
     ) -> None:
         self.limits = limits or MediaLimits()
         self._guard = AddressGuard(allow=allow, ports=ports, resolve=resolve)
+        self._client = HttpClient({}, guard=self._guard, decompresses=False)
         self._clock = clock
         self._kept: OrderedDict[str, tuple[float, FetchedMedia]] = OrderedDict()
         self._kept_bytes = 0
 
     async def fetch(self, url: str) -> FetchedMedia:
         """The content at a URL. Raises `MediaFetchError` with the reason."""
-        async with self._session() as session:
-            return await self._fetch_cached(session, url, _RequestBudget(self.limits))
+        return await self._fetch_cached(url, _RequestBudget(self.limits))
 
     async def inline_media(
         self, request: ModelRequest, wants: Callable[[Part], bool]
@@ -114,13 +117,13 @@ class MediaFetcher:
     async def _fetch_many(self, urls: list[str]) -> dict[str, FetchedMedia | MediaFetchError]:
         allowance = _RequestBudget(self.limits)
         found: dict[str, FetchedMedia | MediaFetchError] = {}
-        async with self._session() as session, asyncio.TaskGroup() as group:
+        async with asyncio.TaskGroup() as group:
             turns = asyncio.Semaphore(self.limits.at_once)
 
             async def one(url: str) -> None:
                 async with turns:
                     try:
-                        found[url] = await self._fetch_cached(session, url, allowance)
+                        found[url] = await self._fetch_cached(url, allowance)
                     except MediaFetchError as refused:
                         found[url] = refused
 
@@ -128,41 +131,38 @@ class MediaFetcher:
                 group.create_task(one(url))
         return found
 
-    async def _fetch_cached(self, session: aiohttp.ClientSession, url: str, allowance: _RequestBudget) -> FetchedMedia:
-        import aiohttp
-
+    async def _fetch_cached(self, url: str, allowance: _RequestBudget) -> FetchedMedia:
         fetched = self._cached(url)
         if fetched is not None:
             allowance.take(len(fetched.data))
             return fetched
         try:
             async with asyncio.timeout_at(allowance.until(self.limits.seconds)):
-                fetched = await self._fetch_following_redirects(session, url, allowance)
+                fetched = await self._fetch_following_redirects(url, allowance)
         except TimeoutError:
             raise MediaFetchError("timed out") from None
-        except ValueError:  # a parser, ours or aiohttp's, rejects the URL
+        except ValueError:  # a redirect to something that is not a URL
             raise MediaFetchError("invalid URL") from None
-        except (aiohttp.ClientError, OSError) as error:
-            # The message of a library may contain addresses and names of this network.
-            cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
-            why = "the address is not public" if isinstance(cause, AddressBlocked) else "the host cannot be reached"
-            raise MediaFetchError(why) from None
+        except TransportError as error:
+            raise MediaFetchError(_REASONS.get(error.code, "the host cannot be reached")) from None
         self._cache(url, fetched)
         return fetched
 
-    async def _fetch_following_redirects(
-        self, session: aiohttp.ClientSession, url: str, allowance: _RequestBudget
-    ) -> FetchedMedia:
+    async def _fetch_following_redirects(self, url: str, allowance: _RequestBudget) -> FetchedMedia:
         for _ in range(self.limits.redirects + 1):
             self._guard.check_url(url)
-            async with session.get(url, allow_redirects=False) as response:
+            request = HttpRequest(url=url, method="GET", headers=_HEADERS, timeouts=_TIMEOUTS)
+            response = await self._client.send(request, follow=False)
+            try:
                 location = response.headers.get("location")
                 if response.status not in _REDIRECTS or not location:
                     return await self._read(response, allowance)
+            finally:
+                await response.aclose()
             url = urljoin(url, location)
         raise MediaFetchError(f"more than {self.limits.redirects} redirects")
 
-    async def _read(self, response: aiohttp.ClientResponse, allowance: _RequestBudget) -> FetchedMedia:
+    async def _read(self, response: HttpResponse, allowance: _RequestBudget) -> FetchedMedia:
         if response.status != 200:
             raise MediaFetchError(f"the host responded with status {response.status}")
         if response.headers.get("content-encoding", "identity").lower() != "identity":
@@ -171,9 +171,10 @@ class MediaFetcher:
         pieces: list[bytes] = []
         size = 0
         too_long = MediaFetchError(f"larger than {most} bytes")
-        if (response.content_length or 0) > most:
+        length = response.headers.get("content-length", "")
+        if length.isdecimal() and int(length) > most:
             raise too_long
-        async for piece in response.content.iter_any():
+        async for piece in response.body:
             pieces.append(piece)
             size += len(piece)
             if size > most:
@@ -184,16 +185,6 @@ class MediaFetcher:
         if media_type is None:
             raise MediaFetchError("it is not a picture, sound, PDF or text")
         return FetchedMedia(media_type, data)
-
-    def _session(self) -> aiohttp.ClientSession:
-        import aiohttp
-
-        return aiohttp.ClientSession(
-            connector=self._guard.connector(self.limits.at_once),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            headers=_HEADERS,
-            auto_decompress=False,
-        )
 
     def _cached(self, url: str) -> FetchedMedia | None:
         known = self._kept.get(url)

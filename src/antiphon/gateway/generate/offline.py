@@ -1,28 +1,32 @@
-"""The offline provider as an upstream: no network, no key; clients of all formats get responses.
+"""The offline provider: no network, no key; clients of all formats get responses.
 
-It takes Chat Completions bodies and returns the bytes of a stream or of a whole response, like any other upstream.
+It takes Chat Completions bodies and returns the bytes of a stream or of a whole response, like any other provider.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
 from antiphon.context import LiveContext, RenderedContextEntry
-from antiphon.gateway.generate.upstream import StreamReply, UpstreamFailed, WholeReply
 from antiphon.history import ContextEntry, ContextEntryRole, ModelInputEntry, ModelOutputEntry, ToolCallResultsEntry
 from antiphon.parts import ToolCallResult
-from antiphon.providers.call import Attempt, ProviderCallOptions
+from antiphon.providers.call import Attempt, CallReport, ProviderCallOptions
+from antiphon.providers.credentials.pool import Lease
+from antiphon.providers.engine.attempt import judge
+from antiphon.providers.engine.reply import Reply, StreamReply, UpstreamFailed, WholeReply
 from antiphon.providers.engine.response_reader import ResponseReader
 from antiphon.providers.offline import OfflineModel
+from antiphon.providers.retry import ONE_ATTEMPT
 from antiphon.wire import formats
 from antiphon.wire.delta import Assembler, Failed
 from antiphon.wire.output import ProviderError
 from antiphon.wire.request import Message, ModelRequest, ToolDefinition
 
 
-class OfflineUpstream:
+class OfflineProvider:
     """Answers by rules, and states that it does."""
 
     pool = None
@@ -37,37 +41,33 @@ class OfflineUpstream:
         self.name = name
         self._model = OfflineModel()
 
-    async def ask(
-        self,
-        model: str,
-        body: Sequence[bytes],
-        *,
-        streams: bool,
-        attempts: list[Attempt],
-        **_: Any,
-    ) -> WholeReply | StreamReply:
-        """Answer a request body."""
-        request = self.wire.read_request(b"".join(body))
+    def call(
+        self, model: str, body: Sequence[bytes], *, streams: bool, read: Callable[[bytes], Any] | None = None
+    ) -> OfflineCall:
+        """A request, prepared; `read` as for `UpstreamRequest`."""
+        return OfflineCall(self, model, body, streams=streams, read=read)
+
+    def scrub(self, error: ProviderError) -> ProviderError:
+        """It has no secrets."""
+        return error
+
+    async def answer(self, model: str, body: bytes, *, streams: bool) -> WholeReply | StreamReply:
+        """Answer a request body. Raises `UpstreamFailed`."""
+        request = self.wire.read_request(body)
         options = ProviderCallOptions(
             model=model, tools=tuple(tool for tool in request.tools if isinstance(tool, ToolDefinition))
         )
         deltas = self._model.call_model(LiveContext(context_from_request(request)), options)
         if streams:
-            attempts.append(Attempt(provider=self.name, model=model, status=200))
             response = _Response(self._streamed(deltas, model))
-            return StreamReply([], [], response.headers, ResponseReader(self.wire), response, None)
+            return StreamReply([], [], response.headers, ResponseReader(self.wire), response)
         assembler = Assembler()
         async with aclosing(deltas):  # type: ignore[type-var]
             async for delta in deltas:
                 assembler.add(delta)
-        attempts.append(Attempt(provider=self.name, model=model, status=200, error=assembler.error))
         if assembler.error is not None:
             raise UpstreamFailed(assembler.error)
         return WholeReply(self.wire.encode_response(assembler.output).data, {})
-
-    def scrub(self, error: ProviderError) -> ProviderError:
-        """It has no secrets."""
-        return error
 
     async def _streamed(self, deltas: AsyncIterator[Any], model: str) -> AsyncIterator[bytes]:
         writer = self.wire.stream_writer(model)
@@ -78,6 +78,61 @@ class OfflineUpstream:
                 if isinstance(delta, Failed):
                     return
         yield writer.close()
+
+
+class OfflineCall:
+    """A request for the offline provider, which is also its one attempt."""
+
+    settings = ONE_ATTEMPT
+    should_retry = None
+    sleep: Callable[[float], Awaitable[object]] = staticmethod(asyncio.sleep)
+
+    def __init__(
+        self,
+        provider: OfflineProvider,
+        model: str,
+        body: Sequence[bytes],
+        *,
+        streams: bool,
+        read: Callable[[bytes], Any] | None,
+    ) -> None:
+        self._provider = provider
+        self._model = model
+        self._body = body
+        self._streams = streams
+        self._read = read
+        self._report = CallReport()
+
+    def attempt(self, lease: Lease | None, time_left: float | None, report: CallReport) -> OfflineCall:
+        """The one attempt."""
+        del lease, time_left
+        self._report = report
+        return self
+
+    def judge(self, reply: Reply) -> ProviderError | None:
+        """Why a reply is not an answer; None if it is one."""
+        return judge(reply, self._read, self._provider.name)
+
+    async def run(self) -> WholeReply | StreamReply:
+        """Answer. Raises `UpstreamFailed`."""
+        return await self._provider.answer(self._model, b"".join(self._body), streams=self._streams)
+
+    def succeeded(self, reply: Reply) -> None:
+        """Record the answer."""
+        del reply
+        self._record(None)
+
+    def failed(self, error: ProviderError) -> ProviderError:
+        """Record the failure."""
+        self._record(error)
+        return error
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _record(self, error: ProviderError | None) -> None:
+        record = Attempt(provider=self._provider.name, model=self._model, status=200, error=error)
+        self._report.attempts.append(record)
 
 
 class _Response:

@@ -1,15 +1,219 @@
-"""Edits of a request body that leave everything else byte for byte: the model's name, and the request for usage.
+"""`RequestPreparer`: the body of a request for one target: unchanged, renamed, repaired or translated.
 
-Only the outermost object is decoded. A duplicate key is kept once, so that what was checked is what is sent.
+Where the target speaks the client's format and nothing had to be repaired, the body is sent byte for byte, except for the
+model's name and the request for usage. Otherwise it is encoded in the target's format, with a list of losses.
+
+A body that is passed through is only outlined (`Format.scan_request`); it is parsed when needed (`parsed_request`): because the
+outline is not legal, the target has another format, or the first target failed. Edits decode only the outermost object; a
+duplicate key is kept once, so that what was checked is what is sent.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeAlias
 
 import msgspec
+from msgspec import Struct, structs
 
-from antiphon.errors import WireError
+from antiphon.errors import UnknownResponse, WireError
+from antiphon.gateway.context import RequestContext
+from antiphon.gateway.generate.offline import OfflineProvider
+from antiphon.gateway.generate.whole_answers import read_passed_on, read_translated
+from antiphon.gateway.threads import run_in_thread
+from antiphon.parts import Audio, Document, Image, Part
+from antiphon.providers.engine.attempt import UpstreamRequest
+from antiphon.providers.engine.model_call import TargetCall
+from antiphon.providers.engine.provider import Provider
+from antiphon.providers.routes import Target
+from antiphon.repair import repair
+from antiphon.repair.action import Action
+from antiphon.repair.sequence import is_legal
+from antiphon.wire import formats
+from antiphon.wire.loss import Loss
+from antiphon.wire.output import ProviderError
+from antiphon.wire.request import ModelRequest
+
+_FORWARDED_HEADERS = frozenset({"anthropic-version", "anthropic-beta", "openai-beta"})
+"""Headers of a client that are sent to an upstream of the same format: they affect how the body is read."""
+_RESPONSES = "openai-responses"
+
+AnyProvider: TypeAlias = Provider | OfflineProvider
+
+
+class Prepared(Struct, frozen=True):
+    """A request prepared for one target."""
+
+    target: Target
+    provider: AnyProvider
+    body: list[bytes]
+    same_format: bool
+    is_unchanged: bool
+    repairs: list[Action] = []
+    losses: list[Loss] = []
+    hides_usage: bool = False
+    """Whether the stream reports usage that the client did not request."""
+
+    def call(self, headers: dict[str, str], *, streams: bool) -> TargetCall:
+        """The call that sends it."""
+        provider, model = self.provider, self.target.model
+        read = partial(read_passed_on if self.same_format else read_translated, provider.wire)
+        if isinstance(provider, OfflineProvider):
+            return provider.call(model, self.body, streams=streams, read=read)
+        url = provider.url_for(model, streams)
+        return UpstreamRequest(provider, model, url, self.body, headers, streams, provider.hold, read)
+
+
+class RequestPreparer:
+    """Prepares one request for its targets, one after the other."""
+
+    def __init__(self, context: RequestContext) -> None:
+        self._context = context
+        self._outline: ModelRequest | None = None
+        self._parsed: ModelRequest | None = None
+        self._is_rewritten = False
+        self._may_request_usage = True
+
+    def scan(self) -> ModelRequest:
+        """The outline of the request, or all of it if that is not enough. Raises `WireError`."""
+        if self._context.endpoint.format in self._context.loaded.formats:
+            self._outline = formats[self._context.endpoint.format].scan_request(self._context.request.body)
+        return self._outline or self.parsed_request
+
+    @property
+    def parsed_request(self) -> ModelRequest:
+        """The request in neutral form, parsed on first use. Raises `WireError`."""
+        if self._parsed is None:
+            request = formats[self._context.endpoint.format].read_request(self._context.request.body)
+            endpoint = self._context.endpoint
+            if endpoint.format == "gemini":
+                request = structs.replace(request, model=endpoint.resource, stream=endpoint.stream)
+            self._parsed = request
+        return self._parsed
+
+    def drop(self) -> None:
+        """Nothing is prepared again: the request need not be kept."""
+        self._outline = self._parsed = None
+
+    async def prepare(self, target: Target, *, streams: bool) -> Prepared:
+        """The request for a target."""
+        unchanged = None if self._is_rewritten else self._unchanged(target, streams)
+        return unchanged or await self._rewritten(target, streams)
+
+    async def prepare_again(self, prepared: Prepared, error: ProviderError, *, streams: bool) -> Prepared | None:
+        """The same request for the same target, without what the target refused; None if nothing can be changed."""
+        if prepared.hides_usage and _refuses_stream_options(error):
+            self._may_request_usage = False
+        elif self._should_rewrite(prepared, error):
+            self._is_rewritten = True
+        else:
+            return None
+        return await self.prepare(prepared.target, streams=streams)
+
+    def forwarded_headers(self, provider: AnyProvider) -> dict[str, str]:
+        """The headers of the client that the provider needs."""
+        headers = self._context.request.headers
+        if provider.format != self._context.endpoint.format or _FORWARDED_HEADERS.isdisjoint(headers):
+            return {}
+        return {name: headers[name] for name in _FORWARDED_HEADERS & headers.keys()}
+
+    def _unchanged(self, target: Target, streams: bool) -> Prepared | None:
+        """The body as it came, if its outline shows that nothing has to be changed."""
+        outline, provider = self._outline, self._context.loaded.providers[target.provider]
+        if outline is None or target.model != outline.model or provider.format != self._context.endpoint.format:
+            return None
+        if not provider.accepts_unchanged_bodies:
+            return None
+        if self._context.loaded.config.gateway.repair and not is_legal(
+            outline.messages, provider.wire.module.sequence_rule
+        ):
+            return None
+        return self._as_sent(target, provider, self._context.request.body, streams)
+
+    def _as_sent(self, target: Target, provider: AnyProvider, body: bytes, streams: bool) -> Prepared:
+        """A body that needs no encoding. Where tokens are charged, usage is requested even if the client did not."""
+        is_metered = self._context.key.tokens_per_minute is not None
+        hides_usage = is_metered and self._lacks_usage(provider, streams)
+        body = with_usage_requested(body) if hides_usage else body
+        return Prepared(target, provider, [body], True, True, hides_usage=hides_usage)
+
+    def _lacks_usage(self, provider: AnyProvider, streams: bool) -> bool:
+        """Whether the usage of a stream is needed, is available, and was not requested by the client."""
+        is_chat_stream = streams and self._context.endpoint.format == provider.format == "openai-chat"
+        if not is_chat_stream or not self._may_request_usage or not provider.reports_stream_usage:
+            return False
+        return not requests_usage(self._context.request.body)
+
+    async def _rewritten(self, target: Target, streams: bool) -> Prepared:
+        parsed_request, provider = self.parsed_request, self._context.loaded.providers[target.provider]
+        request = await self._with_stored_responses(parsed_request, provider)
+        losses: list[Loss] = []
+        if self._context.loaded.config.gateway.fetch_media:
+            request, losses = await self._context.services.media.inline_media(request, needs_inline_media(provider))
+        repairs: list[Action] = []
+        repaired = request
+        if self._context.loaded.config.gateway.repair:
+            repaired, repairs = repair(request, provider.format, request_id=self._context.request.request_id)
+        same_format = provider.format == self._context.endpoint.format
+        may_pass = same_format and provider.accepts_unchanged_bodies and not self._is_rewritten
+        if may_pass and repaired is parsed_request:
+            body = self._original_body(parsed_request, target)
+            # made for one model and sent to another, which may refuse it
+            if target.model == parsed_request.model or not self._breaks_rules(provider, body, target.model):
+                return self._as_sent(target, provider, body, streams)
+        named = structs.replace(repaired, model=target.model)
+        data, lost = provider.wire.encode_request(named, **provider.wire_options)
+        hides_usage = same_format and self._lacks_usage(provider, streams)
+        return Prepared(target, provider, [data], same_format, False, repairs, losses + lost, hides_usage)
+
+    async def _with_stored_responses(self, request: ModelRequest, provider: AnyProvider) -> ModelRequest:
+        """The request with the responses it continues, where the upstream does not store them itself."""
+        if self._context.endpoint.format != _RESPONSES:
+            return request
+        try:
+            return await run_in_thread(self._context.services.state.expand, request, owner=self._context.key.name)
+        except UnknownResponse:
+            if provider.format == _RESPONSES:
+                return request  # the response may be stored at the upstream
+            raise
+
+    def _original_body(self, request: ModelRequest, target: Target) -> bytes:
+        """The client's own bytes, with the target's name for the model."""
+        body = self._context.request.body
+        is_named_in_body = self._context.endpoint.format != "gemini" and target.model != request.model
+        return replace_model(body, target.model) if is_named_in_body else body
+
+    def _should_rewrite(self, prepared: Prepared, error: ProviderError) -> bool:
+        """Whether a body that was passed through was refused for something that a repair fixes."""
+        if not prepared.is_unchanged or error.kind != "invalid_request":
+            return False
+        return self._breaks_rules(prepared.provider, prepared.body[0], prepared.target.model)
+
+    def _breaks_rules(self, provider: AnyProvider, body: bytes, model: str) -> bool:
+        """Whether a body violates rules of its API, and may be repaired."""
+        if not self._context.loaded.config.gateway.repair or self._context.key.strict:
+            return False
+        known: dict[str, Any] = {"capabilities": provider.wire_options.get("capabilities")}
+        if provider.format == "gemini":  # elsewhere the body names it
+            known["model"] = model
+        return bool(provider.wire.check_request(body, **known))
+
+
+def needs_inline_media(provider: AnyProvider) -> Callable[[Part], bool]:
+    """Which media the provider accepts only inline."""
+    if provider.format == "gemini":
+        return lambda part: isinstance(part, Image | Audio | Document)
+    if provider.format == "openai-chat":
+        return lambda part: isinstance(part, Audio | Document)
+    return lambda part: isinstance(part, Audio)
+
+
+def _refuses_stream_options(error: ProviderError) -> bool:
+    """Whether a host cannot report the usage of a stream."""
+    text = f"{error.param} {error.message}"
+    return error.kind == "invalid_request" and ("stream_options" in text or "include_usage" in text)
+
 
 _decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 

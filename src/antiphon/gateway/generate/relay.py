@@ -1,21 +1,28 @@
-"""`relay`: upstream bytes in, client bytes out.
+"""`Relay`: upstream bytes in, client bytes out, by plain calls.
 
-If both sides use the same format the bytes pass unchanged and are only scanned for usage and the end; otherwise they are read
-into deltas and encoded again. While the upstream is silent the client gets comments, so that no proxy closes the connection. A
-stream that breaks ends with an error in the client's format, never as if it was complete.
+The connection to the upstream calls `on_body` with the bytes it read; they are encoded and written to the client's connection
+in the same turn of the event loop. If both sides use the same format the bytes pass unchanged and are only scanned for usage and
+the end; otherwise they are read into deltas and encoded again. While the upstream is silent the client gets comments, so that no
+proxy closes the connection. A stream that breaks ends with an error in the client's format, never as if it was complete.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing
+from collections.abc import Callable, Coroutine
+from contextvars import copy_context
+from math import inf
+from typing import Any
 
 from antiphon.errors import TransportError
 from antiphon.gateway.generate.encoders import StreamEncoder
-from antiphon.gateway.generate.upstream import StreamReply
+from antiphon.gateway.http.messages import ResponseStream
 from antiphon.gateway.observe.request_trace import RequestTrace
+from antiphon.providers.engine.reply import StreamReply
+from antiphon.providers.transport.lazy_timer import LazyTimer
+from antiphon.providers.transport.pushed_body import PushedBody
 from antiphon.wire.delta import Failed, ModelOutputDelta
 from antiphon.wire.output import ProviderError
 
@@ -24,112 +31,229 @@ _MAX_TRAILING_BYTES = 64 * 1024
 
 Scrub = Callable[[ProviderError], ProviderError]
 
+logger = logging.getLogger("antiphon.gateway")
 
-class _IdleTimeout:
-    """Waits for pieces with a timeout. One timer serves the whole stream: it checks again when it fires, and is not reset
-    for every piece."""
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+class Relay:
+    """A `StreamSource` that passes on the rest of `reply`. `deadline` is that of the request, on the monotonic clock.
+
+    `on_end` is called once, with the status of the request. `before_end`, if given, is awaited after the last byte was written
+    and before the stream is ended: a client knows by the end of the stream that it is done.
+    """
+
+    def __init__(
+        self,
+        reply: StreamReply,
+        encoder: StreamEncoder,
+        trace: RequestTrace,
+        *,
+        scrub: Scrub,
+        keep_alive: float,
+        deadline: float,
+        on_end: Callable[[int], None],
+        before_end: Callable[[], Coroutine[Any, Any, None]] | None = None,
+    ) -> None:
+        self._reply: StreamReply | None = reply
+        self._body: PushedBody | None = reply.push()
+        self._reader = reply.reader
+        self._encoder = encoder
+        self._trace = trace
+        self._scrub = scrub
+        self._keep_alive = keep_alive
+        self._deadline = deadline
+        self._on_end: Callable[[int], None] | None = on_end
+        self._before_end = before_end
+        self._context = copy_context()  # callbacks run in that of the connection; log lines name the request
+        self._client: ResponseStream | None = None
+        self._timer: LazyTimer | None = None
         self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
-        self._waiting: asyncio.Task[object] | None = None
-        self._since = 0.0
-        self._is_long = False
+        self._task: asyncio.Task[None] | None = None
+        self._silent_since = 0.0  # in the loop's time
+        self._waiting_since = time.monotonic()
+        self._trailing_bytes = 0
+        self._is_paused = False
 
-    async def next_piece(self, pieces: AsyncIterator[bytes]) -> bytes:
-        """The next piece. Raises `TimeoutError` if it does not come in time; it can be waited for again."""
-        # Kept here and not in a local variable: a traceback that the task keeps would refer back to the task.
-        self._waiting, self._since, self._is_long = asyncio.current_task(self._loop), self._loop.time(), False
-        assert self._waiting is not None
-        before = self._waiting.cancelling()
-        if self._timer is None:
-            self._timer = self._loop.call_later(self._seconds, self._check)
+    # What the connection to the client calls.
+
+    def start(self, client: ResponseStream) -> None:
+        """Pass on what was read so far, then each piece as it arrives."""
+        reply = self._reply
+        if reply is None:
+            return
+        self._client = client
+        self._waiting_since = time.monotonic()
         try:
-            return await anext(pieces)
-        except BaseException as error:
-            # Only our own cancellation becomes a timeout; any other stays a cancellation.
-            if self._is_long and self._waiting.uncancel() <= before and isinstance(error, asyncio.CancelledError):
-                raise TimeoutError from None
-            raise
-        finally:
-            self._waiting = None
+            deltas = reply.deltas
+            if reply.unread and not self._reader.is_finished:
+                deltas = [*deltas, *self._reader.feed(reply.unread)]
+            self._pass_on(b"".join([*reply.held, reply.unread]), deltas)
+        except Exception as error:
+            self._crash(error)
+        if self._reply is None:
+            return
+        reply.held, reply.deltas, reply.unread = [], [], b""
+        self._silent_since = self._loop.time()
+        self._timer = LazyTimer(self._loop, self._comment_due, self._on_silence)
+        self._timer.start()
+        if self._body is not None:
+            self._body.deliver_to(self)
 
-    async def __aenter__(self) -> _IdleTimeout:
-        return self
+    def pause(self) -> None:
+        """The client reads slowly."""
+        self._is_paused = True
+        if self._body is not None:
+            self._body.pause()
 
-    async def __aexit__(self, *_: object) -> None:
+    def resume(self) -> None:
+        """The client has caught up."""
+        self._is_paused = False
+        self._silent_since = self._loop.time()
         if self._timer is not None:
-            self._timer.cancel()
+            self._timer.start()
+        if self._body is not None:
+            self._body.resume()
 
-    def _check(self) -> None:
-        self._timer = None
-        if self._waiting is None:
-            return  # the client is slow, not the upstream; the next wait sets it again
-        left = self._since + self._seconds - self._loop.time()
-        if left > 0:
-            self._timer = self._loop.call_later(left, self._check)
-        else:
-            self._is_long = True
-            self._waiting.cancel()
+    def cancel(self) -> None:
+        """The client left, or the request took too long."""
+        self._client = None
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+        self._close()
+        if self._on_end is not None:
+            self._finish(self._trace.status_after(asyncio.CancelledError(), self._deadline))
 
+    # What the connection to the upstream calls.
 
-async def relay(
-    reply: StreamReply, encoder: StreamEncoder, trace: RequestTrace, *, scrub: Scrub, keep_alive: float
-) -> AsyncGenerator[bytes, None]:
-    """The stream for the client. Closed early, it closes the upstream's connection at once."""
-    async with aclosing(reply), _IdleTimeout(keep_alive) as idle:
-        trailing_bytes = 0
-        body, reader = reply.pieces, reply.reader
-        piece, deltas = b"".join([*reply.held, reply.unread]), reply.deltas
-        if reply.unread and not reader.is_finished:
-            deltas = [*deltas, *reader.feed(reply.unread)]
-        while True:
-            failed = _scrub_terminal_error(deltas, scrub)
+    def on_body(self, data: bytes) -> None:
+        """More of the stream."""
+        trace = self._trace
+        trace.waiting_seconds += time.monotonic() - self._waiting_since
+        self._silent_since = self._loop.time()
+        try:
+            reader = self._reader
+            if not reader.is_finished:
+                self._pass_on(data, reader.feed(data))
+            else:
+                self._trailing_bytes += len(data)
+                self._pass_on(data, [])
+                if self._trailing_bytes > _MAX_TRAILING_BYTES:
+                    self._end(None)
+        except Exception as error:
+            self._crash(error)
+        self._waiting_since = time.monotonic()
+
+    def on_complete(self) -> None:
+        """The upstream ended the stream."""
+        self._end_of_body(None)
+
+    def on_failure(self, error: TransportError) -> None:
+        """The connection to the upstream broke, or timed out."""
+        self._end_of_body(error)
+
+    def _pass_on(self, piece: bytes, deltas: list[ModelOutputDelta]) -> None:
+        """Encode and write. An error that quotes our secret is replaced, and ends the stream."""
+        failed = None
+        if deltas:
+            failed = _scrub_terminal_error(deltas, self._scrub)
             if failed is not None:
                 piece, deltas = b"", deltas[:-1]
-                trace.error = failed.error
-            trace.observe(deltas)
-            if data := encoder.feed(piece, deltas):
-                yield data
-            if failed is not None:
-                break
-            piece, deltas = b"", []
-            waiting_since = time.monotonic()
-            try:
-                piece = await idle.next_piece(body)
-            except TimeoutError:
-                trace.waiting_seconds += time.monotonic() - waiting_since
-                if reader.is_finished:
-                    break
-                yield encoder.comment
-                continue
-            except (StopAsyncIteration, TransportError) as ending:
-                trace.waiting_seconds += time.monotonic() - waiting_since
-                if not reader.is_finished:
-                    deltas = reader.close(ending if isinstance(ending, TransportError) else None)
-                    if isinstance(deltas[-1], Failed):
-                        failed = Failed(scrub(deltas[-1].error))
-                        deltas[-1:] = []
-                        trace.error = failed.error
-                    trace.observe(deltas)
-                    if data := encoder.feed(b"", deltas):
-                        yield data
-                break
-            trace.waiting_seconds += time.monotonic() - waiting_since
-            if not reader.is_finished:
-                deltas = reader.feed(piece)
-                continue
-            trailing_bytes += len(piece)
-            if trailing_bytes > _MAX_TRAILING_BYTES:
-                break
-        if data := encoder.finish(failed):
-            yield data
+                self._trace.error = failed.error
+            self._trace.observe(deltas)
+        if (data := self._encoder.feed(piece, deltas)) and self._client is not None:
+            self._client.write(data)
+        if failed is not None:
+            self._end(failed)
+
+    def _end_of_body(self, error: TransportError | None) -> None:
+        if self._reply is None:
+            return
+        self._trace.waiting_seconds += time.monotonic() - self._waiting_since
+        try:
+            failed = None
+            if not self._reader.is_finished:
+                deltas = self._reader.close(error)
+                if isinstance(deltas[-1], Failed):
+                    failed = Failed(self._scrub(deltas[-1].error))
+                    deltas = deltas[:-1]
+                    self._trace.error = failed.error
+                self._pass_on(b"", deltas)
+            self._end(failed)
+        except Exception as defect:
+            self._crash(defect)
+
+    # The end.
+
+    def _end(self, failed: Failed | None) -> None:
+        """Write the last bytes and end the stream."""
+        if self._reply is None:
+            return
+        data = self._encoder.finish(failed)
+        if data and self._client is not None:
+            self._client.write(data)
+        self._close()
+        if self._before_end is None:
+            self._finish(200)
+        else:
+            self._task = self._context.run(self._loop.create_task, self._run_before_end(self._before_end))
+
+    async def _run_before_end(self, before_end: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        try:
+            await before_end()
+        except Exception as error:
+            self._task = None
+            self._crash(error)
+        else:
+            self._task = None
+            self._finish(200)
+
+    def _crash(self, error: Exception) -> None:
+        """A defect of ours: it is not blamed on the upstream or the client."""
+        self._context.run(logger.error, "internal error while relaying a stream", exc_info=error)
+        error.__traceback__ = None  # its frames hold the request
+        self._close()
+        self._finish(self._trace.status_after(error, self._deadline), is_complete=False)
+
+    def _close(self) -> None:
+        """Release the upstream."""
+        reply, body = self._reply, self._body
+        self._reply = self._body = None  # the body refers to this object
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if reply is not None and body is not None:
+            reply.release()
+            body.abort()
+
+    def _finish(self, status: int, *, is_complete: bool = True) -> None:
+        client, self._client = self._client, None
+        on_end, self._on_end, self._before_end = self._on_end, None, None
+        if on_end is not None:
+            self._context.run(on_end, status)
+        if client is not None and is_complete:
+            client.end_stream()
+        elif client is not None:
+            client.abort_stream()
+
+    # Silence.
+
+    def _comment_due(self) -> float:
+        return inf if self._is_paused else self._silent_since + self._keep_alive
+
+    def _on_silence(self) -> None:
+        if self._reader.is_finished:
+            self._end(None)  # the upstream does not close a stream that has ended
+            return
+        self._silent_since = self._loop.time()
+        if self._client is not None:
+            self._client.write(self._encoder.comment)
+        if self._timer is not None:
+            self._timer.start()
 
 
 def _scrub_terminal_error(deltas: list[ModelOutputDelta], scrub: Scrub) -> Failed | None:
     """The error that ends `deltas`, without our secret, if it quotes one. The upstream's own bytes must not pass then."""
-    last = deltas[-1] if deltas else None
+    last = deltas[-1]
     if not isinstance(last, Failed):
         return None
     clean = scrub(last.error)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from antiphon.errors import TransportError
-from antiphon.gateway.generate.upstream import OutputReader
+from antiphon.providers.engine.reply import OutputReader
 from antiphon.wire.delta import ModelOutputDelta
 from antiphon.wire.sse import MAX_EVENT
 

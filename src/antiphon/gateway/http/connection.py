@@ -1,12 +1,12 @@
-"""`ServerConnection`: one client connection, as long as its requests are simple.
+"""`ServerConnection`: one client connection, from accept to close.
 
-Nearly every request is a `POST` of JSON with a length, whose head arrives in one piece (`request_head`). Everything else
-(chunked or compressed bodies, repeated headers, escapes in the path, malformed HTTP) is handed to the general server with all
-unanswered bytes, and the connection stays there.
+One request is answered at a time; later ones wait. A `RequestParser` reads and admits them. A response is a whole body, an
+iterator that the handler's task reads, or a `StreamSource` that pushes by callbacks. It ends when its last byte has left the
+write buffer: until then a shutdown waits for it and the keep-alive time does not run. After a refusal a bounded part of the body
+is discarded before the connection closes, so that the client sees the response and not a reset.
 
-One request is handled at a time; later ones wait. A request is admitted on its head; after a refusal a bounded part of the body
-is discarded before the connection closes, so that the client sees the response and not a reset. A response ends when its last
-byte has left the write buffer (`slow_clients`). A disconnect cancels the request.
+A disconnect cancels the request, and a client that half-closes counts as disconnected. No exception is stored: its traceback
+would keep the request alive.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import aclosing, suppress
 from email.utils import formatdate
+from enum import Enum
 from functools import lru_cache
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Protocol, cast
 
 from antiphon.gateway.app import RequestHandler
 from antiphon.gateway.config.settings import GatewaySettings
-from antiphon.gateway.http.body_budget import BodyBudget
-from antiphon.gateway.http.messages import ClientRequest, Response
-from antiphon.gateway.http.request_head import RequestHead, read_head
-from antiphon.gateway.http.slow_clients import flush, wait_for_client
-from antiphon.gateway.observe.logs import set_request_id
-from antiphon.providers.transport.errand import Errand
+from antiphon.gateway.http.messages import Response, StreamSource
+from antiphon.gateway.http.request_parser import IncomingRequest, RequestAdmission, RequestParser
+from antiphon.gateway.http.timeouts import ConnectionTimer
+from antiphon.gateway.observe.logs import request_id_scope, set_request_id
+from antiphon.providers.transport.eager_task import start_task
 
 logger = logging.getLogger("antiphon.gateway")
 
@@ -36,376 +36,416 @@ LINGER_BYTES = 256 * 1024
 LINGER_SECONDS = 1.0
 """So much of a refused body, for so long, is discarded before the connection is closed."""
 
+_BATCH_BYTES, _BATCH_PIECES = 16 * 1024, 64
+"""A piece of this size, or so many pieces, end the first batch of a stream: only what is written can be paused."""
 _TOO_MANY_CONNECTIONS = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_LAST_CHUNK = b"0\r\n\r\n"
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
+_WITHOUT_BODY = frozenset({204, 304})
 
 
-class ConnectionListener(Protocol):
+class State(Enum):
+    """What a connection is doing."""
+
+    IDLE = "waiting for a request"
+    HEAD = "reading a head"
+    BODY = "reading a body"
+    RESPONDING = "answering"
+    FLUSHING = "waiting until the response has left the write buffer"
+    LINGERING = "discarding what is left of a refused request"
+    CLOSED = "closed"
+
+
+_IDLE, _HEAD, _BODY, _RESPONDING, _FLUSHING, _LINGERING, _CLOSED = State
+
+
+class ConnectionListener(RequestAdmission, Protocol):
     """What a connection needs of its listener."""
 
-    budget: BodyBudget
+    keep_alive_seconds: float
 
     @property
     def gateway(self) -> RequestHandler: ...
     @property
     def settings(self) -> GatewaySettings: ...
-    def admit_connection(self, transport: asyncio.Transport) -> bool: ...
-    def forget_connection(self, transport: asyncio.Transport) -> None: ...
-    def request_started(self, transport: asyncio.Transport) -> None: ...
-    def request_finished(self, transport: asyncio.Transport) -> None: ...
-    def build_request(
-        self, method: str, path: str, query: dict[str, str], headers: dict[str, str], peer: str
-    ) -> ClientRequest: ...
-    def admit(self, request: ClientRequest, length: int | None) -> Any: ...
+    def admit_connection(self, connection: ServerConnection) -> bool: ...
+    def forget_connection(self, connection: ServerConnection) -> None: ...
+    def request_started(self) -> None: ...
+    def request_finished(self) -> None: ...
     def with_common_headers(self, response: Response, request_id: str) -> Response: ...
     def request_timeout(self, path: str, request_id: str) -> Response: ...
     def body_timeout(self, path: str) -> Response: ...
-    def over_budget(self, path: str) -> Response: ...
-    def internal_error(self, request_id: str) -> Response: ...
 
 
 class ServerConnection(asyncio.Protocol):
-    """One connection. `general` makes the protocol it is handed to when a request is not plain."""
+    """One connection. It is the `ResponseStream` of the response in progress."""
 
-    def __init__(self, listener: ConnectionListener, general: Callable[[], asyncio.Protocol]) -> None:
+    def __init__(self, listener: ConnectionListener) -> None:
         self._listener = listener
-        self._general = general
         self._loop = asyncio.get_running_loop()
-        self._peer = ""
-        self._last_head: RequestHead | None = None
-        self._incoming: tuple[RequestHead, ClientRequest, Any] | None = None  # a request whose body is not complete
-        self._body: list[bytes] = []
-        self._missing = 0  # bytes of that body
-        self._reserved = 0  # bytes counted in the budget
-        self._pipelined: list[bytes] = []
-        self._task: Errand | None = None
-        self._deadline = 0.0
-        self._timer: asyncio.TimerHandle | None = None
-        self._body_timer: asyncio.TimerHandle | None = None
-        self._timed_out = False
-        self._close_after_response = False
-        self._is_busy = self._is_answering = self._is_flushing = False
-        self._discarded = -1  # bytes of a refused body; -1: bodies are read
-        self._write_batch: list[bytes] = []  # the start of a stream, until this turn of the loop is over
-        self._drain_waiter: asyncio.Future[None] | None = None
-        self._is_paused = False
+        self._state = _IDLE
+        self._current: IncomingRequest | None = None  # the request that is answered
+        self._unread: list[bytes] = []  # bytes that arrived meanwhile
+        self._task: asyncio.Task[None] | None = None
+        self._source: StreamSource | None = None
+        self._response: Response | None = None  # a stream in progress
+        self._is_chunked = False
+        self._sends_body = True
+        self._batch: list[bytes] = []  # the start of a stream, until this turn of the loop is over
+        self._is_busy = self._is_advancing = self._timed_out = self._is_draining = False
+        self._closes = False  # after the current response
+        self._discarded = 0  # bytes after the last request
+        self._paused_at = 0.0  # when the client stopped reading; 0: it reads
+        self._writable: asyncio.Future[None] | None = None
+
+    # Called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client connected."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transports do not inherit from asyncio's
+        self._timer = ConnectionTimer(self._transport, self._on_deadline)
         peer = transport.get_extra_info("peername")
-        self._peer = str(peer[0]) if isinstance(peer, tuple) else str(peer or "")
-        if not self._listener.admit_connection(transport):
-            transport.write(_TOO_MANY_CONNECTIONS)
-            transport.close()
-            self._close_after_response = True
+        self._parser = RequestParser(self._listener, str(peer[0]) if isinstance(peer, tuple) else str(peer or ""))
+        if self._listener.admit_connection(self):
+            self._timer.set_timeout(self._listener.settings.header_seconds)
+        else:
+            self._state = _CLOSED
+            self._transport.write(_TOO_MANY_CONNECTIONS)
+            self._transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client left: its request is cancelled."""
         del exc
-        for timer in (self._timer, self._body_timer):
-            if timer is not None:
-                timer.cancel()
-        self._close_after_response = True
+        self._state = _CLOSED
+        self._timer.cancel()
+        self._parser.close()
+        self._unread, self._batch = [], []
         self.resume_writing()
+        source, self._source = self._source, None
+        if source is not None:
+            source.cancel()
         if self._task is not None:
-            self._task.cancel()
-        if not self._is_answering:  # else the handler does this when it ends
+            self._task.cancel()  # it marks the end of the request when it ends
+        else:
             self._mark_idle()
-        self._listener.forget_connection(self._transport)
+        self._listener.forget_connection(self)
 
     def pause_writing(self) -> None:
         """The client reads slowly."""
-        self._is_paused = True
+        self._paused_at = time.monotonic()
+        self._timer.watch_client(self._listener.settings.write_seconds)
+        if self._source is not None:
+            self._source.pause()
 
     def resume_writing(self) -> None:
         """The client has caught up."""
-        self._is_paused = False
-        if self._drain_waiter is not None and not self._drain_waiter.done():
-            self._drain_waiter.set_result(None)
+        if not self._paused_at:
+            return
+        self._paused_at = 0.0
+        self._timer.stop_watching()
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
+        if self._state is _FLUSHING:
+            self._transport.set_write_buffer_limits()
+            self._finish_response()
+        elif self._source is not None and self._state is not _CLOSED:
+            self._source.resume()
 
     def data_received(self, data: bytes) -> None:
         """More of a request."""
-        if self._discarded >= 0:
+        if self._parser.is_finished:
             self._discard(data)
-        elif self._close_after_response and not self._is_busy:
-            return
-        elif self._task is not None:
-            self._pipelined.append(data)
+        elif self._state is _RESPONDING or self._state is _FLUSHING:
+            self._unread.append(data)
             self._transport.pause_reading()
-        elif self._incoming is not None:
-            self._add_to_body(data)
-        elif not self._read(data):
-            self._hand_over(data)
+        else:
+            self._parser.feed(data)
+            self._advance()
+
+    # Called by the listener
 
     def drain(self) -> None:
         """Take no new request: close now, or when the current response has left."""
-        self._close_after_response = True
-        if not self._is_busy and self._transport.get_protocol() is self:  # else the general server closes it
+        self._is_draining = True
+        if self._state is _IDLE or self._state is _HEAD:
             self._transport.close()
 
     async def abort(self, seconds: float) -> None:
         """Give up the current request, which gets `seconds` to end."""
         task = self._task
-        if self._transport.get_protocol() is self:
-            self._transport.abort()
+        self._transport.abort()
         if task is not None:
             task.cancel()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await task.ended()
+            await asyncio.wait({task}, timeout=seconds)
 
-    def _read(self, data: bytes) -> bool:
-        """Read the head of a request and admit it; False if it is not plain."""
-        head = (self._last_head.with_length_of(data) if self._last_head is not None else None) or read_head(data)
-        if head is None:
-            return False
-        self._last_head = head
-        listener = self._listener
-        request = listener.build_request(head.method, head.path, head.query, head.headers, self._peer)
-        admission = listener.admit(request, head.length)
-        body = data[head.size :]
-        self._mark_busy()
-        if len(body) < head.length:
-            self._incoming, self._missing = (head, request, admission), head.length
-            if isinstance(admission, Response):
-                self._refuse(admission)
+    # Requests
+
+    def _advance(self) -> None:
+        """Answer the requests that are there, one after the other."""
+        if self._is_advancing:
+            return
+        self._is_advancing = True
+        parser = self._parser
+        while self._state is _IDLE or self._state is _HEAD or self._state is _BODY:
+            if parser.requests:
+                self._answer(parser.requests.pop(0))
+            elif self._unread and not parser.is_finished:
+                unread, self._unread = b"".join(self._unread), []
+                self._transport.resume_reading()
+                parser.feed(unread)
             else:
-                self._body_timer = self._loop.call_later(listener.settings.body_seconds, self._on_body_timeout)
-                self._add_to_body(body)
-            return True
-        if len(body) > head.length:  # the next request came with this one
-            self._pipelined.append(body[head.length :])
-            self._transport.pause_reading()
-            body = body[: head.length]
-        if not isinstance(admission, Response) and not self._reserve(len(body)):
-            admission = listener.over_budget(head.path)
-        request.body = body
-        self._dispatch(request, admission)
-        return True
+                self._await_data(parser)
+                break
+        self._is_advancing = False
 
-    def _add_to_body(self, data: bytes) -> None:
-        """More of the body of the incoming request."""
-        assert self._incoming is not None
-        head, request, admission = self._incoming
-        if not self._reserve(min(len(data), self._missing)):
-            self._refuse(self._listener.over_budget(head.path))
+    def _await_data(self, parser: RequestParser) -> None:
+        settings = self._listener.settings
+        incoming = parser.incoming
+        if incoming is not None and self._state is not _BODY:
+            self._state = _BODY
+            self._mark_busy()
+            self._timer.set_timeout(settings.body_seconds)
+            if incoming.expects_continue:
+                self._transport.write(_CONTINUE)
+        elif parser.is_in_head and self._state is _IDLE:
+            self._state = _HEAD
+            self._timer.shorten_timeout(settings.header_seconds)
+
+    def _answer(self, incoming: IncomingRequest) -> None:
+        request = incoming.request
+        self._state = _RESPONDING
+        self._current = incoming
+        self._closes = not incoming.keeps_connection
+        self._sends_body = request.method != "HEAD"
+        self._timed_out = False
+        self._mark_busy()
+        seconds = self._listener.settings.request_seconds
+        request.deadline = time.monotonic() + seconds
+        self._timer.set_timeout(seconds)
+        if isinstance(incoming.admission, Response):
+            response = self._listener.with_common_headers(incoming.admission, request.request_id)
+            self._send(self._whole(response))
             return
-        self._body.append(data)
-        self._missing -= len(data)
-        if self._missing > 0:
+        task = start_task(self._run_handler(incoming), self._loop)
+        if not task.done():
+            self._task = task
+
+    async def _run_handler(self, incoming: IncomingRequest) -> None:
+        request, listener = incoming.request, self._listener
+        set_request_id(request.request_id)
+        whole = b""
+        source: StreamSource | None = None
+        failure: Response | None = None
+        try:
+            response = await listener.gateway.handle(request, incoming.admission)
+            self._parser.release(incoming)  # the upstream has it
+            listener.with_common_headers(response, request.request_id)
+            if isinstance(response.body, bytes):
+                whole = self._whole(response)
+            elif isinstance(response.body, AsyncIterator):
+                await self._iterate(response, response.body)
+            else:
+                source = response.body
+                self._begin_stream(response)
+        except asyncio.CancelledError:
+            if self._timed_out:
+                logger.warning("request timed out")
+                failure = listener.request_timeout(request.path, request.request_id)
+            else:
+                self._transport.abort()
+        except Exception:
+            logger.exception("internal error while answering a request")
+            failure = listener.internal_error(request.request_id)
+        self._task = None
+        if self._state is _CLOSED:
+            self._mark_idle()
+            if source is not None:
+                source.cancel()
+        elif failure is not None:
+            self._fail(failure)
+        elif source is not None:
+            self._start(source)
+        elif whole:
+            self._send(whole)
+        else:
+            self.end_stream()
+
+    async def _iterate(self, response: Response, body: AsyncIterator[bytes]) -> None:
+        async with aclosing(body) as pieces:  # type: ignore[type-var]
+            self._begin_stream(response)
+            if not self._sends_body:
+                return
+            self._loop.call_soon(self._flush_batch)
+            async for piece in pieces:
+                self.write(piece)
+                if self._paused_at:
+                    self._writable = self._loop.create_future()
+                    await self._writable
+                if self._transport.is_closing():
+                    return
+
+    def _start(self, source: StreamSource) -> None:
+        if not self._sends_body:
+            source.cancel()
+            self.end_stream()
             return
-        body, self._body, self._incoming = b"".join(self._body), [], None
-        if self._missing < 0:
-            self._pipelined.append(body[head.length :])
-            self._transport.pause_reading()
-            body = body[: head.length]
-        request.body = body
-        self._dispatch(request, admission)
+        self._source = source
+        try:
+            source.start(self)
+        except Exception:
+            logger.exception("internal error while starting a stream")
+            self.abort_stream()
+        self._flush_batch()
 
-    def _reserve(self, size: int) -> bool:
-        if not size:
-            return True
-        if self._listener.budget.reserve(size):
-            self._reserved += size
-            return True
-        return False
+    def _mark_busy(self) -> None:
+        if not self._is_busy:
+            self._is_busy = True
+            self._listener.request_started()
 
-    def _release(self) -> None:
-        if self._reserved:
-            self._listener.budget.release(self._reserved)
-            self._reserved = 0
+    def _mark_idle(self) -> None:
+        current, self._current = self._current, None
+        if current is not None:
+            self._parser.release(current)
+        if self._is_busy:
+            self._is_busy = False
+            self._listener.request_finished()
 
-    def _refuse(self, response: Response) -> None:
-        """Answer a request whose body is not read to its end, and discard the rest."""
-        assert self._incoming is not None
-        _, request, _ = self._incoming
-        self._incoming, self._body = None, []
-        self._release()
-        self._close_after_response = True
-        self._discarded = 0
-        self._dispatch(request, response)
+    # Responses
+
+    def write(self, data: bytes) -> None:
+        """Send more of a stream."""
+        if not data or self._response is None or not self._sends_body:
+            return  # an empty chunk would end the stream
+        piece = b"%x\r\n%b\r\n" % (len(data), data) if self._is_chunked else data
+        if self._batch:
+            self._batch.append(piece)
+            if len(piece) >= _BATCH_BYTES or len(self._batch) >= _BATCH_PIECES:
+                self._flush_batch()
+        elif not self._transport.is_closing():
+            self._transport.write(piece)
+
+    def end_stream(self) -> None:
+        """The stream is complete."""
+        if self._response is None:
+            return
+        last = _LAST_CHUNK if self._is_chunked and self._sends_body else b""
+        self._response = self._source = None
+        batch, self._batch = self._batch, []
+        self._send(b"".join([*batch, last]))
+
+    def abort_stream(self) -> None:
+        """Truncate the stream."""
+        source, self._source = self._source, None
+        if source is not None:
+            source.cancel()
+        self._transport.abort()
+
+    def _send(self, data: bytes) -> None:
+        """Write the end of a response, and wait until all of it has left."""
+        transport = self._transport
+        if transport.is_closing():
+            return
+        transport.write(data)
+        if transport.get_write_buffer_size():
+            self._state = _FLUSHING
+            self._timer.clear_timeout()
+            transport.set_write_buffer_limits(high=0)  # pauses writing now, and resumes it at exactly zero
+        else:
+            self._finish_response()
+
+    def _finish_response(self) -> None:
+        """The last byte has left: close, or go on to the next request."""
+        is_complete = self._current is None or self._current.is_complete
+        self._mark_idle()
+        if not is_complete:
+            self._linger()
+        elif self._closes or self._is_draining:
+            self._state = _CLOSED
+            self._parser.close()
+            self._transport.close()
+        else:
+            self._state = _IDLE
+            self._timer.set_timeout(self._listener.keep_alive_seconds)
+            self._advance()
+
+    def _fail(self, response: Response) -> None:
+        """Answer with an error instead; if the status was sent already, a truncated response is the only possible signal."""
+        self._closes = True
+        if self._response is not None and not self._batch:
+            self.abort_stream()
+        else:
+            self._batch, self._response = [], None
+            self._send(self._whole(response))
+
+    def _linger(self) -> None:
+        """Signal the end of the responses, discard what the client still sends, then close."""
+        self._state = _LINGERING
+        self._timer.set_timeout(LINGER_SECONDS)
+        with suppress(OSError):
+            self._transport.write_eof()
 
     def _discard(self, data: bytes) -> None:
         self._discarded += len(data)
         if self._discarded <= LINGER_BYTES:
             return
-        if self._task is None:
+        if self._state is _LINGERING:
             self._transport.abort()
         else:
             self._transport.pause_reading()
 
-    def _hand_over(self, data: bytes) -> None:
-        """Let the general server have the connection, from these bytes on."""
-        if self._timer is not None:
-            self._timer.cancel()
-        protocol = self._general()
-        self._transport.set_protocol(protocol)
-        protocol.connection_made(self._transport)
-        protocol.data_received(data)
+    def _begin_stream(self, response: Response) -> None:
+        self._is_chunked = self._current is not None and not self._current.is_http_10
+        if not self._is_chunked:
+            self._closes = True  # its end is that of the connection
+        self._batch = [self._head(response, "transfer-encoding: chunked\r\n" if self._is_chunked else "")]
+        self._response = response
 
-    def _dispatch(self, request: ClientRequest, admission: Any) -> None:
-        """Answer a request; `admission` is an answer if it was refused."""
-        if self._body_timer is not None:
-            self._body_timer.cancel()
-            self._body_timer = None
-        seconds = self._listener.settings.request_seconds
-        self._deadline = request.deadline = time.monotonic() + seconds
-        if self._timer is None:
-            self._timer = self._loop.call_later(seconds, self._on_deadline)
-        self._task = Errand(self._run_handler(request, admission), self._loop)
-        self._task.go_on()
-
-    def _mark_busy(self) -> None:
-        if not self._is_busy:
-            self._is_busy = True
-            self._listener.request_started(self._transport)
-
-    def _mark_idle(self) -> None:
-        self._task = None
-        self._incoming = None
-        self._body = []
-        self._release()
-        self._is_answering = self._is_flushing = False
-        if self._is_busy:
-            self._is_busy = False
-            self._listener.request_finished(self._transport)
-
-    def _on_deadline(self) -> None:
-        """Cancel a request that takes too long. A response that is only being read is not cut."""
-        self._timer = None
-        if self._task is None or self._is_flushing:
-            return  # the next request sets it again
-        left = self._deadline - time.monotonic()
-        if left > 0:
-            self._timer = self._loop.call_later(left, self._on_deadline)
-        else:
-            self._timed_out = True
-            self._task.cancel()
-
-    def _on_body_timeout(self) -> None:
-        assert self._incoming is not None
-        self._refuse(self._listener.body_timeout(self._incoming[0].path))
-
-    async def _run_handler(self, request: ClientRequest, admission: Any) -> None:
-        self._is_answering = True
-        set_request_id(request.request_id)
-        try:
-            await self._respond(request, admission)
-            self._flush_batch()
-            if self._transport.get_write_buffer_size():
-                self._is_flushing = True
-                await flush(self._transport, self._wait_drained, self._listener.settings.write_seconds)
-        finally:
-            self._mark_idle()
-        if self._discarded >= 0:
-            self._linger()
-        elif self._close_after_response:
-            self._transport.close()
-        elif self._pipelined:
-            waiting, self._pipelined = b"".join(self._pipelined), []
-            self._transport.resume_reading()
-            self.data_received(waiting)
-
-    async def _respond(self, request: ClientRequest, admission: Any) -> None:
-        """Write the response, or start it and write it as it comes."""
-        listener, is_begun = self._listener, False
-        try:
-            response = (
-                admission if isinstance(admission, Response) else await listener.gateway.handle(request, admission)
-            )
-            request.body = b""  # the upstream has it
-            self._release()
-            listener.with_common_headers(response, request.request_id)
-            if isinstance(response.body, bytes):
-                self._write_whole(response)
-            else:
-                is_begun = True
-                await self._write_stream(response)
-        except asyncio.CancelledError:
-            if not self._timed_out or self._transport.is_closing():
-                raise
-            logger.warning("request timed out")
-            self._fail(listener.request_timeout(request.path, request.request_id), is_begun=is_begun)
-        except Exception:
-            logger.exception("internal error in the HTTP connection")
-            self._fail(listener.internal_error(request.request_id), is_begun=is_begun)
-
-    def _fail(self, response: Response, *, is_begun: bool) -> None:
-        """Answer with an error instead; if the status was sent already, a truncated response is the only possible signal."""
-        self._close_after_response = True
-        if is_begun and not self._write_batch:
-            self._transport.abort()
-        else:
-            self._write_batch = []
-            self._write_whole(response)
-
-    def _linger(self) -> None:
-        """Signal the end of the responses, discard what the client still sends, then close."""
-        if self._transport.is_closing():
-            return
-        with suppress(OSError):
-            self._transport.write_eof()
-        self._loop.call_later(LINGER_SECONDS, self._transport.abort)
-
-    def _write_whole(self, response: Response) -> None:
+    def _whole(self, response: Response) -> bytes:
         body = response.body
         assert isinstance(body, bytes)
-        self._write(self._response_head(response, f"content-length: {len(body)}\r\n") + body)
+        framing = "" if response.status in _WITHOUT_BODY else f"content-length: {len(body)}\r\n"
+        head = self._head(response, framing)
+        return head + body if self._sends_body and framing else head
 
-    async def _write_stream(self, response: Response) -> None:
-        assert not isinstance(response.body, bytes)
-        async with aclosing(response.body) as pieces:  # type: ignore[type-var]
-            self._write_batch.append(self._response_head(response, "transfer-encoding: chunked\r\n"))
-            self._loop.call_soon(self._flush_batch)
-            async for piece in pieces:
-                if not piece:
-                    continue  # an empty chunk would end the stream
-                self._write(b"%x\r\n%b\r\n" % (len(piece), piece))
-                if self._is_paused:
-                    await self._wait_for_client(response)
-                if self._transport.is_closing():
-                    return
-            self._write(b"0\r\n\r\n")
-
-    async def _wait_for_client(self, response: Response) -> None:
-        paused_at = time.monotonic()
-        try:
-            await wait_for_client(self._transport, self._wait_drained(), self._listener.settings.write_seconds)
-        finally:
-            if response.on_client_wait is not None:
-                response.on_client_wait(time.monotonic() - paused_at)
-
-    def _response_head(self, response: Response, framing: str) -> bytes:
-        if response.headers.get("connection") == "close":
-            self._close_after_response = True
-        elif self._close_after_response:
-            response.headers["connection"] = "close"
+    def _head(self, response: Response, framing: str) -> bytes:
+        headers = response.headers
+        if headers.get("connection") == "close":
+            self._closes = True
+        elif self._closes or self._is_draining:
+            headers["connection"] = "close"
+        elif self._current is not None and self._current.is_http_10:
+            headers["connection"] = "keep-alive"
         head = _STATUS_LINES.get(response.status) or f"HTTP/1.1 {response.status} \r\n"
-        for name, value in response.headers.items():
+        for name, value in headers.items():
             head += f"{name}: {value}\r\n"
-        lines = len(response.headers) + 1
+        lines = len(headers) + 1
         if head.count("\n") != lines or head.count("\r") != lines:
             raise ValueError("a response header contains a line break")
         return f"{head}{framing}date: {_http_date(int(time.time()))}\r\n\r\n".encode()
 
-    def _write(self, data: bytes) -> None:
-        if self._write_batch:
-            self._write_batch.append(data)
-        elif not self._transport.is_closing():
-            self._transport.write(data)
-
     def _flush_batch(self) -> None:
-        batch, self._write_batch = self._write_batch, []
+        batch, self._batch = self._batch, []
         if batch and not self._transport.is_closing():
             self._transport.write(b"".join(batch))
 
-    def _wait_drained(self) -> Awaitable[None]:
-        self._drain_waiter = self._loop.create_future()
-        if not self._is_paused:
-            self._drain_waiter.set_result(None)
-        return self._drain_waiter
+    def _on_deadline(self) -> None:
+        if self._state is _BODY and self._parser.incoming is not None:
+            self._parser.refuse(self._listener.body_timeout(self._parser.incoming.request.path))
+            self._advance()
+        elif self._state is not _RESPONDING or self._current is None:
+            self._transport.abort()
+        elif self._task is not None:
+            self._timed_out = True
+            self._task.cancel()
+        else:
+            request = self._current.request
+            with request_id_scope(request.request_id):
+                logger.warning("request timed out")
+            source, self._source = self._source, None
+            if source is not None:
+                source.cancel()
+            self._fail(self._listener.request_timeout(request.path, request.request_id))
 
 
 @lru_cache(maxsize=2)

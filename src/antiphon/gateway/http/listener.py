@@ -1,8 +1,8 @@
 """`Listener`: one port with its connections and limits.
 
-A process has two, the main service and the format proxy, with the same routes. Simple requests are read by a
-`ServerConnection`, the others by aiohttp's server; both ask the listener to admit, count and respond. A request is admitted on
-its head (endpoint, origin, key, content type, declared length); only then is its body read.
+A process has two, the main service and the format proxy, with the same routes; the chat of several workers has one on a Unix
+socket. Every `ServerConnection` asks its listener to admit and count. A request is admitted on its head (endpoint, origin, key,
+content type, declared length); only then is its body read.
 
 Limits and their statuses: connections 503; head 431; body 413, 408 when late, 503 above the budget of all bodies; whole request
 504. A shutdown accepts nothing new, lets current requests finish for a while, then aborts the rest.
@@ -15,9 +15,7 @@ import re
 import socket
 import time
 from collections.abc import Callable, Mapping
-from math import inf
 from typing import Any
-from weakref import WeakSet
 
 from antiphon.errors import GatewayStartError
 from antiphon.gateway.app import RequestHandler
@@ -26,7 +24,6 @@ from antiphon.gateway.http.body_budget import BodyBudget
 from antiphon.gateway.http.connection import ServerConnection
 from antiphon.gateway.http.errors import error_response
 from antiphon.gateway.http.messages import ClientRequest, Response, new_request_ids
-from antiphon.gateway.http.request_head import is_json_type
 from antiphon.gateway.observe.metrics import Metrics
 from antiphon.gateway.routes import Endpoint, match_route
 from antiphon.wire.output import ProviderError
@@ -34,8 +31,10 @@ from antiphon.wire.output import ProviderError
 KEEP_ALIVE_SECONDS = 75.0
 """How long a connection without a request is kept open, from the last byte of the response before."""
 SERVER_HEADER = "antiphon"
-_SWEEP_SECONDS = 1.0
+JSON_CONTENT_TYPES = frozenset({"application/json", "application/octet-stream", ""})
+"""Content types that are read as JSON. The official clients send the first; any page may send text/plain without a preflight."""
 _RETRY_SECONDS = 1.0
+_BACKLOG = 1024
 _VALID_REQUEST_ID = re.compile(r"[!-~]{1,128}").fullmatch
 
 
@@ -57,76 +56,68 @@ class Listener:
         self._metrics = metrics
         self.name = name
         self._settings = settings
-        self._server: Any = None
-        self._connections: WeakSet[ServerConnection] = WeakSet()
+        self._connections: set[ServerConnection] = set()
         self._ids = new_request_ids()
-        self._sockets: asyncio.Server | None = None
+        self._server: asyncio.Server | None = None
         self._active_requests = 0
-        self.is_draining = False
-        self._until: dict[Any, float] = {}  # all connections, and when they are closed if no request comes
 
     @property
     def connections(self) -> int:
         """How many clients are connected."""
-        return len(self._until)
+        return len(self._connections)
 
     async def open(self, sock: socket.socket) -> None:
-        """Listen."""
-        from antiphon.gateway.http.general_server import general_server  # imports aiohttp
-
-        self._server = general_server(self)
-        self._sockets = await asyncio.get_running_loop().create_server(self._new_connection, sock=sock, backlog=1024)
-        self._sweeper = asyncio.create_task(self._sweep())
+        """Listen on a TCP or Unix socket."""
+        loop = asyncio.get_running_loop()
+        if sock.family == socket.AF_UNIX:
+            self._server = await loop.create_unix_server(self._new_connection, sock=sock, backlog=_BACKLOG)
+        else:
+            self._server = await loop.create_server(self._new_connection, sock=sock, backlog=_BACKLOG)
 
     async def close(self, grace: float) -> None:
         """Accept nothing new, give current requests `grace` seconds, then abort the rest."""
-        self.is_draining = True
-        self._sweeper.cancel()
-        if self._sockets is not None:
-            self._sockets.close()
-        self._server.pre_shutdown()
+        if self._server is not None:
+            self._server.close()
         for connection in list(self._connections):
             connection.drain()
         deadline = time.monotonic() + grace
         while self._active_requests and time.monotonic() < deadline:
             await asyncio.sleep(0.05)
-        aborting = [connection.abort(1.0) for connection in list(self._connections)]
-        await asyncio.gather(self._server.shutdown(1.0), *aborting)
+        await asyncio.gather(*(connection.abort(1.0) for connection in list(self._connections)))
 
     @property
     def settings(self) -> GatewaySettings:
         """The limits in force."""
         return self._settings()
 
-    def admit_connection(self, transport: asyncio.Transport) -> bool:
+    @property
+    def max_body_bytes(self) -> int:
+        """The limit of one request body."""
+        return self._settings().max_body_bytes
+
+    def admit_connection(self, connection: ServerConnection) -> bool:
         """Count a connection; False if there are too many."""
-        if transport in self._until:
-            return True  # it is handed from one server to the other
-        settings = self._settings()
-        if len(self._until) >= settings.max_connections:
+        if len(self._connections) >= self._settings().max_connections:
             return False
-        self._until[transport] = time.monotonic() + settings.header_seconds
+        self._connections.add(connection)
         self._metrics.connection_opened()
         return True
 
-    def forget_connection(self, transport: Any) -> None:
+    def forget_connection(self, connection: ServerConnection) -> None:
         """The connection is closed."""
-        if self._until.pop(transport, None) is not None:
+        if connection in self._connections:
+            self._connections.remove(connection)
             self._metrics.connection_closed()
 
-    def request_started(self, transport: Any) -> None:
+    def request_started(self) -> None:
         """A connection has a request in progress."""
         self._active_requests += 1
         self._metrics.request_began()
-        if transport in self._until:
-            self._until[transport] = inf
 
-    def request_finished(self, transport: Any) -> None:
+    def request_finished(self) -> None:
         """Its response has left, or was given up."""
         self._active_requests -= 1
         self._metrics.request_ended()
-        if transport in self._until:
-            self._until[transport] = time.monotonic() + self.keep_alive_seconds
 
     def build_request(
         self,
@@ -204,18 +195,15 @@ class Listener:
         return given if given is not None and _VALID_REQUEST_ID(given) else next(self._ids)
 
     def _new_connection(self) -> ServerConnection:
-        connection = ServerConnection(self, self._server)
-        self._connections.add(connection)
-        return connection
+        return ServerConnection(self)
 
-    async def _sweep(self) -> None:
-        """Close idle connections: no request in their first seconds, or none since the last one."""
-        while True:
-            await asyncio.sleep(_SWEEP_SECONDS)
-            now = time.monotonic()
-            for transport, until in list(self._until.items()):
-                if now > until:
-                    transport.abort()
+
+def is_json_type(content_type: str) -> bool:
+    """Whether a body of that content type is read as JSON."""
+    if content_type == "application/json":
+        return True
+    kind = content_type.partition(";")[0].strip().lower()
+    return kind in JSON_CONTENT_TYPES or kind.endswith("+json")
 
 
 def error_format_for_path(path: str) -> str:
@@ -232,7 +220,7 @@ def bind_socket(host: str, port: int) -> socket.socket:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind((host, port))
-        sock.listen(1024)
+        sock.listen(_BACKLOG)
     except OSError as error:
         sock.close()
         raise GatewayStartError(

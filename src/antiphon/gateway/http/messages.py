@@ -7,11 +7,11 @@ a second, and the ids in a block count up. They sort by time and need not be har
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from itertools import product
 from math import inf
 from secrets import choice
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct, field
@@ -44,16 +44,41 @@ class ClientRequest(Struct, kw_only=True):
     """When it is cancelled because it takes too long, on the monotonic clock."""
 
 
-class Response(Struct, kw_only=True):
-    """What a client gets: a status, headers, and a body that is complete or arrives piece by piece.
+class ResponseStream(Protocol):
+    """A client that receives a response piece by piece, as seen by the source of the pieces."""
 
-    `on_client_wait` is called with the seconds that a stream had to wait for the client to read.
-    """
+    def write(self, data: bytes) -> None:
+        """Send more of the body."""
+
+    def end_stream(self) -> None:
+        """The body is complete."""
+
+    def abort_stream(self) -> None:
+        """The body cannot be completed: close the connection, so that the client sees a truncated response."""
+
+
+class StreamSource(Protocol):
+    """A body that is pushed by callbacks, without a task: for example bytes that arrive from an upstream."""
+
+    def start(self, client: ResponseStream) -> None:
+        """The head of the response is on its way; pieces may be written, at once or later."""
+
+    def pause(self) -> None:
+        """The client reads slowly; stop reading what you write to it."""
+
+    def resume(self) -> None:
+        """The client has caught up."""
+
+    def cancel(self) -> None:
+        """The client left, or the request took too long. Nothing can be written any more."""
+
+
+class Response(Struct, kw_only=True):
+    """What a client gets: a status, headers, and a body that is complete, iterated over, or pushed by a `StreamSource`."""
 
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
-    body: bytes | AsyncIterator[bytes] = b""
-    on_client_wait: Callable[[float], None] | None = None
+    body: bytes | AsyncIterator[bytes] | StreamSource = b""
 
     @classmethod
     def json(cls, value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

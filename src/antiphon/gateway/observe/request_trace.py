@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from msgspec import Struct, field, structs
+from msgspec import Struct, field
 
 from antiphon.history.entries import TokenUsage
 from antiphon.providers.call import Attempt
@@ -44,10 +44,6 @@ class RequestTrace(Struct, kw_only=True):
     prompt_estimate: int = 0
     output_bytes: int = 0
 
-    def client_waited(self, seconds: float) -> None:
-        """Record that the response waited for the client to read."""
-        self.waiting_seconds += seconds
-
     def observe(self, deltas: list[ModelOutputDelta]) -> None:
         """Record the facts in a response."""
         for delta in deltas:
@@ -59,10 +55,6 @@ class RequestTrace(Struct, kw_only=True):
                 self.usage = delta.usage
             elif isinstance(delta, Failed):
                 self.error = delta.error
-
-    def fail_attempt(self, error: ProviderError) -> None:
-        """The last attempt returned a response that cannot be used."""
-        self.attempts[-1:] = [structs.replace(attempt, error=error) for attempt in self.attempts[-1:]]
 
     def status_after(self, error: BaseException, deadline: float) -> int:
         """The status of a request ended by `error`: a defect of ours, a timeout, or a disconnect."""

@@ -143,11 +143,18 @@ class Log:
         """The entries of a conversation after number `after`, with their media."""
         entries: list[HistoryEntry] = []
         places: list[int] = []
-        for place, row in enumerate(self._dialect.read_entries(number, after + 1)):
-            body, entry = self.decode(_body_and_entry, row, after + 1 + place, conversation)
-            entries.append(entry)
-            if _REFERENCE in body:
-                places.append(place)
+        expected = after
+        try:
+            for row in self._dialect.read_entries(number, after + 1):
+                expected += 1
+                if row[0] != expected:
+                    raise StoreDamaged("its row is missing")  # noqa: TRY301 - completed below
+                body = row_body(row, decodes_unchecked=False)
+                if _REFERENCE in body:
+                    places.append(len(entries))
+                entries.append(decode_row(expected, body))
+        except StoreDamaged as error:
+            raise damaged_entry(self.path, expected, conversation, error) from error
         if places:
             loaded = self.attachments(sorted({name for place in places for name in references(entries[place])}))
             for place in places:
@@ -223,8 +230,3 @@ class Log:
             f"was meant to be number {sequence_number}. Nothing was written; `refresh()` the history, look at what is new, and "
             "append again"
         )
-
-
-def _body_and_entry(row: StoredRow) -> tuple[bytes, HistoryEntry]:
-    body = row_body(row, decodes_unchecked=False)
-    return body, decode_row(row[0], body)

@@ -144,6 +144,10 @@ _NOT_YET = ("starting up", "not yet accepting connections", "in recovery mode")
 class Connections:
     """The connections of one store."""
 
+    # Not `psycopg_pool`: measured equal (an insert 67 us of CPU with either, 8 threads; borrowing 5.9 us here, 7.6 us there with
+    # the same look at the socket, 35 us with its own check). But it connects in a background thread, so that a wrong password or
+    # a missing database is a timeout without a reason, and its threads do not survive a fork.
+
     def __init__(
         self, address: Address, *, max_connections: int, timeout: float, statement_timeout: float, read_only: bool
     ) -> None:

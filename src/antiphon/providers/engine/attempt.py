@@ -1,136 +1,258 @@
-"""`UpstreamAttempt`: one request to a provider, how its response is judged, and what that means for the key.
+"""`UpstreamRequest`: a request prepared for one provider; and `UpstreamAttempt`: sending it once, and judging the response.
 
-The library reads it as deltas (`batches`): the last delta is always terminal, and an error status, a broken connection and an
-HTML page are each a `Failed` event. The gateway takes the open response (`open`) and passes its bytes on. Closing early
-closes the connection; after a complete response the last bytes are read too, so that the connection can be reused.
+An error status, a broken connection, an HTML page, an unreadable or empty answer: each ends an attempt as a `ProviderError`. A
+streamed response is held until its first visible delta, or until it was silent for `hold` seconds; a whole one until it was read.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
 from urllib.parse import urljoin, urlsplit
 
-from msgspec import structs
+from msgspec import Struct, structs
 
-from antiphon.errors import TransportError
-from antiphon.providers.call import Attempt
+from antiphon.errors import TransportError, WireError
+from antiphon.providers.call import Attempt, CallReport
+from antiphon.providers.credentials.pool import Lease
 from antiphon.providers.engine.provider import Provider
-from antiphon.providers.engine.response_reader import ResponseReader, error_from_status, error_from_transport
+from antiphon.providers.engine.reply import EMPTY_RESPONSE, Reply, StreamReply, UpstreamFailed, WholeReply
+from antiphon.providers.engine.response_reader import (
+    ResponseReader,
+    error_from_status,
+    error_from_transport,
+    read_whole,
+)
 from antiphon.providers.engine.retry_after import retry_after
-from antiphon.providers.retry import RetryPlan
+from antiphon.providers.retry import RetrySettings
 from antiphon.providers.transport.request import HttpRequest, HttpResponse
 from antiphon.wire import Format
-from antiphon.wire.delta import Failed, ModelOutputDelta
-from antiphon.wire.output import ProviderError
+from antiphon.wire.delta import Failed, ModelOutputDelta, is_visible
+from antiphon.wire.output import NOT_AN_ANSWER, ProviderError
+from antiphon.wire.tool_calls import CallRestorer
 
 _MAX_ERROR_BYTES = 1024 * 1024
-_DRAIN_SECONDS = 0.1
-_REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id", "x-ms-request-id", "x-goog-request-id", "x-tt-logid")
+_MAX_RESPONSE_BYTES = 256 * 1024 * 1024
+_FIRST_EVENTS_BYTES = 1024
+_REQUEST_ID_ORDER = (
+    "x-request-id",
+    "request-id",
+    "apim-request-id",
+    "x-ms-request-id",
+    "x-goog-request-id",
+    "x-tt-logid",
+)
+_REQUEST_IDS = frozenset(_REQUEST_ID_ORDER)
 
 
-class UpstreamFailed(Exception):
-    """A call, or one attempt of it, brought no answer."""
+class UpstreamRequest(Struct):
+    """A request for `model` at a provider, which may be sent several times."""
 
-    def __init__(self, error: ProviderError) -> None:
-        super().__init__(error.message)
-        self.error = error
+    provider: Provider
+    model: str
+    url: str
+    body: Sequence[bytes]
+    headers: Mapping[str, str] | None = None
+    streams: bool = True
+    hold: float | None = None
+    """Seconds after which a stream without a visible delta is passed on; None: it is waited for."""
+    read: Callable[[bytes], Any] | None = None
+    """Reads a whole body. Raises `WireError` if it is not an answer, and `UpstreamFailed` if it is an unusable one."""
+    restorer: CallRestorer | None = None
+
+    @property
+    def settings(self) -> RetrySettings:
+        """What the provider allows."""
+        return self.provider.retry_settings
+
+    @property
+    def sleep(self) -> Callable[[float], Awaitable[object]]:
+        """How waits are spent."""
+        return self.provider.sleep
+
+    def attempt(self, lease: Lease | None, time_left: float | None, report: CallReport) -> UpstreamAttempt:
+        """Another attempt with this key."""
+        request = self.provider.request(self.url, self.body, self.headers, lease, time_left)
+        return UpstreamAttempt(self, request, lease, report)
+
+    def judge(self, reply: Reply) -> ProviderError | None:
+        """Why a reply is not an answer; None if it is one."""
+        return judge(reply, self.read, self.provider.name)
 
 
 class UpstreamAttempt:
-    """One attempt of `plan`. `status` and `headers` are set once the response head has arrived."""
+    """One attempt. `status` and `headers` are set once the response head has arrived, `error` if it failed."""
 
-    def __init__(self, provider: Provider, plan: RetryPlan, request: HttpRequest) -> None:
+    def __init__(
+        self, prepared: UpstreamRequest, request: HttpRequest, lease: Lease | None, report: CallReport
+    ) -> None:
         self.status: int | None = None
         self.headers: Mapping[str, str] = {}
-        self._provider = provider
-        self._plan = plan
+        self.error: ProviderError | None = None
+        self._prepared = prepared
+        self._provider = prepared.provider
         self._request = request
-        self._started_at = provider.clock()
+        self._lease = lease
+        self._report = report
+        self._index: int | None = None  # of its record
+        self._started_at = prepared.provider.clock()
 
     @property
     def should_retry(self) -> str | None:
         """The provider's own advice (`x-should-retry`)."""
         return self.headers.get("x-should-retry")
 
-    @property
-    def provider_request_id(self) -> str:
-        """The provider's id of the request, for its support."""
-        return next((self.headers[name] for name in _REQUEST_IDS if self.headers.get(name)), "")
+    async def run(self) -> WholeReply | StreamReply:
+        """Send it, and read the response as far as it has to be judged. Raises `UpstreamFailed`."""
+        response = await self._open()
+        reply: WholeReply | StreamReply | None = None
+        try:
+            reply = await (self._stream(response) if self._prepared.streams else self._whole(response))
+        except TransportError as error:
+            failed = error_from_transport(error, "stream_cut")
+        else:
+            return reply
+        finally:
+            if not isinstance(reply, StreamReply):
+                await response.aclose()
+        raise UpstreamFailed(failed)
 
-    async def open(self) -> HttpResponse:
-        """Send the request; the response if its status is a success. Raises `UpstreamFailed`."""
+    def succeeded(self, reply: Reply) -> None:
+        """The provider answered. A stream may have failed in the bytes that brought its first visible delta."""
+        if isinstance(reply, StreamReply) and reply.deltas and isinstance(reply.deltas[-1], Failed):
+            self.failed(reply.deltas[-1].error)
+            return
+        if self._lease is not None:
+            self._lease.succeeded()
+        self._record()
+
+    def failed(self, error: ProviderError) -> ProviderError:
+        """Report the failure to the key, once. The error comes back without secrets, with the delay the provider asks for."""
+        if self.error is not None:
+            return self.error
+        delay = retry_after(self.headers, error) if self.status is not None else None
+        error = error if delay is None else structs.replace(error, retry_after=delay)
+        self.error = error = self._provider.scrub(error)
+        if self._lease is not None:
+            self._lease.failed(error)
+        self._record()
+        return error
+
+    def close(self) -> None:
+        """The attempt is over. No effect on the key after `succeeded` or `failed`."""
+        if self._lease is not None:
+            self._lease.release()
+        self._record()
+
+    def _record(self) -> None:
+        """Write the attempt into the report, or renew its record."""
+        provider, lease, attempts = self._provider, self._lease, self._report.attempts
+        record = Attempt(
+            provider=provider.name,
+            model=self._prepared.model,
+            credential="" if lease is None else lease.name,
+            status=self.status,
+            seconds=provider.clock() - self._started_at,
+            error=self.error,
+        )
+        if self._index is not None:
+            attempts[self._index] = record
+            return
+        self._index = len(attempts)
+        attempts.append(record)
+        if found := _REQUEST_IDS.intersection(self.headers):
+            self._report.provider_request_id = self.headers[min(found, key=_REQUEST_ID_ORDER.index)]
+
+    async def _open(self) -> HttpResponse:
+        """Send the request; the response if its status is a success."""
         try:
             response = await self._provider.transport.send(self._request)
         except TransportError as lost:
-            raise UpstreamFailed(error_from_transport(lost)) from None
-        self.status, self.headers = response.status, response.headers
-        if 200 <= response.status < 300:
-            return response
+            failed = error_from_transport(lost)
+        else:
+            self.status, self.headers = response.status, response.headers
+            if 200 <= response.status < 300:
+                return response
+            try:
+                failed = await _read_error(self._provider.wire, self._request, response)
+            finally:
+                await response.aclose()
+        raise UpstreamFailed(failed)
+
+    async def _stream(self, response: HttpResponse) -> StreamReply:
+        """The stream up to its first visible delta, its end, or the hold."""
+        reader = ResponseReader(self._provider.wire)
+        reply = StreamReply([], [], response.headers, reader, response, self, restorer=self._prepared.restorer)
+        if self._prepared.hold is None:
+            await _read_until_visible(reply)
+        else:
+            with contextlib.suppress(TimeoutError):  # the model is thinking: pass the stream on
+                async with asyncio.timeout(self._prepared.hold):
+                    await _read_until_visible(reply)
+        return reply
+
+    async def _whole(self, response: HttpResponse) -> WholeReply:
+        data = await _read_body(response)
+        if data.strip() == b"{}":
+            raise UpstreamFailed(EMPTY_RESPONSE)
+        if data.lstrip()[:1] != b"{" or b'"error"' in data[:2048]:  # does not look like an answer: parse it
+            last = read_whole(self._provider.wire, data)[-1]
+            if isinstance(last, Failed):
+                raise UpstreamFailed(last.error)
+        return WholeReply(data, response.headers)
+
+
+def judge(reply: Reply, read: Callable[[bytes], Any] | None, provider: str) -> ProviderError | None:
+    """Why a reply is not an answer; None if it is one. A whole body is read by `read`."""
+    if isinstance(reply, StreamReply):
+        return reply.problem
+    assert isinstance(reply, WholeReply), "nothing else comes as bytes"
+    if read is None:
+        return None
+    try:
+        reply.content = read(reply.body)
+    except UpstreamFailed as failure:
+        return failure.error
+    except WireError as error:
+        message = f"invalid response from provider {provider}: {error}"
+        return ProviderError(message, "server", code=NOT_AN_ANSWER)
+    return None
+
+
+async def _read_until_visible(reply: StreamReply) -> None:
+    reader, body = reply.reader, reply.pieces
+    has_visible = False
+    while not reader.is_finished and not has_visible:
         try:
-            error = await _read_error(self._provider.wire, self._request, response)
-        finally:
-            await response.aclose()
-        raise UpstreamFailed(self.with_retry_after(error))
+            piece, reply.unread = _first_events(reply.unread or await anext(body))
+        except StopAsyncIteration:
+            fresh: list[ModelOutputDelta] = reader.close()
+        except TransportError as error:
+            fresh = reader.close(error)
+        else:
+            reply.held.append(piece)
+            fresh = reader.feed(piece)
+        reply.deltas += fresh
+        has_visible = any(map(is_visible, fresh))
 
-    async def batches(self) -> AsyncGenerator[list[ModelOutputDelta], None]:
-        """The deltas, in batches as their bytes arrived; the last of them is terminal."""
-        try:
-            response = await self.open()
-        except UpstreamFailed as failure:
-            yield [Failed(failure.error)]
-            return
-        try:
-            reader = ResponseReader(self._provider.wire)
-            body = response.body
-            while not reader.is_finished:
-                try:
-                    deltas = reader.feed(await anext(body))
-                except StopAsyncIteration:
-                    deltas = reader.close()
-                except TransportError as error:
-                    deltas = reader.close(error)
-                if deltas:
-                    last = deltas[-1]
-                    if isinstance(last, Failed):
-                        deltas[-1] = Failed(self.with_retry_after(last.error))
-                    yield deltas
-            await _drain(body)
-        finally:
-            await response.aclose()
 
-    def with_retry_after(self, error: ProviderError) -> ProviderError:
-        """The error with the delay that the provider asks for."""
-        delay = retry_after(self.headers, error)
-        return error if delay is None else structs.replace(error, retry_after=delay)
+def _first_events(piece: bytes) -> tuple[bytes, bytes]:
+    """The first events of a piece, and the rest: the first ones are enough to find a visible delta."""
+    end = piece.find(b"\n\n", _FIRST_EVENTS_BYTES) + 2
+    return (piece, b"") if end < _FIRST_EVENTS_BYTES else (piece[:end], piece[end:])
 
-    def succeeded(self) -> None:
-        """The provider answered."""
-        if self._plan.lease is not None:
-            self._plan.lease.succeeded()
 
-    def failed(self, error: ProviderError) -> ProviderError:
-        """Record why the attempt failed, for the plan and for the key. The error comes back without secrets."""
-        error = self._plan.error = self._provider.scrub(error)
-        if self._plan.lease is not None:
-            self._plan.lease.failed(error)
-        return error
-
-    def release(self) -> None:
-        """The attempt was abandoned. No effect after `succeeded` or `failed`."""
-        if self._plan.lease is not None:
-            self._plan.lease.release()
-
-    def record(self, model: str) -> Attempt:
-        """The attempt as reports show it."""
-        return Attempt(
-            provider=self._provider.name,
-            model=model,
-            credential=self._plan.lease.name if self._plan.lease is not None else "",
-            status=self.status,
-            seconds=self._provider.clock() - self._started_at,
-            error=self._plan.error,
-        )
+async def _read_body(response: HttpResponse) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in response.body:
+        pieces.append(piece)
+        size += len(piece)
+        if size > _MAX_RESPONSE_BYTES:
+            raise TransportError("the response is too long", "connection_lost")
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 async def _read_error(wire: Format, request: HttpRequest, response: HttpResponse) -> ProviderError:
@@ -155,13 +277,3 @@ async def _read_error(wire: Format, request: HttpRequest, response: HttpResponse
     except TransportError:
         pass  # the status is enough
     return error_from_status(wire, response.status, b"".join(chunks))
-
-
-async def _drain(body: AsyncIterator[bytes]) -> None:
-    """Read the rest if it arrives at once; otherwise the connection is closed."""
-    try:
-        async with asyncio.timeout(_DRAIN_SECONDS):
-            async for _ in body:
-                pass
-    except (TimeoutError, TransportError):
-        pass

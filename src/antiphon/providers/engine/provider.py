@@ -6,8 +6,9 @@ stored nowhere else. Errors pass through `scrub` before anyone sees them, becaus
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache
 from random import random as random_fraction
 from typing import Any
@@ -15,16 +16,18 @@ from typing import Any
 from msgspec import structs
 
 from antiphon.errors import ProviderSetupError
-from antiphon.providers.credentials.pool import CredentialPool
+from antiphon.providers.credentials.pool import CredentialPool, Lease
 from antiphon.providers.credentials.secret import read_headers, scrub
 from antiphon.providers.presets import Preset
-from antiphon.providers.retry import RetryPlan, RetryPolicy
+from antiphon.providers.retry import RetryPolicy, RetrySettings
 from antiphon.providers.transport.request import HttpRequest, Timeouts, Transport
 from antiphon.wire import formats
 from antiphon.wire.capabilities import CapabilityTable
+from antiphon.wire.openai_chat.dialects import DIALECTS
 from antiphon.wire.output import ProviderError
 
 _URL_CACHE_SIZE = 256  # clients of the gateway choose model names where a route is a glob
+_PLAIN_DIALECTS = frozenset({"openai", "azure", "compatible", "codebuddy"})
 _GEMINI_STREAM, _GEMINI_WHOLE = ":streamGenerateContent?alt=sse", ":generateContent"
 
 
@@ -48,6 +51,7 @@ class Provider:
         capabilities: CapabilityTable | None = None,
         clock: Callable[[], float] = time.monotonic,
         fraction: Callable[[], float] = random_fraction,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         self.name = name
         self.preset = preset
@@ -70,9 +74,11 @@ class Provider:
                 raise ProviderSetupError(
                     f"{name}: header {header!r} contains characters that HTTP does not allow; remove it"
                 )
+        self.retry_settings = RetrySettings(
+            policy=retry, pool=pool, total=timeouts.total, clock=clock, fraction=fraction
+        )
+        self.sleep = sleep
         self._timeouts = timeouts
-        self._retry = retry
-        self._fraction = fraction
         self.url_for = lru_cache(maxsize=_URL_CACHE_SIZE)(self._url_for)
 
     @property
@@ -95,20 +101,30 @@ class Provider:
         """The error without any of the secrets."""
         return scrub(error, self.secrets)
 
-    def retry_plan(self, model: str) -> RetryPlan:
-        """The attempts of a new call."""
-        total = self._timeouts.total
-        return RetryPlan(self._retry, self.pool, model, total=total, clock=self.clock, fraction=self._fraction)
+    @property
+    def reports_stream_usage(self) -> bool:
+        """Whether the usage of a stream can be requested (`include_usage` of Chat Completions)."""
+        dialect = DIALECTS.get(self.preset.dialect or "compatible")
+        return self.format == "openai-chat" and dialect is not None and dialect.has_stream_options
+
+    @property
+    def accepts_unchanged_bodies(self) -> bool:
+        """Whether a body of its format can be sent unchanged: the host has no dialect of its own."""
+        return self.format != "openai-chat" or (self.preset.dialect or "compatible") in _PLAIN_DIALECTS
 
     def request(
-        self, plan: RetryPlan, url: str, body: Sequence[bytes], headers: Mapping[str, str] | None = None
+        self,
+        url: str,
+        body: Sequence[bytes],
+        headers: Mapping[str, str] | None,
+        lease: Lease | None,
+        time_left: float | None,
     ) -> HttpRequest:
-        """The HTTP request of the plan's next attempt, with its key and what is left of the total timeout."""
+        """The HTTP request of an attempt, with its key and what is left of the total timeout."""
         combined = {**self._headers, **headers} if headers else self._headers
-        if plan.lease is not None:
-            combined = {**combined, **self.preset.credential_header(plan.lease.secret)}
-        left = plan.time_left()
-        timeouts = self._timeouts if left is None else structs.replace(self._timeouts, total=left)
+        if lease is not None:
+            combined = {**combined, **self.preset.credential_header(lease.secret)}
+        timeouts = self._timeouts if time_left is None else structs.replace(self._timeouts, total=time_left)
         return HttpRequest(url=url, headers=combined, body=body, timeouts=timeouts)
 
     def _url_for(self, model: str, stream: bool = True) -> str:

@@ -1,92 +1,234 @@
-"""`HttpClient`: HTTP/1.1 over plain sockets, with idle connections kept per origin.
+"""`HttpClient`: the one HTTP client: HTTP/1.1 with idle connections kept per origin.
 
-What it cannot send itself (through a proxy of the environment, to a URL with unusual characters) goes through the aiohttp
-transport. Responses are requested uncompressed. For one event loop.
+A client may be used from one event loop after another (each `asyncio.run` is a new one), so connections must end with their loop:
+an asynchronous generator started in the loop holds them, and a loop closes its asynchronous generators when it shuts down. The
+connections of loops that were closed without that are dropped before the next one is used.
+
+Responses are requested uncompressed, cookies are not kept, and redirects are followed only within the same origin, so that a key
+never goes to another host. A reused connection that the host closed without a response may have been closed before the request
+arrived: the request is sent once more on a new connection, which is not a failure.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
-import socket
-import ssl
-import time
-from functools import lru_cache
-from typing import NamedTuple
+import gc
+import warnings
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import suppress
+from contextvars import Context
+from math import inf
+from typing import Any, NamedTuple
+from urllib.parse import urljoin
 
-from antiphon import __version__
+from msgspec import structs
+
 from antiphon.errors import TransportError
-from antiphon.providers.transport.aiohttp_transport import MAX_REDIRECTS, AiohttpTransport, redirect_target
-from antiphon.providers.transport.connection import ClientConnection, StreamedResponse
-from antiphon.providers.transport.request import HttpRequest, HttpResponse, transport_error
+from antiphon.providers.transport.address_guard import AddressGuard
+from antiphon.providers.transport.connection import ClientConnection
+from antiphon.providers.transport.dial import Destination, DialFailure, dial
+from antiphon.providers.transport.environment import NetworkEnvironment
+from antiphon.providers.transport.origin import parse_url, request_head
+from antiphon.providers.transport.request import HttpRequest, transport_error
+from antiphon.providers.transport.response import StreamedResponse
+from antiphon.providers.transport.response_parser import ResponseParser
 
-_DEFAULT_HEADERS = f"user-agent: antiphon/{__version__}\r\naccept-encoding: identity\r\n"
-_PORTS = {"http": 80, "https": 443}
-_parse_url = re.compile(
-    r"(https?)://([A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?"
-    r"((?:/[A-Za-z0-9_~:@-][A-Za-z0-9._~:@-]*)+(?:\?[A-Za-z0-9._~=&-]*)?)"
-).fullmatch
-
-
-class _Origin(NamedTuple):
-    """The origin of a URL, and the constant start of its request head."""
-
-    key: tuple[str, str, int]
-    head: str
+MAX_REDIRECTS = 3
+_REDIRECTS = (307, 308)  # these keep the method and the body
+_MAX_DESTINATIONS = 1024
+"""Lists of idle connections that are kept although they are empty."""
 
 
-@lru_cache(maxsize=1024)
-def _origin(method: str, url: str) -> _Origin | None:
-    """The origin of a URL; None if the URL is unusual."""
-    match = _parse_url(url)
-    if match is None or method not in ("GET", "POST"):
-        return None
-    scheme, host, port = match[1], match[2], int(match[3] or _PORTS[match[1]])
-    authority = host if port == _PORTS[scheme] else f"{host}:{port}"
-    return _Origin(
-        (scheme, host.strip("[]"), port), f"{method} {match[4]} HTTP/1.1\r\nhost: {authority}\r\n{_DEFAULT_HEADERS}"
-    )
+class _Route(NamedTuple):
+    """Where a request goes, the target of its request line, and headers for a proxy."""
+
+    destination: Destination
+    target: str
+    headers: Mapping[str, str] | None = None
 
 
 class HttpClient:
-    """An HTTP client for one event loop; what it cannot send itself goes through `fallback`."""
+    """Sends requests. `environ` names proxies and certificates, by default the process's.
 
-    def __init__(self, fallback: AiohttpTransport) -> None:
-        self._fallback = fallback
-        self._idle: dict[tuple[str, str, int], list[ClientConnection]] = {}
-        self._connections: set[ClientConnection] = set()
-        self._certificates: ssl.SSLContext | None = None
+    With `guard`, connections are made only to addresses that it allows, and never through a proxy, which would connect unguarded
+    in our place. With `unix_path`, all requests go to the server on that socket. `decompresses=False` leaves bodies as they come.
+    """
 
-    async def send(self, request: HttpRequest, redirects: int = MAX_REDIRECTS) -> HttpResponse:
-        """Send it and wait for the response head. Follows up to `redirects` redirects."""
-        origin = _origin(request.method, request.url)
-        head = _request_head(origin, request) if origin is not None else None
-        if origin is None or head is None or self._fallback.proxy_for(request.url) is not None:
-            return await self._fallback.send(request)
-        started_at = time.monotonic()
-        connection = self._take_idle(origin.key)
-        response = await _start(connection, head, request, started_at) if connection is not None else None
-        if response is None:
-            connection = await self._connect(origin.key, request)
-            response = await _start(connection, head, request, started_at, is_new=True)
-            assert response is not None, "a new connection responds or fails"
-        redirect = redirect_target(request, response) if response.status >= 300 else None
-        if redirect is None:
-            return response
-        await response.aclose()
-        if not redirects:
-            raise transport_error("redirect_loop", redirect)
-        return await self.send(redirect, redirects - 1)
+    def __init__(
+        self,
+        environ: Mapping[str, str] | None = None,
+        *,
+        guard: AddressGuard | None = None,
+        unix_path: str = "",
+        decompresses: bool = True,
+    ) -> None:
+        self._network = NetworkEnvironment(environ)
+        self._guard = guard
+        self._unix_path = unix_path
+        self._decompresses = decompresses
+        self._pools: dict[asyncio.AbstractEventLoop, _Pool] = {}
+
+    async def send(self, request: HttpRequest, *, follow: bool = True) -> StreamedResponse:
+        """Send it and wait for the response head. Raises `TransportError`. `follow`: follow redirects within the origin."""
+        for _ in range(MAX_REDIRECTS + 1):
+            response = await self._send_once(request)
+            redirect = _redirect_target(request, response) if follow and response.status in _REDIRECTS else None
+            if redirect is None:
+                return response
+            response.abort()
+            request = redirect
+        raise transport_error("redirect_loop", request.host, request.timeouts)
 
     async def aclose(self) -> None:
-        """Close all connections."""
-        for connection in list(self._connections):
-            connection.abort()
-        await self._fallback.aclose()
+        """Close the connections of this loop, and of other loops that still run."""
+        here = asyncio.get_running_loop()
+        for loop, pool in list(self._pools.items()):
+            if loop is here:
+                await pool.generator.aclose()
+            elif loop.is_running():
+                asyncio.run_coroutine_threadsafe(_aclose(pool.generator), loop)
+        self._drop_closed_loops()
 
-    def _take_idle(self, key: tuple[str, str, int]) -> ClientConnection | None:
+    def __repr__(self) -> str:
+        return f"<HttpClient with {sum(len(pool.connections) for pool in self._pools.values())} connections>"
+
+    async def _send_once(self, request: HttpRequest) -> StreamedResponse:
+        try:
+            route = self._route(request)
+            head = request_head(request, route.target, parse_url(request.url).origin, route.headers)
+        except ValueError:
+            raise transport_error("invalid_url", request.host, request.timeouts) from None
+        loop = asyncio.get_running_loop()
+        pool = self._pools.get(loop) or await self._open_pool(loop)
+        total = request.timeouts.total
+        deadline = inf if total is None else loop.time() + total
+        connection = pool.take_idle(route.destination)
+        if connection is not None:
+            response = self._start(loop, connection, head, request, deadline)
+            try:
+                return await _with_head(response)
+            except TransportError as error:
+                if error.code != "connection_lost" or connection.has_response_data:
+                    raise
+        connection = await self._connect(loop, pool, route.destination, request, deadline)
+        return await _with_head(self._start(loop, connection, head, request, deadline))
+
+    def _route(self, request: HttpRequest) -> _Route:
+        origin, target = parse_url(request.url)
+        if self._unix_path:
+            return _Route(Destination(origin, unix_path=self._unix_path), target)
+        proxy = self._network.proxy_for(origin) if self._guard is None else None
+        if proxy is None:
+            return _Route(Destination(origin), target)
+        if origin.scheme == "https":
+            return _Route(Destination(origin, proxy), target)
+        headers = {"proxy-authorization": proxy.authorization} if proxy.authorization else None
+        return _Route(Destination(proxy.origin, is_proxy=True), f"http://{origin.authority}{target}", headers)
+
+    def _start(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        connection: ClientConnection,
+        head: bytes,
+        request: HttpRequest,
+        deadline: float,
+    ) -> StreamedResponse:
+        response = StreamedResponse(loop, connection)
+        parser = ResponseParser(is_for_head=request.method == "HEAD", decompresses=self._decompresses)
+        closes = request.headers.get("connection") == "close"
+        connection.send(
+            head,
+            request.body,
+            response,
+            request.timeouts,
+            host=request.host,
+            deadline=deadline,
+            parser=parser,
+            closes=closes,
+        )
+        return response
+
+    async def _connect(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        pool: _Pool,
+        destination: Destination,
+        request: HttpRequest,
+        deadline: float,
+    ) -> ClientConnection:
+        timeouts, seconds = request.timeouts, request.timeouts.connect
+        left = deadline - loop.time()
+        is_total = left < (inf if seconds is None else seconds)
+        dialling = loop.create_task(
+            dial(
+                destination,
+                lambda: ClientConnection(loop, pool.connections, pool.idle_list(destination)),
+                seconds=left if is_total else seconds,
+                tls=lambda: self._network.tls_context,
+                guard=self._guard,
+            ),
+            # The callbacks of a connection run in the context of its creation, and it serves other requests too.
+            context=Context(),
+        )
+        try:
+            connection = await dialling
+        except asyncio.CancelledError:
+            if dialling.done() and not dialling.cancelled() and isinstance(late := dialling.result(), ClientConnection):
+                late.abort()
+            raise
+        if isinstance(connection, DialFailure):
+            code = "total_timeout" if connection.code == "connect_timeout" and is_total else connection.code
+            raise transport_error(code, request.host, timeouts, connection.detail)
+        return connection
+
+    async def _open_pool(self, loop: asyncio.AbstractEventLoop) -> _Pool:
+        self._drop_closed_loops()
+        generator = self._hold_pool(loop)
+        pool = self._pools[loop] = _Pool(generator)
+        await anext(generator)
+        return pool
+
+    async def _hold_pool(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[None, None]:
+        try:
+            while True:
+                yield
+        finally:
+            pool = self._pools.pop(loop, None)
+            if pool is not None:
+                for connection in list(pool.connections):
+                    connection.close()
+                await asyncio.sleep(0)  # the sockets are closed in the next turn of the loop
+
+    def _drop_closed_loops(self) -> None:
+        """Drop the connections of closed loops. They cannot close their sockets any more, so garbage collection does it, now and
+        not later, where it would look like a leak of other code."""
+        dead = [loop for loop in list(self._pools) if loop.is_closed()]  # other threads may add one
+        if not dead:
+            return
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            for loop in dead:
+                self._pools.pop(loop, None)
+            gc.collect()
+
+
+class _Pool:
+    """The connections of one event loop."""
+
+    def __init__(self, generator: AsyncGenerator[None, None]) -> None:
+        self.generator = generator
+        self.connections: set[ClientConnection] = set()
+        self.idle: dict[Destination, list[ClientConnection]] = {}
+
+    def idle_list(self, destination: Destination) -> list[ClientConnection]:
+        """Where the connections to a destination wait."""
+        if destination not in self.idle and len(self.idle) >= _MAX_DESTINATIONS:
+            self.idle = {known: idle for known, idle in self.idle.items() if idle}
+        return self.idle.setdefault(destination, [])
+
+    def take_idle(self, destination: Destination) -> ClientConnection | None:
         """An idle connection."""
-        idle = self._idle.get(key)
+        idle = self.idle.get(destination)
         while idle:
             connection = idle.pop()
             if connection.is_reusable:
@@ -94,66 +236,28 @@ class HttpClient:
             connection.abort()
         return None
 
-    async def _connect(self, key: tuple[str, str, int], request: HttpRequest) -> ClientConnection:
-        scheme, host, port = key
-        loop = asyncio.get_running_loop()
-        idle = self._idle.setdefault(key, [])
-        secure = self._tls_context() if scheme == "https" else None
-        try:
-            async with asyncio.timeout(request.timeouts.connect):
-                _, connection = await loop.create_connection(
-                    lambda: ClientConnection(loop, self._connections, idle),
-                    host,
-                    port,
-                    ssl=secure,
-                    happy_eyeballs_delay=0.25,
-                )
-        except TimeoutError:
-            raise transport_error("connect_timeout", request) from None
-        except socket.gaierror:
-            raise transport_error("dns_failed", request) from None
-        except ssl.SSLError:
-            raise transport_error("tls_failed", request) from None
-        except OSError as error:
-            raise transport_error("connection_failed", request, error.strerror or "refused") from None
-        return connection
 
-    def _tls_context(self) -> ssl.SSLContext:
-        """The TLS settings, loaded on first use because that is slow."""
-        if self._certificates is None:
-            configured = self._fallback.certificates
-            self._certificates = configured if isinstance(configured, ssl.SSLContext) else ssl.create_default_context()
-            self._certificates.set_alpn_protocols(["http/1.1"])
-        return self._certificates
-
-    def __repr__(self) -> str:
-        return f"<HttpClient with {len(self._connections)} connections>"
-
-
-async def _start(
-    connection: ClientConnection, head: bytes, request: HttpRequest, started_at: float, *, is_new: bool = False
-) -> StreamedResponse | None:
-    """The response once its head has arrived. None if the host closed an idle connection without a response: that may
-    have happened before the request arrived, so it is sent once more on a new connection."""
-    response = connection.send(head, request, started_at)
+async def _with_head(response: StreamedResponse) -> StreamedResponse:
+    """The response once its head has arrived."""
     try:
-        while not response.status:
-            await response.wait()
-    except TransportError as error:
-        connection.abort()
-        if is_new or error.code != "connection_lost" or connection.has_response_data:
-            raise
-        return None
+        await response.wait_for_head()
     except BaseException:
-        connection.abort()
+        response.abort()
         raise
     return response
 
 
-def _request_head(origin: _Origin, request: HttpRequest) -> bytes | None:
-    """The request head; None if a header contains characters that are not allowed."""
-    fields = "".join([f"{name}: {value}\r\n" for name, value in request.headers.items()])
-    breaks = len(request.headers)
-    if fields.count("\n") != breaks or fields.count("\r") != breaks or "\0" in fields:
+async def _aclose(generator: AsyncGenerator[Any, None]) -> None:
+    await generator.aclose()
+
+
+def _redirect_target(request: HttpRequest, response: StreamedResponse) -> HttpRequest | None:
+    """The request that follows a redirect within the same origin; None for any other response."""
+    location = response.headers.get("location")
+    if not location:
         return None
-    return f"{origin.head}{fields}content-length: {sum(map(len, request.body))}\r\n\r\n".encode()
+    with suppress(ValueError):
+        target = urljoin(request.url, location)
+        if parse_url(target).origin == parse_url(request.url).origin:
+            return structs.replace(request, url=target)
+    return None

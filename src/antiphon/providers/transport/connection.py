@@ -1,282 +1,246 @@
-"""`ClientConnection`: one connection to an upstream, one request at a time; and `StreamedResponse`, what comes back on it.
+"""`ClientConnection`: one connection to an upstream, one request at a time.
 
-Bytes that arrive together are delivered together, however many chunks they were cut into, and the reader is woken once for them.
-After the last byte of a response the connection returns to the idle list of its origin, unless the upstream wants to close it,
-bytes are left over, or the request was not fully written. One timer per connection is re-armed when it fires; it is not set
-again for each response. A malformed response (`http_message`) ends the connection.
+The response goes to a `ResponseReceiver` by plain calls, inside the callback of the event loop that read the bytes: bytes that
+arrive together are delivered together, however many chunks they were cut into. After the last byte of a response the connection
+returns to the idle list of its origin, unless the upstream wants to close it, bytes are left over, or the request was not fully
+written. A failure is reported as an exception that was never raised: it has no traceback that could keep a request alive.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
-import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from math import inf
+from typing import Any, Protocol
 
 from antiphon.errors import TransportError
-from antiphon.providers.transport.aiohttp_transport import IDLE_SECONDS
-from antiphon.providers.transport.errand import Moment
-from antiphon.providers.transport.http_message import MalformedResponse, MessageBody, read_head
-from antiphon.providers.transport.request import HttpRequest, transport_error
+from antiphon.providers.transport.lazy_timer import LazyTimer
+from antiphon.providers.transport.request import Timeouts, transport_error
+from antiphon.providers.transport.response_parser import MalformedResponse, ResponseParser
 
-_PAUSE_BYTES = 256 * 1024
-"""With more unread bytes than this, reading from the socket is paused."""
+IDLE_SECONDS = 60.0
+"""How long an idle connection is kept, unless the upstream states a shorter time."""
+MAX_AGE_SECONDS = 600.0
+"""How long a connection is reused: the addresses of a host change."""
 _SINGLE_WRITE_BYTES = 16 * 1024
 """A smaller body is written together with its head."""
 
+logger = logging.getLogger("antiphon.providers")
 
-class StreamedResponse:
-    """A response as far as it has arrived."""
 
-    def __init__(self, connection: ClientConnection, request: HttpRequest) -> None:
-        self.status = 0
-        self.headers: Mapping[str, str] = {}
-        self.is_over = False
-        self._connection = connection
-        self._request = request
-        self._pieces: list[bytes] = []
-        self._size = 0
-        self._failure: tuple[str, str, bool] | None = None  # code, detail, and whether the response had started
-        self._waiter: Moment | None = None
+class BodyReceiver(Protocol):
+    """Gets the body of a response as it arrives."""
 
-    @property
-    def body(self) -> AsyncIterator[bytes]:
-        return self
+    def on_body(self, data: bytes) -> None: ...
+    def on_complete(self) -> None:
+        """The last byte was delivered."""
 
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self
+    def on_failure(self, error: TransportError) -> None:
+        """The response ended too early."""
 
-    async def __anext__(self) -> bytes:
-        while not self._pieces:
-            if self._failure is not None:
-                raise self._error()
-            if self.is_over:
-                raise StopAsyncIteration
-            await self.wait()
-        pieces, self._pieces, self._size = self._pieces, [], 0
-        if not self.is_over:
-            self._connection.resume()
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    async def aclose(self) -> None:
-        """Release it; closes the connection if the body was not read to the end."""
-        if not self.is_over:
-            self._connection.abort()
+class ResponseReceiver(BodyReceiver, Protocol):
+    """Gets a response as it arrives: the head, the body, and either `on_complete` or `on_failure`."""
 
-    def add(self, piece: bytes) -> bool:
-        """Add to the body; True if reading should pause."""
-        self._pieces.append(piece)
-        self._size += len(piece)
-        return self._size > _PAUSE_BYTES
-
-    def fail(self, code: str, detail: str = "") -> None:
-        """It ended too early."""
-        if not self.is_over and self._failure is None:
-            self._failure = code, detail, self.status > 0
-
-    def wake(self) -> None:
-        """Wake the reader."""
-        if self._waiter is not None:
-            self._waiter.happen()
-
-    async def wait(self) -> None:
-        """Wait for more bytes or the end. Raises if it failed before its head."""
-        self._waiter = self._connection.arm_timeout()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
-            self._connection.disarm_timeout()
-        if self._failure is not None and not self.status:
-            raise self._error()
-
-    def _error(self) -> TransportError:
-        """What ended it. Created when raised: a stored exception would keep its traceback, and with it the request."""
-        assert self._failure is not None
-        code, detail, response_started = self._failure
-        return transport_error(code, self._request, detail, response_started=response_started)
+    def on_head(self, status: int, headers: Mapping[str, str]) -> None: ...
 
 
 class ClientConnection(asyncio.Protocol):
-    """A connection to an upstream: one request at a time."""
+    """A connection to an upstream. `connections` has it while it is open, `idle` while it is idle."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, connections: set[ClientConnection], idle: list[ClientConnection]
     ) -> None:
         self._loop = loop
+        self._host = ""
         self._connections = connections
         self._idle = idle
-        self._response: StreamedResponse | None = None
+        self._transport: Any = None  # uvloop's transports are not subclasses of asyncio's
+        self._timer: LazyTimer | None = LazyTimer(loop, self._deadline, self._on_due)
+        self._opened_at = loop.time()
+        self._idle_until = 0.0
         self.has_response_data = False
         """Whether any byte arrived since the request was sent."""
-        self._is_aborted = False
-        self._is_paused = False
-        self._idle_since = 0.0
-        self._timer: asyncio.TimerHandle | None = None
-        self._body: MessageBody | None = None
-        self._keep_alive = False
-        self._partial_head = b""
-        self._read_deadline = 0.0  # 0: no read is waiting
+        self._receiver: ResponseReceiver | None = None
+        self._parser: ResponseParser | None = None
+        self._timeouts = Timeouts()
+        self._total_deadline = inf
         self._silent_since = 0.0  # since the last byte, or since reading resumed
-        self._read_seconds: float | None = None
-        self._total_deadline: float | None = None
+        self._closes_after_response = False
+        self._is_paused = self._is_aborted = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._connections.add(self)
         sock = transport.get_extra_info("socket")
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        del exc
-        self._connections.discard(self)
-        response, self._response = self._response, None
-        if response is not None:
-            if self._body is not None and self._body.ends_with_connection and not self._is_aborted:
-                try:
-                    self._body.end()
-                    response.is_over = True
-                except MalformedResponse as error:
-                    response.fail("not_http", str(error))
-            else:
-                response.fail("connection_lost")
-        self.abort()
-        if response is not None:
-            response.wake()
+        if sock is not None and sock.family != getattr(socket, "AF_UNIX", None):
+            with suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     @property
     def is_reusable(self) -> bool:
         """Whether it can be used for another request."""
-        return not self._transport.is_closing() and time.monotonic() - self._idle_since < IDLE_SECONDS
+        now = self._loop.time()
+        return not self._is_aborted and not self._transport.is_closing() and now < self._idle_until
 
-    def send(self, head: bytes, request: HttpRequest, started_at: float) -> StreamedResponse:
-        """Send a request."""
-        timeouts = request.timeouts
-        self._read_seconds = timeouts.read
-        left = None if timeouts.total is None else timeouts.total - (time.monotonic() - started_at)
-        self._total_deadline = None if left is None else self._loop.time() + left
-        self._response = StreamedResponse(self, request)
+    def send(
+        self,
+        head: bytes,
+        body: Sequence[bytes],
+        receiver: ResponseReceiver,
+        timeouts: Timeouts,
+        *,
+        host: str,
+        parser: ResponseParser,
+        deadline: float = inf,
+        closes: bool = False,
+    ) -> None:
+        """Send a request. `host` is for messages. `deadline` is for the whole response, in the loop's time. `closes`: this is
+        the last request of the connection."""
+        self._receiver = receiver
+        self._parser = parser
+        self._host = host
+        self._timeouts = timeouts
+        self._total_deadline = deadline
         self._silent_since = self._loop.time()
-        self._body = None
-        self._partial_head = b""
+        self._closes_after_response = closes
         self.has_response_data = False
-        if len(request.body) == 1 and len(request.body[0]) < _SINGLE_WRITE_BYTES:
-            self._transport.write(head + request.body[0])
-        else:
-            self._transport.writelines([head, *request.body])
-        return self._response
-
-    def abort(self) -> None:
-        """Close the connection at once."""
-        self._is_aborted = True
         if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self in self._idle:
-            self._idle.remove(self)
-        self._transport.abort()
+            self._timer.start()
+        if len(body) == 1 and len(body[0]) < _SINGLE_WRITE_BYTES:
+            self._transport.write(head + body[0])
+        elif body:
+            self._transport.writelines([head, *body])
+        else:
+            self._transport.write(head)
+
+    def pause(self) -> None:
+        """Stop reading: the receiver has more than it can pass on."""
+        if not self._is_paused and self._receiver is not None:
+            self._is_paused = True
+            self._transport.pause_reading()
 
     def resume(self) -> None:
-        """Read from the socket again."""
+        """Read again."""
         if self._is_paused:
             self._is_paused = False
             self._silent_since = self._loop.time()
-            self._transport.resume_reading()
+            if self._timer is not None:
+                self._timer.start()
+            if not self._transport.is_closing():
+                self._transport.resume_reading()
 
-    def arm_timeout(self) -> Moment:
-        """A read starts to wait; the returned moment is when bytes arrive or time out.
+    def abort(self) -> None:
+        """Close the connection at once. The receiver of a response that is not complete gets nothing more."""
+        self._receiver = None
+        self._close()
 
-        The timeout counts from the last byte, even if reads were cancelled and started again since."""
-        due = inf if self._read_seconds is None else self._silent_since + self._read_seconds
-        if self._total_deadline is not None and self._total_deadline < due:
-            due = self._total_deadline
-        if due < inf:
-            self._read_deadline = due
-            if self._timer is None or self._timer.when() > due:
-                if self._timer is not None:
-                    self._timer.cancel()
-                self._timer = self._loop.call_at(due, self._on_timer)
-        return Moment(self._loop)
-
-    def disarm_timeout(self) -> None:
-        """No read is waiting."""
-        self._read_deadline = 0.0
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        if self._response is None:
-            left = IDLE_SECONDS - (time.monotonic() - self._idle_since)
-            if left > 0:
-                self._timer = self._loop.call_later(left, self._on_timer)
-            else:
-                self.abort()
-            return
-        now = self._loop.time()
-        if not self._read_deadline or now < self._read_deadline:
-            self._timer = self._loop.call_at(
-                min(self._read_deadline or now + IDLE_SECONDS, now + IDLE_SECONDS), self._on_timer
-            )
-            return
-        is_total = self._total_deadline is not None and now >= self._total_deadline
-        self._fail("total_timeout" if is_total else "read_timeout")
-
-    def _fail(self, code: str, detail: str = "") -> None:
-        response, self._response = self._response, None
-        if response is not None:
-            response.fail(code, detail)
-        self.abort()
-        if response is not None:
-            response.wake()
+    def close(self) -> None:
+        """Close the connection. A response that is not complete fails."""
+        self._fail("connection_lost")
 
     def data_received(self, data: bytes) -> None:
-        response = self._response
-        if response is None:
+        receiver, parser = self._receiver, self._parser
+        if receiver is None or parser is None:
             self.abort()  # no request was sent
             return
         self._silent_since = self._loop.time()
         self.has_response_data = True
+        had_head = parser.has_head
         try:
-            should_pause = self._read(response, data)
+            content = parser.feed(data)
         except MalformedResponse as error:
             self._fail("not_http", str(error))
             return
-        if self._body is None:
+        try:
+            if not had_head and parser.has_head:
+                receiver.on_head(parser.status, parser.headers)
+            if content and self._receiver is receiver:
+                receiver.on_body(content)
+            if parser.is_complete and self._receiver is not None:
+                self._finish(parser)
+        except Exception:
+            # A defect of ours, not of the peer: it must not look like a failed upstream, nor stay unseen.
+            logger.exception("internal error while receiving a response")
+            self.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        self._connections.discard(self)
+        if self._receiver is None:
+            self._close()
             return
-        if self._body.is_over:
-            self._finish(response, self._body)
-        elif should_pause:
-            self._is_paused = True
-            self._transport.pause_reading()
-        response.wake()
+        try:
+            is_complete = self._parser is not None and not self._is_aborted and self._parser.end()
+        except MalformedResponse as error:
+            self._fail("not_http", str(error))
+            return
+        if not is_complete:
+            self._fail("connection_lost")
+            return
+        receiver, self._receiver = self._receiver, None
+        self._close()
+        receiver.on_complete()
 
-    def _read(self, response: StreamedResponse, data: bytes) -> bool:
-        """Parse more of the response; True if reading should pause."""
-        if self._body is None:
-            data = self._partial_head + data if self._partial_head else data
-            head = read_head(data)
-            if head is None:
-                self._partial_head = data
-                return False
-            self._body = MessageBody(head)
-            self._keep_alive = head.keep_alive and not self._body.ends_with_connection
-            response.status, response.headers = head.status, head.headers
-            data = data[head.size :]
-        content = self._body.feed(data)
-        return response.add(content) if content else False
-
-    def _finish(self, response: StreamedResponse, body: MessageBody) -> None:
+    def _finish(self, parser: ResponseParser) -> None:
         """The last byte was read: the connection may be reused."""
-        self._response = None
-        response.is_over = True
-        transport = self._transport
-        if not self._keep_alive or body.is_overfull or transport.get_write_buffer_size() or transport.is_closing():
-            self.abort()
-            return
-        if self._is_paused:
+        receiver, self._receiver, self._parser = self._receiver, None, None
+        assert receiver is not None
+        now, transport = self._loop.time(), self._transport
+        seconds = parser.idle_seconds if "keep-alive" in parser.headers else None
+        seconds = IDLE_SECONDS if seconds is None else min(IDLE_SECONDS, seconds - 1.0)
+        if (
+            not parser.keeps_alive
+            or parser.is_overfull
+            or self._closes_after_response
+            or seconds <= 0
+            or now - self._opened_at > MAX_AGE_SECONDS
+            or transport.get_write_buffer_size()
+            or transport.is_closing()
+        ):
+            self._close()
+        else:
+            self._idle_until = now + seconds
             self.resume()
-        self._idle_since = time.monotonic()
-        self._idle.append(self)
-        if self._timer is None:
-            self._timer = self._loop.call_later(IDLE_SECONDS, self._on_timer)
+            self._idle.append(self)
+            if self._timer is not None:
+                self._timer.start()
+        receiver.on_complete()
+
+    def _fail(self, code: str, detail: str = "") -> None:
+        receiver, parser, self._receiver = self._receiver, self._parser, None
+        self._close()
+        if receiver is not None:
+            has_head = parser is not None and parser.has_head
+            receiver.on_failure(transport_error(code, self._host, self._timeouts, detail, response_started=has_head))
+
+    def _close(self) -> None:
+        self._is_aborted = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._parser is not None:
+            self._parser.close()
+            self._parser = None
+        if self in self._idle:
+            self._idle.remove(self)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _deadline(self) -> float:
+        """When to look at the connection again."""
+        if self._receiver is None:
+            return self._idle_until
+        read = self._timeouts.read
+        due = inf if read is None or self._is_paused else self._silent_since + read
+        return min(due, self._total_deadline)
+
+    def _on_due(self) -> None:
+        if self._receiver is None:
+            self._close()
+        else:
+            self._fail("total_timeout" if self._loop.time() >= self._total_deadline else "read_timeout")

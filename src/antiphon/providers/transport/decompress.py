@@ -17,6 +17,10 @@ class MalformedBody(Exception):
     """The bytes do not match their content encoding, or are too many. The message has the reason."""
 
 
+class BodyTooLarge(MalformedBody):
+    """The content is larger than allowed."""
+
+
 class Decompressor:
     """Compressed bytes in, content out. Raises `MalformedBody`."""
 
@@ -49,7 +53,7 @@ class Decompressor:
                 raise MalformedBody("the compressed body is damaged") from None
             room -= len(piece)
             if room < 0 or self._member.unconsumed_tail:
-                raise MalformedBody("the decompressed body is too large")
+                raise BodyTooLarge("the decompressed body is too large")
             self._left -= len(piece)
             pieces.append(piece)
             data = self._member.unused_data

@@ -39,17 +39,19 @@ class HttpRequest(Struct, frozen=True, kw_only=True):
     @property
     def host(self) -> str:
         """The host, for display."""
-        return urlsplit(self.url).netloc.rpartition("@")[2]
+        try:
+            return urlsplit(self.url).netloc.rpartition("@")[2]
+        except ValueError:
+            return "(invalid URL)"
 
     def __repr__(self) -> str:
         return f"<HttpRequest {self.method} to {self.host}>"
 
 
 def transport_error(
-    code: str, request: HttpRequest, detail: str = "", *, response_started: bool = False
+    code: str, host: str, timeouts: Timeouts, detail: str = "", *, response_started: bool = False
 ) -> TransportError:
     """A `TransportError` with our own text: that of a library may contain URLs with passwords."""
-    host, timeouts = request.host, request.timeouts
     if code == "connection_lost":
         message = (
             f"{host} closed the connection {'before the response ended' if response_started else 'without a response'}"
@@ -61,7 +63,10 @@ def transport_error(
             "total_timeout": f"{host} did not finish within {timeouts.total} s",
             "dns_failed": f"cannot resolve {host}; check the base URL and the network",
             "tls_failed": f"TLS certificate of {host} is not trusted; for a private CA set SSL_CERT_FILE",
-            "proxy_failed": f"cannot use the proxy for {host}; check HTTP_PROXY and HTTPS_PROXY",
+            "proxy_failed": f"cannot use the proxy for {host}{f' ({detail})' if detail else ''}; "
+            "check HTTP_PROXY and HTTPS_PROXY",
+            "address_blocked": f"the address of {host} is not allowed",
+            "invalid_header": f"header {detail} contains characters that HTTP does not allow; remove them",
             "connection_failed": f"cannot connect to {host}: {detail}",
             "invalid_url": f"invalid URL at {host}; check the base URL",
             "redirect_loop": f"redirect loop at {host}; check the base URL",

@@ -11,7 +11,7 @@ from msgspec import Meta, Struct, field
 
 from antiphon.errors import CredentialError, DocumentsUnreadable, StoreError, StoreLocked, ToolError, TransportError
 from antiphon.providers.credentials.secret import Credential, mask
-from antiphon.providers.transport.aiohttp_transport import AiohttpTransport
+from antiphon.providers.transport.client import HttpClient
 from antiphon.providers.transport.request import HttpRequest, HttpResponse, Timeouts, Transport
 from antiphon.tools.builtin.document_index import DocumentIndex, FoundDocuments, query_terms
 from antiphon.tools.tool import Tool, tool
@@ -50,7 +50,7 @@ class Tavily:
     def __init__(self, key: str, *, base_url: str = TAVILY_URL, transport: Transport | None = None) -> None:
         self._credential = Credential(secret=key)
         self._url = f"{base_url.rstrip('/')}/search"
-        self._transport = transport or AiohttpTransport()
+        self._transport = transport or HttpClient()
 
     async def search(self, query: str, max_results: int = 5) -> list[WebPage]:
         """The pages found, the best first. Raises `ToolError`."""
@@ -137,17 +137,19 @@ def search_tool(
     key: str | None = None,
     *,
     index: str | os.PathLike[str] = ":memory:",
-    base_url: str = TAVILY_URL,
+    base_url: str | None = None,
     transport: Transport | None = None,
 ) -> Tool:
     """The tool `search_web` over the web (with a Tavily `key`), a `folder` of documents, or the guide that comes along.
 
-    `index` is a file to keep the folder's index in. A `transport` that is given stays open; the caller closes it.
+    `base_url` is the address of a server that speaks Tavily's API (default: `$TAVILY_BASE_URL`, or Tavily's own). `index` is a
+    file to keep the folder's index in. A `transport` that is given stays open; the caller closes it.
     """
     if key is None and folder is None:
         key = os.environ.get("TAVILY_API_KEY")
     if key and key.strip():
-        return _web_search(Tavily(key.strip(), base_url=base_url, transport=transport))
+        address = base_url or os.environ.get("TAVILY_BASE_URL", "").strip() or TAVILY_URL
+        return _web_search(Tavily(key.strip(), base_url=address, transport=transport))
     if folder is None:
         return _document_search(
             DocumentIndex(_GUIDE),

@@ -4,9 +4,19 @@ markdown_context  where in a Markdown text a call may begin, and where it is onl
 parsed_call       name and arguments of a call, from JSON or tags; the table of dialects
 parser            the input buffer and the grammar of each dialect
 stream            text to text and calls; deltas to deltas with calls
+text_tools        tools described in the prompt, for models without tool support
 """
 
 from antiphon.tools.embedded.parsed_call import DIALECTS, Dialect
 from antiphon.tools.embedded.stream import EmbeddedCalls, find_calls
+from antiphon.tools.embedded.text_tools import EmbeddedSetting, parse_setting, with_text_tools
 
-__all__ = ["DIALECTS", "Dialect", "EmbeddedCalls", "find_calls"]
+__all__ = [
+    "DIALECTS",
+    "Dialect",
+    "EmbeddedCalls",
+    "EmbeddedSetting",
+    "find_calls",
+    "parse_setting",
+    "with_text_tools",
+]

@@ -5,19 +5,19 @@ Text that is not a call is added piece by piece; only a few values are kept, how
 - in a fenced code block or in its opening line (a block that *is* a call was read as one by `parser` and is not added here),
 - in a code span. A span ends with as many backticks as it began with, or with its paragraph,
 - in a quoted line (`> …`), or indented by four columns and more, which is code too,
-- in the middle of a sentence. Before a call its line has nothing, another call, or a sentence that has ended. The control tokens
-  of a model's template are not prose, and a call may follow any of them.
+- between quotation marks of the same line.
+
+Anywhere else a call may begin, in the middle of a sentence too: models write `我来搜索<tool_call>…` as well.
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
 
 _TOKEN = re.compile(r"\n|`+|~+|[^\n`~]+")
 _CODE_INDENT = 4
-_SENTENCE_ENDS = ".!?…。！？"
-_LONGEST_TAIL = 8
+_QUOTE_MARK = re.compile(r'["“”„«»「」『』]')
+_CLOSING_QUOTES = "”»」』"
 
 # How far a line has come: only blanks; a run of backticks or tildes after them; what follows such a run; anything else.
 _START, _RUN, _BEHIND_RUN, _WORDS = range(4)
@@ -26,7 +26,7 @@ _START, _RUN, _BEHIND_RUN, _WORDS = range(4)
 class MarkdownContext:
     """What came before, as far as it matters. `note` it in order."""
 
-    __slots__ = ("_fence", "_indent", "_is_quoted", "_mark", "_run", "_span", "_state", "_tail")
+    __slots__ = ("_fence", "_has_open_quote", "_indent", "_is_quoted", "_mark", "_run", "_span", "_state")
 
     def __init__(self) -> None:
         self._fence: tuple[str, int] | None = None
@@ -37,7 +37,7 @@ class MarkdownContext:
         self._state = _START
         self._indent = 0
         self._is_quoted = False
-        self._tail = ""
+        self._has_open_quote = False
         self._mark = ""
         self._run = 0
 
@@ -51,14 +51,15 @@ class MarkdownContext:
         """Whether a line that is an unmarked call may begin here."""
         return self.is_line_start and not self._span
 
-    def allows_call(self, *, is_token: bool) -> bool:
-        """Whether a marked call may begin here. `is_token`: its mark is a control token."""
+    @property
+    def allows_call(self) -> bool:
+        """Whether a call may begin here."""
         if self._state == _START:
             return self.is_own_line
         is_prose = self._state == _WORDS and self._fence is None and not self._is_quoted
         # Backticks right before it have ended a span, or have just begun one.
         is_in_span = self._run != self._span if self._run else self._span > 0
-        return is_prose and not is_in_span and (is_token or _is_sentence(self._tail))
+        return is_prose and not is_in_span and not self._has_open_quote
 
     def note_call(self) -> None:
         """A call was here: the text after it is treated as the start of a line."""
@@ -86,7 +87,7 @@ class MarkdownContext:
             self._state, self._mark, self._run = _RUN, words[0], len(words)
             return
         self._state = _WORDS
-        self._is_quoted = words[0] == ">"
+        self._is_quoted = words[0] == ">" or self._indent >= _CODE_INDENT
         self._note_prose(words)
 
     def _note_fenced(self, token: str) -> None:
@@ -118,7 +119,8 @@ class MarkdownContext:
             self._run += len(token)
             return
         self._settle_run()
-        self._tail = (self._tail + "".join(token.split()))[-_LONGEST_TAIL:]
+        for mark in _QUOTE_MARK.findall(token):
+            self._has_open_quote = not self._has_open_quote if mark == '"' else mark not in _CLOSING_QUOTES
 
     def _settle_run(self) -> None:
         """A run of backticks is over: it began a span, or ended one, or is part of one."""
@@ -127,7 +129,6 @@ class MarkdownContext:
                 self._span = self._run
             elif self._span == self._run:
                 self._span = 0
-            self._tail = (self._tail + "`")[-_LONGEST_TAIL:]
         self._run = 0
 
     def _end_line(self) -> None:
@@ -144,10 +145,3 @@ class MarkdownContext:
         else:
             self._settle_run()
         self._start_line()
-
-
-def _is_sentence(tail: str) -> bool:
-    """Whether what ends with `tail` has ended a sentence, and is not a list number."""
-    if tail.endswith("</think>") or (tail and unicodedata.category(tail[-1]) == "So"):
-        return True
-    return len(tail) > 1 and tail[-1] in _SENTENCE_ENDS and not tail[-2].isdigit()

@@ -14,6 +14,9 @@ class NotACall(Exception):
     """The text is not a call."""
 
 
+_TOOL_NAME = re.compile(r"[\w.:/-]{1,128}")
+
+
 class Dialect(Struct, frozen=True):
     """One way to mark a call.
 
@@ -39,7 +42,7 @@ DIALECTS = (
     Dialect("deepseek", "<｜tool▁calls▁begin｜>", "steps", "<｜tool▁calls▁end｜>", is_token=True),
 )
 
-FENCE_LANGUAGES = frozenset({"json", "tool_call", "tool_calls"})
+FENCE_LANGUAGES = frozenset({"", "json", "tool_call", "tool_calls"})
 """The languages of a fenced block that may be a call."""
 
 STEP_BEGIN, STEP_NAME_END, STEP_END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
@@ -66,7 +69,10 @@ class ParsedCall(Struct, frozen=True):
 
 
 def read_calls(text: str, offer: KnownTools, *, is_marked: bool) -> list[ParsedCall]:
-    """The calls in a JSON object, or in an array of them. With no mark around it, an object must be unmistakable."""
+    """The calls in a JSON object, or in an array of them. With no mark around it, an object must be unmistakable.
+
+    A marked call may name a tool that is not on offer: if the mark is closed, running it gives the model an error.
+    """
     shape: Any = list[dict[str, Raw]] if text.startswith("[") else dict[str, Raw]
     try:
         found = msgspec.json.decode(text, type=shape)
@@ -86,7 +92,7 @@ def _read_call(fields: dict[str, Raw], offer: KnownTools, is_marked: bool) -> Pa
     if name_key is None:
         raise NotACall
     name = msgspec.json.decode(fields.pop(name_key), type=str)
-    if name not in offer:
+    if name not in offer and not (is_marked and _TOOL_NAME.fullmatch(name)):
         raise NotACall
     for key in ARGUMENT_KEYS:
         if key in fields and not fields.keys() - ENVELOPE_KEYS - {key}:
@@ -115,10 +121,10 @@ def _object_text(value: Raw, is_marked: bool) -> str | None:
     return text if text.startswith("{") else None
 
 
-def is_named(text: str, offer: KnownTools) -> bool:
-    """Whether `text` begins as a call of a tool on offer, whatever becomes of it."""
+def is_named(text: str) -> bool:
+    """Whether `text` begins as a call, whatever becomes of it."""
     found = _NAMED.match(text)
-    return found is not None and found[1] in offer
+    return found is not None and _TOOL_NAME.fullmatch(found[1]) is not None
 
 
 def read_broken(text: str) -> ParsedCall:

@@ -15,7 +15,6 @@ from collections.abc import Generator, Sequence
 from functools import lru_cache
 from typing import TypeAlias, TypeVar
 
-from antiphon.tools.embedded.markdown_context import MarkdownContext
 from antiphon.tools.embedded.parsed_call import (
     DIALECTS,
     ENVELOPE_KEYS,
@@ -199,10 +198,13 @@ def _scalar(source: InputBuffer) -> Parser[None]:
 _KEY, _FIRST_KEY, _COLON, _VALUE, _FIRST_ITEM, NEXT = range(6)
 
 
-def json_rest(source: InputBuffer, closing: list[str], state: int) -> Parser[None]:
+def json_rest(source: InputBuffer, closing: list[str], state: int, longest: int | None = None) -> Parser[None]:
     """Take the rest of a JSON text in which the brackets in `closing` are open. Numbers and words are not checked: decoding
-    does that."""
+    does that. More than `longest` tokens are `NotACall`."""
+    mark = source.mark
     while closing:
+        if longest is not None and source.mark - mark > longest:
+            raise NotACall
         yield from blanks(source)
         front = source.front
         if state == NEXT and front == ",":
@@ -260,79 +262,91 @@ _DIALECT_OF = {dialect.opener: dialect for dialect in DIALECTS}
 _OPENERS = tuple(_DIALECT_OF)
 _FUNCTION = "<function="
 _LONGEST_NAME = 200
+_LONGEST_OBJECT = 400
+"""How many tokens of JSON are held back in the hope of a call."""
 
 
-def parse_call(source: InputBuffer, offer: KnownTools, place: MarkdownContext) -> Parser[list[ParsedCall]]:
+def parse_call(source: InputBuffer, offer: KnownTools) -> Parser[list[ParsedCall]]:
     """The calls at the front of `source`; `NotACall` if it is text."""
     front = source.front
+    if not offer:
+        raise NotACall
     if front == "{":
-        return (yield from _own_line(source, offer))
+        return (yield from _unmarked(source, offer))
     if front in "`~":
         return (yield from _fenced(source, offer))
-    return (yield from _marked(source, offer, place))
+    return (yield from _marked(source, offer))
 
 
-def _marked(source: InputBuffer, offer: KnownTools, place: MarkdownContext) -> Parser[list[ParsedCall]]:
+def _marked(source: InputBuffer, offer: KnownTools) -> Parser[list[ParsedCall]]:
     opener = yield from ahead(source, _OPENERS)
     if not opener:
         raise NotACall
     dialect = _DIALECT_OF[opener]
-    if not place.allows_call(is_token=dialect.is_token):
-        raise NotACall
     source.take(len(opener))
     if dialect.body == "function":
-        calls = [(yield from _function(source, offer))]
-        yield from blanks(source)
-        if (yield from ahead(source, ("</tool_call>",))):  # models that forget to open it close it all the same
-            yield from one_of(source, "</tool_call>")
+        calls, is_closed = yield from _bare_function(source, offer)
     elif dialect.body == "steps":
-        calls = yield from _steps(source, offer, dialect.closer)
+        calls, is_closed = (yield from _steps(source, offer, dialect.closer)), False
     elif dialect.body == "objects or name" and (yield from _is_name_next(source)):
-        calls = [(yield from _name_and_arguments(source, offer))]
+        calls, is_closed = [(yield from _name_and_arguments(source, offer))], False
     else:
-        calls = yield from _tag(source, offer, dialect)
-    yield from _end_of_call(source, is_token=dialect.is_token)
+        calls, is_closed = yield from _tag(source, offer, dialect)
+    if not is_closed:
+        yield from _end_of_call(source)
+        if any(call.tool_name not in offer for call in calls):
+            raise NotACall
     return calls
 
 
-def _end_of_call(source: InputBuffer, *, is_token: bool) -> Parser[None]:
+def _bare_function(source: InputBuffer, offer: KnownTools) -> Parser[tuple[list[ParsedCall], bool]]:
+    """A function without the tag around it. Models that forget to open that close it all the same."""
+    call, is_closed = yield from _function(source, offer)
+    if is_closed:
+        yield from blanks(source, SAME_LINE_BLANK)
+        if (yield from ahead(source, ("</tool_call>", "\n</tool_call>"))):
+            yield from blanks(source)
+            yield from one_of(source, "</tool_call>")
+    return [call], is_closed
+
+
+def _end_of_call(source: InputBuffer) -> Parser[None]:
+    """An unclosed call ends its line, or another call follows."""
     yield from blanks(source, SAME_LINE_BLANK)
-    front = yield from peek(source)
-    if front in ("", "\n", "\r") or (yield from ahead(source, _OPENERS)):
-        return
-    if is_token or not front.isupper():
+    if (yield from peek(source)) not in ("", "\n", "\r") and not (yield from ahead(source, _OPENERS)):
         raise NotACall
 
 
-def _tag(source: InputBuffer, offer: KnownTools, dialect: Dialect) -> Parser[list[ParsedCall]]:
-    """The text between opener and closer."""
+def _tag(source: InputBuffer, offer: KnownTools, dialect: Dialect) -> Parser[tuple[list[ParsedCall], bool]]:
+    """The text between opener and closer, and whether the closer was there."""
     yield from blanks(source)
     if dialect.body == "objects or functions" and (yield from ahead(source, (_FUNCTION,))):
         calls = []
         while (yield from ahead(source, (_FUNCTION,))):
             yield from one_of(source, _FUNCTION)
-            calls.append((yield from _function(source, offer)))
+            calls.append((yield from _function(source, offer))[0])
             yield from blanks(source)
     else:
         mark = source.mark
         try:
             calls = yield from _objects(source, offer)
         except NotACall:
-            if not dialect.closer or not is_named(source.since(mark), offer):
+            if not dialect.closer or not is_named(source.since(mark)):
                 raise
             yield from until(source, dialect.closer, *_OPENERS)
             calls = [read_broken(source.since(mark))]
-    if dialect.closer:
-        yield from _closer(source, dialect.closer)
-    return calls
+    return calls, bool(dialect.closer) and (yield from _closer(source, dialect.closer))
 
 
-def _closer(source: InputBuffer, closer: str) -> Parser[None]:
+def _closer(source: InputBuffer, closer: str) -> Parser[bool]:
+    """Take the closer and return whether it was there; it may be missing at the end of the text or before another call."""
     yield from blanks(source)
     if (yield from ahead(source, (closer,))):
         source.take(len(closer))
-    elif (yield from peek(source)) and not (yield from ahead(source, _OPENERS)):
+        return True
+    if (yield from peek(source)) and not (yield from ahead(source, _OPENERS)):
         raise NotACall
+    return False
 
 
 def _objects(source: InputBuffer, offer: KnownTools) -> Parser[list[ParsedCall]]:
@@ -357,15 +371,14 @@ def _known(name: str, offer: KnownTools) -> str:
     return name
 
 
-def _function(source: InputBuffer, offer: KnownTools) -> Parser[ParsedCall]:
-    """`NAME>`, an object or a tag for each parameter, `</function>`."""
+def _function(source: InputBuffer, offer: KnownTools) -> Parser[tuple[ParsedCall, bool]]:
+    """`NAME>`, an object or a tag for each parameter, `</function>`; and whether that was there."""
     name = _known((yield from until(source, ">", longest=_LONGEST_NAME)), offer)
     yield from one_of(source, ">")
     yield from blanks(source)
     if (yield from peek(source)) == "{":
         arguments = yield from json_text(source)
-        yield from _closer(source, "</function>")
-        return ParsedCall(name, arguments)
+        return ParsedCall(name, arguments), (yield from _closer(source, "</function>"))
     values: dict[str, str] = {}
     while (yield from one_of(source, "<parameter=", "</function>")) == "<parameter=":
         key = yield from until(source, ">", longest=_LONGEST_NAME)
@@ -373,7 +386,7 @@ def _function(source: InputBuffer, offer: KnownTools) -> Parser[ParsedCall]:
         values[key.strip()] = yield from until(source, "</parameter>")
         yield from one_of(source, "</parameter>")
         yield from blanks(source)
-    return ParsedCall(name, tagged_arguments(values, offer[name]))
+    return ParsedCall(name, tagged_arguments(values, offer[name])), True
 
 
 def _is_name_next(source: InputBuffer) -> Parser[bool]:
@@ -422,39 +435,30 @@ def _step_end(source: InputBuffer, closer: str) -> Parser[None]:
         yield from one_of(source, STEP_END)
 
 
-def _looks_like_call(source: InputBuffer, offer: KnownTools) -> Parser[list[ParsedCall]]:
-    """An object whose first keys show that it is a call."""
+def _object(source: InputBuffer, offer: KnownTools) -> Parser[list[ParsedCall]]:
+    """An object that names a tool on offer. Usually it does so first, which is certain at once; a long one must."""
     mark = source.mark
     yield from one_of(source, "{")
-    while True:
-        yield from blanks(source)
-        key = (yield from string(source, _LONGEST_NAME))[1:-1]
-        if key not in NAME_KEYS and key not in ENVELOPE_KEYS:
-            raise NotACall
+    yield from blanks(source)
+    key = (yield from string(source, _LONGEST_NAME))[1:-1]
+    if key in NAME_KEYS:
         yield from blanks(source)
         yield from one_of(source, ":")
         yield from blanks(source)
-        value = (yield from string(source, _LONGEST_NAME))[1:-1]
-        if key in NAME_KEYS:
-            break
-        yield from blanks(source)
-        yield from one_of(source, ",")
-    _known(value, offer)
-    yield from json_rest(source, ["}"], NEXT)
+        _known((yield from string(source, _LONGEST_NAME)), offer)
+        yield from json_rest(source, ["}"], NEXT)
+    else:
+        yield from json_rest(source, ["}"], _COLON, None if key in ENVELOPE_KEYS else _LONGEST_OBJECT)
     return read_calls(source.since(mark), offer, is_marked=False)
 
 
-def _own_line(source: InputBuffer, offer: KnownTools) -> Parser[list[ParsedCall]]:
-    """A line, or several, that is nothing but a call; or calls with semicolons between them."""
-    calls = yield from _looks_like_call(source, offer)
-    while True:
-        yield from blanks(source, SAME_LINE_BLANK)
-        front = yield from peek(source)
-        if front in ("", "\n", "\r"):
-            return calls
-        yield from one_of(source, ";")
-        yield from blanks(source, SAME_LINE_BLANK)
-        calls += yield from _looks_like_call(source, offer)
+def _unmarked(source: InputBuffer, offer: KnownTools) -> Parser[list[ParsedCall]]:
+    """An object that is a call; or several, with semicolons between them."""
+    calls = yield from _object(source, offer)
+    while (yield from ahead(source, ("; {", ";{"))):
+        yield from one_of(source, "; ", ";")
+        calls += yield from _object(source, offer)
+    return calls
 
 
 def _fenced(source: InputBuffer, offer: KnownTools) -> Parser[list[ParsedCall]]:
@@ -471,7 +475,7 @@ def _fenced(source: InputBuffer, offer: KnownTools) -> Parser[list[ParsedCall]]:
     calls: list[ParsedCall] = []
     yield from blanks(source)
     while not calls or (yield from peek(source)) == "{":
-        calls += yield from _looks_like_call(source, offer)
+        calls += yield from _object(source, offer)
         yield from blanks(source)
     if (yield from peek(source)):
         yield from one_of(source, fence)

@@ -68,7 +68,7 @@ class Scanner:
             if self._candidate is None:
                 if not self._pass_prose():
                     return
-                self._candidate = parse_call(source, self._offer, self._place)
+                self._candidate = parse_call(source, self._offer)
             try:
                 next(self._candidate)
             except StopIteration as found:
@@ -101,11 +101,9 @@ class Scanner:
         return False
 
     def _is_place_for(self, front: str) -> bool:
-        if front == "{":
-            return self._place.is_own_line
         if front in "`~":
             return self._place.is_line_start
-        return self._place.allows_call(is_token=True)
+        return self._place.allows_call
 
     def _pass(self, text: str) -> None:
         self._place.note(text)

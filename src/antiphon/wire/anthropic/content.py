@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from antiphon.parts import (
     Audio,
@@ -38,8 +38,9 @@ from antiphon.wire.anthropic.media import read_document, read_image, write_docum
 from antiphon.wire.anthropic.parameters import Target
 from antiphon.wire.anthropic.tools import NAMES
 from antiphon.wire.loss import Loss, lose_native
+from antiphon.wire.readable import readable_parts, transcribe
 from antiphon.wire.tool_calls import IdMapper, raw_json_object
-from antiphon.wire.vendors.anthropic import FORMAT, CacheBreakpoints, unread_fields
+from antiphon.wire.vendors.anthropic import FORMAT, CacheBreakpoints, unread_fields, with_cache_control
 
 EMPTY_ARGUMENTS = ("{}", "", "null")
 IDS = IdMapper(r"[a-zA-Z0-9_-]{1,64}", prefix="toolu_")
@@ -281,6 +282,7 @@ class ContentWriter:
 
     def write(self, part: Part, role: str, path: str) -> list[Any]:
         """The block of a part that is not a call or a result; empty if it is dropped."""
+        part = transcribe(part, self._losses, path)
         match part:
             case Text():
                 return self._write_text(part.text, part.native, role, path)
@@ -367,13 +369,11 @@ class ContentWriter:
         return [block]
 
     def _write_native(self, part: Native, path: str) -> list[Any]:
-        """A block of this format, unchanged."""
+        """A block of this format unchanged, one of another as text."""
         block = part.data
         if part.origin != FORMAT:
-            self._losses.append(
-                Loss(path, block_type(block) or "block", f"block type specific to {part.origin}; dropped")
-            )
-            return []
+            carried = readable_parts(part, self._losses, path, "Anthropic")
+            return [block for readable in carried for block in self.write(readable, "", path)]
         if type(block) is dict:
             self._track_citations(block)
             if "cache_control" in block:
@@ -383,7 +383,7 @@ class ContentWriter:
 
     def extend(self, block: dict[str, Any], native: NativeExtras, path: str) -> None:
         """Add the native extras to a block; report those of other formats."""
-        for origin, extras in native.items():
+        for origin, extras in with_cache_control(native).items():
             if origin != FORMAT:
                 lose_native(self._losses, path, {origin: extras})
                 continue
@@ -392,6 +392,15 @@ class ContentWriter:
                 self.cache_breakpoints.append((block, path))
             if "citations" in extras:
                 self._track_citations(block)
+
+    def mark_block(self, block: Any, cache_control: dict[str, Any], path: str) -> Any:
+        """A block with a cache breakpoint, unless it has one."""
+        if isinstance(block, CallBlock | ResultBlock):
+            block = {"type": block.__struct_config__.tag, **structs.asdict(block)}
+        if type(block) is dict and "cache_control" not in block and block.get("type") != "thinking":
+            block = {**block, "cache_control": cache_control}
+            self.cache_breakpoints.append((block, path))
+        return block
 
     def _track_citations(self, block: dict[str, Any]) -> None:
         citations = block.get("citations")

@@ -24,6 +24,7 @@ PDF = "application/pdf"
 PLAIN = "text/plain"
 
 _BASE64_FIELDS = {"type", "media_type", "data"}
+_DOCUMENT_TYPES = ("", PDF, PLAIN)
 
 
 def read_image(block: dict[str, Any]) -> Image | None:
@@ -122,6 +123,9 @@ def _document_source(document: Document, path: str, losses: list[Loss]) -> dict[
     media_type, data = _inline(document)
     if data:
         return _inline_document(media_type, data, path, losses)
+    if document.media_type not in _DOCUMENT_TYPES:
+        losses.append(Loss(path, "document", f"Anthropic does not support {document.media_type}; dropped (AN-24)"))
+        return None
     source = _reference_source(document)
     if source is None:
         losses.append(Loss(path, "document", _unsupported_reason(document)))

@@ -11,7 +11,7 @@ assistant turn has any content is known only at its end: until then the message 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -31,7 +31,7 @@ from antiphon.wire.anthropic.parameters import Target
 from antiphon.wire.codec.typed_reader import ANY_TEXT, OnlyTextBlock, TextBlock, call_with_id, result_with_id
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.request import Message
-from antiphon.wire.vendors.anthropic import FORMAT, is_same_format, origin_marker, unread_fields
+from antiphon.wire.vendors.anthropic import FORMAT, is_same_format, origin_marker, unread_fields, with_cache_control
 
 CONTINUE_TEXT = "(continue)"
 SYSTEM_NOTE_PREFIX = "[system note] "
@@ -44,7 +44,6 @@ _MESSAGE_FIELDS = frozenset({"role", "content"})
 _ANY_TEXT_MESSAGES = {role: Message(role, ANY_TEXT) for role in ("user", "assistant")}
 _ANY_THINKING = Thinking("")
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder().decode
 
 
 class _TypedThinking(Struct, forbid_unknown_fields=True, gc=False, tag_field="type", tag="thinking"):
@@ -55,7 +54,7 @@ class _TypedThinking(Struct, forbid_unknown_fields=True, gc=False, tag_field="ty
 class _TypedCall(Struct, forbid_unknown_fields=True, gc=False, tag_field="type", tag="tool_use"):
     id: str
     name: str
-    input: msgspec.Raw
+    input: dict[str, Any]
     cache_control: Any = None
 
 
@@ -99,7 +98,7 @@ class MessageListReader:
             return structs.replace(part, tool_name=self._tool_names[part.tool_call_id])
         return part
 
-    def add_typed(self, messages: Iterable[TypedMessage]) -> bool:
+    def add_typed(self, messages: Sequence[TypedMessage]) -> bool:
         """Add typed messages; False as soon as one must be read generically, which is then not added."""
         names, add = self._tool_names, self.messages.append
         for message in messages:
@@ -121,13 +120,10 @@ class MessageListReader:
                     status = FAILED if block.is_error else SUCCESS
                     parts.append(ToolCallResult(names.get(call_id, ""), call_id, status, texts, native=native))
                 elif type(block) is _TypedCall:
-                    arguments = _decode(block.input)
-                    if type(arguments) is not dict:
-                        return False
                     name, call_id = block.name, block.id
                     names[call_id] = name
                     native = _cache_extras(block.cache_control)
-                    parts.append(ToolCallRequest(name, call_id, _encode(arguments).decode(), native=native))
+                    parts.append(ToolCallRequest(name, call_id, _encode(block.input).decode(), native=native))
                 elif type(block) is TextBlock:
                     parts.append(Text(block.text, native=_cache_extras(block.cache_control)))
                 elif type(block) is _TypedThinking:
@@ -144,7 +140,24 @@ def _cache_extras(cache_control: Any) -> NativeExtras | None:
     return None if cache_control is None else {FORMAT: {"cache_control": cache_control}}
 
 
-def scan_message(message: TypedMessage) -> Message:
+class _ScannedCall(Struct, forbid_unknown_fields=True, gc=False, tag_field="type", tag="tool_use"):
+    id: str
+    name: str
+    input: msgspec.Raw
+    cache_control: Any = None
+
+
+_ScannedBlock = TextBlock | _TypedThinking | _ScannedCall | _TypedResult
+
+
+class ScannedMessage(Struct, forbid_unknown_fields=True, gc=False):
+    """A typed message whose arguments are not decoded."""
+
+    role: Literal["user", "assistant"]
+    content: str | list[_ScannedBlock]
+
+
+def scan_message(message: ScannedMessage) -> Message:
     """A message with the ids of its calls and results only."""
     content = message.content
     return (
@@ -154,8 +167,8 @@ def scan_message(message: TypedMessage) -> Message:
     )
 
 
-def _scan_block(block: TextBlock | _TypedThinking | _TypedCall | _TypedResult) -> Part:
-    if type(block) is _TypedCall:
+def _scan_block(block: _ScannedBlock) -> Part:
+    if type(block) is _ScannedCall:
         return call_with_id(block.id)
     if type(block) is _TypedResult:
         return result_with_id(block.tool_use_id)
@@ -221,6 +234,12 @@ class MessageListWriter:
                     blocks += writer.write(part, role, part_path(index, position))
                     if self._has_calls:
                         self._needs_sorting = True
+            if (
+                message.native is not None
+                and blocks
+                and (marked := with_cache_control(message.native)) is not message.native
+            ):
+                blocks[-1] = writer.mark_block(blocks[-1], marked[FORMAT]["cache_control"], f"messages[{index}]")
             if extras:
                 self._close(extras, index)
 
@@ -316,11 +335,13 @@ class MessageListWriter:
             self._losses.append(
                 Loss(f"{path}.name", "name", "Anthropic does not support names of participants; dropped (AN-02)")
             )
-        native = message.native
-        if not native:
+        if not message.native:
             return None
+        native = with_cache_control(message.native)
         lose_native(self._losses, path, native, FORMAT)
         extras = native.get(FORMAT)
+        if extras and native is not message.native:  # a chat client marks the message, Anthropic its last block
+            extras = {name: value for name, value in extras.items() if name != "cache_control"}
         if extras and self._blocks:
             role = self._role
             self._close()
@@ -348,7 +369,14 @@ class MessageListWriter:
 
     def _add_system(self, index: int, message: Message) -> None:
         if self._is_leading:
-            self.system += self._writer.system_blocks(message.parts, index)
+            blocks = self._writer.system_blocks(message.parts, index)
+            if (
+                message.native is not None
+                and blocks
+                and (marked := with_cache_control(message.native)) is not message.native
+            ):
+                blocks[-1] = self._writer.mark_block(blocks[-1], marked[FORMAT]["cache_control"], f"messages[{index}]")
+            self.system += blocks
             self._report_extras(self._message_extras(index, message) or {}, index)
         elif self._target.accepts_system_role(is_same_format(message.native)):
             self._pending.append(_PendingSystemMessage(index, message))

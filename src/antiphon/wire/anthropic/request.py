@@ -13,7 +13,13 @@ from typing import Any
 from antiphon.errors import WireError
 from antiphon.parts import Native, Text
 from antiphon.wire.anthropic.content import ContentWriter, collapse_text, read_block
-from antiphon.wire.anthropic.messages import MessageListReader, MessageListWriter, TypedMessage, scan_message
+from antiphon.wire.anthropic.messages import (
+    MessageListReader,
+    MessageListWriter,
+    ScannedMessage,
+    TypedMessage,
+    scan_message,
+)
 from antiphon.wire.anthropic.parameters import (
     DEFAULT_MAX_TOKENS,
     HOST_PARAMETERS,
@@ -26,7 +32,7 @@ from antiphon.wire.anthropic.parameters import (
     write_thinking_and_format,
 )
 from antiphon.wire.anthropic.tools import read_choice, read_tool, write_choice, write_tools
-from antiphon.wire.codec.typed_reader import RequestScanner, TypedReader
+from antiphon.wire.codec.typed_reader import EntryReader, RequestScanner, TypedReader, parameters_beside
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions, json_type_name
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.parameters import fit_number
@@ -39,10 +45,8 @@ def read_request(body: dict[str, Any]) -> ModelRequest:
     messages = body.get("messages")
     if type(messages) is not list:
         raise WireError(f"messages: expected an array, got {json_type_name(messages)}")
-    reader = MessageListReader({})
-    for message in messages:
-        reader.add_generic(message)
-    return _build_request(reader.finish(), {name: value for name, value in body.items() if name != "messages"})
+    unread = parameters_beside(body, "messages")
+    return _build_request(_entries.read(messages, unread), unread)
 
 
 def _build_request(messages: tuple[Message, ...], unread: dict[str, Any]) -> ModelRequest:
@@ -64,7 +68,8 @@ def _build_request(messages: tuple[Message, ...], unread: dict[str, Any]) -> Mod
 
 
 decode_request = TypedReader("messages", TypedMessage, HOST_PARAMETERS, MessageListReader, _build_request).read
-scan_request = RequestScanner("messages", TypedMessage, scan_message).scan
+scan_request = RequestScanner("messages", ScannedMessage, scan_message).scan
+_entries = EntryReader(TypedMessage, MessageListReader)
 
 
 def _read_system(system: str | list[Any]) -> tuple[Message, ...]:
@@ -124,5 +129,5 @@ def needs_whole_request(request: ModelRequest, new: Sequence[Message]) -> bool:
         return True
     if request.output_format is not None and request.output_format.kind == "json_object":
         return True
-    natives = (getattr(part, "native", None) or {} for message in new for part in message.parts)
+    natives = (getattr(part, "native", None) or {} for message in new for part in (message, *message.parts))
     return any("cache_control" in extras for native in natives for extras in native.values())

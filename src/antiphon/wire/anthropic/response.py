@@ -29,6 +29,7 @@ from antiphon.wire.codec.typed_reader import UsageScanner
 from antiphon.wire.format import json_type_name
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.output import ModelOutput, StopReason
+from antiphon.wire.readable import transcribe
 from antiphon.wire.tool_calls import IdMapper
 from antiphon.wire.vendors.anthropic import FORMAT, unread_fields
 
@@ -194,6 +195,7 @@ def write_stop_reason(stop: StopReason, has_refusal: bool, is_same_format: bool,
 
 def _write_block(part: OutputPart, is_same_format: bool, path: str, losses: list[Loss]) -> dict[str, Any] | None:
     """The block of a part; None if it is empty or dropped."""
+    part = transcribe(part, losses, path)
     if not isinstance(part, Text | Refusal | Thinking | ToolCallRequest):
         report_unsupported(part, path, losses)
         return None

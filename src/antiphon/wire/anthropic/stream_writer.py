@@ -32,6 +32,7 @@ from antiphon.wire.delta import (
 )
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.output import ProviderError
+from antiphon.wire.readable import transcribe
 from antiphon.wire.vendors.anthropic import FORMAT
 
 _encode = msgspec.json.Encoder().encode
@@ -288,6 +289,7 @@ class StreamWriter:
     def _new_block(self, part: OutputPart, path: str) -> _Block | None:
         if isinstance(part, Native) and part.origin == FORMAT and type(part.data) is dict:
             return self._new_native_block(part.data, path)
+        part = transcribe(part, self.losses, path)
         if not isinstance(part, Text | Refusal | Thinking | ToolCallRequest):
             report_unsupported(part, path, self.losses)
             return None

@@ -19,7 +19,7 @@ from antiphon.wire.json_schema import SchemaCache, count_optional_and_unions, fi
 from antiphon.wire.loss import Loss, own_extras
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
 from antiphon.wire.tool_calls import FREEFORM_SCHEMA, NameMapper
-from antiphon.wire.vendors.anthropic import FORMAT, CacheBreakpoints, unread_fields
+from antiphon.wire.vendors.anthropic import FORMAT, CacheBreakpoints, unread_fields, with_cache_control
 
 NAMES = NameMapper(TOOL_NAME.pattern, max_length=128)
 MAX_STRICT_TOOLS, MAX_OPTIONAL_PARAMETERS, MAX_UNION_PARAMETERS = 20, 24, 16
@@ -106,7 +106,7 @@ def _write_tool(tool: ToolDefinition, path: str, losses: list[Loss]) -> dict[str
     )
     if tool.strict is not None:
         block["strict"] = tool.strict
-    block.update(own_extras(tool.native, losses, path, FORMAT))
+    block.update(own_extras(with_cache_control(tool.native or {}), losses, path, FORMAT))
     return block
 
 

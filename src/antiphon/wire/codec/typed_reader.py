@@ -1,16 +1,16 @@
 """Typed decoding of request bodies: the common shapes of messages are structs, everything else is read generically.
 
-`TypedReader` decodes the whole list of messages typed in one pass. If a message does not fit, it decodes the list message by
-message: each one typed if possible, generic otherwise, so that one odd message does not cost the typed parse of the others.
-The result is the same as that of the generic reader. `RequestScanner` reads only the ids of calls and results, for bodies
-that are forwarded unchanged.
+`TypedReader` decodes a body whose messages are all typed in one pass. Other bodies are decoded to plain JSON values, and
+`EntryReader` reads their messages: each one typed if possible, generic otherwise, so that one odd message does not cost the
+typed parse of the others. The result is the same as that of the generic reader alone. `RequestScanner` reads only the ids of
+calls and results, for bodies that are forwarded unchanged.
 
-After a typed decode the parameters beside the messages are in alphabetical order, otherwise in the order of the body.
+The parameters beside the messages are in alphabetical order, so that a body gives the same request from bytes and values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 
 import msgspec
@@ -25,9 +25,6 @@ EntryIn = TypeVar("EntryIn", contravariant=True)
 
 _INVALID = (msgspec.DecodeError, RecursionError, UnicodeError)
 _SUCCESS = ToolExecutionStatus.SUCCESS
-_decode_raw_body = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_decode_raw_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_decode_value = msgspec.json.Decoder().decode
 
 ANY_TEXT: Final = (Text(""),)
 """The parts of a scanned message that has only text."""
@@ -36,8 +33,11 @@ ANY_TEXT: Final = (Text(""),)
 class MessageListReader(Protocol[EntryIn]):
     """Collects the messages of one request, made with the rest of its body."""
 
-    def add_typed(self, entries: Iterable[EntryIn]) -> bool:
-        """Add typed entries; False as soon as one must be read generically. Nothing of that one was added."""
+    def add_typed(self, entries: Sequence[EntryIn]) -> bool:
+        """Add typed entries; False as soon as one must be read generically.
+
+        Nothing of a single entry was added then; of several, the caller starts a new list.
+        """
 
     def add_generic(self, entry: Any) -> None:
         """Add an entry of plain JSON values."""
@@ -50,7 +50,6 @@ class TypedReader(Generic[Entry]):
     """Reads bodies with a list of `entry` under `key`, and the named parameters beside it.
 
     `new_list` starts the list of one request, `build` makes the request of its messages; both get the rest of the body.
-    Without `by_entry` an unusual entry makes the whole body generic, for formats whose generic reader is as fast.
     """
 
     def __init__(
@@ -60,65 +59,92 @@ class TypedReader(Generic[Entry]):
         parameters: Iterable[str],
         new_list: Callable[[dict[str, Any]], MessageListReader[Entry]],
         build: Callable[[tuple[Message, ...], dict[str, Any]], ModelRequest],
-        *,
-        by_entry: bool = True,
     ) -> None:
         self._key = key
-        self._path = f"$.{key}"
         self._names = tuple(sorted({*parameters} - {key}))
         self._new_list = new_list
         self._build = build
-        self._by_entry = by_entry
         fields: list[tuple[str, Any, Any]] = [(name, Any, UNSET) for name in self._names]
         body = msgspec.defstruct("TypedBody", [(key, list[entry]), *fields], forbid_unknown_fields=True, gc=False)
         self._decode = msgspec.json.Decoder(body).decode
-        self._decode_entries: Callable[[msgspec.Raw], list[Entry]] = msgspec.json.Decoder(list[entry]).decode
-        self._decode_entry: Callable[[msgspec.Raw], Entry] = msgspec.json.Decoder(entry).decode
 
     def read(self, data: bytes) -> ModelRequest | None:
-        """The request in a body; None if the body is not JSON or has no list under the key."""
-        is_list_typed = False
+        """The request in a body; None if something in it is not typed."""
         try:
             body = self._decode(data)
             unread = {name: value for name in self._names if (value := getattr(body, name)) is not UNSET}
             messages = self._new_list(unread)
             if messages.add_typed(getattr(body, self._key)):
                 return self._build(messages.finish(), unread)
-        except msgspec.ValidationError as error:
-            if not self._by_entry or str(error).endswith(f"`{self._path}`"):  # the second: not a list
-                return None
-            is_list_typed = self._path not in str(error)  # only a parameter is unknown
         except _INVALID:
-            return None
-        if not self._by_entry:
-            return None
-        try:
-            return self._read_by_entry(data, is_list_typed=is_list_typed)
-        except _INVALID:
-            return None
+            pass
+        return None
 
-    def _read_by_entry(self, data: bytes, *, is_list_typed: bool) -> ModelRequest | None:
-        body = _decode_raw_body(data)
-        entries = body.pop(self._key, None)
-        if entries is None:
-            return None
-        unread = {name: _decode_value(value) for name, value in body.items()}
+
+_CHUNK = 32
+_MAX_ODD = 3
+"""In a chunk with more odd entries than this the rest is read generically: a failed conversion costs more than it saves."""
+
+
+class EntryReader(Generic[Entry]):
+    """Reads lists of plain JSON values, each of them typed as `entry` if possible."""
+
+    def __init__(self, entry: Any, new_list: Callable[[dict[str, Any]], MessageListReader[Entry]]) -> None:
+        self._type = msgspec.defstruct("TypedEntries", [("entries", list[entry])], gc=False)  # its decoder is cached
+        self._new_list = new_list
+
+    def read(self, entries: list[Any], unread: dict[str, Any]) -> tuple[Message, ...]:
+        """The messages of all entries; `unread` is the rest of their body."""
         messages = self._new_list(unread)
-        if is_list_typed:
-            try:
-                if messages.add_typed(self._decode_entries(entries)):
-                    return self._build(messages.finish(), unread)
-            except msgspec.ValidationError:
-                pass
-            messages = self._new_list(unread)
-        for raw in _decode_raw_list(entries):
-            try:
-                is_added = messages.add_typed((self._decode_entry(raw),))
-            except msgspec.ValidationError:
-                is_added = False
-            if not is_added:
-                messages.add_generic(_decode_value(raw))
-        return self._build(messages.finish(), unread)
+        whole = self._convert(entries)
+        typed: Sequence[Entry | None]
+        if whole is None:
+            typed = self._convert_chunks(entries)
+        elif _add_typed(messages, whole):
+            return messages.finish()
+        else:
+            messages, typed = self._new_list(unread), whole
+        for entry, value in zip(typed, entries, strict=True):
+            if entry is None or not _add_typed(messages, (entry,)):
+                messages.add_generic(value)
+        return messages.finish()
+
+    def _convert(self, entries: list[Any]) -> list[Entry] | None:
+        try:
+            converted: Any = msgspec.convert({"entries": entries}, self._type)
+        except (msgspec.ValidationError, RecursionError):
+            return None
+        typed: list[Entry] = converted.entries
+        return typed
+
+    def _convert_chunks(self, entries: list[Any]) -> list[Entry | None]:
+        """The typed entries, with None for those that are not."""
+        typed: list[Entry | None] = []
+        for start in range(0, len(entries), _CHUNK):
+            chunk = entries[start : start + _CHUNK]
+            typed += self._convert(chunk) or self._convert_each(chunk)
+        return typed
+
+    def _convert_each(self, chunk: list[Any]) -> list[Entry | None]:
+        typed: list[Entry | None] = []
+        odd = 0
+        for entry in chunk:
+            converted = self._convert([entry]) if odd <= _MAX_ODD else None
+            odd += converted is None
+            typed.append(None if converted is None else converted[0])
+        return typed
+
+
+def _add_typed(messages: MessageListReader[Entry], entries: Sequence[Entry]) -> bool:
+    try:
+        return messages.add_typed(entries)
+    except (RecursionError, UnicodeError):  # arguments that cannot be encoded
+        return False
+
+
+def parameters_beside(body: dict[str, Any], key: str) -> dict[str, Any]:
+    """The fields of a body except `key`, in alphabetical order."""
+    return {name: body[name] for name in sorted(body, key=str) if name != key}
 
 
 class RequestScanner(Generic[Entry]):

@@ -20,6 +20,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from antiphon.parts import (
+    Image,
     Native,
     NativeExtras,
     Part,
@@ -34,6 +35,7 @@ from antiphon.parts import (
 from antiphon.wire.gemini.media import read_file_data, read_inline_data, write_media
 from antiphon.wire.gemini.rules import DATA_FIELDS, FUNCTION_NAME, OTHER_PART_FIELDS
 from antiphon.wire.loss import Loss, lose_native, own_extras
+from antiphon.wire.readable import readable_parts
 from antiphon.wire.tool_calls import GENERATED_ID_PREFIX, CallIdTracker, NameMapper, raw_json_object
 from antiphon.wire.vendors.google import (
     FORMAT,
@@ -367,10 +369,8 @@ class ContentWriter:
             return self.result(part, position)
         path = self.path(position)
         if isinstance(part, Native):
-            data: WrittenPart | None = part.data if part.origin == FORMAT else None
-            if part.origin != FORMAT:
-                self.losses.append(Loss(path, "block", f"block type specific to {part.origin}; dropped"))
-            return data
+            own: WrittenPart | None = part.data
+            return own if part.origin == FORMAT else next(iter(self.foreign(part, path)), None)
         if isinstance(part, Thinking):
             return self._thinking(part, position)
         if isinstance(part, Refusal):
@@ -379,6 +379,17 @@ class ContentWriter:
             return self.text(part.text, part.native, position)
         lose_native(self.losses, path, part.native, FORMAT)
         return write_media(part, self.losses, path)
+
+    def foreign(self, part: Native, path: str) -> list[WrittenPart]:
+        """A block of another format, as text and images; the text is first. In a response it is not sent."""
+        if not self._is_request:
+            self.losses.append(Loss(path, "block", f"block type specific to {part.origin}; dropped"))
+            return []
+        written: list[WrittenPart] = []
+        for readable in readable_parts(part, self.losses, path, "Gemini"):
+            media = write_media(readable, self.losses, path) if isinstance(readable, Image) else None
+            written += [{"text": readable.text}] if isinstance(readable, Text) else [media] if media is not None else []
+        return written
 
     def text(self, text: str, native: NativeExtras | None, position: int, *, is_thought: bool = False) -> WrittenPart:
         """Text or a thought, or what was added to it in a stream."""
@@ -449,16 +460,20 @@ class ContentWriter:
             if isinstance(part, Native):
                 if part.origin == FORMAT:
                     media.append(part.data)
-                else:
-                    self.losses.append(Loss(path, "block", f"block type specific to {part.origin}; dropped"))
+                    continue
+                for written in self.foreign(part, path):
+                    if "text" in written:
+                        texts.append(written["text"])
+                    else:
+                        (media if self._accepts_media else self.media_after_results).append(written)
                 continue
             lose_native(self.losses, path, part.native, FORMAT)
             if isinstance(part, Text):
                 texts.append(part.text)
             else:
-                written = write_media(part, self.losses, path)
-                if written is not None:
-                    (media if self._accepts_media else self.media_after_results).append(written)
+                inline = write_media(part, self.losses, path)
+                if inline is not None:
+                    (media if self._accepts_media else self.media_after_results).append(inline)
         return "\n".join(texts), media
 
     def _name(self, tool_name: str) -> str:

@@ -11,12 +11,12 @@ in camelCase are decoded into structs (`TypedContent`); all others are read from
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from antiphon.parts import Native, Part, Text, ToolCallRequest, ToolCallResult, ToolExecutionStatus
+from antiphon.parts import Native, Part, Text, Thinking, ToolCallRequest, ToolCallResult, ToolExecutionStatus
 from antiphon.wire.capabilities import Capabilities
 from antiphon.wire.gemini.content import (
     OBJECT_START,
@@ -73,6 +73,7 @@ class _TypedPart(Struct, forbid_unknown_fields=True, gc=False, rename="camel"):
     function_call: _TypedCall | UnsetType = UNSET
     function_response: _TypedResult | UnsetType = UNSET
     thought_signature: str | UnsetType = UNSET
+    thought: bool | UnsetType = UNSET
 
 
 class TypedContent(Struct, forbid_unknown_fields=True, gc=False):
@@ -107,8 +108,21 @@ class MessageListReader:
         self._start_message(role)
         self.messages.append(Message(role, tuple([read_part(part, self._calls) for part in parts]), None, native))
 
-    def add_typed(self, contents: Iterable[TypedContent]) -> bool:
-        """Add typed contents; False as soon as one must be read generically, which is then not added."""
+    def add_typed(self, contents: Sequence[TypedContent]) -> bool:
+        """Add typed contents; False as soon as one must be read generically."""
+        if len(contents) != 1:
+            return self._add_typed(contents)
+        calls, role = self._calls.snapshot(), self._previous_role
+        try:
+            if self._add_typed(contents):
+                return True
+        except (RecursionError, UnicodeError):
+            pass
+        self._previous_role = role
+        self._calls.restore(calls)
+        return False
+
+    def _add_typed(self, contents: Sequence[TypedContent]) -> bool:
         calls, add = self._calls, self.messages.append
         for content in contents:
             if content.role == "user":
@@ -116,23 +130,27 @@ class MessageListReader:
             else:
                 role = "assistant"
                 self._start_message(role)
-            snapshot = calls.snapshot() if len(content.parts) > 1 else None
             parts: list[Part] = []
             for part in content.parts:
                 text, call, result = part.text, part.function_call, part.function_response
-                signature = part.thought_signature
+                signature, thought = part.thought_signature, part.thought
                 read: Part | None = None
                 if result is not UNSET:
-                    if text is UNSET and call is UNSET and signature is UNSET:
+                    if text is UNSET and call is UNSET and signature is UNSET and thought is UNSET:
                         read = _read_typed_result(result, calls)
                 elif call is not UNSET:
-                    if text is UNSET:
+                    if text is UNSET and thought is UNSET:
                         read = _read_typed_call(call, signature, calls)
-                elif text is not UNSET and signature is UNSET:
-                    read = Text(text)
+                elif text is not UNSET:
+                    if signature is UNSET and thought is UNSET:
+                        read = Text(text)
+                    else:
+                        extras = {} if signature is UNSET else {"thoughtSignature": signature}
+                        if thought is True:
+                            read = Thinking(text, native={FORMAT: extras})
+                        else:
+                            read = Text(text, native={FORMAT: extras} if extras else None)
                 if read is None:
-                    if snapshot is not None:
-                        calls.restore(snapshot)
                     return False
                 parts.append(read)
             add(Message(role, tuple(parts)))
@@ -185,9 +203,13 @@ def write_turns(
     contents = contents_writer.contents
     if contents and _is_model(contents[0]) and any(map(is_call, contents[0]["parts"])):
         contents.insert(0, _user_text(PLACEHOLDER_FIRST_TURN))
+        reason = f'the history must not begin with a call; added a user turn "{PLACEHOLDER_FIRST_TURN}" (GM-05)'
+        writer.losses.append(Loss("messages", "first turn", reason))
     ends_with_model = bool(contents) and _is_model(contents[-1])
     if not contents or (ends_with_model and (len(contents) == 1 or not capabilities.prefill)):
         contents.append(_user_text(CONTINUE_TEXT))
+        reason = f'the history must end with a user turn; added one, "{CONTINUE_TEXT}" (GM-16)'
+        writer.losses.append(Loss("messages", "last turn", reason))
     return contents
 
 
@@ -278,6 +300,8 @@ class _ContentsWriter:
                 calls.append(part)
             elif type(part) is Text and part.native is None:
                 written.append({"text": part.text})
+            elif type(part) is Native and part.origin != FORMAT:
+                written += writer.foreign(part, writer.path(position))
             else:
                 other = writer.write(part, position)
                 if other is not None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from antiphon.parts import Native, NativeExtras, Part, Refusal, Text, Thinking
 from antiphon.wire.capabilities import look_up
-from antiphon.wire.codec.typed_reader import TypedReader
+from antiphon.wire.codec.typed_reader import EntryReader, TypedReader, parameters_beside
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.gemini.content import ContentWriter, read_part
 from antiphon.wire.gemini.messages import (
@@ -52,12 +52,9 @@ _UNSUPPORTED_TIERS = frozenset({"auto", "scale"})
 
 def read_request(body: dict[str, Any]) -> ModelRequest:
     """The request in neutral terms. Raises `WireError` if `contents` is not a list."""
-    fields, native = split_fields(body, _BODY_FIELDS)
-    contents = require_list(fields.pop("contents", None), "contents")
-    reader = MessageListReader({})
-    for content in contents:
-        reader.add_generic(content)
-    return _build_request(reader.finish(), fields, native)
+    contents = require_list(body.get("contents"), "contents")
+    unread = parameters_beside(body, "contents")
+    return _build_from_unread(_entries.read(contents, unread), unread)
 
 
 def _build_from_unread(messages: tuple[Message, ...], unread: dict[str, Any]) -> ModelRequest:
@@ -65,6 +62,7 @@ def _build_from_unread(messages: tuple[Message, ...], unread: dict[str, Any]) ->
 
 
 decode_request = TypedReader("contents", TypedContent, PARAMETERS, MessageListReader, _build_from_unread).read
+_entries = EntryReader(TypedContent, MessageListReader)
 
 
 def scan_request(_data: bytes) -> ModelRequest | None:

@@ -9,6 +9,7 @@ FORMAT_MODULE = FormatModule(
     messages_key="messages",
     sequence_rule=SequenceRule(),
     options=frozenset({"dialect"}),
+    normalizes_streams=True,
     signature=FormatSignature(
         body_keys=name_set("max_completion_tokens response_format stream_options"),
         tool_keys=name_set("function"),

@@ -232,6 +232,18 @@ class ChoiceReader:
                 call = self._call_of(fragment, offset if len(fragments) > 1 else None, out)
                 self._add(call, fragment, out)
 
+    def number_fragments(self, fragments: list[Any]) -> list[int]:
+        """Read fragments; the number of the call that each of them belongs to, counted from the first call."""
+        numbers: list[int] = []
+        for offset, fragment in enumerate(fragments):
+            if type(fragment) is dict:
+                call = self._call_of(fragment, offset if len(fragments) > 1 else None, [])
+                self._add(call, fragment, [])
+                numbers.append(next(number for number, known in enumerate(self._calls) if known is call))
+            else:
+                numbers.append(-1)
+        return numbers
+
     def _call_of(self, fragment: dict[str, Any], offset: int | None, out: Deltas) -> _Call:
         index, call_id = fragment.get("index"), fragment.get("id")
         key = index if type(index) is int else None if offset is None else -1 - offset

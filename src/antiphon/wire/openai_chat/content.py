@@ -27,9 +27,10 @@ from antiphon.wire.media import (
     sniff_base64,
 )
 from antiphon.wire.openai_chat import FORMAT
-from antiphon.wire.openai_chat.dialects import Dialect
+from antiphon.wire.openai_chat.dialects import RESPONSE_DIALECT, Dialect
+from antiphon.wire.readable import readable_parts
 from antiphon.wire.vendors import openai
-from antiphon.wire.vendors.openai import IMAGE_TYPES, OPENAI, unread_fields
+from antiphon.wire.vendors.openai import IMAGE_TYPES, OPENAI, translate_citations, unread_fields
 
 ContentPart = InputPart | Refusal | Thinking
 
@@ -159,11 +160,15 @@ def write_part(part: Any, losses: list[Loss], path: str, dialect: Dialect) -> li
     if kind is Native:
         if part.origin == FORMAT:
             return [part.data]
-        losses.append(Loss(path, "native", f"block type specific to {part.origin}; dropped"))
-        return []
+        if dialect is RESPONSE_DIALECT:  # for people the answer's own text is enough
+            losses.append(Loss(path, "native", f"block type specific to {part.origin}; dropped"))
+            return []
+        carried = readable_parts(part, losses, path, "Chat Completions")
+        return [block for readable in carried for block in write_part(readable, losses, path, dialect)]
     written: dict[str, Any] | None = None
     if kind is Text:
-        written = {"type": "text", "text": part.text, **own_extras(part.native, losses, path, OPENAI, FORMAT)}
+        native = translate_citations(part.native, FORMAT)
+        written = {"type": "text", "text": part.text, **own_extras(native, losses, path, OPENAI, FORMAT)}
     elif kind is Refusal:
         written = {"type": "refusal", "refusal": part.text, **own_extras(part.native, losses, path, OPENAI, FORMAT)}
     elif kind is Image:
@@ -213,6 +218,9 @@ def _write_document(part: Document, losses: list[Loss], path: str, dialect: Dial
     if part.text:
         text = f"{part.name}\n\n{part.text}" if part.name else part.text
         return {"type": "text", "text": text, **more}
+    if part.media_type.startswith(("video/", "audio/")):
+        losses.append(Loss(path, "document", f"Chat Completions does not support {part.media_type}; dropped"))
+        return None
     if part.data:
         kind = part.media_type or "application/pdf"
         file = {"filename": part.name or file_name(kind), "file_data": data_url(kind, part.data)}

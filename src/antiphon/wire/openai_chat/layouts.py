@@ -5,8 +5,8 @@ which `MessageListWriter` then writes; a legal sequence stays legal in all three
 
 - `merged` (the default): one assistant message with the text and all calls, then a tool message for each result;
 - `per_part`: a message for each part; every call is followed at once by its own result (OC-03);
-- `iterations`: text and calls in two assistant messages, and the messages of each round with a `name` such as `iteration_1`
-  (allowed for users and assistants, OC-25).
+- `iterations`: text and calls in two assistant messages, and all messages of a round, results included, with a `name` such as
+  `iteration_1` (OC-25).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def write_messages(
 ) -> list[dict[str, Any]]:
     """A history as OpenAI messages, in one of three layouts."""
     arranged = list(_LAYOUTS[layout](messages))
-    host = structs.replace(get_dialect(dialect), writes_result_name=False)
+    host = structs.replace(get_dialect(dialect), writes_result_name=layout == "iterations")
     return MessageListWriter(losses, host).write(arranged)
 
 
@@ -83,10 +83,15 @@ def _iterations(messages: Sequence[Message]) -> Iterator[Message]:
             if calls:
                 yield structs.replace(message, parts=calls, name=name, native=None if other else message.native)
             number += 1
-        elif message.role == "user" and not all(map(_is_result, message.parts)):
+        elif message.role == "user" and not any(map(_is_result, message.parts)):
             yield structs.replace(message, name=name)
         else:
-            yield message
+            # A result has no place for a participant; its name is the `name` of the tool message.
+            parts = (
+                structs.replace(part, tool_name=f"iteration_{number - 1}") if isinstance(part, ToolCallResult) else part
+                for part in message.parts
+            )
+            yield structs.replace(message, parts=tuple(parts))
 
 
 def _is_call(part: Part) -> bool:

@@ -14,7 +14,7 @@ Normalisations: a single text is a string; null, absent and empty content are th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
@@ -33,7 +33,7 @@ from antiphon.parts import (
     ToolExecutionStatus,
 )
 from antiphon.wire import FORMATS
-from antiphon.wire.codec.typed_reader import ANY_TEXT, OnlyTextBlock, call_with_id, result_with_id
+from antiphon.wire.codec.typed_reader import ANY_TEXT, EntryReader, OnlyTextBlock, call_with_id, result_with_id
 from antiphon.wire.loss import Loss, lose_native, own_extras
 from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.assistant import AssistantWriter, defer_media, read_assistant, read_blocks
@@ -93,11 +93,11 @@ _ROLES: dict[type, str] = {_User: "user", _System: "system", _Developer: "develo
 class MessageListReader:
     """Reads the messages of one request."""
 
-    def __init__(self, _unread: dict[str, Any] | None = None) -> None:
+    def __init__(self, _unread: dict[str, Any]) -> None:
         self._messages: list[Message] = []
         self._functions: dict[str, str] = {}  # the ids of legacy function calls by name
 
-    def add_typed(self, entries: Iterable[TypedMessage]) -> bool:
+    def add_typed(self, entries: Sequence[TypedMessage]) -> bool:
         """Add typed messages; False at the first that must be read generically."""
         add = self._messages.append
         for entry in entries:
@@ -158,12 +158,12 @@ class MessageListReader:
         return Message("assistant", tuple(read.parts), name, {FORMAT: read.extras} if read.extras else None)
 
 
+_entries = EntryReader(TypedMessage, MessageListReader)
+
+
 def read_messages(messages: list[Any]) -> tuple[Message, ...]:
     """The messages of a list of decoded JSON."""
-    reader = MessageListReader()
-    for message in messages:
-        reader.add_generic(message)
-    return reader.finish()
+    return _entries.read(messages, {})
 
 
 def _extras(message: dict[str, Any], *known: str) -> dict[str, dict[str, Any]] | None:

@@ -25,7 +25,8 @@ from antiphon.wire.parameters import NUMBER, Parameter, ParameterTable, Refusal,
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
 from antiphon.wire.tool_calls import safe_name
 from antiphon.wire.vendors import openai
-from antiphon.wire.vendors.openai import OPENAI, choose_effort, is_reasoning, shared_rows
+from antiphon.wire.vendors.openai import OPENAI
+from antiphon.wire.vendors.openai_parameters import choose_effort, is_reasoning, shared_rows
 
 MAX_STOP_SEQUENCES = 4
 

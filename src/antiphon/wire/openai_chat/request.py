@@ -12,7 +12,7 @@ from typing import Any
 
 from antiphon.errors import WireError
 from antiphon.wire.capabilities import look_up
-from antiphon.wire.codec.typed_reader import RequestScanner, TypedReader
+from antiphon.wire.codec.typed_reader import RequestScanner, TypedReader, parameters_beside
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_chat import FORMAT
@@ -37,6 +37,7 @@ from antiphon.wire.openai_chat.tools import read_choice, read_function_choice, r
 from antiphon.wire.request import Message, ModelRequest
 from antiphon.wire.vendors import openai
 from antiphon.wire.vendors.openai import OPENAI, SHARED_PARAMETERS
+from antiphon.wire.vendors.openai_parameters import drop_refused_switch
 
 _JSON_NOTE = {"role": "system", "content": "Answer with a JSON object."}
 
@@ -46,9 +47,7 @@ def read_request(body: dict[str, Any]) -> ModelRequest:
     messages = body.get("messages")
     if type(messages) is not list:
         raise WireError(f"messages: expected an array, got {openai.json_type_name(messages)}")
-    return build_model_request(
-        read_messages(messages), {key: value for key, value in body.items() if key != "messages"}
-    )
+    return build_model_request(read_messages(messages), parameters_beside(body, "messages"))
 
 
 def build_model_request(messages: tuple[Message, ...], unread: dict[str, Any]) -> ModelRequest:
@@ -98,7 +97,7 @@ def write_request(request: ModelRequest, losses: list[Loss], options: WriteOptio
     if not messages:
         messages.append({"role": "user", "content": ""})  # OC-01
     write_tools(request, body, losses, host)
-    openai.drop_refused_switch(body, capabilities, losses)
+    drop_refused_switch(body, capabilities, losses)
     write_parameters(request, body, losses, host, capabilities)
     write_extras(request, body, losses, host, capabilities)
     output_format = request.output_format

@@ -33,6 +33,7 @@ from antiphon.wire.vendors.openai import (
     unsupported_value,
     wrong_type,
 )
+from antiphon.wire.vendors.openai_parameters import WORDING, check_effort, is_reasoning
 
 ROLES = ("system", "assistant", "user", "function", "tool", "developer")
 PART_TYPES = ("text", "image_url", "input_audio", "refusal", "audio", "file")
@@ -328,15 +329,15 @@ def _tool_name(tool: Any) -> str:
 
 def _check_model_limits(violations: Violations, body: dict[str, Any], capabilities: Capabilities) -> None:
     """Ranges (OC-20), and what the model is known to refuse (OC-26)."""
-    violations.extend(PARAMETER_TABLE.check(body, capabilities, openai.WORDING))
+    violations.extend(PARAMETER_TABLE.check(body, capabilities, WORDING))
     effort = body.get("reasoning_effort")
-    reasons = openai.is_reasoning(effort, capabilities)
+    reasons = is_reasoning(effort, capabilities)
     refused = refused_fields(
         capabilities, "OC-26", "OC-26", body.get("temperature"), body.get("top_p"), is_reasoning=reasons
     )
     if refused:
-        violations.extend(PARAMETER_TABLE.check_refused(body, refused, openai.WORDING))
-    openai.check_effort(violations, "OC-26", "reasoning_effort", effort, body.get("model"), capabilities)
+        violations.extend(PARAMETER_TABLE.check_refused(body, refused, WORDING))
+    check_effort(violations, "OC-26", "reasoning_effort", effort, body.get("model"), capabilities)
     accepted = capabilities.sampling
     unsupported = "Unsupported parameter: '{}' is not supported with this model."
     if body.get("logit_bias") and accepted is not None and "logit_bias" not in accepted:

@@ -1,4 +1,4 @@
-"""Reads Chat Completions streams; `choice_reader` reads each choice.
+"""Reads Chat Completions streams, and corrects those that are forwarded; `choice_reader` reads each choice.
 
 Usage and other keys of the body may come before, on or after the chunk with the finish reason, and some hosts finish twice; so
 the end waits for `[DONE]`, or for the end of the bytes with a finish reason in every choice. Otherwise the stream was cut. Chunks
@@ -10,6 +10,7 @@ Extras that are lists are reported at the end, because hosts repeat them in ever
 
 from __future__ import annotations
 
+import re
 from itertools import count
 from typing import Any, Literal
 
@@ -27,6 +28,8 @@ from antiphon.wire.sse import SseEvent, SseOverflow, SseReader
 
 _READ_FIELDS = frozenset(("id", "object", "created", "model", "choices", "usage", "obfuscation", "p"))
 _MAX_UNDECODED = 65536
+_is_fragment_of_open_call = re.compile(rb'"tool_calls":\[\{"index":\d+,"function":\{"arguments":"').search
+_event_borders = re.compile(rb"(?<=\n\n)|(?<=\n\r\n)|(?<=\r\r)")
 
 
 class _TextDelta(Struct, forbid_unknown_fields=True, gc=False):
@@ -231,3 +234,65 @@ def _is_error(chunk: dict[str, Any]) -> bool:
     if chunk.get("object") == "error":
         return True
     return any(chunk.get(key) for key in ("code", "status")) or ("usage" not in chunk and bool(chunk.get("detail")))
+
+
+class StreamNormalizer:
+    """Whole events of one stream in, the same events with the indices that OpenAI's own client needs out.
+
+    The client raises for a fragment without an `index`, and joins two calls that have the same one. Mistral, Ollama and Gemini
+    leave the index of calls out; Copilot numbers every call 0; some give arguments as an object. Such events are written again,
+    all others pass as they came.
+    """
+
+    def __init__(self) -> None:
+        self._choices: dict[int, ChoiceReader] = {}
+        self._is_renumbered = False
+
+    def feed(self, events: bytes) -> bytes:
+        """The events, as they came if their indices are right."""
+        if b'"tool_calls"' not in events and b'"index"' in events:
+            return events
+        return b"".join(map(self._normalize, _event_borders.split(events)))
+
+    def _normalize(self, event: bytes) -> bytes:
+        has_calls = b'"tool_calls"' in event
+        if not has_calls and b'"index"' in event:
+            return event
+        if has_calls and not self._is_renumbered and _is_fragment_of_open_call(event):
+            return event
+        for read in SseReader().feed(event):
+            try:
+                chunk = msgspec.json.decode(read.data)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                return event
+            if type(chunk) is dict and type(chunk.get("choices")) is list and self._renumber(chunk["choices"]):
+                return b"data: " + msgspec.json.encode(chunk) + b"\n\n"
+        return event
+
+    def _renumber(self, choices: list[Any]) -> bool:
+        """Whether an index was missing or wrong; it is then corrected in place."""
+        is_changed = False
+        for position, choice in enumerate(choices):
+            if type(choice) is not dict:
+                continue
+            number = choice.get("index")
+            if type(number) is not int:
+                number = choice["index"] = position
+                is_changed = True
+            delta = choice.get("delta")
+            fragments = delta.get("tool_calls") if type(delta) is dict else None
+            if type(fragments) is not list or not fragments or not 0 <= number < MAX_CANDIDATES:
+                continue
+            if number not in self._choices:
+                self._choices[number] = ChoiceReader(number, count())
+            for fragment, index in zip(fragments, self._choices[number].number_fragments(fragments), strict=True):
+                if type(fragment) is not dict:
+                    continue
+                if fragment.get("index") != index:
+                    fragment["index"] = index
+                    is_changed = self._is_renumbered = True
+                called = fragment.get("function")
+                if type(called) is dict and type(called.get("arguments")) is dict:
+                    called["arguments"] = msgspec.json.encode(called["arguments"]).decode()
+                    is_changed = True
+        return is_changed

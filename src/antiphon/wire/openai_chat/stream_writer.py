@@ -37,7 +37,7 @@ from antiphon.wire.openai_chat.errors import write_error
 from antiphon.wire.openai_chat.response import STOP_SEQUENCE_LOSS, completion_id, finish_reason_for, write_usage
 from antiphon.wire.openai_chat.tools import is_legacy_function, write_call
 from antiphon.wire.output import STREAM_CUT, ProviderError
-from antiphon.wire.vendors.openai import OPENAI
+from antiphon.wire.vendors.openai import OPENAI, translate_citations
 
 _encode = msgspec.json.encode
 _TAIL = b',"finish_reason":null}]}\n\n'
@@ -149,7 +149,7 @@ class StreamWriter:
     def _start_text(self, opened: _Part, part: Text | Refusal, path: str) -> bytes:
         field = "content" if type(part) is Text else "refusal"
         self._wrap(opened, f'{{"{field}":', "}")
-        own = own_extras(part.native, self.losses, path, OPENAI, FORMAT)
+        own = own_extras(translate_citations(part.native, FORMAT), self.losses, path, OPENAI, FORMAT)
         opened.annotations = own.get("annotations", [])
         return self._chunk(opened.candidate, {field: part.text}) if part.text else b""
 
@@ -189,7 +189,8 @@ class StreamWriter:
 
     def _write_extension(self, delta: PartExtended) -> bytes:
         part = self._parts[delta.index]
-        own = own_extras(delta.native, self.losses, f"parts[{delta.index}]", OPENAI, FORMAT)
+        native = translate_citations(delta.native, FORMAT)
+        own = own_extras(native, self.losses, f"parts[{delta.index}]", OPENAI, FORMAT)
         part.annotations = [*part.annotations, *own.pop("annotations", ())]
         if not own:
             return b""

@@ -26,7 +26,7 @@ from antiphon.wire.openai_chat import FORMAT
 from antiphon.wire.openai_chat.dialects import Dialect
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
 from antiphon.wire.tool_calls import FREEFORM_SCHEMA, raw_json_object
-from antiphon.wire.vendors.openai import OPENAI, unread_fields
+from antiphon.wire.vendors.openai import OPENAI, translate_grammar, unread_fields
 
 LEGACY_FUNCTION = "function_call"
 """The mark of a call, result, tool or choice of the legacy function API."""
@@ -118,7 +118,7 @@ def write_tools(request: ModelRequest, body: dict[str, Any], losses: list[Loss],
 
 def _write_tool(tool: ToolDefinition, losses: list[Loss], path: str, dialect: Dialect) -> dict[str, Any]:
     if tool.freeform and dialect.has_custom_tools:
-        more = own_extras(tool.native, losses, path, OPENAI, FORMAT)
+        more = own_extras(translate_grammar(tool.native, FORMAT), losses, path, OPENAI, FORMAT)
         custom: dict[str, Any] = {"name": dialect.name_rule.to_wire(tool.name)}
         if tool.description is not None:
             custom["description"] = tool.description

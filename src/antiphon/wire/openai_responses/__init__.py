@@ -4,4 +4,6 @@ from antiphon.wire.format import FormatModule
 from antiphon.wire.request import SequenceRule
 
 FORMAT = "openai-responses"
-FORMAT_MODULE = FormatModule(messages_key="input", sequence_rule=SequenceRule(results_follow_calls=False))
+FORMAT_MODULE = FormatModule(
+    messages_key="input", sequence_rule=SequenceRule(results_follow_calls=False), has_tool_namespaces=True
+)

@@ -5,21 +5,17 @@ Completions has them too, else under "openai-responses". A part of unknown shape
 
 Consecutive items of the model are one assistant turn. Its message items have their own fields as the extra `item` of their first
 part: a text with that extra starts an item, any other text continues the one before. Items of a response have every field that
-clients may look for; ids that Antiphon generated contain `GENERATED_ID_MARK` and are never sent to an API. Reasoning of
+clients may look for; generated ids are never sent to an API. Reasoning of
 another origin is written as a summary; its signature is a loss.
 """
 
 from __future__ import annotations
 
 import binascii
-import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Sequence
-from enum import Enum
-from functools import lru_cache
 from typing import Any
 
-from antiphon.history.ids import new_id
 from antiphon.parts import (
     Audio,
     Document,
@@ -43,18 +39,18 @@ from antiphon.wire.media import (
     inline_base64,
     is_web_url,
     media_type_of_url,
+    sniff_base64,
 )
 from antiphon.wire.openai_responses import FORMAT
-from antiphon.wire.tool_calls import MAX_CACHED_LENGTH
-from antiphon.wire.vendors.openai import OPENAI, unread_fields
+from antiphon.wire.openai_responses.item_ids import IdGenerator
+from antiphon.wire.readable import readable_parts, transcribe
+from antiphon.wire.vendors.openai import IMAGE_TYPES, OPENAI, translate_citations, unread_fields
 
-GENERATED_ID_MARK = "_antiphon_"
 MESSAGE_FIELDS = frozenset({"type", "role", "content"})
 _CALL = frozenset({"type", "call_id", "name", "arguments"})
 _FREEFORM_CALL = frozenset({"type", "call_id", "name", "input"})
 _AUDIO_FORMATS = ("mp3", "wav")
 _OUTPUT_TEXT = ("type", "text")
-_is_item_id = re.compile(r"[a-zA-Z0-9_-]{1,64}").fullmatch
 _OFTEN_EMPTY = ("annotations", "logprobs")
 _REFUSAL = ("type", "refusal")
 
@@ -148,9 +144,11 @@ def write_input_part(part: Part, losses: list[Loss], path: str) -> list[dict[str
     if isinstance(part, Native):
         if part.origin == FORMAT and part.data is not None:
             return [part.data]
-        reason = f"block type specific to {part.origin}; dropped" if part.origin != FORMAT else "null content; dropped"
-        losses.append(Loss(path, block_type(part), reason))
-        return []
+        if part.origin == FORMAT:
+            losses.append(Loss(path, block_type(part), "null content; dropped"))
+            return []
+        carried = readable_parts(part, losses, path, "OpenAI Responses")
+        return [content for readable in carried for content in write_input_part(readable, losses, path)]
     if isinstance(part, Text | Refusal):
         body = {"type": "input_text", "text": part.text}
         if isinstance(part, Refusal):
@@ -179,7 +177,11 @@ def block_type(native: Native) -> str:
 
 def _write_image(image: Image) -> dict[str, Any] | None:
     if image.data:
-        return {"type": "input_image", "image_url": data_url(image.media_type or "image/png", image.data)}
+        kind = image.media_type or sniff_base64(image.data) or "image/png"
+        is_own = image.native is not None and FORMAT in image.native
+        return (
+            {"type": "input_image", "image_url": data_url(kind, image.data)} if is_own or kind in IMAGE_TYPES else None
+        )
     if image.url:
         return {"type": "input_image", "image_url": image.url}
     return {"type": "input_image", "file_id": image.file_id} if image.file_id else None
@@ -198,7 +200,7 @@ def _write_document(document: Document) -> dict[str, Any] | None:
         return {**body, "filename": document.name or file_name(kind), "file_data": data_url(kind, data)}
     if document.name:
         body["filename"] = document.name
-    if document.url and not is_audio_or_video_url(document.url):
+    if document.url and not kind.startswith(("audio/", "video/")) and not is_audio_or_video_url(document.url):
         return {**body, "file_url": document.url}
     return {**body, "file_id": document.file_id} if document.file_id else None
 
@@ -235,7 +237,7 @@ def write_output_part(part: Text | Refusal, losses: list[Loss], path: str, *, co
         body = {"type": "output_text", "annotations": [], "logprobs": [], "text": part.text}
     else:
         body = {"type": "output_text", "text": part.text}
-    body.update(own_extras(part.native, losses, path, OPENAI, FORMAT))
+    body.update(own_extras(translate_citations(part.native, FORMAT), losses, path, OPENAI, FORMAT))
     body.pop("item", None)
     return body
 
@@ -321,28 +323,6 @@ def reasoning_text(item: dict[str, Any]) -> str:
     return ""
 
 
-class IdPolicy(Enum):
-    """Which item ids of a turn are sent."""
-
-    NONE = 0
-    EACH = 1
-    """Each that may be sent."""
-    ALL = 2
-    """All; they were checked before."""
-
-
-class IdGenerator:
-    """Generates ids for the items of one response."""
-
-    def __init__(self) -> None:
-        self._stem = new_id()
-        self._count = 0
-
-    def new(self, prefix: str) -> str:
-        self._count += 1
-        return f"{prefix}{GENERATED_ID_MARK}{self._stem}{self._count:02d}"
-
-
 def write_output_items(parts: Sequence[OutputPart], losses: list[Loss]) -> list[Any]:
     """The `output` of a response."""
     ids = IdGenerator()
@@ -361,6 +341,10 @@ def write_output_items(parts: Sequence[OutputPart], losses: list[Loss]) -> list[
 
 def write_item(part: OutputPart, ids: IdGenerator, losses: list[Loss], path: str) -> Iterator[Any]:
     """The item of a part other than text; none if the format has no such item."""
+    spoken = transcribe(part, losses, path)
+    if spoken is not part and isinstance(spoken, Text):
+        yield message_item([spoken], ids.new("msg"), losses, path)
+        return
     if isinstance(part, ToolCallRequest):
         yield call_item(part, ids.new("ctc" if part.freeform else "fc"), losses, path)
     elif isinstance(part, Thinking):
@@ -427,18 +411,6 @@ def _add_own(item: dict[str, Any], part: ToolCallRequest | Thinking, losses: lis
         lose_native(losses, path, part.native, FORMAT, OPENAI)
         own = part.native.get(FORMAT, {})
         item.update(own if own.get("id") else {field: value for field, value in own.items() if field != "id"})
-
-
-def is_valid_item_id(item_id: str, prefix: str) -> bool:
-    """Whether OpenAI may have issued an item id of this prefix."""
-    return (_cached_check_item_id if len(item_id) <= MAX_CACHED_LENGTH else _check_item_id)(item_id, prefix)
-
-
-def _check_item_id(item_id: str, prefix: str) -> bool:
-    return item_id.startswith(prefix) and _is_item_id(item_id) is not None and GENERATED_ID_MARK not in item_id
-
-
-_cached_check_item_id = lru_cache(maxsize=4096)(_check_item_id)
 
 
 def collapse_text(content: list[Any]) -> Any:

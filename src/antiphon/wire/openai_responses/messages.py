@@ -4,13 +4,12 @@ An item of the client is a message of its own. Consecutive items of the model (r
 assistant message. Items of unknown types are `Native` parts. Empty extras (`{"openai-responses": {}}`) mark a leading system
 message that was an item and not `instructions`, and a single `Native` part that is an item and not content.
 
-Ids are sent only if this API issued them and they are legal, each of them once (OR-09, OR-10). In a turn with reasoning all items
-keep their ids or none does (OR-21). Reasoning that would have neither an id nor content is dropped.
+`item_ids` decides which ids are sent. Reasoning that would have neither an id nor content is dropped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
@@ -30,12 +29,9 @@ from antiphon.parts import (
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.content import (
-    GENERATED_ID_MARK,
     MESSAGE_FIELDS,
-    IdPolicy,
     block_type,
     collapse_text,
-    is_valid_item_id,
     prefix_error,
     read_assistant_item,
     read_input_part,
@@ -43,13 +39,16 @@ from antiphon.wire.openai_responses.content import (
     write_input_part,
     write_output_part,
 )
+from antiphon.wire.openai_responses.item_ids import IdPolicy, ItemIds
 from antiphon.wire.openai_responses.rules import ITEM_TYPES
 from antiphon.wire.openai_responses.tools import NAMES
+from antiphon.wire.readable import readable_parts, transcribe
 from antiphon.wire.request import Message
 from antiphon.wire.rules import name_set
 from antiphon.wire.tool_calls import IdMapper
 from antiphon.wire.vendors.openai import OPENAI, unread_fields
 
+_NAME = "OpenAI Responses"
 CALL_ID = IdMapper(r"(?s:.{1,64})")
 
 _SUCCESS = ToolExecutionStatus.SUCCESS
@@ -61,7 +60,6 @@ _CLIENT_ITEM_TYPES = name_set(
 )
 """The items of hosted tools that the client makes, not the model."""
 _ITEM_TYPES = frozenset(ITEM_TYPES)
-_NO_FIELDS: dict[str, Any] = {}
 
 
 class TypedItem(Struct, forbid_unknown_fields=True, gc=False):
@@ -84,8 +82,9 @@ class MessageListReader:
         self._messages = [Message("system", (Text(instructions),))] if type(instructions) is str else []
         self._turn: list[Any] = []  # the parts of the open assistant turn
         self._freeform: set[str] = set()  # the ids of freeform calls
+        self.has_tools = False  # whether an item has some
 
-    def add_typed(self, items: Iterable[TypedItem]) -> bool:
+    def add_typed(self, items: Sequence[TypedItem]) -> bool:
         """Add typed items; False at the first that must be read generically."""
         turn = self._turn
         for item in items:
@@ -136,11 +135,13 @@ class MessageListReader:
                 message = _read_result(item, kind, self._freeform)
             elif kind == "function_call" or kind == "reasoning" or not _is_client_item(item, kind):
                 read_model_item(self._turn, item)
+                self.has_tools |= "tools" in item
                 if kind == "custom_tool_call":
                     self._freeform.add(str(item.get("call_id")))
                 return
             if message is None:
                 message = _read_client_item(item)
+                self.has_tools |= "tools" in item
         else:
             message = Message("unknown", (Native(FORMAT, item),))
         self._add(message)
@@ -216,7 +217,7 @@ class MessageListWriter:
     def __init__(self, losses: list[Loss]) -> None:
         self.items: list[Any] = []
         self._losses = losses
-        self._ids: set[str] = set()
+        self._ids = ItemIds(losses)
         self._freeform: set[str] = set()
 
     def write(self, messages: Sequence[Message], start: int = 0) -> None:
@@ -258,7 +259,7 @@ class MessageListWriter:
         ids = IdPolicy.EACH
         for part in parts:
             if type(part) is Thinking:
-                ids = IdPolicy.ALL if self._can_send_all_ids(parts) else IdPolicy.NONE
+                ids = IdPolicy.ALL if self._ids.claim_turn(parts) else IdPolicy.NONE
                 break
         message: dict[str, Any] | None = None
         for position, part in enumerate(parts, offset):
@@ -284,7 +285,7 @@ class MessageListWriter:
         if call.native is not None:
             path = f"messages[{index}].parts[{position}]"
             lose_native(self._losses, path, call.native, FORMAT, OPENAI)
-            self._add_fields(item, call.native.get(FORMAT), "ctc" if call.freeform else "fc", path, ids)
+            self._ids.add_fields(item, call.native.get(FORMAT), "ctc" if call.freeform else "fc", path, ids)
         self.items.append(item)
 
     def _write_text(
@@ -301,7 +302,7 @@ class MessageListWriter:
         if message is None or fields is not None:
             message = {"type": "message", "role": "assistant", "content": []}
             self.items.append(message)
-            self._add_fields(message, fields, "msg", f"messages[{index}].parts[{position}]", ids)
+            self._ids.add_fields(message, fields, "msg", f"messages[{index}].parts[{position}]", ids)
         elif type(message["content"]) is str:
             message["content"] = [{"type": "output_text", "text": message["content"]}]
         if type(part) is Text and native is not None and fields is not None and len(native) == len(own or ()) == 1:
@@ -313,6 +314,10 @@ class MessageListWriter:
 
     def _write_other(self, part: Part, path: str, ids: IdPolicy) -> None:
         """Write any other part of a turn."""
+        spoken = transcribe(part, self._losses, path)
+        if spoken is not part and isinstance(spoken, Text):
+            self.items.append({"role": "assistant", "content": spoken.text})
+            return
         if isinstance(part, Thinking):
             self._write_thinking(part, path, ids)
         elif isinstance(part, Native):
@@ -333,7 +338,7 @@ class MessageListWriter:
             return
         lose_native(self._losses, path, native, FORMAT, OPENAI)
         item: dict[str, Any] = {"type": "reasoning", "summary": []}
-        self._add_fields(item, fields, "rs", path, ids)
+        self._ids.add_fields(item, fields, "rs", path, ids)
         if "id" not in item and fields.get("id") and not item.get("encrypted_content") and not item.get("content"):
             self._losses.append(Loss(path, "thinking", "reasoning without id and content; dropped"))
         else:
@@ -342,14 +347,15 @@ class MessageListWriter:
     def _write_native(self, part: Native, path: str, ids: IdPolicy = IdPolicy.EACH) -> None:
         data = part.data
         if part.origin != FORMAT:
-            self._losses.append(Loss(path, block_type(part), f"block type specific to {part.origin}; dropped"))
+            texts = [
+                readable.text for readable in readable_parts(part, self._losses, path, _NAME) if type(readable) is Text
+            ]
+            self.items += [{"role": "assistant", "content": text} for text in texts]
             return
         item_id = data.get("id") if type(data) is dict else None
-        if ids != IdPolicy.ALL and type(item_id) is str and item_id:
-            if item_id in self._ids:
-                self._losses.append(Loss(path, block_type(part), "duplicate item id; dropped the second item (OR-10)"))
-                return
-            self._ids.add(item_id)
+        if ids != IdPolicy.ALL and type(item_id) is str and item_id and not self._ids.claim(item_id):
+            self._losses.append(Loss(path, block_type(part), "duplicate item id; dropped the second item (OR-10)"))
+            return
         self.items.append(data)
 
     def _write_message(self, message: Message, index: int) -> None:
@@ -367,7 +373,7 @@ class MessageListWriter:
         item: dict[str, Any] = {"role": self._role(message, path), "content": []}
         if fields:
             item = {"type": "message", **item}
-            self._add_fields(item, fields, "msg", path, IdPolicy.EACH)
+            self._ids.add_fields(item, fields, "msg", path, IdPolicy.EACH)
         self._write_parts(message.parts, item, index, is_raw)
         if not message.parts and message.role in _CLIENT_ROLES:
             self.items.append(item)
@@ -423,74 +429,8 @@ class MessageListWriter:
         }
         if result.native is not None:
             lose_native(self._losses, path, result.native, FORMAT, OPENAI)
-            self._add_fields(item, result.native.get(FORMAT), "" if is_freeform else "fc", path, IdPolicy.EACH)
+            self._ids.add_fields(item, result.native.get(FORMAT), "" if is_freeform else "fc", path, IdPolicy.EACH)
         self.items.append(item)
-
-    def _add_fields(
-        self, item: dict[str, Any], fields: dict[str, Any] | None, prefix: str, path: str, ids: IdPolicy
-    ) -> None:
-        """Add an item's own fields, and its id if it may be sent."""
-        item.update(fields or {})
-        if ids == IdPolicy.ALL and item.get("id") is not None:
-            return
-        item_id = item.pop("id", None)
-        if item_id is None or (type(item_id) is str and GENERATED_ID_MARK in item_id):
-            return
-        if item["type"] == "custom_tool_call_output":
-            prefix = ""
-        if type(item_id) is not str or not is_valid_item_id(item_id, prefix):
-            reason = "item id was not issued by OpenAI; sent without id (OR-09)"
-        elif ids == IdPolicy.NONE:
-            reason = "one id in this turn cannot be sent, so all were dropped (OR-21)"
-        elif item_id in self._ids:
-            reason = "duplicate item id; sent without id (OR-10)"
-        else:
-            self._ids.add(item_id)
-            item["id"] = item_id
-            return
-        self._losses.append(Loss(f"{path}.id", "id", reason))
-
-    def _can_send_all_ids(self, parts: Sequence[Any]) -> bool:
-        """Whether every item of a turn has an id that may be sent; if so, they count as sent.
-
-        An item that never had an id (`"id": None`) counts as one that has.
-        """
-        sent: set[str] = set()
-        after_reasoning = after_text = False
-        for part in parts:
-            kind = type(part)
-            fields: dict[str, Any] | None
-            if kind is Native:
-                after_text = False
-                fields, prefix = (part.data if part.origin == FORMAT and type(part.data) is dict else None), ""
-            else:
-                native = part.native
-                fields = native.get(FORMAT) if native is not None else None
-                if kind is Text or kind is Refusal:
-                    fields = fields.get("item") if fields is not None else None
-                    if after_text and fields is None:
-                        continue  # it continues an item
-                    after_text, prefix = True, "msg"
-                else:
-                    after_text = False
-                    prefix = "rs" if kind is Thinking else "ctc" if kind is ToolCallRequest and part.freeform else "fc"
-            if fields is None:
-                if kind is Native or kind is Thinking:
-                    continue
-                fields = _NO_FIELDS
-            item_id = fields.get("id")
-            if item_id is None:
-                if after_reasoning and "id" not in fields:
-                    return False
-            else:
-                if type(item_id) is not str or not is_valid_item_id(item_id, prefix):
-                    return False
-                if item_id in sent or item_id in self._ids:
-                    return False
-                sent.add(item_id)
-            after_reasoning = kind is Thinking and item_id is not None
-        self._ids |= sent
-        return True
 
 
 def _is_item(part: Part, is_raw: bool) -> bool:

@@ -19,15 +19,8 @@ from antiphon.wire.openai_responses.tools import allows_strict, read_tool_choice
 from antiphon.wire.parameters import Parameter, ParameterTable, refused_fields
 from antiphon.wire.request import ModelRequest, OutputFormat, Reasoning
 from antiphon.wire.tool_calls import safe_name
-from antiphon.wire.vendors.openai import (
-    OPENAI,
-    choose_effort,
-    drop_refused_switch,
-    is_name,
-    is_reasoning,
-    shared_rows,
-    unread_fields,
-)
+from antiphon.wire.vendors.openai import OPENAI, is_name, unread_fields
+from antiphon.wire.vendors.openai_parameters import choose_effort, drop_refused_switch, is_reasoning, shared_rows
 
 _LOGPROBS = "message.output_text.logprobs"
 _SUMMARIES = ("auto", "concise", "detailed")

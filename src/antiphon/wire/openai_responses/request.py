@@ -14,17 +14,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from antiphon.errors import WireError
-from antiphon.parts import Text
+from antiphon.parts import Native, Text
 from antiphon.wire.capabilities import look_up
-from antiphon.wire.codec.typed_reader import TypedReader
+from antiphon.wire.codec.typed_reader import TypedReader, parameters_beside
 from antiphon.wire.format import DEFAULT_OPTIONS, WriteOptions, json_type_name
 from antiphon.wire.loss import Loss, lose_native
 from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.messages import MessageListReader, MessageListWriter, TypedItem
+from antiphon.wire.openai_responses.namespaces import brings_tools
 from antiphon.wire.openai_responses.parameters import PARAMETER_TABLE, format_kind, read_parameters, write_parameters
 from antiphon.wire.openai_responses.rules import PARAMETERS
 from antiphon.wire.openai_responses.tools import write_tool_choice, write_tools
-from antiphon.wire.request import Message, ModelRequest
+from antiphon.wire.request import TOOL_NAMESPACES, Message, ModelRequest
 from antiphon.wire.vendors.openai import (
     OPENAI,
     SHARED_PARAMETERS,
@@ -41,14 +42,16 @@ def read_request(body: dict[str, Any]) -> ModelRequest:
     items = body.get("input")
     if items is not None and not isinstance(items, str | list):
         raise WireError(f"input: expected a string or an array, got {json_type_name(items)}")
-    unread = {name: value for name, value in body.items() if name != "input"}
-    reader = MessageListReader(unread)
+    unread = parameters_beside(body, "input")
+    reader = MessageListReader(unread)  # not an `EntryReader`: most items of the model have ids, and are not typed
     for item in [{"role": "user", "content": items}] if isinstance(items, str) else items or ():
         reader.add_generic(item)
-    return build_model_request(reader.finish(), unread)
+    return build_model_request(reader.finish(), unread, has_namespaces=reader.has_tools)
 
 
-def build_model_request(messages: tuple[Message, ...], unread: dict[str, Any]) -> ModelRequest:
+def build_model_request(
+    messages: tuple[Message, ...], unread: dict[str, Any], *, has_namespaces: bool = False
+) -> ModelRequest:
     """The request of messages, including the instructions, and the rest of their body."""
     fields: dict[str, Any] = {}
     extras = PARAMETER_TABLE.read(unread, fields)
@@ -60,13 +63,13 @@ def build_model_request(messages: tuple[Message, ...], unread: dict[str, Any]) -
     identifier = shared.get("safety_identifier")
     if type(identifier) is str and fields.setdefault("user", identifier) == identifier and "user" in unread:
         extras["user"] = unread["user"]  # set twice: the field holds the other
-    return ModelRequest(messages=messages, native=native_extras(FORMAT, extras, shared), **fields)
+    native = native_extras(FORMAT, extras, shared)
+    if has_namespaces or any(type(tool) is Native and brings_tools(tool.data) for tool in fields.get("tools", ())):
+        native = {**(native or {}), TOOL_NAMESPACES: {}}
+    return ModelRequest(messages=messages, native=native, **fields)
 
 
-# Most items of the model have ids, so that by entry would decode nearly all of them twice.
-decode_request = TypedReader(
-    "input", TypedItem, PARAMETERS, MessageListReader, build_model_request, by_entry=False
-).read
+decode_request = TypedReader("input", TypedItem, PARAMETERS, MessageListReader, build_model_request).read
 
 
 def scan_request(_data: bytes) -> ModelRequest | None:

@@ -31,6 +31,7 @@ from antiphon.wire.vendors.openai import (
     unsupported_value,
     wrong_type,
 )
+from antiphon.wire.vendors.openai_parameters import WORDING, check_effort, is_reasoning
 
 ROLES = ("assistant", "system", "developer", "user")
 ITEM_TYPES = name_list(
@@ -337,17 +338,17 @@ def _check_chosen(violations: Violations, chosen: list[Any], declared: set[str])
 
 
 def _check_settings(violations: Violations, body: dict[str, Any], capabilities: Capabilities) -> None:
-    violations.extend(PARAMETER_TABLE.check(body, capabilities, openai.WORDING))
+    violations.extend(PARAMETER_TABLE.check(body, capabilities, WORDING))
     openai.check_metadata(violations, "OR-15", body.get("metadata"))
     reasoning = body.get("reasoning")
     effort = reasoning.get("effort") if isinstance(reasoning, dict) else None
-    openai.check_effort(violations, "OR-15", "reasoning.effort", effort, body.get("model"), capabilities)
-    reasons = openai.is_reasoning(effort, capabilities)
+    check_effort(violations, "OR-15", "reasoning.effort", effort, body.get("model"), capabilities)
+    reasons = is_reasoning(effort, capabilities)
     refused = refused_fields(
         capabilities, "OR-15", "OR-15", body.get("temperature"), body.get("top_p"), is_reasoning=reasons
     )
     if refused:
-        violations.extend(PARAMETER_TABLE.check_refused(body, refused, openai.WORDING))
+        violations.extend(PARAMETER_TABLE.check_refused(body, refused, WORDING))
         if "logprobs" in refused and asks_for_logprobs(body):
             text = "Unsupported parameter: 'include' with log probabilities is not supported with this model."
             violations.append(Violation("OR-15", "include", text))

@@ -30,7 +30,6 @@ from antiphon.wire.delta import (
 )
 from antiphon.wire.loss import Loss
 from antiphon.wire.openai_responses.content import (
-    IdGenerator,
     call_item,
     item_id,
     message_item,
@@ -39,6 +38,7 @@ from antiphon.wire.openai_responses.content import (
     write_item,
 )
 from antiphon.wire.openai_responses.errors import response_error
+from antiphon.wire.openai_responses.item_ids import IdGenerator
 from antiphon.wire.openai_responses.response import report_candidates, response_body, to_response_id
 from antiphon.wire.output import STREAM_CUT, ModelOutput, ProviderError
 

@@ -19,7 +19,7 @@ from antiphon.wire.openai_responses import FORMAT
 from antiphon.wire.openai_responses.content import block_type
 from antiphon.wire.request import ModelRequest, ToolChoice, ToolDefinition
 from antiphon.wire.tool_calls import NameMapper
-from antiphon.wire.vendors.openai import OPENAI, unread_fields
+from antiphon.wire.vendors.openai import OPENAI, translate_grammar, unread_fields
 
 _FUNCTION = frozenset({"type", "name", "description", "parameters", "strict"})
 _CUSTOM = frozenset({"type", "name", "description"})
@@ -30,10 +30,11 @@ NAMES = NameMapper(r"[a-zA-Z0-9_-]{1,128}")
 
 
 def read_tools(tools: list[Any]) -> tuple[ToolDefinition | Native, ...]:
-    return tuple([_read_tool(tool) or Native(FORMAT, tool) for tool in tools])
+    return tuple([read_tool(tool) or Native(FORMAT, tool) for tool in tools])
 
 
-def _read_tool(tool: Any) -> ToolDefinition | None:
+def read_tool(tool: Any) -> ToolDefinition | None:
+    """A function or custom tool; None if it is of another type or malformed."""
     if type(tool) is not dict or type(tool.get("name")) is not str:
         return None
     description = tool.get("description")
@@ -80,7 +81,8 @@ def _write_tool(tool: ToolDefinition, losses: list[Loss], path: str) -> dict[str
             body["strict"] = tool.strict and allows_strict(body.get("parameters"), losses, f"{path}.strict")
         elif tool.native and tool.native.get(FORMAT) == {}:
             body["strict"] = None
-    body.update(own_extras(tool.native, losses, path, OPENAI, FORMAT))
+    native = translate_grammar(tool.native, FORMAT) if tool.freeform else tool.native
+    body.update(own_extras(native, losses, path, OPENAI, FORMAT))
     return body
 
 

@@ -18,6 +18,8 @@ from antiphon.parts import NativeExtras
 from antiphon.wire.loss import Loss
 
 FORMAT = "anthropic"
+_CHAT = "openai-chat"
+_CACHE_CONTROL = "cache_control"
 
 
 def unread_fields(fields: dict[str, Any], known: frozenset[str]) -> NativeExtras | None:
@@ -28,6 +30,18 @@ def unread_fields(fields: dict[str, Any], known: frozenset[str]) -> NativeExtras
     if unread.get("citations") == []:
         del unread["citations"]
     return {FORMAT: unread} if unread else None
+
+
+def with_cache_control(native: NativeExtras) -> NativeExtras:
+    """The extras with a cache breakpoint that a chat client set, as OpenRouter and LiteLLM take it, among Anthropic's own."""
+    extras = native.get(_CHAT)
+    control = extras.get(_CACHE_CONTROL) if extras else None
+    if extras is None or type(control) is not dict:
+        return native
+    rest = {name: value for name, value in extras.items() if name != _CACHE_CONTROL}
+    others = {origin: value for origin, value in native.items() if origin != _CHAT}
+    own = {**others.get(FORMAT, {}), _CACHE_CONTROL: control}
+    return {**others, **({_CHAT: rest} if rest else {}), FORMAT: own}
 
 
 def origin_marker() -> NativeExtras:

@@ -1,4 +1,4 @@
-"""What Chat Completions and Responses share: parameters, types, names, ranges, metadata, declared functions, and errors.
+"""What Chat Completions and Responses share: types, names, metadata, declared functions, and errors.
 
 A check appends what it finds to the caller's list, so that a legal value costs a few lookups and no allocation: paths and
 sentences are made only when a rule is broken. The sentences are OpenAI's own. Values are decoded JSON of any type: nothing may
@@ -8,22 +8,17 @@ be hashed, compared or sliced before its type is known.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from antiphon.parts import NativeExtras
-from antiphon.wire.capabilities import Capabilities, effort_for_budget
 from antiphon.wire.errors import ErrorTable, WrittenError, own_code, own_extras, read_provider_error
 from antiphon.wire.json_schema import is_object_schema, strict_problems
-from antiphon.wire.loss import Loss
 from antiphon.wire.media import IMAGE_TYPES as COMMON_IMAGE_TYPES
 from antiphon.wire.media import is_web_url, looks_like_base64, parse_data_url
 from antiphon.wire.output import ErrorKind, ProviderError
-from antiphon.wire.parameters import NUMBER, Parameter, Refusal
-from antiphon.wire.request import Reasoning
 from antiphon.wire.rules import Violation
 
 OPENAI = "openai"
@@ -72,6 +67,64 @@ def native_extras(origin: str, extras: dict[str, Any], shared: dict[str, Any]) -
     if extras:
         native[origin] = extras
     return native or None
+
+
+CHAT, RESPONSES = "openai-chat", "openai-responses"
+_CITATION = "url_citation"
+
+
+def translate_citations(native: NativeExtras | None, target: str) -> NativeExtras | None:
+    """The extras of a text with the citations of the other OpenAI format in the shape of `target`.
+
+    A citation of Chat Completions is nested in `url_citation`, one of Responses has its fields beside `type`.
+    """
+    source = RESPONSES if target == CHAT else CHAT
+    extras = native.get(source) if native is not None else None
+    annotations = extras.get("annotations") if extras is not None else None
+    if native is None or extras is None or type(annotations) is not list:
+        return native
+    written: list[Any] = []
+    kept: list[Any] = []
+    for annotation in annotations:
+        is_citation = type(annotation) is dict and annotation.get("type") == _CITATION
+        inner = annotation.get(_CITATION) if is_citation and target == RESPONSES else None
+        if is_citation and target == CHAT:
+            fields = {name: value for name, value in annotation.items() if name != "type"}
+            written.append({"type": _CITATION, _CITATION: fields})
+        elif type(inner) is dict:
+            written.append({"type": _CITATION, **inner})
+        else:
+            kept.append(annotation)
+    if not written:
+        return native
+    rest = {name: value for name, value in extras.items() if name != "annotations"}
+    other = {**rest, "annotations": kept} if kept else rest
+    return {**native, source: other, target: {**native.get(target, {}), "annotations": written}}
+
+
+def translate_grammar(native: NativeExtras | None, target: str) -> NativeExtras | None:
+    """The extras of a custom tool with the input format of the other OpenAI format in the shape of `target`.
+
+    Chat Completions nests a grammar: `{"custom": {"format": {"type": "grammar", "grammar": {…}}}}`; Responses does not.
+    """
+    source = RESPONSES if target == CHAT else CHAT
+    extras = native.get(source) if native is not None else None
+    if native is None or extras is None:
+        return native
+    if target == CHAT:
+        form, rest = extras.get("format"), {name: value for name, value in extras.items() if name != "format"}
+    else:
+        custom: Any = extras.get("custom")
+        form = custom.get("format") if type(custom) is dict else None
+        rest = {name: value for name, value in extras.items() if name != "custom" or set(custom) != {"format"}}
+    if type(form) is not dict:
+        return native
+    if form.get("type") == "grammar" and target == CHAT:
+        form = {"type": "grammar", "grammar": {name: value for name, value in form.items() if name != "type"}}
+    elif form.get("type") == "grammar" and type(form.get("grammar")) is dict:
+        form = {"type": "grammar", **form["grammar"]}
+    own = {"custom": {"format": form}} if target == CHAT else {"format": form}
+    return {**native, source: rest, target: {**native.get(target, {}), **own}}
 
 
 def texts_of(messages: Any) -> Iterator[str]:
@@ -177,134 +230,6 @@ def check_name(violations: Violations, rule: str, path: str, name: Any, max_leng
         violations.append(string_too_long(rule, path, len(name), max_length))
     elif not _is_name_charset(name):
         violations.append(pattern_mismatch(rule, path, "^[a-zA-Z0-9_-]+$"))
-
-
-class OpenAIWording:
-    """OpenAI's sentences about parameters."""
-
-    def check_number(self, row: Parameter, value: Any, maximum: float | None) -> str:
-        noun = "integer" if row.integer else "decimal"
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or (row.integer and isinstance(value, float) and not value.is_integer()):
-            return wrong_type(row.rule, row.key, "an integer" if row.integer else "a decimal", value).message
-        problem = ""
-        if row.minimum is not None and not value >= row.minimum:
-            problem = f"{noun} below minimum value. Expected a value >= {row.minimum}"
-        elif maximum is not None and not value <= maximum:
-            problem = f"{noun} above maximum value. Expected a value <= {maximum}"
-        return f"Invalid '{row.key}': {problem}, but got {value!r} instead." if problem else ""
-
-    def refused(self, row: Parameter, value: Any, refusal: Refusal) -> str:
-        if refusal.is_pair:
-            return "`temperature` and `top_p` cannot both be specified for this model. Please use only one."
-        if row.sends_default:
-            supported = "with this model. Only the default (1) value is supported."
-            return f"Unsupported value: '{row.key}' does not support {quote_value(value)} {supported}"
-        return f"Unsupported parameter: '{row.key}' is not supported with this model."
-
-
-WORDING = OpenAIWording()
-
-
-def metadata_converter(rule: str) -> Callable[[dict[str, Any], list[Loss]], dict[str, str]]:
-    """Makes metadata legal: at most 16 strings, with short keys and values."""
-    limit = f"metadata is limited to 16 entries with keys of at most 64 characters; dropped this entry ({rule})"
-
-    def convert(metadata: dict[str, Any], losses: list[Loss]) -> dict[str, str]:
-        pairs: dict[str, str] = {}
-        for key, value in metadata.items():
-            path = f"metadata.{key[:MAX_METADATA_KEY]}"
-            if len(pairs) == MAX_METADATA_PAIRS or len(key) > MAX_METADATA_KEY:
-                losses.append(Loss(path, key[:MAX_METADATA_KEY], limit))
-                continue
-            text = value if type(value) is str else msgspec.json.encode(value, order="sorted").decode()
-            if text is not value:
-                losses.append(Loss(path, key, f"metadata values must be strings; sent as JSON text ({rule})"))
-            if len(text) > MAX_METADATA_VALUE:
-                losses.append(
-                    Loss(path, key, f"metadata values are limited to 512 characters; sent the first 512 ({rule})")
-                )
-            pairs[key] = text[:MAX_METADATA_VALUE]
-        return pairs
-
-    return convert
-
-
-def shared_rows(range_rule: str, metadata_rule: str, tier_rule: str) -> dict[str, Parameter]:
-    """The parameters that both formats have, by key."""
-    rows = (
-        Parameter("model", "model", (str,), is_written=False),
-        Parameter("stream", "stream", (bool,), is_written=False),
-        Parameter("parallel_tool_calls", "parallel_tool_calls", (bool,), is_written=False),
-        Parameter("temperature", "temperature", NUMBER, range_rule, 0, 2, sends_default=True),
-        Parameter("top_p", "top_p", NUMBER, range_rule, 0, 1),
-        Parameter("top_logprobs", "top_logprobs", (int,), range_rule, 0, 20, integer=True),
-        Parameter("user", "user", (str,)),
-        Parameter("metadata", "metadata", (dict,), convert=metadata_converter(metadata_rule)),
-        Parameter("service_tier", "service_tier", (str,), tier_rule, values=SERVICE_TIERS),
-        Parameter("cache_key", "prompt_cache_key", (str,)),
-        Parameter("store", "store", (bool,)),
-    )
-    return {row.key: row for row in rows}
-
-
-def choose_effort(reasoning: Reasoning, model: str, capabilities: Capabilities, losses: list[Loss]) -> str | None:
-    """The effort to send for reasoning settings of any format, the same in Chat Completions and Responses."""
-    effort, budget = reasoning.effort, reasoning.budget_tokens
-    path = "reasoning.effort"
-    if effort is not None:
-        if budget is not None:
-            reason = "OpenAI accepts an effort, not a budget; dropped"
-            losses.append(Loss("reasoning.budget_tokens", str(budget), reason))
-    elif reasoning.enabled is False:
-        effort, path = "none", "reasoning.enabled"
-    elif budget is not None and budget >= 0:
-        effort, path = effort_for_budget(budget), "reasoning.budget_tokens"
-        if capabilities.efforts is None and effort in ("xhigh", "max"):
-            effort = "high"  # every reasoning model knows it
-    elif reasoning.enabled or budget is not None:
-        effort, path = "medium", "reasoning.enabled"
-    if effort is None:
-        return None
-    if capabilities.efforts == ():
-        if effort != "none":
-            losses.append(Loss(path, effort, f"{model} does not support reasoning effort; dropped (OC-26)"))
-        return None
-    legal = capabilities.nearest_effort(effort)
-    if legal != effort:
-        losses.append(Loss(path, effort, f'{model} does not support effort "{effort}"; sent "{legal}"'))
-    return legal
-
-
-def drop_refused_switch(body: dict[str, Any], capabilities: Capabilities, losses: list[Loss]) -> None:
-    """Leave out `parallel_tool_calls` for a model that refuses it; true is the default, and no loss."""
-    if not capabilities.parallel_tool_switch and body.pop("parallel_tool_calls", True) is False:
-        reason = "model does not support it; dropped (OC-26)"
-        losses.append(Loss("parallel_tool_calls", "parallel_tool_calls", reason))
-
-
-def check_effort(
-    violations: Violations, rule: str, path: str, effort: Any, model: Any, capabilities: Capabilities
-) -> None:
-    """An effort that the model is known to refuse, in the words of the format that has it at this path."""
-    efforts = capabilities.efforts
-    if effort is None or efforts is None or effort in efforts:
-        return
-    is_chat, supported = path == "reasoning_effort", f"Supported values are: {quote_list(efforts or ('none',))}."
-    if not efforts:
-        refusal = f"Unsupported parameter: '{path}' is not supported with this model."
-        text = f"Unrecognized request argument supplied: {path}" if is_chat else refusal
-    elif is_chat:
-        text = f"Unsupported value: '{path}' does not support '{quote_value(effort)}' with this model. {supported}"
-    else:
-        named = f"is not supported with the '{quote_value(model)}' model."
-        text = f"Unsupported value: '{quote_value(effort)}' {named} {supported}"
-    violations.append(Violation(rule, path, text))
-
-
-def is_reasoning(effort: Any, capabilities: Capabilities) -> bool:
-    """Whether the model reasons at this effort, or at its default one."""
-    return (effort or capabilities.default_effort) not in ("none", "")
 
 
 def check_metadata(violations: Violations, rule: str, metadata: Any) -> None:

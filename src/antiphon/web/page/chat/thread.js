@@ -38,6 +38,7 @@ export class Thread {
     this._plans = new Map();
     this._approvals = new Map();
     this._model = "";
+    this._output = null;
     this._draft = null;
     this._ending = null;
     this._isFollowing = true;
@@ -142,12 +143,15 @@ export class Thread {
     this._entry(entry);
   }
 
-  _onLoopFinished({ reason, error }) {
+  _onLoopFinished({ reason, error, text = "" }) {
     this._drop();
     for (const chip of this._chips.values()) chip.leftOpen();
     if (reason === "failed") this._end(this._failed(error?.message ?? ""));
     else if (reason === "interrupted") this._end(note(say("stopped")));
     else if (reason !== "answered" && reason !== "approval") this._end(note(say(`ended_${reason}`)));
+    // A turn never ends silently: an answer without words, pictures or files is reported.
+    const isEmpty = !text.trim() && !this._output?.content.some((part) => part.type !== "text" && part.type !== "thinking");
+    if (isEmpty && !["failed", "interrupted", "approval"].includes(reason)) this._end(note(say("noAnswer")));
   }
 
   _entry(entry) {
@@ -169,6 +173,7 @@ export class Thread {
   }
 
   _of_model_output(entry) {
+    this._output = entry;
     this._marked(modelOf(entry));
     // Ids count from one again in some providers' answers: a new output's calls are the ones its results are for.
     const message = outputMessage(entry, {

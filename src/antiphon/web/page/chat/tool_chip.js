@@ -20,6 +20,7 @@ export class ToolChip {
     this._seconds = null;
     this._started = null;
     this._note = "";
+    this._wasShown = false;
     this._state = element("span", { class: "state" });
     this._line = element("span", { class: "detail" });
     this._inside = element("div", { class: "inside" });
@@ -56,6 +57,11 @@ export class ToolChip {
     this._seconds ??=
       seconds ?? (this._started && timestamp ? Math.max(0, (Date.parse(timestamp) - this._started) / 1000) : null);
     this._note = isCached ? say("cached") : this._note;
+    // What a search found is worth reading at once; the reader may close it.
+    if (!this._wasShown && this._status === "success" && /search/i.test(this.call.tool_name)) {
+      this._wasShown = true;
+      this.node.open = true;
+    }
     this._draw();
   }
 

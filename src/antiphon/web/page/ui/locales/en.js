@@ -49,6 +49,7 @@ export const ENGLISH = {
   tryAgain: "Try again",
   resume: "Resume",
   unfinished: "This turn was interrupted.",
+  noAnswer: "The model's last response has no text.",
   ended_max_rounds: "Stopped: round limit reached.",
   ended_failed_rounds: "Stopped: tool calls kept failing.",
   ended_repeated_calls: "Stopped: the model repeated the same calls.",

@@ -49,6 +49,7 @@ export const CHINESE = {
   tryAgain: "重试",
   resume: "继续",
   unfinished: "本轮已中断。",
+  noAnswer: "模型的最后一次回复没有文字。",
   ended_max_rounds: "已停止：达到回合数上限。",
   ended_failed_rounds: "已停止：工具调用连续失败。",
   ended_repeated_calls: "已停止：模型重复相同的调用。",

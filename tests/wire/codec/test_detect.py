@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon.wire.detect import detect_format
+from antiphon.wire.codec.detect import detect_format
 from support.corpus import CORPUS
 
 FILES = {
@@ -39,7 +39,7 @@ def test_signs(body: Any, guess: str | None) -> None:
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_recorded_bodies_are_never_taken_for_another_format(file: str) -> None:
+def test_recorded_bodies_are_never_detected_as_another_format(file: str) -> None:
     path = CORPUS / "recorded" / f"{file}.jsonl"
     if not path.exists():
         pytest.skip("the recorded traffic is not here")

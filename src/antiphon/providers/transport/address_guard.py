@@ -1,9 +1,8 @@
 """`AddressGuard`: which network addresses a URL written by a client may lead to.
 
-A host name may resolve to another address each time, so addresses are judged, at the last moment: aiohttp gets the socket of
-every connection from the guard, and an address that is not public gets none. That covers names, addresses in the URL in any
-spelling, and redirects. A name with any address that is not public is refused: an answer that mixes the two is an attack or a
-mistake.
+A host name may resolve to another address each time, so addresses are judged, at the last moment: `dial` checks each one just
+before it connects a socket to exactly that address. That covers names, addresses in the URL in any spelling, and redirects. A
+name with any address that is not public is refused: an answer that mixes the two is an attack or a mistake.
 
 Public is everything outside the registries of special addresses: for IPv4 all that is not listed below, for IPv6 the global
 unicast block without its special parts. Addresses that embed an IPv4 address are judged by that one, or refused if the scheme is
@@ -16,13 +15,10 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Container, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TypeAlias
 from urllib.parse import SplitResult, urlsplit
 
-from antiphon.errors import MediaFetchError, ProviderSetupError
-
-if TYPE_CHECKING:
-    import aiohttp
+from antiphon.errors import MediaFetchError
 
 IpAddress: TypeAlias = IPv4Address | IPv6Address
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -117,49 +113,22 @@ class AddressGuard:
         if not is_public(address) and not (self._allow is not None and self._allow(address)):
             raise AddressBlocked
 
-    def connector(self, limit: int) -> aiohttp.TCPConnector:
-        """Connections only to addresses that the guard allows."""
-        try:
-            import aiohttp
-            from aiohttp.abc import AbstractResolver, ResolveResult
-        except ImportError:
-            raise ProviderSetupError("fetching media needs aiohttp; install it with: pip install aiohttp") from None
-        guard = self
+    async def resolve(self, host: str, port: int) -> list[str]:
+        """The addresses of a host, if all of them are allowed. Raises `AddressBlocked`."""
+        found = list(await self._resolve(host, port))
+        for text in found:
+            self.check(text, port)
+        return found
 
-        class GuardedResolver(AbstractResolver):
-            async def resolve(
-                self,
-                host: str,
-                port: int = 0,
-                family: socket.AddressFamily = socket.AF_UNSPEC,  # noqa: ARG002 - addresses of either family will do
-            ) -> list[ResolveResult]:
-                found = await guard._resolve(host, port)
-                for text in found:
-                    guard.check_address(text)
-                return [_result(host, text, port) for text in found]
-
-            async def close(self) -> None:
-                pass
-
-        return aiohttp.TCPConnector(
-            resolver=GuardedResolver(),
-            use_dns_cache=False,
-            socket_factory=self._socket,
-            limit=limit,
-            force_close=True,
-        )
-
-    def _socket(self, addr_info: Any) -> socket.socket:
-        """The socket for an address about to be connected to. No connection is made without this check."""
-        family, kind, protocol, _, address = addr_info
-        self.check_address(str(address[0]))
-        if address[1] not in self._ports:  # aiohttp may parse a URL differently than we do
+    def check(self, text: str, port: int) -> None:
+        """Refuse to connect to an address or a port. No connection is made without this check."""
+        self.check_address(text)
+        if port not in self._ports:  # another parser may read another port from the same URL
             raise AddressBlocked
-        return socket.socket(family, kind, protocol)
 
 
 class AddressBlocked(OSError):
-    """An address that must not be connected to. An `OSError`, because aiohttp expects one from a socket."""
+    """An address that must not be connected to."""
 
 
 def _split(url: str) -> SplitResult:
@@ -173,9 +142,3 @@ async def resolve_host(host: str, port: int) -> list[str]:
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
-
-
-def _result(host: str, text: str, port: int) -> Any:
-    family = socket.AF_INET6 if ":" in text else socket.AF_INET
-    flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
-    return {"hostname": host, "host": text, "port": port, "family": family, "proto": 0, "flags": flags}

@@ -1,9 +1,10 @@
-"""Work begins at once, and is a task of its own all the same: to timeouts, groups and scopes inside of it, and to who waits."""
+"""An attempt runs in a task of its own: its timeouts, scopes and cancellations stay in it, and it ends at its deadline."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -11,10 +12,11 @@ import anyio
 import pytest
 
 from antiphon.parts import ToolCallRequest, ToolExecutionStatus
-from antiphon.providers.transport.errand import Moment
-from antiphon.tools import tool
-from antiphon.tools.executor import TaskOutcome, ToolExecutor, Work, run_with_timeout
+from antiphon.tools import ToolContext, tool
+from antiphon.tools.attempt import AttemptOutcome, run_attempt
+from antiphon.tools.executor import ToolExecutor
 from antiphon.tools.registry import ToolRegistry
+from antiphon.tools.tool import FunctionTool
 
 VARIABLE: contextvars.ContextVar[str] = contextvars.ContextVar("VARIABLE", default="unset")
 
@@ -60,12 +62,11 @@ async def gathered() -> str:
     return "went on"
 
 
-async def ended(coroutine: Coroutine[Any, Any, Any], timeout: float | None = 30, grace: float = 1) -> TaskOutcome:
-    work = Work(coroutine, asyncio.get_running_loop())
-    return work.begin() or await run_with_timeout(work, timeout, grace)
+async def ended(coroutine: Coroutine[Any, Any, Any], timeout: float | None = 30, grace: float = 1) -> AttemptOutcome:
+    return await run_attempt(coroutine, timeout, grace)
 
 
-async def stopped(coroutine: Coroutine[Any, Any, Any]) -> tuple[TaskOutcome, int]:
+async def stopped(coroutine: Coroutine[Any, Any, Any]) -> tuple[AttemptOutcome, int]:
     """What came of it, and how often whoever waited was to be cancelled."""
     task = asyncio.current_task()
     assert task is not None
@@ -98,24 +99,76 @@ def test_a_cancellation_of_its_own_making_ends_only_the_work(work: Callable[[], 
     assert not cancelling
 
 
-def test_work_that_never_waits_takes_no_turn_of_the_event_loop() -> None:
-    seen: list[object] = []
+async def never_waits() -> str:
+    VARIABLE.set("set in the work")
+    return "done"
 
-    @tool
-    async def quick() -> str:
-        seen.append(asyncio.current_task())
-        return "done"
 
-    async def main() -> None:
+async def has_an_await() -> str:
+    VARIABLE.set("set in the work")
+    if VARIABLE.get() == "":
+        await asyncio.sleep(0)
+    return "done"
+
+
+def never_waits_in_a_thread() -> str:
+    return "done"
+
+
+@functools.wraps(never_waits)
+def returns_a_coroutine() -> Coroutine[Any, Any, str]:
+    return has_an_await()
+
+
+@pytest.mark.parametrize(
+    ("function", "can_wait"),
+    [(never_waits, False), (has_an_await, True), (never_waits_in_a_thread, True), (returns_a_coroutine, True)],
+)
+def test_only_an_async_function_without_await_needs_no_task(function: Callable[[], Any], can_wait: bool) -> None:
+    """Also where the tool would not suspend: nobody can know that before it runs."""
+    made = tool(function)
+    assert made.can_wait is can_wait
+
+    async def main() -> tuple[str, bool, str]:
         others_ran: list[bool] = []
+        VARIABLE.set("set by the caller")
         asyncio.get_running_loop().call_soon(others_ran.append, True)
-        executor = ToolExecutor(ToolRegistry([quick]))
-        (result,) = await executor.execute([ToolCallRequest("quick", "call_1")])
+        (result,) = await ToolExecutor(ToolRegistry([made])).execute([ToolCallRequest(made.name, "call_1")])
         assert result.status is ToolExecutionStatus.SUCCESS
-        assert not others_ran
-        assert asyncio.current_task() not in seen, "it was a task of its own"
+        return result.result_markdown, bool(others_ran), VARIABLE.get()
 
-    asyncio.run(main())
+    text, others_ran, variable = asyncio.run(main())
+    assert (text, variable) == ("done", "set by the caller")
+    if not can_wait:
+        assert not others_ran, "it took a turn of the event loop"
+
+
+@pytest.mark.parametrize("error", [ValueError("broken"), SystemExit(3), asyncio.CancelledError()])
+def test_an_error_of_a_tool_that_never_waits_is_its_result(error: BaseException) -> None:
+    @tool
+    async def broken() -> str:
+        raise error
+
+    async def main() -> ToolExecutionStatus:
+        (result,) = await ToolExecutor(ToolRegistry([broken])).execute([ToolCallRequest("broken", "call_1")])
+        return result.status
+
+    assert asyncio.run(main()) is ToolExecutionStatus.FAILED
+
+
+class _Waiting(FunctionTool[[], Any]):
+    async def call(self, arguments: dict[str, Any], context: ToolContext) -> Any:
+        await asyncio.sleep(0)
+        return await super().call(arguments, context)
+
+
+def test_a_subclass_with_a_call_of_its_own_may_wait() -> None:
+    async def main() -> str:
+        waiting = _Waiting(never_waits)
+        (result,) = await ToolExecutor(ToolRegistry([waiting])).execute([ToolCallRequest("never_waits", "call_1")])
+        return result.result_markdown
+
+    assert asyncio.run(main()) == "done"
 
 
 def test_context_variables_stay_with_the_work() -> None:
@@ -142,7 +195,7 @@ def test_waiting_for_what_cannot_be_waited_for_is_an_error_and_no_hang() -> None
     async def odd() -> None:
         await Odd()
 
-    async def main() -> list[TaskOutcome]:
+    async def main() -> list[AttemptOutcome]:
         elsewhere = asyncio.new_event_loop()
         foreign = elsewhere.create_future()
         elsewhere.close()
@@ -157,7 +210,7 @@ def test_waiting_for_what_cannot_be_waited_for_is_an_error_and_no_hang() -> None
         assert isinstance(ending.error, RuntimeError)
 
 
-def test_whoever_is_cancelled_ends_the_work_first() -> None:
+def test_a_cancelled_caller_ends_the_work_first() -> None:
     steps: list[str] = []
 
     async def work() -> None:
@@ -179,7 +232,7 @@ def test_whoever_is_cancelled_ends_the_work_first() -> None:
     assert steps == ["cleaned up", "cancelled"]
 
 
-def test_who_asks_to_be_told_of_the_end_of_the_current_task_is() -> None:
+def test_done_callbacks_of_the_current_task_are_called() -> None:
     told: list[object] = []
 
     async def work() -> str:
@@ -200,24 +253,25 @@ def test_who_asks_to_be_told_of_the_end_of_the_current_task_is() -> None:
 
 
 @pytest.mark.parametrize("is_stubborn", [False, True])
-def test_work_that_waits_for_a_moment_is_stopped_too(is_stubborn: bool) -> None:
-    """As a tool does that asks a provider of its own."""
-    waited: list[Moment] = []
+def test_work_that_ignores_its_cancellation_is_left(is_stubborn: bool, caplog: pytest.LogCaptureFixture) -> None:
+    waited: list[asyncio.Future[None]] = []
 
     async def waits() -> None:
         while True:
-            moment = Moment(asyncio.get_running_loop())
-            waited.append(moment)
+            waited.append(asyncio.get_running_loop().create_future())
             try:
-                await moment
+                await waited[-1]
             except asyncio.CancelledError:
                 if not is_stubborn:
                     raise
 
-    async def main() -> TaskOutcome:
+    async def main() -> AttemptOutcome:
         ending = await ended(waits(), timeout=0.01, grace=0.01)
-        waited[-1].happen()  # and finds nobody
+        for _ in range(3):  # the task that was left ends in these turns
+            await asyncio.sleep(0)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
         return ending
 
     assert asyncio.run(main()).kind == "stopped"
     assert len(waited) == 1 + is_stubborn
+    assert not caplog.records, "asyncio reports errors that nothing retrieved"

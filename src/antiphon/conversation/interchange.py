@@ -1,0 +1,260 @@
+"""Histories as lists of messages in a provider's format, and back.
+
+`read_messages` turns messages (OpenAI Chat, OpenAI Responses, Anthropic or Gemini) into entries. The sequence is repaired first,
+so that every call has its result; the report lists the repairs and what a history does not keep. `write_messages` is the reverse:
+the effective history as a model would be sent it, in one of three strategies for OpenAI Chat.
+
+`AgentHistory.from_messages` and `AgentHistory.to_messages` are the public names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct, structs
+
+from antiphon.context import render_live_context
+from antiphon.errors import ConversationError, WireError
+from antiphon.history import (
+    AgentHistory,
+    EntryMetadata,
+    HistoryEntry,
+    ModelInputEntry,
+    ModelOutputEntry,
+    Origin,
+    SetSystemInstructionEntry,
+    ToolCallResultsEntry,
+)
+from antiphon.parts import InputPart, Part, Refusal, Text, Thinking, ToolCallRequest, ToolCallResult
+from antiphon.providers.rendering import messages_of
+from antiphon.repair import Action, repair
+from antiphon.repair.foreign_blocks import read_foreign_blocks
+from antiphon.wire import formats
+from antiphon.wire.codec.detect import detect_format
+from antiphon.wire.loss import Loss
+from antiphon.wire.openai_chat.layouts import Layout
+from antiphon.wire.openai_chat.layouts import write_messages as write_chat_messages
+from antiphon.wire.request import Message, ModelRequest
+
+STRATEGIES: tuple[Layout, ...] = ("merged", "per_part", "iterations")
+_OPERATORS = ("system", "developer")
+_NOT_HISTORY = "a setting of the request, not part of a history"
+_INSTRUCTION_KEYS = frozenset({"system", "instructions", "systemInstruction", "system_instruction"})
+
+
+class MessagesRead(Struct, frozen=True):
+    """Entries read from messages, with the repairs of their sequence and the losses."""
+
+    entries: tuple[HistoryEntry, ...]
+    repairs: tuple[Action, ...] = ()
+    losses: tuple[Loss, ...] = ()
+
+
+class MessagesWritten(Struct, frozen=True):
+    """A history as the part of a request body that holds messages and instruction, with the repairs and losses."""
+
+    body: dict[str, Any]
+    messages: list[dict[str, Any]]
+    repairs: tuple[Action, ...] = ()
+    losses: tuple[Loss, ...] = ()
+
+
+def read_messages(
+    messages: Iterable[Mapping[str, Any]] | Mapping[str, Any],
+    format: str,  # noqa: A002 - as in the design
+    model: str = "",
+) -> MessagesRead:
+    """Entries of a list of messages, or of a whole request body.
+
+    `model` is who wrote the answers (`anthropic/claude-…`): its signatures are then sent back to it. Raises `WireError`.
+    """
+    wire = _format(format)
+    key = wire.module.messages_key
+    if isinstance(messages, Mapping):
+        body = dict(messages)
+        if key not in body:
+            guess = detect_format(body)
+            hint = f"; it looks like {guess}" if guess else f"; expected an object with {key!r} or a list of messages"
+            raise WireError(f"not {format} messages{hint}")
+    else:
+        body = {key: list(messages)}
+        guess = detect_format(body)
+        if guess is not None and guess != format:
+            raise WireError(f"not {format} messages; they look like {guess}")
+    request = wire.read_request(body)
+    repaired, actions = repair(structs.replace(request, native=None), format)
+    reader = _EntryReader(_origin(format, model or request.model))
+    reader.losses += [Loss(name, name, _NOT_HISTORY) for name in _settings_of(request, body, key)]
+    for position, message in enumerate(repaired.messages):
+        reader.add(message, position)
+    return MessagesRead(tuple(reader.entries()), tuple(actions), tuple(reader.losses))
+
+
+def read_message(message: Mapping[str, Any]) -> list[HistoryEntry]:
+    """Entries of one message in any of the four formats. Raises `ConversationError`."""
+    format_name = _message_format(message)
+    wire = formats[format_name]
+    try:
+        request = wire.read_request({wire.module.messages_key: [dict(message)]})
+    except WireError as error:
+        raise ConversationError(f"not a message: {error}") from error
+    reader = _EntryReader(_origin(format_name, ""))
+    for position, read in enumerate(read_foreign_blocks(request.messages, [])):
+        reader.add(read, position)
+    entries = reader.entries()
+    if not entries:
+        raise ConversationError(f"empty {message.get('role', 'unknown')} message")
+    return entries
+
+
+def write_messages(history: AgentHistory, format: str = "openai-chat", strategy: Layout = "merged") -> MessagesWritten:  # noqa: A002
+    """The effective history as messages of a format, as a model would be sent them now.
+
+    `strategy` (OpenAI Chat only): `merged` has one assistant message per round; `per_part` one message per part, each call
+    followed by its result; `iterations` gives the messages of each round a common name.
+    """
+    wire = _format(format)
+    if strategy not in STRATEGIES:
+        raise WireError(f"unknown strategy {strategy!r}; expected one of: {', '.join(STRATEGIES)}")
+    if strategy != "merged" and format != "openai-chat":
+        raise WireError(f"strategy {strategy!r} exists for openai-chat only; {format} has one layout")
+    losses: list[Loss] = []
+    neutral: list[Message] = []
+    for entry in render_live_context(history.snapshot()):
+        if isinstance(entry, ModelOutputEntry) and not has_content(entry.content):
+            continue
+        origin = entry.origin if isinstance(entry, ModelOutputEntry) and _fits(entry.origin, format) else None
+        written, lost = messages_of(entry, origin or Origin(format=format), len(neutral))
+        neutral += written
+        losses += lost
+    request, actions = repair(ModelRequest(messages=tuple(neutral)), format)
+    if format == "openai-chat":
+        messages = msgspec.json.decode(
+            msgspec.json.encode(write_chat_messages(request.messages, losses, layout=strategy))
+        )
+        return MessagesWritten({"messages": messages}, messages, tuple(actions), tuple(losses))
+    body, lost = wire.write_request(request)
+    kept = {
+        name: value for name, value in body.items() if name in _INSTRUCTION_KEYS or name == wire.module.messages_key
+    }
+    return MessagesWritten(kept, list(body[wire.module.messages_key]), tuple(actions), (*losses, *lost))
+
+
+def has_content(parts: Sequence[Part]) -> bool:
+    """Whether an answer has anything a model or a person could read."""
+    return any(not isinstance(part, Text) or part.text for part in parts)
+
+
+class _EntryReader:
+    """Collects entries; the results of adjacent messages become one entry, in the order of their calls."""
+
+    def __init__(self, origin: Origin) -> None:
+        self.losses: list[Loss] = []
+        self._origin = origin
+        self._entries: list[HistoryEntry] = []
+        self._names: dict[str, str] = {}
+        self._results: list[ToolCallResult] = []
+        self._has_instruction = False
+
+    def add(self, message: Message, position: int) -> None:
+        path = f"messages[{position}]"
+        results = [part for part in message.parts if isinstance(part, ToolCallResult)]
+        others = tuple(part for part in message.parts if not isinstance(part, ToolCallResult))
+        self._results += (
+            structs.replace(result, tool_name=self._names.get(result.tool_call_id) or result.tool_name)
+            for result in results
+        )
+        if results and not others:
+            return
+        self._flush()
+        if not has_content(others):
+            self.losses.append(Loss(path, "empty message", "an empty message is not stored"))
+            return
+        metadata = self._metadata(message, path)
+        if message.role == "assistant":
+            self._names.update((p.tool_call_id, p.tool_name) for p in others if isinstance(p, ToolCallRequest))
+            self._entries.append(ModelOutputEntry(others, origin=self._origin, metadata=metadata))
+        elif message.role == "system" and not self._has_instruction and not self._entries:
+            self._has_instruction = True
+            self._entries.append(SetSystemInstructionEntry(self._instruction(others, path), metadata=metadata))
+        else:
+            channel = message.role if message.role in _OPERATORS else "user"
+            self._entries.append(ModelInputEntry(tuple(map(_input_part, others)), channel, metadata=metadata))
+
+    def entries(self) -> list[HistoryEntry]:
+        """The entries read so far."""
+        self._flush()
+        return self._entries
+
+    def _flush(self) -> None:
+        if self._results:
+            self._entries.append(ToolCallResultsEntry(tuple(self._results)))
+            self._results = []
+
+    def _instruction(self, parts: Sequence[Part], path: str) -> str:
+        for index, part in enumerate(parts):
+            if not isinstance(part, Text):
+                what = type(part).__name__.lower()
+                self.losses.append(Loss(f"{path}.parts[{index}]", what, "a system instruction is text"))
+            elif part.native:
+                fields = ", ".join(name for extras in part.native.values() for name in extras)
+                self.losses.append(Loss(f"{path}.parts[{index}]", fields, "a system instruction is text"))
+        return "\n\n".join(part.text for part in parts if isinstance(part, Text))
+
+    def _metadata(self, message: Message, path: str) -> EntryMetadata | None:
+        extra: dict[str, Any] = {}
+        if message.name is not None:
+            extra["name"] = message.name
+        if message.native:
+            extra["native"] = message.native
+        for name in extra:
+            self.losses.append(Loss(f"{path}.{name}", name, "kept in the metadata of the entry, not sent to models"))
+        return EntryMetadata(source="import", extra=extra) if extra else None
+
+
+def _input_part(part: Part) -> InputPart:
+    """A part of an input. What only a model writes becomes text, and its calls are not accepted."""
+    if isinstance(part, Thinking | Refusal):
+        return Text(part.text)
+    if isinstance(part, ToolCallRequest | ToolCallResult):
+        raise ConversationError(f"a {type(part).__name__} cannot be part of a message of the user")
+    return part
+
+
+def _format(name: str) -> Any:
+    if name not in formats:
+        raise WireError(f"unknown format {name!r}; expected one of: {', '.join(formats)}")
+    return formats[name]
+
+
+def _origin(format_name: str, model: str) -> Origin:
+    provider, slash, name = model.partition("/")
+    return Origin(provider, format_name, name) if slash else Origin("", format_name, model)
+
+
+def _fits(origin: Origin | None, format_name: str) -> bool:
+    return origin is not None and origin.format == format_name
+
+
+def _settings_of(request: ModelRequest, body: Mapping[str, Any], key: str) -> Iterator[str]:
+    has_instruction = any(message.role == "system" for message in request.messages)
+    for name, value in body.items():
+        if name in (key, "model") or value is None or (has_instruction and name in _INSTRUCTION_KEYS):
+            continue
+        yield name
+
+
+def _message_format(message: Mapping[str, Any]) -> str:
+    if not {"role", "parts", "type"} & message.keys():
+        raise ConversationError('not a message: expected an object such as {"role": "user", "content": "…"}')
+    if "parts" in message:
+        return "gemini"
+    if "role" not in message or message.get("type") == "message":
+        return "openai-responses"
+    if message["role"] not in ("user", "assistant", "system", "developer", "tool", "function"):
+        raise ConversationError(
+            f"unknown role {message['role']!r}: expected user, assistant, system, developer or tool"
+        )
+    return detect_format({"messages": [dict(message)]}) or "openai-chat"

@@ -1,0 +1,1 @@
+"""Typed output: an answer as a checked value of a Python type."""

@@ -1,0 +1,383 @@
+"""`RequestParser`: bytes of a client connection in, requests out, without I/O.
+
+httptools (llhttp) reads the syntax. Checked here is what it does not check: sizes, exactly one Host, the version, the transfer
+coding, and compressed bodies. A request is admitted as soon as its head is complete, so a refused body is never kept.
+
+httptools cannot stop inside `feed_data`, so one read may give several requests; they queue up to a limit. An exception in a
+callback would be stored with its traceback by the parser, so callbacks set state and never raise. After a malformed request, and
+after a refused one that is not complete yet, nothing more is read: where the next request starts cannot be trusted.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Protocol
+from urllib.parse import parse_qsl, unquote
+
+import httptools
+
+from antiphon.gateway.http.body_budget import BodyBudget
+from antiphon.gateway.http.errors import error_response
+from antiphon.gateway.http.messages import ClientRequest, Response
+from antiphon.providers.transport.decompress import BodyTooLarge, Decompressor, MalformedBody
+from antiphon.wire.output import ProviderError
+
+logger = logging.getLogger("antiphon.gateway")
+
+MAX_HEAD_BYTES = 64 * 1024
+MAX_FIELD_BYTES = 32 * 1024
+MAX_TARGET_BYTES = 16 * 1024
+MAX_FIELDS = 128
+MAX_PIPELINED = 32
+"""More requests than this in one read are not answered; the connection is closed after the last one that is."""
+
+_SCHEME_AND_HOST = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#]*", re.IGNORECASE).match
+_VERSIONS = frozenset({"1.0", "1.1"})
+
+
+class RequestAdmission(Protocol):
+    """What the parser needs of the listener."""
+
+    budget: BodyBudget
+
+    @property
+    def max_body_bytes(self) -> int: ...
+    def build_request(
+        self, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], peer: str
+    ) -> ClientRequest: ...
+    def admit(self, request: ClientRequest, length: int | None) -> Any: ...
+    def body_too_large(self, path: str) -> Response: ...
+    def over_budget(self, path: str) -> Response: ...
+    def internal_error(self, request_id: str) -> Response: ...
+
+
+class IncomingRequest:
+    """A request as far as it has arrived. `admission` is a `Response` if it is refused; its body is then dropped."""
+
+    __slots__ = (
+        "admission",
+        "decompressor",
+        "expects_continue",
+        "is_complete",
+        "is_http_10",
+        "keeps_connection",
+        "length",
+        "pieces",
+        "request",
+        "reserved",
+        "size",
+    )
+
+    def __init__(self, request: ClientRequest, admission: Any, *, length: int | None = 0) -> None:
+        self.request = request
+        self.admission = admission
+        self.length = length
+        """The declared length of the body; None if it is chunked."""
+        self.pieces: list[bytes] = []
+        self.size = 0
+        self.reserved = 0  # bytes counted in the budget
+        self.decompressor: Decompressor | None = None
+        self.is_complete = False
+        self.keeps_connection = False
+        self.is_http_10 = False
+        self.expects_continue = False
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether it gets an error instead of an answer."""
+        return isinstance(self.admission, Response)
+
+
+class RequestParser:
+    """The requests of one connection. `peer` is the address of the client."""
+
+    def __init__(self, listener: RequestAdmission, peer: str) -> None:
+        self.requests: list[IncomingRequest] = []
+        """Requests to be answered, in order: complete ones, and at the end perhaps a refused one."""
+        self.incoming: IncomingRequest | None = None
+        """An admitted request whose body is not complete."""
+        self.is_finished = False
+        """Whether nothing more is read from this connection."""
+        self.is_in_head = False
+        """Whether the head of a request has started and is not complete."""
+        self._listener = listener
+        self._peer = peer
+        self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
+        self._target = b""
+        self._headers: dict[str, str] = {}
+        self._field_count = 0
+        self._head_size = 0  # of its fields
+        self._problem = ""
+        self._unfinished = 0  # bytes read since the last part of a head or body was complete
+        self._begun = 0  # heads that started in this read
+        self._has_body_data = False  # whether this read brought any
+        self._skips_head = False
+        self._upgrade: IncomingRequest | None = None
+
+    def feed(self, data: bytes) -> None:
+        """Read more bytes; `requests` and `incoming` say what they were."""
+        if self.is_finished:
+            return
+        was_between = not self.is_in_head and self.incoming is None
+        self._begun, self._has_body_data = 0, False
+        self._feed(data)
+        self._check_size(len(data), was_between=was_between)
+
+    def refuse(self, response: Response) -> None:
+        """Answer the incoming request with `response`; the rest of its body is not read."""
+        if self.incoming is not None:
+            self._drop_body(self.incoming, response)
+            self._finish(self.incoming)
+
+    def release(self, incoming: IncomingRequest) -> None:
+        """Drop the body of a request."""
+        incoming.request.body = b""
+        incoming.pieces = []
+        if incoming.reserved:
+            self._listener.budget.release(incoming.reserved)
+            incoming.reserved = 0
+
+    def close(self) -> None:
+        """The connection is closed, or takes no further request: drop what was not dispatched."""
+        self.is_finished = True
+        for incoming in (*self.requests, self.incoming):
+            if incoming is not None:
+                self.release(incoming)
+        self.requests, self.incoming = [], None
+        self._parser = None  # it refers to this object
+
+    # Callbacks of httptools
+
+    def on_message_begin(self) -> None:
+        if self.is_finished or self._skips_head:
+            return
+        self.is_in_head = True
+        self._begun += 1
+        self._target = b""
+        self._headers = {}
+        self._field_count = self._head_size = 0
+        self._problem = ""
+
+    def on_url(self, url: bytes) -> None:
+        self._target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self.is_in_head:
+            return  # a trailer
+        self._field_count += 1
+        self._head_size += len(name) + len(value)
+        if self._field_count > MAX_FIELDS or len(value) > MAX_FIELD_BYTES or self._head_size > MAX_HEAD_BYTES:
+            self._problem = "request headers too large"
+            return
+        key = name.lower().decode("ascii")
+        text = value.decode("utf-8", "surrogateescape").strip(" \t")
+        headers = self._headers
+        if key in headers:  # a list in several lines; libraries built on an SDK send their User-Agent beside its own
+            if key == "host":
+                self._problem = "send exactly one Host header"
+            text = f"{headers[key]}{'; ' if key == 'cookie' else ', '}{text}"
+        headers[key] = text
+
+    def on_headers_complete(self) -> None:
+        if self.is_finished or self._skips_head:
+            return
+        try:
+            self._read_head()
+        except Exception:
+            logger.exception("internal error while admitting a request")
+            request = self._listener.build_request("", "", {}, {}, self._peer)
+            self._finish(IncomingRequest(request, self._listener.internal_error(request.request_id)))
+
+    def on_body(self, data: bytes) -> None:
+        self._has_body_data = True
+        incoming = self.incoming
+        if incoming is None or incoming.is_refused:
+            return
+        if incoming.decompressor is not None:
+            try:
+                data = incoming.decompressor.feed(data)
+            except BodyTooLarge:
+                self._drop_body(incoming, self._listener.body_too_large(incoming.request.path))
+                return
+            except MalformedBody as error:
+                self._drop_body(incoming, _bad_request(f"cannot decompress the request body: {error}"))
+                return
+        incoming.size += len(data)
+        if incoming.size > self._listener.max_body_bytes:
+            self._drop_body(incoming, self._listener.body_too_large(incoming.request.path))
+        elif not self._listener.budget.reserve(len(data)):
+            self._drop_body(incoming, self._listener.over_budget(incoming.request.path))
+        else:
+            incoming.reserved += len(data)
+            incoming.pieces.append(data)
+
+    def on_message_complete(self) -> None:
+        incoming = self.incoming
+        if incoming is None or incoming is self._upgrade:
+            return
+        self.incoming = None
+        if not incoming.is_refused and incoming.decompressor is not None:
+            try:
+                incoming.decompressor.close()
+            except MalformedBody as error:
+                self._drop_body(incoming, _bad_request(f"cannot decompress the request body: {error}"))
+        pieces, incoming.pieces = incoming.pieces, []
+        incoming.request.body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        incoming.is_complete = True
+        self.requests.append(incoming)
+        if len(self.requests) == MAX_PIPELINED:
+            incoming.keeps_connection = False
+        self.is_finished = not incoming.keeps_connection
+
+    # Decisions
+
+    def _feed(self, data: bytes) -> None:
+        assert self._parser is not None
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            rest = data[upgrade.args[0] :]
+        except httptools.HttpParserError as error:
+            # Its reasons are constants; what was sent is not repeated, because it may contain a key.
+            if not self.is_finished:
+                logger.info("malformed HTTP request from %s: %s", self._peer, error)
+                self._refuse(f"malformed HTTP request: {error}")
+            return
+        else:
+            return
+        if not self.is_finished:
+            self._continue_without_upgrade(rest)
+
+    def _check_size(self, size: int, *, was_between: bool) -> None:
+        """After a read of `size` bytes: stop if the request is refused, or if a head, chunk header or trailer has no end."""
+        incoming = self.incoming
+        if self.is_finished:
+            return
+        if incoming is not None and incoming.is_refused:
+            self._finish(incoming)
+        elif self.is_in_head or (incoming is not None and not self._has_body_data):
+            if not self._begun:
+                self._unfinished += size
+            else:  # other messages may be part of this read
+                self._unfinished = size if was_between and self._begun == 1 else 0
+            if self._unfinished > MAX_HEAD_BYTES:
+                self._refuse("request headers too large", 431)
+        else:
+            self._unfinished = 0
+
+    def _read_head(self) -> None:
+        self.is_in_head = False
+        parser, headers = self._parser, self._headers
+        assert parser is not None
+        version = parser.get_http_version()
+        coding = headers.get("transfer-encoding")
+        problem = self._problem or _head_problem(version, headers, coding)
+        if not problem and len(self._target) > MAX_TARGET_BYTES:
+            problem = "request target too large"
+        if problem:
+            logger.info("refused the head of a request from %s: %s", self._peer, problem)
+            self._refuse(problem, 431 if "too large" in problem else 400)
+            return
+        length = None if coding is not None else int(headers.get("content-length", 0))
+        path, query = _split_target(self._target.decode("ascii"))
+        request = self._listener.build_request(parser.get_method().decode(), path, query, headers, self._peer)
+        incoming = self.incoming = IncomingRequest(request, self._listener.admit(request, length), length=length)
+        incoming.keeps_connection = parser.should_keep_alive()
+        incoming.is_http_10 = version == "1.0"
+        if not incoming.is_refused:
+            if (encoding := headers.get("content-encoding")) is not None:
+                self._decompress(incoming, encoding.lower())
+            if "expect" in headers and not incoming.is_http_10:
+                incoming.expects_continue = headers["expect"].lower() == "100-continue"
+        if parser.should_upgrade():
+            self._check_upgrade(incoming)
+
+    def _decompress(self, incoming: IncomingRequest, encoding: str) -> None:
+        try:
+            incoming.decompressor = Decompressor(encoding, self._listener.max_body_bytes)
+        except MalformedBody as error:
+            self._drop_body(incoming, _bad_request(f"{error}; send gzip, deflate or no content encoding", 415))
+
+    def _check_upgrade(self, incoming: IncomingRequest) -> None:
+        """Refuse a WebSocket or a tunnel; ignore other upgrades (some clients offer h2c with every first request)."""
+        protocols = incoming.request.headers.get("upgrade", "").lower()
+        if incoming.request.method == "CONNECT":
+            self._drop_body(incoming, _bad_request("method CONNECT is not supported", 405))
+            self._finish(incoming)
+        elif "websocket" in protocols:
+            response = _bad_request("WebSocket is not supported; send a plain HTTP request", 426)
+            response.headers["upgrade"] = "HTTP/1.1"
+            self._drop_body(incoming, response)
+            self._finish(incoming)
+        else:
+            self._upgrade = incoming
+
+    def _continue_without_upgrade(self, rest: bytes) -> None:
+        """httptools reads no body after the head of an upgrade; a new parser with the same framing does."""
+        incoming, self._upgrade = self._upgrade, None
+        assert incoming is not None
+        framing = b"transfer-encoding: chunked" if incoming.length is None else b"content-length: %d" % incoming.length
+        self._parser = httptools.HttpRequestParser(self)
+        self._skips_head = True
+        self._parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n\r\n" % framing)
+        self._skips_head = False
+        if rest and not self.is_finished:
+            self._feed(rest)
+
+    def _refuse(self, problem: str, status: int = 400) -> None:
+        """Answer with an error and read nothing more."""
+        incoming = self.incoming
+        if incoming is None:
+            incoming = IncomingRequest(self._listener.build_request("", "", {}, {}, self._peer), None)
+        self._drop_body(incoming, _bad_request(problem, status))
+        self._finish(incoming)
+
+    def _drop_body(self, incoming: IncomingRequest, response: Response) -> None:
+        incoming.admission = response
+        incoming.decompressor = None
+        self.release(incoming)
+
+    def _finish(self, incoming: IncomingRequest) -> None:
+        """The last request of the connection, which is not read to its end."""
+        self.incoming = None
+        incoming.keeps_connection = False
+        self.requests.append(incoming)
+        self.is_finished = True
+
+
+def _bad_request(problem: str, status: int = 400) -> Response:
+    return error_response("", ProviderError(problem, "invalid_request"), status=status)
+
+
+def _head_problem(version: str, headers: Mapping[str, str], coding: str | None) -> str:
+    """What httptools accepts in a head and we do not."""
+    if version not in _VERSIONS:
+        return "unsupported HTTP version"
+    if "host" not in headers and version == "1.1":
+        return "send exactly one Host header"
+    if coding is not None and (coding.lower() != "chunked" or version == "1.0"):
+        return "unsupported transfer coding; send chunked"
+    return ""
+
+
+def _split_target(target: str) -> tuple[str, dict[str, str]]:
+    """The decoded path and query of a request target, which is a path or a whole URL."""
+    if not target.startswith("/") and "://" in target:
+        scheme_and_host = _SCHEME_AND_HOST(target)
+        target = "/" if scheme_and_host is None else "/" + target[scheme_and_host.end() :].removeprefix("/")
+    path, _, query_text = target.partition("#")[0].partition("?")
+    if "%" in path:
+        with suppress(UnicodeDecodeError):  # then it is left as it is
+            path = unquote(path, errors="strict")
+    return path, _parse_query(query_text) if query_text else {}
+
+
+def _parse_query(text: str) -> dict[str, str]:
+    """The fields of a query. Of a repeated one the first counts."""
+    query: dict[str, str] = {}
+    for name, value in parse_qsl(text, keep_blank_values=True):
+        query.setdefault(name, value)
+    return query

@@ -1,0 +1,99 @@
+"""`ConnectionTimer`: the timeouts of one client connection.
+
+Two things can end: the present state of the connection (its deadline), and the patience with a client that reads slowly. A client
+that still reads may take as long as it likes; one whose system acknowledges no byte for `write_seconds` is disconnected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import struct
+import sys
+import termios
+from collections.abc import Callable
+from contextlib import suppress
+from math import inf
+
+from antiphon.providers.transport.lazy_timer import LazyTimer
+
+logger = logging.getLogger("antiphon.gateway")
+
+_UNACKNOWLEDGED = termios.TIOCOUTQ if sys.platform == "linux" else None
+"""On Linux the request that gives the bytes in a socket's send queue. Without it progress shows only in our own buffer."""
+
+
+class ConnectionTimer:
+    """Calls `on_deadline` when the present state has lasted too long, and aborts `transport` if its client stalls."""
+
+    def __init__(self, transport: asyncio.Transport, on_deadline: Callable[[], None]) -> None:
+        self._transport = transport
+        self._on_deadline = on_deadline
+        self._loop = asyncio.get_running_loop()
+        self._timer = LazyTimer(self._loop, self._due, self._on_due)
+        self._deadline = inf
+        self._stall_due = inf
+        self._stall_seconds = inf
+        self._unsent = 0
+
+    def set_timeout(self, seconds: float) -> None:
+        """How long the present state may last from now on."""
+        self._deadline = self._loop.time() + seconds
+        self._timer.start()
+
+    def shorten_timeout(self, seconds: float) -> None:
+        """The same, unless less time is left."""
+        self._deadline = min(self._deadline, self._loop.time() + seconds)
+        self._timer.start()
+
+    def clear_timeout(self) -> None:
+        """The present state may last."""
+        self._deadline = inf
+
+    def watch_client(self, seconds: float) -> None:
+        """The client reads slowly: abort the connection if it takes no byte for `seconds`."""
+        self._unsent = unsent_bytes(self._transport)
+        self._stall_seconds = seconds
+        self._stall_due = self._loop.time() + seconds
+        self._timer.start()
+
+    def stop_watching(self) -> None:
+        """The client has caught up."""
+        self._stall_due = inf
+
+    def cancel(self) -> None:
+        """The connection is closed."""
+        self._deadline = self._stall_due = inf
+        self._timer.cancel()
+        del self._timer, self._on_deadline  # they refer to this object and to the connection
+
+    def _due(self) -> float:
+        return self._deadline if self._deadline < self._stall_due else self._stall_due
+
+    def _on_due(self) -> None:
+        now = self._loop.time()
+        if now >= self._stall_due and not self._has_progress(now):
+            logger.info("client took no data for %g s; connection aborted", self._stall_seconds)
+            self._transport.abort()
+            return
+        if now >= self._deadline:
+            self._deadline = inf
+            self._on_deadline()
+        self._timer.start()
+
+    def _has_progress(self, now: float) -> bool:
+        """Whether the client took any byte since it was looked at last."""
+        unsent, before = unsent_bytes(self._transport), self._unsent
+        self._unsent, self._stall_due = unsent, now + self._stall_seconds
+        return unsent != before or not unsent
+
+
+def unsent_bytes(transport: asyncio.Transport) -> int:
+    """Bytes written to `transport` that the peer has not acknowledged."""
+    queued = 0
+    sock = transport.get_extra_info("socket")
+    if sock is not None and _UNACKNOWLEDGED is not None:
+        with suppress(OSError, ValueError):  # the socket is closed, or has no send queue
+            (queued,) = struct.unpack("i", fcntl.ioctl(sock.fileno(), _UNACKNOWLEDGED, bytes(4)))
+    return queued + transport.get_write_buffer_size()

@@ -1,0 +1,163 @@
+"""`ModelCall`: a call with all its attempts: other keys, retries, other targets, until one answers or none is left.
+
+The only loop of its kind: the library's clients and every endpoint of the gateway call models through it. `RetryPlan` decides
+each step, this performs it. `prepare` makes the request for a target when its turn comes; a refused request may be prepared once
+more by `rewrite`. An attempt is over when its reply is judged: a stream is an answer from its first visible delta on, a whole
+body once it was read. Nothing is sent again after that. Every attempt is in the report.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import Protocol, TypeAlias
+
+from antiphon.providers.call import CallReport
+from antiphon.providers.credentials.pool import Lease
+from antiphon.providers.engine.reply import EMPTY_RESPONSE, Reply, UpstreamFailed, WholeReply
+from antiphon.providers.retry import GiveUp, NextTarget, RetryPlan, RetrySettings, Send, Step, Wait
+from antiphon.providers.routes import Target
+from antiphon.wire.delta import Failed, ModelOutputDelta
+from antiphon.wire.output import ProviderError
+
+logger = logging.getLogger("antiphon.providers")
+
+
+class CallAttempt(Protocol):
+    """One attempt of a call. It writes itself into the report."""
+
+    @property
+    def should_retry(self) -> str | None: ...
+    async def run(self) -> Reply: ...
+    def succeeded(self, reply: Reply) -> None: ...
+    def failed(self, error: ProviderError) -> ProviderError: ...
+    def close(self) -> None: ...
+
+
+class TargetCall(Protocol):
+    """A request prepared for one target."""
+
+    @property
+    def settings(self) -> RetrySettings: ...
+    @property
+    def sleep(self) -> Callable[[float], Awaitable[object]]: ...
+    def attempt(self, lease: Lease | None, time_left: float | None, report: CallReport) -> CallAttempt: ...
+    def judge(self, reply: Reply) -> ProviderError | None: ...
+
+
+Prepare: TypeAlias = Callable[[Target], Awaitable[TargetCall]]
+Rewrite: TypeAlias = Callable[[Target, ProviderError], Awaitable[TargetCall | None]]
+
+
+class ModelCall:
+    """One call. `waiting_seconds` is the time spent waiting for providers.
+
+    `accepts_empty`: an empty answer of the last target is an answer, as it came. `request_id` names the call in the log; without
+    one nothing is logged.
+    """
+
+    def __init__(
+        self,
+        targets: Sequence[Target],
+        prepare: Prepare,
+        report: CallReport,
+        *,
+        rewrite: Rewrite | None = None,
+        accepts_empty: bool = False,
+        request_id: str | None = None,
+    ) -> None:
+        self.waiting_seconds = 0.0
+        self._plan = RetryPlan(targets)
+        self._prepare = prepare
+        self._report = report
+        self._rewrite = rewrite
+        self._accepts_empty = accepts_empty
+        self._request_id = request_id
+
+    async def reply(self) -> Reply:
+        """The reply of the first target that answers. Raises `UpstreamFailed`, with the last error, if none does."""
+        plan = self._plan
+        step: Step = plan.first()
+        while True:
+            if isinstance(step, NextTarget):
+                prepared = await self._prepare(step.target)
+                step = plan.begin(prepared.settings)
+            if isinstance(step, Send):
+                attempt = prepared.attempt(step.lease, plan.time_left(), self._report)
+                reply, error = await self._run(prepared, attempt)
+                if reply is not None and (error is None or self._is_accepted(error)):
+                    attempt.succeeded(reply)
+                    return reply
+                assert error is not None, "no reply without an error"
+                is_empty = error is EMPTY_RESPONSE
+                error = attempt.failed(error)
+                if reply is not None:
+                    await reply.aclose()
+                target = plan.target
+                rewritten = await self._rewrite(target, error) if self._rewrite is not None else None
+                if rewritten is not None:
+                    prepared = rewritten
+                    step = plan.begin(prepared.settings)
+                    continue
+                should_retry = "false" if is_empty and self._accepts_empty else attempt.should_retry
+                step = plan.after(error, should_retry=should_retry)
+                self._log(target, error, step)
+            elif isinstance(step, Wait):
+                await self._wait(prepared, step.seconds)
+                step = plan.resume()
+            elif isinstance(step, GiveUp):
+                raise UpstreamFailed(step.error)
+
+    async def batches(self) -> AsyncGenerator[list[ModelOutputDelta], None]:
+        """The deltas of the answer, as the library reads them; the last is terminal, and `Failed` if no target answered."""
+        try:
+            reply = await self.reply()
+        except UpstreamFailed as failure:
+            return _failed(failure.error)
+        assert not isinstance(reply, WholeReply), "a stream was requested"
+        return reply.batches()
+
+    def _is_accepted(self, error: ProviderError) -> bool:
+        """Whether an empty answer is taken as it came, because no target is left."""
+        return error is EMPTY_RESPONSE and self._accepts_empty and not self._plan.has_next(error)
+
+    async def _run(self, prepared: TargetCall, attempt: CallAttempt) -> tuple[Reply | None, ProviderError | None]:
+        """The reply to one attempt, and why it is not an answer."""
+        began = time.monotonic()
+        try:
+            reply = await attempt.run()
+        except UpstreamFailed as failure:
+            return None, failure.error
+        except BaseException:
+            attempt.close()
+            raise
+        finally:
+            self.waiting_seconds += time.monotonic() - began
+        return reply, prepared.judge(reply)
+
+    async def _wait(self, prepared: TargetCall, seconds: float) -> None:
+        began = time.monotonic()
+        try:
+            if seconds:
+                await prepared.sleep(seconds)
+        finally:
+            self.waiting_seconds += time.monotonic() - began
+
+    def _log(self, target: Target, error: ProviderError, step: Step) -> None:
+        if self._request_id is None:
+            return
+        if isinstance(step, NextTarget):
+            text = "request %s: %s failed (%s); falling back to %s"
+            logger.warning(text, self._request_id, target, error, step.target)
+            return
+        action = "retrying with another key"
+        if isinstance(step, Wait):
+            action = f"retrying in {step.seconds:.2f} s"
+        elif isinstance(step, GiveUp):
+            action = "giving up"
+        logger.info("[%s] %s: %s (%s); %s", self._request_id, target, error.message, error.kind, action)
+
+
+async def _failed(error: ProviderError) -> AsyncGenerator[list[ModelOutputDelta], None]:
+    yield [Failed(error)]

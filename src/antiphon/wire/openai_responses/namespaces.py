@@ -1,0 +1,117 @@
+"""Tools in namespaces, and tools that input items bring, as a flat list for the other formats.
+
+Responses groups tools in `namespace` tools and adds more in the middle of a conversation (`additional_tools`, and the
+`tool_search_output` of a search). Other formats have one list of tools: a member is declared there as `namespace__name`, and
+its earlier calls have that name too. `CallRestorer` splits the name again in what the model answers, so that the client sees
+the name and the namespace that it declared. The name depends on nothing else, so it stays the same in every turn (L9).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from msgspec import structs
+
+from antiphon.parts import Native, Part, ToolCallRequest
+from antiphon.wire.loss import Loss
+from antiphon.wire.openai_responses import FORMAT
+from antiphon.wire.openai_responses.tools import read_tool
+from antiphon.wire.request import Message, ModelRequest, ToolDefinition
+
+_SEPARATOR = "__"
+_BRINGING_ITEMS = ("additional_tools", "tool_search_output")
+
+
+class FlatRequest(NamedTuple):
+    """A request without namespaces."""
+
+    request: ModelRequest
+    positions: list[int]
+    """The index of each of its messages in the original."""
+    names: dict[str, tuple[str, str]]
+    """The name and namespace of each member by its flat name."""
+
+    def locate(self, loss: Loss) -> Loss:
+        """The loss with the path in the original request."""
+        if not loss.path.startswith("messages["):
+            return loss
+        index, bracket, rest = loss.path.removeprefix("messages[").partition("]")
+        return structs.replace(loss, path=f"messages[{self.positions[int(index)]}{bracket}{rest}")
+
+
+def flat_name(namespace: Any, name: str) -> str:
+    """The name of a tool outside of its namespace. A tool that a search found is in a namespace of its own name."""
+    return f"{namespace}{_SEPARATOR}{name}" if type(namespace) is str and namespace not in ("", name) else name
+
+
+def brings_tools(item: Any) -> bool:
+    """Whether an item or a tool has tools of its own."""
+    return (
+        type(item) is dict and type(item.get("tools")) is list and item.get("type") in ("namespace", *_BRINGING_ITEMS)
+    )
+
+
+def flatten(request: ModelRequest) -> FlatRequest:
+    """The request with one list of tools, and calls by the names in it."""
+    tools = _ToolList()
+    for tool in request.tools:
+        tools.add(tool)
+    messages: list[Message] = []
+    positions: list[int] = []
+    for index, message in enumerate(request.messages):
+        parts: list[Part] = []
+        for part in message.parts:
+            if isinstance(part, Native) and brings_tools(part.data):
+                tools.add_members(part.data)
+                if part.data["type"] == "additional_tools":
+                    continue
+            parts.append(_flatten_call(part) if isinstance(part, ToolCallRequest) else part)
+        if parts or not message.parts:
+            messages.append(structs.replace(message, parts=tuple(parts)))
+            positions.append(index)
+    flat = structs.replace(request, tools=tuple(tools.tools), messages=tuple(messages))
+    return FlatRequest(flat, positions, tools.names)
+
+
+class _ToolList:
+    """Tools of all namespaces, each name once: a search finds tools that are already declared."""
+
+    def __init__(self) -> None:
+        self.tools: list[ToolDefinition | Native] = []
+        self.names: dict[str, tuple[str, str]] = {}
+        self._known: set[str] = set()
+
+    def add(self, tool: ToolDefinition | Native) -> None:
+        if isinstance(tool, Native) and brings_tools(tool.data):
+            self.add_members(tool.data)
+        elif isinstance(tool, Native) or tool.name not in self._known:
+            self.tools.append(tool)
+            if isinstance(tool, ToolDefinition):
+                self._known.add(tool.name)
+
+    def add_members(self, holder: dict[str, Any]) -> None:
+        namespace = holder.get("name") if holder["type"] == "namespace" else ""
+        about = holder.get("description")
+        for member in holder["tools"]:
+            definition = read_tool(member)
+            if definition is None:
+                self.add(Native(FORMAT, member))
+                continue
+            name, description = flat_name(namespace, definition.name), definition.description
+            if name != definition.name:
+                self.names[name] = (definition.name, str(namespace))
+            if type(about) is str and about:
+                description = f"{about}\n\n{description}" if description else about
+            self.add(structs.replace(definition, name=name, description=description))
+
+
+def _flatten_call(call: ToolCallRequest) -> ToolCallRequest:
+    fields = (call.native or {}).get(FORMAT, {})
+    if "namespace" not in fields:
+        return call
+    rest = {name: value for name, value in fields.items() if name != "namespace"}
+    return structs.replace(
+        call,
+        tool_name=flat_name(fields["namespace"], call.tool_name),
+        native={**(call.native or {}), FORMAT: rest},
+    )

@@ -1,0 +1,69 @@
+"""Context windows, and tokens that are counted before a provider reports any."""
+
+from __future__ import annotations
+
+import logging
+import math
+
+import pytest
+
+import antiphon as ap
+from antiphon.context import CharacterEstimate
+from antiphon.context.model_windows import compaction_limit, context_window
+
+
+def test_windows_of_known_models() -> None:
+    assert context_window("anthropic/claude-sonnet-4-5") == 200_000
+    assert context_window("openrouter/openai/gpt-4o-mini") == 128_000
+    assert context_window("GPT-4.1") == 1_047_576
+    assert compaction_limit("gpt-4o") == 102_400
+    assert context_window("my-own-model") is None
+    assert compaction_limit("my-own-model") is None
+
+
+def test_token_limit_follows_the_model() -> None:
+    chat = ap.Conversation("openai/gpt-4o", token_limit="auto")
+    assert chat.token_limit == 102_400
+    chat.model = "anthropic/claude-sonnet-4-5"
+    assert chat.token_limit == 160_000
+    chat.token_limit = None
+    assert chat.token_limit is None
+
+
+def test_tokens_before_the_first_usage_count_everything_that_is_sent() -> None:
+    def search(query: str) -> str:
+        "Search the web for pages about a topic."
+        return query
+
+    bare = ap.Conversation(ap.ScriptedModel(), counter=CharacterEstimate())
+    bare.add("x" * 25)
+    assert bare.tokens == 10
+    full = ap.Conversation(
+        ap.ScriptedModel(), counter=CharacterEstimate(), system="s" * 50, live_screen="l" * 75, tools=[search]
+    )
+    full.history.set_memory_notebook("n" * 100)
+    full.add("x" * 25)
+    fixed = math.ceil((50 + len("[Memory Notebook]\n") + 100) / 2.5) + 30
+    assert full.tokens > 10 + fixed + 20  # and the tool
+    without_tool = ap.Conversation(
+        ap.ScriptedModel(), counter=CharacterEstimate(), system="s" * 50, live_screen="l" * 75
+    )
+    without_tool.history.set_memory_notebook("n" * 100)
+    without_tool.add("x" * 25)
+    assert without_tool.tokens == 10 + fixed
+
+
+def test_each_append_is_a_debug_line(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "antiphon.history")
+    history = ap.AgentHistory()
+    history.append(ap.ModelInputEntry.of("secret words"))
+    call = ap.ToolCallRequest("look", "c1")
+    history.append(ap.ModelOutputEntry.of("I look.", call))
+    history.append(ap.ToolCallResultsEntry((ap.ToolCallResult.of(call, "rain"),)))
+    history.set_system_instruction("Be brief.")
+    assert [record.getMessage() for record in caplog.records] == [
+        "[memory] append 1 model_input",
+        "[memory] append 2 model_output hasText=True toolCallsCount=1",
+        "[memory] append 3 tool_call_results toolCallId=c1 contentLength=4",
+        "[memory] append 4 set_system_instruction",
+    ]

@@ -1,0 +1,183 @@
+"""What two formats both have crosses between them, and what is added or dropped on the way is reported."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from antiphon.parts import Audio, Document, Image, Text, ToolCallRequest, ToolCallResult
+from antiphon.wire import Message, ModelOutput, ModelRequest, ToolDefinition, formats
+
+CHAT, RESPONSES = formats["openai-chat"], formats["openai-responses"]
+CACHE = {"type": "ephemeral"}
+QUESTION = Message("user", (Text("Rain?"),))
+
+
+def to_claude(body: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    written, losses = formats["anthropic"].write_request(CHAT.read_request({"model": "claude-sonnet-4-5", **body}))
+    assert formats["anthropic"].check_request(written) == []
+    return written, [loss.path for loss in losses]
+
+
+def test_cache_control_on_a_part_reaches_claude() -> None:
+    text = {"type": "text", "text": "Long.", "cache_control": CACHE}
+    body, losses = to_claude({"messages": [{"role": "system", "content": [text]}, {"role": "user", "content": [text]}]})
+    assert body["system"] == [text]
+    assert body["messages"][0]["content"] == [text]
+    assert losses == []
+
+
+def test_cache_control_on_a_message_is_on_its_last_block() -> None:
+    call = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    messages = [
+        {"role": "system", "content": "Be brief.", "cache_control": CACHE},
+        {"role": "user", "content": "Rain?", "cache_control": CACHE},
+        {"role": "assistant", "content": None, "tool_calls": [call], "cache_control": CACHE},
+        {"role": "tool", "tool_call_id": "call_1", "content": "rain", "cache_control": CACHE},
+    ]
+    body, losses = to_claude({"messages": messages})
+    blocks = [body["system"][-1], *(message["content"][-1] for message in body["messages"])]
+    assert [block["type"] for block in blocks] == ["text", "text", "tool_use", "tool_result"]
+    assert [block["cache_control"] for block in blocks] == [CACHE] * 4
+    assert losses == []
+
+
+def test_cache_control_on_a_tool_reaches_claude_and_at_most_four_are_sent() -> None:
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}, "cache_control": CACHE}
+    messages = [
+        {"role": "user", "content": [{"type": "text", "text": str(n), "cache_control": CACHE}]} for n in range(5)
+    ]
+    body, losses = to_claude({"messages": messages, "tools": [tool]})
+    marked = [*body["tools"], *(block for message in body["messages"] for block in message["content"])]
+    assert sum("cache_control" in block for block in marked) == 4
+    assert len(losses) == 2
+
+
+def test_chat_itself_keeps_cache_control_where_it_was() -> None:
+    body = {"model": "m", "messages": [{"role": "user", "content": "Rain?", "cache_control": CACHE}]}
+    assert CHAT.write_request(CHAT.read_request(body)) == (body, [])
+
+
+GRAMMAR = {"syntax": "lark", "definition": "start: WORD"}
+CHAT_TOOL = {
+    "type": "custom",
+    "custom": {"name": "f", "description": "Run.", "format": {"type": "grammar", "grammar": GRAMMAR}},
+}
+RESPONSES_TOOL = {"type": "custom", "name": "f", "description": "Run.", "format": {"type": "grammar", **GRAMMAR}}
+
+
+@pytest.mark.parametrize("form", ["grammar", "text"])
+def test_the_grammar_of_a_custom_tool_crosses_both_ways(form: str) -> None:
+    chat, responses = CHAT_TOOL, RESPONSES_TOOL
+    if form == "text":
+        chat = {"type": "custom", "custom": {**CHAT_TOOL["custom"], "format": {"type": "text"}}}  # type: ignore[dict-item]
+        responses = {**RESPONSES_TOOL, "format": {"type": "text"}}
+    body = {"model": "gpt-5", "tools": [responses], "input": "Rain?"}
+    written, losses = CHAT.write_request(RESPONSES.read_request(body))
+    assert (written["tools"], losses) == ([chat], [])
+    back, losses = RESPONSES.write_request(CHAT.read_request(written))
+    assert (back["tools"], losses) == ([responses], [])
+
+
+CITATION = {"url": "https://yr.no", "title": "Yr", "start_index": 0, "end_index": 3}
+
+
+def test_url_citations_cross_both_ways() -> None:
+    nested = {"type": "url_citation", "url_citation": CITATION}
+    message = {"role": "assistant", "content": "Yes.", "annotations": [nested]}
+    chat = {"id": "c", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+    body, losses = RESPONSES.write_response(CHAT.read_response(chat))
+    assert body["output"][0]["content"][0]["annotations"] == [{"type": "url_citation", **CITATION}]
+    assert losses == []
+    back, losses = CHAT.write_response(RESPONSES.read_response(body))
+    assert back["choices"][0]["message"]["annotations"] == [nested]
+    assert [loss for loss in losses if "annotation" in loss.path] == []
+
+
+@pytest.mark.parametrize(("source", "target"), [(CHAT, RESPONSES), (RESPONSES, CHAT)])
+def test_url_citations_cross_in_streams(source: Any, target: Any) -> None:
+    own = {"type": "url_citation", **({"url_citation": CITATION} if source is CHAT else CITATION)}
+    text = Text("Yes.", native={source.name: {"annotations": [own]}})
+    output = ModelOutput(parts=(text,), stop_reason="end", id="x", model="m", format=source.name)
+    assert target.encode_response(output).data.count(b"https://yr.no") == 1
+    from antiphon.wire.delta import Finished, PartDelta, PartEnded, PartExtended, PartStarted, Started
+
+    writer = target.stream_writer("m")
+    deltas = [
+        Started(id="x", model="m", format=source.name),
+        PartStarted(0, Text("")),
+        PartDelta(0, "Yes."),
+        PartExtended(0, {source.name: {"annotations": [own]}}),
+        PartEnded(0),
+        Finished("end"),
+    ]
+    data = b"".join(writer.write(delta) for delta in deltas) + writer.close()
+    assert b"https://yr.no" in data
+    assert [loss for loss in writer.losses if "annotation" in loss.path] == []
+
+
+SPOKEN = Audio("audio/wav", "UklGRg==", file_id="audio_1", native={"openai-chat": {"transcript": "It rains."}})
+
+
+@pytest.mark.parametrize("target", ["openai-responses", "anthropic"])
+def test_the_transcript_of_an_answer_reaches_other_formats(target: str) -> None:
+    request = ModelRequest(model="m", messages=(QUESTION, Message("assistant", (SPOKEN,)), QUESTION))
+    data, losses = formats[target].encode_request(request)
+    assert b"It rains." in data
+    assert formats[target].check_request(data) == []
+    assert [loss.path for loss in losses] == ["messages[1].parts[0]"]
+
+
+@pytest.mark.parametrize("target", ["openai-responses", "anthropic"])
+def test_the_transcript_of_a_response_reaches_other_clients(target: str) -> None:
+    output = ModelOutput(parts=(SPOKEN,), stop_reason="end", id="x", model="m", format="openai-chat")
+    data, losses = formats[target].encode_response(output)
+    assert b"It rains." in data
+    assert [loss.path for loss in losses][:1] == ["parts[0]"]
+
+
+@pytest.mark.parametrize("target", ["openai-responses", "anthropic"])
+def test_a_penalty_of_zero_is_not_a_loss(target: str) -> None:
+    request = ModelRequest(model="m", messages=(QUESTION,), presence_penalty=0, frequency_penalty=0.0)
+    assert formats[target].write_request(request).losses == []
+
+
+def test_added_turns_are_reported_by_gemini() -> None:
+    call = ToolCallRequest("f", "call_1", "{}")
+    messages = (Message("assistant", (call,)), Message("user", (ToolCallResult("f", "call_1", content=(Text("x"),)),)))
+    first = formats["gemini"].write_request(ModelRequest(model="gemini-2.5-flash", messages=messages))
+    assert [loss.what for loss in first.losses] == ["first turn"]
+    last = formats["gemini"].write_request(ModelRequest(model="gemini-2.5-flash"))
+    assert [loss.what for loss in last.losses] == ["last turn"]
+
+
+@pytest.mark.parametrize("target", ["openai-chat", "openai-responses", "anthropic"])
+@pytest.mark.parametrize(
+    "video",
+    [
+        Document("video/mp4", "AAAA"),
+        Document("video/mp4", url="https://youtu.be/abc"),
+        Document("video/mp4", url="https://a.b/c.mp4"),
+    ],
+)
+def test_a_video_is_reported_and_never_sent_as_a_document(target: str, video: Document) -> None:
+    request = ModelRequest(model="m", messages=(Message("user", (Text("See."), video)),))
+    data, losses = formats[target].encode_request(request)
+    assert b"AAAA" not in data
+    assert b"youtu" not in data
+    assert b"mp4" not in data
+    assert [loss.path for loss in losses] == ["messages[0].parts[1]"]
+
+
+@pytest.mark.parametrize("target", ["openai-chat", "openai-responses", "anthropic"])
+def test_an_unsupported_image_type_is_reported(target: str) -> None:
+    request = ModelRequest(model="m", messages=(Message("user", (Text("See."), Image("image/tiff", "SUkqAA=="))),))
+    data, losses = formats[target].encode_request(request)
+    assert b"SUkqAA" not in data
+    assert [loss.path for loss in losses] == ["messages[0].parts[1]"]
+
+
+def test_a_custom_tool_without_extras_crosses() -> None:
+    request = ModelRequest(model="gpt-5", messages=(QUESTION,), tools=(ToolDefinition("f", freeform=True),))
+    assert CHAT.write_request(request).body["tools"] == [{"type": "custom", "custom": {"name": "f"}}]
